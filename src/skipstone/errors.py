@@ -1,0 +1,112 @@
+"""Every error Skipstone raises, in one tree.
+
+    SkipstoneError
+    ├── PredicateError            the question itself is wrong
+    │   ├── ParseError            SQL text that can't be parsed
+    │   ├── UnknownColumnError    a name the schema doesn't have (near misses named)
+    │   ├── TypeMismatchError     a literal or operation the column's type can't take
+    │   └── NotExpressibleError   a predicate another form (SQL, Arrow, Iceberg, ...) can't hold
+    ├── FileError                 a file that can't be used
+    │   ├── NotParquetError       wrong magic, empty or far too short
+    │   ├── CorruptFileError      metadata that contradicts itself or the file's size
+    │   ├── EncryptedFileError    encrypted footer or columns
+    │   └── ReadError             bytes that could not be read, or came back short
+    └── RowSetError               row sets of different files, rows outside the file
+
+Each error carries ``path``, ``unit`` and ``column`` where it has them, and ``hint``: the next step.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CorruptFileError",
+    "EncryptedFileError",
+    "FileError",
+    "NotExpressibleError",
+    "NotParquetError",
+    "ParseError",
+    "PredicateError",
+    "ReadError",
+    "RowSetError",
+    "SkipstoneError",
+    "TypeMismatchError",
+    "UnknownColumnError",
+]
+
+
+class SkipstoneError(Exception):
+    """Root of every error Skipstone raises on purpose."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        unit: str | None = None,
+        column: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.unit = unit
+        self.column = column
+        self.hint = hint
+
+    def __str__(self) -> str:
+        place = ", ".join(
+            part
+            for part in (self.path, self.unit, f"column {self.column}" if self.column else None)
+            if part
+        )
+        text = f"{place}: {self.message}" if place else self.message
+        return f"{text} ({self.hint})" if self.hint else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions pickle by positional args only; errors cross process borders with their place.
+        state = {name: getattr(self, name) for name in ("path", "unit", "column", "hint")}
+        return (type(self), (self.message,), state)
+
+
+class PredicateError(SkipstoneError):
+    """The predicate is wrong, whatever the data."""
+
+
+class ParseError(PredicateError):
+    """SQL text that can't be parsed as one condition."""
+
+
+class UnknownColumnError(PredicateError):
+    """A column the schema doesn't have."""
+
+
+class TypeMismatchError(PredicateError):
+    """A literal or an operation that the column's type can't take."""
+
+
+class NotExpressibleError(PredicateError):
+    """The target form has no way to say this predicate."""
+
+
+class FileError(SkipstoneError):
+    """A file that can't be used."""
+
+
+class NotParquetError(FileError):
+    """The bytes are not a Parquet file."""
+
+
+class CorruptFileError(FileError):
+    """A Parquet file whose metadata can't be true."""
+
+
+class EncryptedFileError(FileError):
+    """A Parquet file that needs keys to be read."""
+
+
+class ReadError(FileError):
+    """Bytes that could not be read."""
+
+
+class RowSetError(SkipstoneError):
+    """Row sets that don't fit each other or the file."""

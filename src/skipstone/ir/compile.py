@@ -1,0 +1,190 @@
+"""From a predicate and a schema to IR: passes in one ordered tuple, each a plain function.
+
+``PREDICATE_PASSES`` rewrite the tree before it is bound, ``NODE_PASSES`` the IR after. Any of them can be
+left out without changing an answer; what is lost is only how much metadata can prove.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from skipstone.ir.bind import Binder
+from skipstone.ir.lower import Lowering, test
+from skipstone.ir.nodes import All, Any, ColumnRef, Compiled, Decided, Leaf, Node, Pair, Test, Unknown
+from skipstone.predicate import tree
+from skipstone.predicate.tree import Predicate, conjunction, disjunction
+
+PredicatePass = Callable[[Predicate], Predicate]
+NodePass = Callable[[Node], Node]
+
+
+# -- passes over the predicate -----------------------------------------------------------------
+
+
+def push_not(predicate: Predicate) -> Predicate:
+    """NOT moved down to the leaves; double negation gone."""
+    match predicate:
+        case tree.Not(arg):
+            return _negated(arg)
+        case tree.And(args):
+            return conjunction(push_not(a) for a in args)
+        case tree.Or(args):
+            return disjunction(push_not(a) for a in args)
+        case tree.Truth(arg, value):
+            return tree.Truth(push_not(arg), value)
+    return predicate
+
+
+def _negated(predicate: Predicate) -> Predicate:
+    match predicate:
+        case tree.Not(arg):
+            return push_not(arg)
+        case tree.And(args):
+            return disjunction(_negated(a) for a in args)
+        case tree.Or(args):
+            return conjunction(_negated(a) for a in args)
+        case tree.Constant(value):
+            return tree.Constant(None if value is None else not value)
+        case tree.Compare(op, left, right) if op in tree.NEGATED:
+            return tree.Compare(tree.NEGATED[op], left, right)
+    return tree.Not(predicate)
+
+
+def fold_constants(predicate: Predicate) -> Predicate:
+    """AND and OR with constant arguments simplified, flattened, repeated arguments dropped."""
+    match predicate:
+        case tree.And(args) | tree.Or(args):
+            is_and = isinstance(predicate, tree.And)
+            kept: dict[Predicate, None] = {}
+            for arg in (fold_constants(a) for a in args):
+                if isinstance(arg, tree.Constant) and arg.value is not None:
+                    if arg.value is not is_and:
+                        return arg
+                    continue
+                kept.setdefault(arg)
+            return conjunction(kept) if is_and else disjunction(kept)
+        case tree.Not(arg):
+            inner = fold_constants(arg)
+            if isinstance(inner, tree.Constant):
+                return _negated(inner)
+            return tree.Not(inner)
+        case tree.Truth(arg, value):
+            inner = fold_constants(arg)
+            if isinstance(inner, tree.Constant):
+                return tree.Constant(inner.value is value)
+            return tree.Truth(inner, value)
+    return predicate
+
+
+# -- passes over the IR ------------------------------------------------------------------------
+
+
+def merge_columns(node: Node) -> Node:
+    """Conditions on one column under one AND or OR become a single leaf, by set algebra."""
+    match node:
+        case All(args) | Any(args):
+            join = and_leaves if isinstance(node, All) else or_leaves
+            merged: dict[ColumnRef, Leaf] = {}
+            rest: list[Node] = []
+            for arg in _flat(type(node), (merge_columns(a) for a in args)):
+                if not isinstance(arg, Leaf):
+                    rest.append(arg)
+                else:
+                    before = merged.get(arg.ref)
+                    merged[arg.ref] = arg if before is None else join(before, arg)
+            parts = (*merged.values(), *rest)
+            return parts[0] if len(parts) == 1 else type(node)(parts)
+        case Test(arg, value, negated):
+            return test(merge_columns(arg), value, negated=negated)
+    return node
+
+
+def _flat(kind: type[Node], args: object) -> list[Node]:
+    flat: list[Node] = []
+    for arg in args:  # type: ignore[attr-defined]
+        flat.extend(arg.args if isinstance(arg, kind) else (arg,))  # type: ignore[attr-defined]
+    return flat
+
+
+def and_leaves(a: Leaf, b: Leaf) -> Leaf:
+    """``a AND b`` on one column: the law of three bits, value by value."""
+    null = (a.null & (b.true | b.null)) | (b.null & (a.true | a.null))
+    return Leaf(a.ref, a.true & b.true, a.false | b.false, null, f"{a.text} AND {b.text}")
+
+
+def or_leaves(a: Leaf, b: Leaf) -> Leaf:
+    """``a OR b`` on one column."""
+    null = (a.null & (b.false | b.null)) | (b.null & (a.false | a.null))
+    return Leaf(a.ref, a.true | b.true, a.false & b.false, null, f"{_or(a)} OR {_or(b)}")
+
+
+def _or(leaf: Leaf) -> str:
+    return f"({leaf.text})" if " AND " in leaf.text else leaf.text
+
+
+def simplify(node: Node) -> Node:
+    """AND and OR with decided arguments shortened."""
+    match node:
+        case All(args) | Any(args):
+            is_and = isinstance(node, All)
+            kept: list[Node] = []
+            for arg in (simplify(a) for a in args):
+                if isinstance(arg, Decided) and arg.value is not None:
+                    if arg.value is not is_and:
+                        return arg
+                    continue
+                kept.append(arg)
+            if not kept:
+                return Decided(is_and)
+            return kept[0] if len(kept) == 1 else type(node)(tuple(kept))
+        case Test(arg, value, negated):
+            return test(simplify(arg), value, negated=negated)
+    return node
+
+
+PREDICATE_PASSES: tuple[PredicatePass, ...] = (push_not, fold_constants)
+NODE_PASSES: tuple[NodePass, ...] = (merge_columns, simplify)
+
+
+# -- compile -----------------------------------------------------------------------------------
+
+
+def compile_predicate(
+    predicate: Predicate,
+    schema: pa.Schema,
+    *,
+    case_sensitive: bool = True,
+    predicate_passes: tuple[PredicatePass, ...] = PREDICATE_PASSES,
+    node_passes: tuple[NodePass, ...] = NODE_PASSES,
+) -> Compiled:
+    """``predicate`` bound to ``schema``: what metadata can judge, what is left, and why."""
+    binder = Binder(schema, case_sensitive)
+    binder.check_names(predicate)
+    rewritten = functools.reduce(lambda p, rewrite: rewrite(p), predicate_passes, predicate)
+    lowering = Lowering(binder)
+    node = functools.reduce(lambda n, rewrite: rewrite(n), node_passes, lowering.lower(rewritten))
+    conjuncts = rewritten.args if isinstance(rewritten, tree.And) else (rewritten,)
+    quiet = Lowering(binder)
+    prunable = conjunction(c for c in conjuncts if can_drop(quiet.lower(c)))
+    return Compiled(node, prunable, rewritten, tuple(lowering.unsupported))
+
+
+def can_drop(node: Node) -> bool:
+    """Whether some evidence could prove that ``node`` is TRUE for no row."""
+    match node:
+        case Leaf(true=true):
+            return not true.is_all
+        case Decided(value):
+            return value is not True
+        case Unknown():
+            return False
+        case All(args):
+            return any(can_drop(a) for a in args)
+        case Any(args):
+            return all(can_drop(a) for a in args)
+    return isinstance(node, (Pair, Test))
+
+

@@ -1,0 +1,283 @@
+"""Evidence from a Parquet file: row-group statistics and page indexes become the same facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.domain.keys import Kind, key_space, storage_type
+from skipstone.evidence import Array, ColumnFacts, Evidence, widest
+from skipstone.ir.nodes import ColumnRef
+from skipstone.ir.transforms import Keys, Transform
+from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.pageindex import PageIndex
+from skipstone.parquet.schema import LeafColumn, PhysicalType, Repetition
+from skipstone.parquet.structs import Statistics
+from skipstone.parquet.trust import bounds_trusted, legacy_bounds_trusted, null_counts_trusted
+from skipstone.parquet.values import conversion, decode_keys, stored_type
+
+_NO_STATISTICS = Statistics()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundLeaf:
+    """A column of the predicate found in a file: its leaf, and the way to the predicate's type."""
+
+    ref: ColumnRef
+    leaf: LeafColumn
+    steps: tuple[Transform, ...]
+
+
+def find_leaf(metadata: ParquetMetadata, ref: ColumnRef) -> BoundLeaf | None:
+    """The flat leaf that stores ``ref``; None if it is nested, missing or not comparable."""
+    for leaf in metadata.leaves:
+        if leaf.path == ref.path and leaf.max_repetition == 0:
+            own = own_type(metadata.arrow_schema, ref.path)
+            steps = None if own is None else conversion(leaf, own, ref.type)
+            return None if steps is None else BoundLeaf(ColumnRef(ref.path, ref.type), leaf, steps)
+    return None
+
+
+def own_type(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType | None:
+    """The type pyarrow gives the column at ``path``; None if there isn't exactly one."""
+    fields: list[pa.Field] = list(schema)
+    type: pa.DataType | None = None
+    for name in path:
+        found = [f for f in fields if f.name == name]
+        if len(found) != 1:
+            return None
+        type = found[0].type
+        storage = storage_type(type)
+        fields = list(storage.fields) if pa.types.is_struct(storage) else []
+    return type
+
+
+# -- row groups --------------------------------------------------------------------------------
+
+
+def row_group_evidence(metadata: ParquetMetadata, refs: Sequence[ColumnRef]) -> Evidence:
+    """What the footer says about the columns in each row group."""
+    columns = {ref.path: row_group_facts(metadata, ref) for ref in refs}
+    return Evidence(metadata.row_group_rows, columns)
+
+
+def row_group_facts(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
+    """What the footer says about one column in each row group."""
+    units = metadata.row_group_count
+    if own_type(metadata.arrow_schema, ref.path) is None and _absent(metadata, ref.path):
+        return ColumnFacts.absent(ref.type, units)
+    bound = find_leaf(metadata, ref)
+    if bound is None:
+        return _presence(metadata, ref)
+    leaf = bound.leaf
+    chunks = metadata.chunks(leaf.index)
+    hidden = metadata.encrypted(leaf.index)
+    stats = [
+        _NO_STATISTICS if secret or chunk.statistics is None else chunk.statistics
+        for chunk, secret in zip(chunks, hidden, strict=True)
+    ]
+    low, high, trusted = _row_group_bounds(leaf, metadata, stats)
+    return _facts(
+        bound,
+        metadata,
+        lower=low,
+        upper=high,
+        trusted=trusted,
+        stated=np.array([_stated(s) for s in stats], dtype=bool),
+        lower_exact=[s.is_min_value_exact for s in stats],
+        upper_exact=[s.is_max_value_exact for s in stats],
+        values=np.array([c.num_values for c in chunks], dtype=np.int64),
+        nulls=[s.null_count for s in stats],
+        nans=[s.nan_count for s in stats],
+    )
+
+
+def _row_group_bounds(
+    leaf: LeafColumn, metadata: ParquetMetadata, stats: list[Statistics]
+) -> tuple[list[bytes | None], list[bytes | None], bool]:
+    """The bounds as stored, and whether they can be believed."""
+    low = [s.min_value for s in stats]
+    high = [s.max_value for s in stats]
+    trusted = bounds_trusted(leaf, metadata.writer)
+    given = any(v is not None for v in low) or any(v is not None for v in high)
+    if not (trusted and given) and legacy_bounds_trusted(leaf):
+        return [s.min for s in stats], [s.max for s in stats], True
+    return low, high, trusted
+
+
+def _stated(stats: Statistics) -> bool:
+    bounds = (stats.min_value, stats.max_value, stats.min, stats.max)
+    return any(bound is not None for bound in bounds)
+
+
+def _absent(metadata: ParquetMetadata, path: tuple[str, ...]) -> bool:
+    """Whether the file's schema has nothing at ``path`` nor anything it could be hidden in."""
+    fields: list[pa.Field] = list(metadata.arrow_schema)
+    for name in path:
+        found = [f for f in fields if f.name == name]
+        if not found:
+            return True
+        storage = storage_type(found[0].type)
+        if len(found) > 1 or not pa.types.is_struct(storage):
+            return False
+        fields = list(storage.fields)
+    return False
+
+
+def _presence(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
+    """A struct, list or map (or a column of another type): only whether it may be NULL is known."""
+    facts = ColumnFacts.unknown(ref.type, metadata.row_group_count)
+    depth = len(ref.path)
+    below = [leaf for leaf in metadata.leaves if leaf.path[:depth] == ref.path]
+    if below and all(r is Repetition.REQUIRED for r in below[0].repetitions[:depth]):
+        return replace(facts, may_null=np.zeros(len(facts), dtype=bool))
+    if pa.types.is_null(storage_type(ref.type)):
+        return ColumnFacts.absent(ref.type, len(facts))
+    may_null = facts.may_null
+    for leaf in below:
+        if leaf.max_repetition == 0 and null_counts_trusted(leaf, metadata.writer):
+            hidden = metadata.encrypted(leaf.index)
+            counts = [c.statistics.null_count if c.statistics else None for c in metadata.chunks(leaf.index)]
+            none = [n == 0 and not secret for n, secret in zip(counts, hidden, strict=True)]
+            may_null = may_null & ~np.array(none, dtype=bool)
+    return replace(facts, may_null=may_null)
+
+
+# -- pages -------------------------------------------------------------------------------------
+
+
+def page_facts(metadata: ParquetMetadata, bound: BoundLeaf, index: PageIndex) -> ColumnFacts:
+    """What the column index says about each page of one chunk."""
+    units = len(index)
+    if not index.has_statistics:
+        return ColumnFacts.unknown(bound.ref.type, units)
+    blank = index.null_pages
+    low, high = (
+        [None if no else v for v, no in zip(bounds, blank, strict=True)]
+        for bounds in (index.min_values, index.max_values)
+    )
+    exact: list[bool | None] = [None] * units
+    nulls = index.row_counts if index.null_counts is None else index.null_counts
+    known = (
+        [int(n) for n in nulls]
+        if index.null_counts is not None
+        else [int(n) if all_null else None for n, all_null in zip(nulls, blank, strict=True)]
+    )
+    nans = exact if index.nan_counts is None else index.nan_counts.tolist()
+    return _facts(
+        bound,
+        metadata,
+        lower=low,
+        upper=high,
+        trusted=bounds_trusted(bound.leaf, metadata.writer),
+        stated=~blank,
+        lower_exact=exact,
+        upper_exact=exact,
+        values=index.row_counts,
+        nulls=known,
+        nans=nans,
+    )
+
+
+# -- both --------------------------------------------------------------------------------------
+
+
+def _facts(
+    bound: BoundLeaf,
+    metadata: ParquetMetadata,
+    *,
+    lower: list[bytes | None],
+    upper: list[bytes | None],
+    trusted: bool,
+    stated: Array,
+    lower_exact: Sequence[bool | None],
+    upper_exact: Sequence[bool | None],
+    values: Array,
+    nulls: Sequence[int | None],
+    nans: Sequence[int | None],
+) -> ColumnFacts:
+    """Facts of the stored type, then taken through the steps to the predicate's type."""
+    leaf = bound.leaf
+    stored = stored_type(leaf)
+    assert stored is not None
+    units = len(lower)
+    floating = key_space(stored).kind is Kind.FLOAT
+    low, low_ok = decode_keys(leaf, lower)
+    high, high_ok = decode_keys(leaf, upper)
+    null_count, nulls_known = _counts(nulls, values)
+    nan_count, nans_known = _counts(nans, values)
+    occupied = values > 0
+    # Counts alone prove nothing about the rest: some writers inflate them. Bounds that are there deny it.
+    all_null = nulls_known & (null_count == values) & ~stated & occupied
+    no_number = ~stated | (_is_nan(low) & _is_nan(high))
+    all_nan = nulls_known & nans_known & (null_count + nan_count == values) & no_number
+    low_ok, high_ok = _believable(leaf, low, low_ok & trusted, high, high_ok & trusted)
+    may_nan = ~(nans_known & (nan_count == 0)) if floating else np.zeros(units, dtype=bool)
+    if leaf.required:
+        may_null = np.zeros(units, dtype=bool)
+        all_null = may_null
+    elif null_counts_trusted(leaf, metadata.writer):
+        may_null = ~(nulls_known & (null_count == 0))
+    else:
+        may_null = np.ones(units, dtype=bool)
+    floor, ceiling = widest(stored, units)
+    # A bound on bytes may be cut short unless the writer says that it is not.
+    cut = key_space(stored).kind is Kind.BYTES and not pa.types.is_decimal(stored)
+    facts = ColumnFacts(
+        stored,
+        _merge(low, low_ok, floor),
+        _merge(high, high_ok, ceiling),
+        _exact(lower_exact, low, low_ok, cut=cut),
+        _exact(upper_exact, high, high_ok, cut=cut),
+        may_value=occupied & ~all_null & ~all_nan,
+        may_null=may_null & occupied,
+        may_nan=may_nan & occupied & ~all_null,
+    )
+    for step in bound.steps:
+        facts = facts.through(step)
+    return replace(facts, type=bound.ref.type)
+
+
+def _is_nan(keys: Keys) -> Array:
+    if isinstance(keys, list) or keys.dtype.kind != "f":
+        return np.zeros(len(keys), dtype=bool)
+    return np.isnan(keys)
+
+
+def _believable(
+    leaf: LeafColumn, low: Keys, low_ok: Array, high: Keys, high_ok: Array
+) -> tuple[Array, Array]:
+    """Bounds that contradict each other are dropped as a pair; INT96 ones unless they meet."""
+    both = low_ok & high_ok
+    if isinstance(low, list) or isinstance(high, list):
+        pairs = zip(low, high, strict=True)
+        crossed = np.array([a is not None and b is not None and a > b for a, b in pairs], dtype=bool)
+    else:
+        crossed = low > high
+        if leaf.physical is PhysicalType.INT96:
+            meeting = both & (low == high)
+            return meeting, meeting
+    wrong = both & crossed
+    return low_ok & ~wrong, high_ok & ~wrong
+
+
+def _counts(counts: Sequence[int | None], values: Array) -> tuple[Array, Array]:
+    """Counts and whether each is known: a missing, negative or too large one is not."""
+    numbers = np.array([-1 if c is None else c for c in counts], dtype=np.int64)
+    return numbers, (numbers >= 0) & (numbers <= values)
+
+
+def _merge(keys: Keys, ok: Array, otherwise: Array | pa.Array) -> Array | pa.Array:
+    if isinstance(keys, list):
+        return pa.array([k if good else None for k, good in zip(keys, ok, strict=True)], pa.large_binary())
+    return keys if ok.all() else np.where(ok, keys, otherwise)
+
+
+def _exact(flags: Sequence[bool | None], keys: Keys, ok: Array, *, cut: bool) -> Array:
+    said = np.array([(not cut) if f is None else f for f in flags], dtype=bool)
+    if not isinstance(keys, list) and keys.dtype.kind == "f":
+        said &= keys != 0  # either zero may stand for the other
+    return said & ok

@@ -1,0 +1,247 @@
+"""What a footer says, checked once and kept in the form it was read in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from skipstone.errors import CorruptFileError, EncryptedFileError
+from skipstone.parquet.schema import LeafColumn, leaf_columns, text
+from skipstone.parquet.structs import (
+    ColumnChunk,
+    ColumnMetaData,
+    EncodingsOfFile,
+    FileMetaData,
+    PageEncodingStats,
+    RowGroup,
+)
+from skipstone.parquet.wire import decode, paused_gc
+from skipstone.store.ranges import ByteRange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+_WRITER = re.compile(r"\s*(.*?)\s+version\s+v?(\d{1,9}(?:\.\d{1,9})*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who wrote a file, as far as ``created_by`` tells; an unknown version is the empty tuple."""
+
+    application: str
+    version: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, created_by: str) -> Writer:
+        """Read the customary "application version 1.2.3 (build ...)".
+
+        >>> Writer.parse("parquet-mr version 1.8.0 (build 0fda28af84b9746396014ad6a415b90592a98b3b)")
+        Writer(application='parquet-mr', version=(1, 8, 0))
+        """
+        match = _WRITER.match(created_by)
+        if match is None:
+            return cls(created_by.strip(), ())
+        return cls(match[1], tuple(int(part) for part in match[2].split(".")))
+
+
+class ParquetMetadata:
+    """The metadata of one file: leaves, row groups and raw column chunks.
+
+    Checked when made: the schema is a tree, row counts add up, and every row group has the schema's
+    columns in order. The rest of a chunk is checked when its column is first asked for, because a query
+    touches few columns of a wide file. ``size`` is None when only the metadata is at hand.
+    """
+
+    __slots__ = (
+        "_arrow_schema",
+        "_chunks",
+        "_encodings",
+        "_raw",
+        "created_by",
+        "footer",
+        "leaves",
+        "num_rows",
+        "path",
+        "row_group_rows",
+        "row_group_starts",
+        "row_groups",
+        "size",
+        "writer",
+    )
+
+    def __init__(self, footer: bytes, path: str, size: int | None) -> None:
+        with paused_gc(len(footer)):
+            self._read(footer, path, size)
+
+    def _read(self, footer: bytes, path: str, size: int | None) -> None:
+        raw = decode(FileMetaData, footer, "footer", path)
+        if raw.schema is None or raw.row_groups is None or raw.num_rows is None or raw.version is None:
+            raise CorruptFileError("the footer lacks a required field", path=path)
+        self.path = path
+        self.size = size
+        self.footer = footer
+        self.row_groups: list[RowGroup] = raw.row_groups
+        self.created_by = text(raw.created_by or b"")
+        self.writer = Writer.parse(self.created_by)
+        self.leaves: tuple[LeafColumn, ...] = leaf_columns(raw.schema, raw.column_orders, path)
+        self.row_group_rows: NDArray[np.int64] = self._count_rows(raw.num_rows)
+        self.num_rows: int = int(self.row_group_rows.sum())
+        self.row_group_starts: NDArray[np.int64] = np.cumsum(self.row_group_rows) - self.row_group_rows
+        self._raw = raw
+        self._arrow_schema: pa.Schema | None = None
+        self._encodings: EncodingsOfFile | None = None
+        self._chunks: dict[int, list[ColumnMetaData]] = {}
+        self._check_columns()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The footer is far smaller than the objects made of it, and decoding it is as fast as unpickling.
+        return (type(self), (self.footer, self.path, self.size))
+
+    def __repr__(self) -> str:
+        shape = f"{self.num_rows} rows, {self.row_group_count} row groups, {len(self.leaves)} columns"
+        return f"ParquetMetadata({self.path!r}, {shape})"
+
+    @property
+    def footer_size(self) -> int:
+        """Bytes of the encoded footer."""
+        return len(self.footer)
+
+    @property
+    def row_group_count(self) -> int:
+        """How many row groups the file has."""
+        return len(self.row_groups)
+
+    @property
+    def key_value_metadata(self) -> dict[bytes, bytes]:
+        """The writer's own entries; the last of equal keys stands."""
+        pairs = self._raw.key_value_metadata or ()
+        return {pair.key: pair.value or b"" for pair in pairs if pair.key is not None}
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The schema as pyarrow reads it, made at the first call."""
+        if self._arrow_schema is None:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            shell = b"".join((b"PAR1", self.footer, len(self.footer).to_bytes(4, "little"), b"PAR1"))
+            try:
+                self._arrow_schema = pq.read_schema(pa.BufferReader(shell))
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise CorruptFileError(f"pyarrow can't read the schema: {error}", path=self.path) from error
+        return self._arrow_schema
+
+    def columns(self, leaf: int) -> list[ColumnChunk]:
+        """The raw chunks of a leaf, one per row group, with the places of their page indexes."""
+        return [group.columns[leaf] for group in self.row_groups if group.columns is not None]
+
+    def chunks(self, leaf: int) -> list[ColumnMetaData]:
+        """The metadata of a leaf's chunks, one per row group, checked at the first call."""
+        found = self._chunks.get(leaf)
+        if found is None:
+            found = [self._checked(group, chunk, leaf) for group, chunk in enumerate(self.columns(leaf))]
+            self._chunks[leaf] = found
+        return found
+
+    def encrypted(self, leaf: int) -> list[bool]:
+        """Per row group, whether this leaf's chunk is encrypted: its statistics, if any, are unusable."""
+        return [
+            chunk.crypto_metadata is not None or chunk.encrypted_column_metadata is not None
+            for chunk in self.columns(leaf)
+        ]
+
+    def encoding_stats(self, leaf: int) -> list[list[PageEncodingStats] | None]:
+        """Per row group, how many pages of a leaf have which encoding; None where the writer didn't say."""
+        if self._encodings is None:
+            self._encodings = decode(EncodingsOfFile, self.footer, "footer", self.path)
+        found = []
+        for group in self._encodings.row_groups or ():
+            meta = group.columns[leaf].meta_data if group.columns is not None else None
+            found.append(meta.encoding_stats if meta is not None else None)
+        return found
+
+    def chunk_range(self, group: int, leaf: int) -> ByteRange:
+        """The bytes of one chunk, dictionary page included."""
+        return _range(self.chunks(leaf)[group])
+
+    def _count_rows(self, said: int) -> NDArray[np.int64]:
+        total = 0
+        counts: list[int] = []
+        for number, group in enumerate(self.row_groups):
+            count = group.num_rows
+            if count is None or count < 0:
+                raise CorruptFileError(f"its row count is {count}", path=self.path, unit=_unit(number))
+            total += count
+            counts.append(count)
+        # Zero stands in for a count in files of early writers, which every reader accepts.
+        if (said and said != total) or total >= 2**63:
+            message = f"the row groups hold {total} rows, the footer says {said}"
+            raise CorruptFileError(message, path=self.path)
+        return np.array(counts, dtype=np.int64)
+
+    def _check_columns(self) -> None:
+        paths = [[step.encode() for step in leaf.path] for leaf in self.leaves]
+        for number, group in enumerate(self.row_groups):
+            chunks = group.columns
+            if chunks is None or len(chunks) != len(paths):
+                found = "no" if chunks is None else len(chunks)
+                message = f"{found} column chunks for {len(paths)} leaf columns"
+                raise CorruptFileError(message, path=self.path, unit=_unit(number))
+            # A loop over chunks, since each is an object of its own: less than a tenth of their decoding.
+            for position, chunk in enumerate(chunks):
+                meta = chunk.meta_data
+                if meta is None or meta.path_in_schema != paths[position]:
+                    self._check_path(number, chunk, self.leaves[position])
+
+    def _check_path(self, group: int, chunk: ColumnChunk, leaf: LeafColumn) -> None:
+        place: dict[str, Any] = {"path": self.path, "unit": _unit(group), "column": leaf.name}
+        if chunk.meta_data is None:
+            if chunk.crypto_metadata is not None:
+                raise EncryptedFileError("the chunk's metadata is encrypted", **place)
+            raise CorruptFileError("the chunk has no metadata", **place)
+        steps = chunk.meta_data.path_in_schema
+        # Only a name that is no UTF-8 gets here and is right.
+        if steps is None or tuple(map(text, steps)) != leaf.path:
+            found = "nothing" if steps is None else ".".join(map(text, steps))
+            raise CorruptFileError(f"the chunk says it holds {found}", **place)
+
+    def _checked(self, group: int, chunk: ColumnChunk, index: int) -> ColumnMetaData:
+        meta = chunk.meta_data
+        assert meta is not None
+        try:
+            problem = self._problem(chunk, meta, self.leaves[index], int(self.row_group_rows[group]))
+        except AttributeError:
+            problem = "the chunk lacks a required field"
+        if problem is not None:
+            column = self.leaves[index].name
+            raise CorruptFileError(problem, path=self.path, unit=_unit(group), column=column)
+        return meta
+
+    def _problem(self, chunk: ColumnChunk, meta: ColumnMetaData, leaf: LeafColumn, rows: int) -> str | None:
+        if chunk.file_path:
+            return "its data is in another file; this is a summary file"
+        if meta.type != leaf.physical:
+            return f"the chunk has physical type {meta.type}, the schema {int(leaf.physical)}"
+        if min(meta.codec, meta.num_values, meta.data_page_offset, meta.total_compressed_size) < 0:
+            return "the chunk has a negative size, offset or count"
+        if (meta.num_values < rows) if leaf.max_repetition else (meta.num_values != rows):
+            return f"the chunk holds {meta.num_values} values for {rows} rows"
+        if self.size is not None and _range(meta).stop > self.size:
+            return f"the chunk ends at byte {_range(meta).stop}, the file at {self.size}"
+        return None
+
+
+def _unit(group: int) -> str:
+    return f"row group {group}"
+
+
+def _range(meta: ColumnMetaData) -> ByteRange:
+    start = meta.data_page_offset
+    # Some writers put 0 where they mean that there is no dictionary page.
+    if meta.dictionary_page_offset is not None and 0 < meta.dictionary_page_offset < start:
+        start = meta.dictionary_page_offset
+    return ByteRange(start, start + meta.total_compressed_size)

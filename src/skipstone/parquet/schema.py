@@ -1,0 +1,309 @@
+"""The schema of a Parquet file as its leaf columns, with logical types made plain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Final, Literal, TypeAlias
+
+from skipstone.errors import CorruptFileError
+from skipstone.parquet.structs import ColumnOrder, LogicalType, SchemaElement
+
+# pyarrow walks the schema recursively in C++; no sane writer comes near this depth.
+_MAX_DEPTH = 128
+
+
+class PhysicalType(IntEnum):
+    """How values are stored."""
+
+    BOOLEAN = 0
+    INT32 = 1
+    INT64 = 2
+    INT96 = 3
+    FLOAT = 4
+    DOUBLE = 5
+    BYTE_ARRAY = 6
+    FIXED_LEN_BYTE_ARRAY = 7
+
+
+class Repetition(IntEnum):
+    """How often a field occurs in its parent."""
+
+    REQUIRED = 0
+    OPTIONAL = 1
+    REPEATED = 2
+
+
+class LogicalKind(StrEnum):
+    """What the stored values mean."""
+
+    NONE = "none"
+    STRING = "string"
+    ENUM = "enum"
+    JSON = "json"
+    BSON = "bson"
+    UUID = "uuid"
+    DECIMAL = "decimal"
+    DATE = "date"
+    TIME = "time"
+    TIMESTAMP = "timestamp"
+    INTEGER = "integer"
+    FLOAT16 = "float16"
+    INTERVAL = "interval"
+    NULL = "null"
+    LIST = "list"
+    MAP = "map"
+    VARIANT = "variant"
+    GEOMETRY = "geometry"
+    GEOGRAPHY = "geography"
+    UNKNOWN = "unknown"
+
+
+Unit: TypeAlias = Literal["ms", "us", "ns"]
+Order: TypeAlias = Literal["type_defined", "ieee754_total", "int96_timestamp", "undefined", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Logical:
+    """A logical type; the fields that its kind has no use for keep their defaults.
+
+    ``legacy`` marks a type known only from the deprecated converted type: such times and timestamps are
+    UTC by the format's rules, while pyarrow reads them as zoneless.
+    """
+
+    kind: LogicalKind
+    precision: int = 0
+    scale: int = 0
+    unit: Unit | None = None
+    utc: bool = False
+    bits: int = 0
+    signed: bool = True
+    legacy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LeafColumn:
+    """One stored column: its full path, steps of lists and maps included, and its types.
+
+    ``repetitions`` has one entry per step of ``path``; a null anywhere above the leaf is a null at the leaf.
+    """
+
+    index: int
+    path: tuple[str, ...]
+    physical: PhysicalType
+    type_length: int
+    logical: Logical
+    repetitions: tuple[Repetition, ...]
+    max_definition: int
+    max_repetition: int
+    field_id: int | None
+    column_order: Order
+
+    @property
+    def name(self) -> str:
+        """The path as people write it; use ``path`` to compare, since names may contain dots."""
+        return ".".join(self.path)
+
+    @property
+    def required(self) -> bool:
+        """Whether the format rules out nulls."""
+        return self.max_definition == 0
+
+
+_P = PhysicalType
+_K = LogicalKind
+_BYTES = frozenset({_P.BYTE_ARRAY})
+_FIXED = frozenset({_P.FIXED_LEN_BYTE_ARRAY})
+# A logical type on any other physical type is a contradiction; it is reported as UNKNOWN, never trusted.
+_STORAGE: Final[dict[LogicalKind, frozenset[PhysicalType]]] = {
+    _K.STRING: _BYTES,
+    _K.ENUM: _BYTES,
+    _K.JSON: _BYTES,
+    _K.BSON: _BYTES,
+    _K.UUID: _FIXED,
+    _K.DECIMAL: frozenset({_P.INT32, _P.INT64}) | _BYTES | _FIXED,
+    _K.DATE: frozenset({_P.INT32}),
+    _K.TIME: frozenset({_P.INT32, _P.INT64}),
+    _K.TIMESTAMP: frozenset({_P.INT64}),
+    _K.INTEGER: frozenset({_P.INT32, _P.INT64}),
+    _K.FLOAT16: _FIXED,
+    _K.INTERVAL: _FIXED,
+    _K.NULL: frozenset(_P),
+    _K.GEOMETRY: _BYTES,
+    _K.GEOGRAPHY: _BYTES,
+}
+_WIDTH: Final[dict[LogicalKind, int]] = {_K.UUID: 16, _K.FLOAT16: 2, _K.INTERVAL: 12}
+
+_CONVERTED: Final[tuple[Logical, ...]] = (
+    Logical(_K.STRING),
+    Logical(_K.MAP),
+    Logical(_K.MAP),
+    Logical(_K.LIST),
+    Logical(_K.ENUM),
+    Logical(_K.DECIMAL),
+    Logical(_K.DATE),
+    Logical(_K.TIME, unit="ms", utc=True, legacy=True),
+    Logical(_K.TIME, unit="us", utc=True, legacy=True),
+    Logical(_K.TIMESTAMP, unit="ms", utc=True, legacy=True),
+    Logical(_K.TIMESTAMP, unit="us", utc=True, legacy=True),
+    *(Logical(_K.INTEGER, bits=bits, signed=False) for bits in (8, 16, 32, 64)),
+    *(Logical(_K.INTEGER, bits=bits, signed=True) for bits in (8, 16, 32, 64)),
+    Logical(_K.JSON),
+    Logical(_K.BSON),
+    Logical(_K.INTERVAL),
+)
+_KINDS: Final[dict[str, LogicalKind]] = {kind.name: kind for kind in LogicalKind}
+_UNITS: Final[dict[str, Unit]] = {"MILLIS": "ms", "MICROS": "us", "NANOS": "ns"}
+_BARE: Final[dict[LogicalKind, Logical]] = {kind: Logical(kind) for kind in LogicalKind}
+_UNKNOWN: Final = _BARE[_K.UNKNOWN]
+_PHYSICAL: Final[dict[int | None, PhysicalType]] = {int(kind): kind for kind in PhysicalType}
+_REPETITION: Final[dict[int | None, Repetition]] = {int(kind): kind for kind in Repetition}
+
+
+def leaf_columns(
+    schema: Sequence[SchemaElement], orders: Sequence[ColumnOrder] | None, path: str
+) -> tuple[LeafColumn, ...]:
+    """Walk the depth-first list of schema elements and return its leaves, or say why it is no tree."""
+    if not schema or (schema[0].num_children or 0) < 0:
+        raise CorruptFileError("the schema has no root", path=path)
+    leaves: list[LeafColumn] = []
+    order_of = _orders(schema, orders)
+    # Per open group: how many children are still to come.
+    pending = [schema[0].num_children or 0]
+    steps: list[str] = []
+    repetitions: list[Repetition] = []
+    for element in schema[1:]:
+        while pending and pending[-1] == 0:
+            pending.pop()
+            if steps:
+                steps.pop()
+                repetitions.pop()
+        if not pending:
+            raise CorruptFileError("the schema has elements outside its root", path=path)
+        pending[-1] -= 1
+        steps.append(_name(element, path))
+        repetitions.append(_repetition(element, steps, path))
+        if _is_leaf(element):
+            leaves.append(_leaf(len(leaves), element, steps, repetitions, order_of, path))
+            steps.pop()
+            repetitions.pop()
+        else:
+            children = element.num_children or 0
+            if element.type is not None or children < 0 or len(pending) >= _MAX_DEPTH:
+                raise CorruptFileError(f"the schema is malformed at {'.'.join(steps)}", path=path)
+            pending.append(children)
+    if any(pending):
+        raise CorruptFileError("the schema has fewer elements than its groups say", path=path)
+    return tuple(leaves)
+
+
+def _name(element: SchemaElement, path: str) -> str:
+    if element.name is None:
+        raise CorruptFileError("a schema element has no name", path=path)
+    return text(element.name)
+
+
+def text(raw: bytes) -> str:
+    """Decode a name; bytes that are no UTF-8 stay visible as escapes, so that the file can be used."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _repetition(element: SchemaElement, steps: list[str], path: str) -> Repetition:
+    found = _REPETITION.get(element.repetition_type)
+    if found is None:
+        raise CorruptFileError(f"{'.'.join(steps)} has no known repetition type", path=path)
+    return found
+
+
+def _is_leaf(element: SchemaElement) -> bool:
+    return element.type is not None and not element.num_children
+
+
+def _leaf(
+    index: int,
+    element: SchemaElement,
+    steps: list[str],
+    repetitions: list[Repetition],
+    orders: Sequence[ColumnOrder] | Order,
+    path: str,
+) -> LeafColumn:
+    physical = _PHYSICAL.get(element.type)
+    if physical is None:
+        message = f"physical type {element.type} is not known"
+        raise CorruptFileError(message, path=path, column=".".join(steps))
+    length = element.type_length or 0
+    if physical is _P.FIXED_LEN_BYTE_ARRAY and length <= 0:
+        raise CorruptFileError("a fixed-length type has no length", path=path, column=".".join(steps))
+    logical = _logical(element, physical, length)
+    return LeafColumn(
+        index=index,
+        path=tuple(steps),
+        physical=physical,
+        type_length=length,
+        logical=logical,
+        repetitions=tuple(repetitions),
+        max_definition=len(repetitions) - repetitions.count(Repetition.REQUIRED),
+        max_repetition=repetitions.count(Repetition.REPEATED),
+        field_id=element.field_id,
+        column_order=orders if isinstance(orders, str) else _order(orders[index], physical, logical),
+    )
+
+
+def _logical(element: SchemaElement, physical: PhysicalType, length: int) -> Logical:
+    if element.logicalType is not None:
+        logical = _from_logical(element.logicalType)
+    elif element.converted_type is not None:
+        logical = _from_converted(element)
+    else:
+        return _BARE[_K.NONE]
+    fits = physical in _STORAGE.get(logical.kind, ()) and _WIDTH.get(logical.kind, length) == length
+    if logical.kind is _K.DECIMAL:
+        fits = fits and logical.precision > 0 and 0 <= logical.scale <= logical.precision
+    if logical.kind is _K.INTEGER:
+        fits = fits and logical.bits in (8, 16, 32, 64) and (logical.bits == 64) == (physical is _P.INT64)
+    if logical.kind is _K.TIME:
+        fits = fits and (logical.unit == "ms") == (physical is _P.INT32)
+    return logical if fits else _UNKNOWN
+
+
+def _from_logical(union: LogicalType) -> Logical:
+    kind = _KINDS.get(union.variant or "", _K.UNKNOWN)
+    if kind is _K.DECIMAL:
+        return Logical(kind, precision=union.DECIMAL.precision or 0, scale=union.DECIMAL.scale or 0)
+    if kind is _K.INTEGER:
+        return Logical(kind, bits=union.INTEGER.bitWidth or 0, signed=union.INTEGER.isSigned is not False)
+    if kind is _K.TIME or kind is _K.TIMESTAMP:
+        time = union.TIME if kind is _K.TIME else union.TIMESTAMP
+        unit = _UNITS.get(time.unit.variant or "") if time.unit is not None else None
+        return Logical(kind, unit=unit, utc=bool(time.isAdjustedToUTC)) if unit else _UNKNOWN
+    return _BARE[kind]
+
+
+def _from_converted(element: SchemaElement) -> Logical:
+    number = element.converted_type
+    if number is None or not 0 <= number < len(_CONVERTED):
+        return _UNKNOWN
+    if _CONVERTED[number].kind is _K.DECIMAL:
+        return Logical(_K.DECIMAL, precision=element.precision or 0, scale=element.scale or 0)
+    return _CONVERTED[number]
+
+
+def _orders(
+    schema: Sequence[SchemaElement], orders: Sequence[ColumnOrder] | None
+) -> Sequence[ColumnOrder] | Order:
+    if orders is None:
+        return "undefined"
+    return orders if len(orders) == sum(map(_is_leaf, schema[1:])) else "unknown"
+
+
+def _order(order: ColumnOrder, physical: PhysicalType, logical: Logical) -> Order:
+    variant = order.variant
+    if variant == "TYPE_ORDER":
+        return "type_defined"
+    floating = physical in (_P.FLOAT, _P.DOUBLE) or logical.kind is _K.FLOAT16
+    if variant == "IEEE_754_TOTAL_ORDER" and floating:
+        return "ieee754_total"
+    if variant == "INT96_TIMESTAMP_ORDER" and physical is _P.INT96:
+        return "int96_timestamp"
+    return "unknown"

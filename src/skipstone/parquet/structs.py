@@ -1,0 +1,289 @@
+"""The Thrift structures of a Parquet footer, as far as Skipstone reads them.
+
+Field numbers follow ``parquet.thrift`` of apache/parquet-format. Fields that are not declared are skipped
+by the decoder, which is much cheaper than making objects of them: declare a field only when it is used.
+"""
+
+from __future__ import annotations
+
+from skipstone.parquet.wire import BINARY, BOOL, I8, I32, I64, Struct, Union, list_of, spec, struct
+
+# ---------------------------------------------------------------- schema
+
+
+class Empty(Struct):
+    """A struct whose presence alone says something, such as a union's variant."""
+
+
+class TimeUnit(Union):
+    """Which unit a time or timestamp counts."""
+
+    thrift_spec = spec(
+        (1, "MILLIS", struct(Empty)), (2, "MICROS", struct(Empty)), (3, "NANOS", struct(Empty))
+    )
+
+
+class DecimalType(Struct):
+    """Scale and precision of a decimal."""
+
+    scale: int | None = None
+    precision: int | None = None
+    thrift_spec = spec((1, "scale", I32), (2, "precision", I32))
+
+
+class TimeType(Struct):
+    """Unit of a time or a timestamp and whether it is an instant in UTC."""
+
+    isAdjustedToUTC: bool | None = None  # noqa: N815
+    unit: TimeUnit | None = None
+    thrift_spec = spec((1, "isAdjustedToUTC", BOOL), (2, "unit", struct(TimeUnit)))
+
+
+class IntType(Struct):
+    """Width and sign of an integer."""
+
+    bitWidth: int | None = None  # noqa: N815
+    isSigned: bool | None = None  # noqa: N815
+    thrift_spec = spec((1, "bitWidth", I8), (2, "isSigned", BOOL))
+
+
+class LogicalType(Union):
+    """What the stored values mean; variants are named as in ``LogicalKind``."""
+
+    DECIMAL: DecimalType
+    TIME: TimeType
+    TIMESTAMP: TimeType
+    INTEGER: IntType
+    thrift_spec = spec(
+        (1, "STRING", struct(Empty)),
+        (2, "MAP", struct(Empty)),
+        (3, "LIST", struct(Empty)),
+        (4, "ENUM", struct(Empty)),
+        (5, "DECIMAL", struct(DecimalType)),
+        (6, "DATE", struct(Empty)),
+        (7, "TIME", struct(TimeType)),
+        (8, "TIMESTAMP", struct(TimeType)),
+        (10, "INTEGER", struct(IntType)),
+        (11, "NULL", struct(Empty)),
+        (12, "JSON", struct(Empty)),
+        (13, "BSON", struct(Empty)),
+        (14, "UUID", struct(Empty)),
+        (15, "FLOAT16", struct(Empty)),
+        (16, "VARIANT", struct(Empty)),
+        (17, "GEOMETRY", struct(Empty)),
+        (18, "GEOGRAPHY", struct(Empty)),
+    )
+
+
+class SchemaElement(Struct):
+    """One node of the schema tree, which is stored depth first."""
+
+    type: int | None = None
+    type_length: int | None = None
+    repetition_type: int | None = None
+    name: bytes | None = None
+    num_children: int | None = None
+    converted_type: int | None = None
+    scale: int | None = None
+    precision: int | None = None
+    field_id: int | None = None
+    logicalType: LogicalType | None = None  # noqa: N815
+    thrift_spec = spec(
+        (1, "type", I32),
+        (2, "type_length", I32),
+        (3, "repetition_type", I32),
+        (4, "name", BINARY),
+        (5, "num_children", I32),
+        (6, "converted_type", I32),
+        (7, "scale", I32),
+        (8, "precision", I32),
+        (9, "field_id", I32),
+        (10, "logicalType", struct(LogicalType)),
+    )
+
+
+class ColumnOrder(Union):
+    """The order that a column's bounds follow."""
+
+    thrift_spec = spec(
+        (1, "TYPE_ORDER", struct(Empty)),
+        (2, "IEEE_754_TOTAL_ORDER", struct(Empty)),
+        (3, "INT96_TIMESTAMP_ORDER", struct(Empty)),
+    )
+
+
+# ---------------------------------------------------------------- footer
+
+
+class Statistics(Struct):
+    """What the writer says about the values of one chunk; an absent field is unknown, never zero."""
+
+    max: bytes | None = None
+    min: bytes | None = None
+    null_count: int | None = None
+    max_value: bytes | None = None
+    min_value: bytes | None = None
+    is_max_value_exact: bool | None = None
+    is_min_value_exact: bool | None = None
+    nan_count: int | None = None
+    thrift_spec = spec(
+        (1, "max", BINARY),
+        (2, "min", BINARY),
+        (3, "null_count", I64),
+        (5, "max_value", BINARY),
+        (6, "min_value", BINARY),
+        (7, "is_max_value_exact", BOOL),
+        (8, "is_min_value_exact", BOOL),
+        (9, "nan_count", I64),
+    )
+
+
+class ColumnMetaData(Struct):
+    """One column chunk: where its pages are and what they hold.
+
+    The fields without ``| None`` are required by the format and checked by ``ParquetMetadata.chunks``.
+    """
+
+    type: int
+    path_in_schema: list[bytes] | None = None
+    codec: int
+    num_values: int
+    total_compressed_size: int
+    data_page_offset: int
+    dictionary_page_offset: int | None = None
+    statistics: Statistics | None = None
+    bloom_filter_offset: int | None = None
+    bloom_filter_length: int | None = None
+    thrift_spec = spec(
+        (1, "type", I32),
+        (3, "path_in_schema", list_of(BINARY)),
+        (4, "codec", I32),
+        (5, "num_values", I64),
+        (7, "total_compressed_size", I64),
+        (9, "data_page_offset", I64),
+        (11, "dictionary_page_offset", I64),
+        (12, "statistics", struct(Statistics)),
+        (14, "bloom_filter_offset", I64),
+        (15, "bloom_filter_length", I32),
+    )
+
+
+class ColumnChunk(Struct):
+    """A chunk's metadata and where its page index is."""
+
+    file_path: bytes | None = None
+    meta_data: ColumnMetaData | None = None
+    offset_index_offset: int | None = None
+    offset_index_length: int | None = None
+    column_index_offset: int | None = None
+    column_index_length: int | None = None
+    crypto_metadata: Empty | None = None
+    encrypted_column_metadata: bytes | None = None
+    thrift_spec = spec(
+        (1, "file_path", BINARY),
+        (3, "meta_data", struct(ColumnMetaData)),
+        (4, "offset_index_offset", I64),
+        (5, "offset_index_length", I32),
+        (6, "column_index_offset", I64),
+        (7, "column_index_length", I32),
+        (8, "crypto_metadata", struct(Empty)),
+        (9, "encrypted_column_metadata", BINARY),
+    )
+
+
+class SortingColumn(Struct):
+    """One key of the order that a row group's rows are said to follow."""
+
+    column_idx: int | None = None
+    descending: bool | None = None
+    nulls_first: bool | None = None
+    thrift_spec = spec((1, "column_idx", I32), (2, "descending", BOOL), (3, "nulls_first", BOOL))
+
+
+class RowGroup(Struct):
+    """One chunk per leaf column, all of the same rows."""
+
+    columns: list[ColumnChunk] | None = None
+    total_byte_size: int | None = None
+    num_rows: int | None = None
+    sorting_columns: list[SortingColumn] | None = None
+    thrift_spec = spec(
+        (1, "columns", list_of(struct(ColumnChunk))),
+        (2, "total_byte_size", I64),
+        (3, "num_rows", I64),
+        (4, "sorting_columns", list_of(struct(SortingColumn))),
+    )
+
+
+class KeyValue(Struct):
+    """One entry of the writer's own metadata."""
+
+    key: bytes | None = None
+    value: bytes | None = None
+    thrift_spec = spec((1, "key", BINARY), (2, "value", BINARY))
+
+
+class FileMetaData(Struct):
+    """The footer."""
+
+    version: int | None = None
+    schema: list[SchemaElement] | None = None
+    num_rows: int | None = None
+    row_groups: list[RowGroup] | None = None
+    key_value_metadata: list[KeyValue] | None = None
+    created_by: bytes | None = None
+    column_orders: list[ColumnOrder] | None = None
+    encryption_algorithm: Empty | None = None
+    thrift_spec = spec(
+        (1, "version", I32),
+        (2, "schema", list_of(struct(SchemaElement))),
+        (3, "num_rows", I64),
+        (4, "row_groups", list_of(struct(RowGroup))),
+        (5, "key_value_metadata", list_of(struct(KeyValue))),
+        (6, "created_by", BINARY),
+        (7, "column_orders", list_of(struct(ColumnOrder))),
+        (8, "encryption_algorithm", struct(Empty)),
+    )
+
+
+# ---------------------------------------------------------------- the footer again, for encodings only
+#
+# Encoding statistics are a third of the work of decoding a footer and few queries need them, so they are
+# left out above and decoded by a second pass over the same bytes when they are asked for.
+
+
+class PageEncodingStats(Struct):
+    """How many pages of one type use one encoding."""
+
+    page_type: int | None = None
+    encoding: int | None = None
+    count: int | None = None
+    thrift_spec = spec((1, "page_type", I32), (2, "encoding", I32), (3, "count", I32))
+
+
+class EncodingsOfChunk(Struct):
+    """The encoding statistics in a ColumnMetaData."""
+
+    encoding_stats: list[PageEncodingStats] | None = None
+    thrift_spec = spec((13, "encoding_stats", list_of(struct(PageEncodingStats))))
+
+
+class EncodingsOfColumn(Struct):
+    """The encoding statistics in a ColumnChunk."""
+
+    meta_data: EncodingsOfChunk | None = None
+    thrift_spec = spec((3, "meta_data", struct(EncodingsOfChunk)))
+
+
+class EncodingsOfRowGroup(Struct):
+    """The encoding statistics in a RowGroup."""
+
+    columns: list[EncodingsOfColumn] | None = None
+    thrift_spec = spec((1, "columns", list_of(struct(EncodingsOfColumn))))
+
+
+class EncodingsOfFile(Struct):
+    """The encoding statistics in a FileMetaData."""
+
+    row_groups: list[EncodingsOfRowGroup] | None = None
+    thrift_spec = spec((4, "row_groups", list_of(struct(EncodingsOfRowGroup))))

@@ -1,0 +1,67 @@
+"""Turns whatever a user has into a Predicate, importing no library the user has not."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pyarrow as pa
+
+from skipstone.domain import ColumnDomain
+from skipstone.errors import PredicateError
+from skipstone.predicate.tree import Constant, Expr, Predicate, condition
+
+
+def parse(text: str, dialect: str = "spark", tz: str = "UTC") -> Predicate:
+    """One SQL condition as a Predicate; string timestamps take the zone ``tz``.
+
+    >>> import skipstone as sk
+    >>> sk.parse("user_id = 42 and ts >= '2026-01-01'").columns()
+    (('user_id',), ('ts',))
+    """
+    from skipstone.predicate.sql import parse_sql
+
+    return parse_sql(text, dialect, tz)
+
+
+def predicate(value: Any) -> Predicate:
+    """``value`` as a Predicate.
+
+    Takes SQL text, a Predicate, None (everything), a ColumnDomain, a pyarrow, Polars, DataFusion
+    or pyiceberg expression, or a list of PySpark data-source filters (joined by AND).
+    """
+    if isinstance(value, Expr) or value is None or isinstance(value, bool):
+        return Constant(True) if value is None else condition(value)
+    if isinstance(value, str):
+        return parse(value)
+    if isinstance(value, ColumnDomain):
+        from skipstone.predicate.domains import from_column_domain
+
+        return from_column_domain(value)
+    if isinstance(value, pa.compute.Expression) if "pyarrow.compute" in sys.modules else False:
+        from skipstone.predicate.arrow import from_arrow
+
+        return from_arrow(value)
+    # The class's own module says which library made it, so nothing is imported to find out.
+    roots = {cls.__module__.partition(".")[0] for cls in type(value).__mro__}
+    if "polars" in roots:
+        from skipstone.predicate.polars import from_polars
+
+        return from_polars(value)
+    if "datafusion" in roots:
+        from skipstone.predicate.datafusion import from_datafusion
+
+        return from_datafusion(value)
+    if "pyiceberg" in roots:
+        from skipstone.predicate.iceberg import from_iceberg
+
+        return from_iceberg(value)
+    if "pyspark" in roots or isinstance(value, (list, tuple)):
+        from skipstone.predicate.spark import from_spark
+
+        return from_spark(value)
+    raise PredicateError(
+        f"can't make a predicate of {type(value).__name__}",
+        hint="give SQL text, skipstone.col(...) conditions, or a pyarrow, Polars, DataFusion, "
+        "pyiceberg or Spark filter expression",
+    )

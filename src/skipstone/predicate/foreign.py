@@ -1,0 +1,146 @@
+"""What the adapters of foreign expressions share: literals, readings of a literal, LIKE as a regex."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.errors import NotExpressibleError
+from skipstone.predicate import tree
+
+_PLAIN = {
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+}
+_PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
+_REGEX_SIGNS = frozenset("\\.+*?()|[]{}^$")
+
+
+class Unknown(Exception):  # noqa: N818  it asks for an opaque leaf, and never leaves an adapter
+    """A part of a foreign expression that the tree has no node for."""
+
+
+def inexpressible(what: object, target: str, why: str = "") -> NotExpressibleError:
+    """The error that names the part ``target`` can't hold."""
+    return NotExpressibleError(f"{target} has no way to say {what}" + (f": {why}" if why else ""))
+
+
+def plain(values: pa.Array) -> pa.Array:
+    """``values`` without dictionary, view or large layouts."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return values.cast(_PLAIN.get(values.type, values.type))
+
+
+def literal(scalar: pa.Scalar) -> tree.Literal:
+    """A foreign constant as a literal of the tree."""
+    return tree.Literal(plain(pa.array([scalar], scalar.type))[0])
+
+
+def is_nan(scalar: pa.Scalar) -> bool:
+    """Whether a constant is a floating-point NaN."""
+    return bool(pa.types.is_floating(scalar.type) and scalar.is_valid and np.isnan(scalar.as_py()))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a constant of this type can meet a floating-point column."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def has_zero(values: pa.Array) -> bool:
+    """Whether a list of numbers holds a zero, of either sign."""
+    return is_number(values.type) and bool(pc.any(pc.equal(values, pa.scalar(0).cast(values.type))).as_py())
+
+
+def float32_readings(values: pa.Array) -> pa.Array | None:
+    """``values`` and what they become in a float32 column, or None where that is the same."""
+    if values.type != pa.float64() or not len(values):
+        return None
+    exact = values.drop_null().to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):
+        rounded = exact.astype(np.float32).astype(np.float64)
+    changed = rounded[(rounded != exact) & ~np.isnan(exact)]
+    return pa.concat_arrays([values, pa.array(changed)]) if len(changed) else None
+
+
+def finer_than_millisecond(values: pa.Array) -> pa.Array:
+    """The timestamps a millisecond column can't hold."""
+    step = _PER_MILLISECOND.get(values.type.unit) if pa.types.is_timestamp(values.type) else None
+    if step is None or not len(values):
+        return values[:0]
+    ticks = values.cast(pa.int64()).drop_null().to_numpy(zero_copy_only=False)
+    return pa.array(ticks[ticks % step != 0], pa.int64()).cast(values.type)
+
+
+def millisecond_readings(values: pa.Array) -> pa.Array | None:
+    """``values`` and what they become in a millisecond column, or None where that is the same."""
+    fine = finer_than_millisecond(values)
+    if not len(fine):
+        return None
+    step = _PER_MILLISECOND[values.type.unit]
+    floor = fine.cast(pa.int64()).to_numpy() // step * step
+    return pa.concat_arrays([values, *(pa.array(f).cast(values.type) for f in (floor, floor + step))])
+
+
+def near(op: tree.CompareOp, arg: tree.Expr, readings: pa.Array, exact: tree.Predicate) -> tree.Predicate:
+    """``exact``, next to a condition that metadata can judge and that holds wherever it does.
+
+    ``readings`` are all the values the constant may stand for, depending on a column type that is
+    not known here.
+    """
+    if op == "<>":
+        return exact
+    if op in ("=", "<=>"):
+        return tree.And((tree.IsIn(arg, readings), exact))
+    ends = pc.min_max(readings)
+    return tree.And((tree.Compare(op, arg, tree.Literal(ends["max" if op in ("<", "<=") else "min"])), exact))
+
+
+def fine_compare(op: tree.CompareOp, x: Any, v: Any, t: Any, *, rounds_up: bool) -> Any:
+    """``x op v``, right also where the library first rounds ``v`` to ``t`` in the column's coarser unit."""
+    if op in ("=", "<>"):
+        equal = (x == v) & (x != t)
+        return equal if op == "=" else ~equal
+    if op in ("<", ">="):
+        less = x < v if rounds_up else (x < v) | (x <= t)
+        return less if op == "<" else ~less
+    most = (x <= v) & (x < t) if rounds_up else x <= v
+    return most if op == "<=" else ~most
+
+
+def substring(call: tree.Call) -> tuple[int, int] | None:
+    """Where ``substr`` or ``left`` with constant bounds begins, from zero, and how long it is."""
+    bounds = [arg.scalar.as_py() if isinstance(arg, tree.Literal) else None for arg in call.args[1:]]
+    match call.name, bounds:
+        case "substr", [int(first), int(count)] if first > 0:
+            return first - 1, max(count, 0)
+        case "left", [int(count)]:
+            return 0, max(count, 0)
+    return None
+
+
+def like_regex(like: tree.Like) -> str:
+    """A LIKE pattern as a regular expression for RE2 and Rust's regex."""
+    out: list[str] = []
+    signs = iter(like.pattern)
+    for sign in signs:
+        if sign == like.escape:
+            out.append(_quoted(next(signs, sign)))
+        else:
+            out.append({"%": ".*", "_": "."}.get(sign) or _quoted(sign))
+    return rf"(?s)\A{''.join(out)}\z"
+
+
+def lowered(like: tree.Like) -> tree.Like:
+    """ILIKE as Spark defines it: LIKE of both sides in lower case."""
+    escape = like.escape.lower() if like.escape else like.escape
+    return tree.Like(tree.Call("lower", (like.arg,)), like.pattern.lower(), escape)
+
+
+def _quoted(sign: str) -> str:
+    return "\\" + sign if sign in _REGEX_SIGNS else sign

@@ -1,0 +1,364 @@
+"""From a Polars expression to a predicate."""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from skipstone.errors import TypeMismatchError
+from skipstone.predicate import tree
+from skipstone.predicate.foreign import Unknown, float32_readings, literal, millisecond_readings, near, plain
+
+
+def from_polars(expr: pl.Expr) -> tree.Predicate:
+    """A Polars expression as a predicate that keeps Polars' answer for every row.
+
+    >>> import polars as pl
+    >>> from_polars(pl.col("x") > 5)
+    Predicate("x > 5")
+    """
+    try:
+        return _condition(_Node(expr, json.loads(expr.meta.serialize(format="json"))))
+    except (RecursionError, pl.exceptions.ComputeError):
+        return _opaque(expr)
+
+
+_PARTS: dict[str, Callable[[Any], list[Any]]] = {
+    "BinaryExpr": lambda body: [body["left"], body["right"]],
+    "Function": lambda body: body["input"],
+    "Cast": lambda body: [body["expr"]],
+    "Alias": lambda body: body[:1],
+    "Agg": lambda body: [next(iter(body.values()))["input"]],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A Polars expression, and what its JSON says about it: JSON alone has neither NaN nor infinity."""
+
+    expr: pl.Expr
+    json: Any
+
+    @property
+    def kind(self) -> str:
+        return self.json if isinstance(self.json, str) else next(iter(self.json))
+
+    @property
+    def body(self) -> Any:
+        return None if isinstance(self.json, str) else self.json[self.kind]
+
+    @property
+    def name(self) -> str:
+        """The name of a function or an operator."""
+        if self.kind == "BinaryExpr":
+            return str(self.body["op"])
+        return _function(self.body["function"])[0] if self.kind == "Function" else ""
+
+    @property
+    def options(self) -> Any:
+        return _function(self.body["function"])[1]
+
+    @property
+    def args(self) -> list[_Node]:
+        parts = _PARTS[self.kind](self.body)
+        # pop() takes from a stack: the last argument comes first.
+        return [_Node(e, j) for e, j in zip(reversed(self.expr.meta.pop()), parts, strict=True)]
+
+
+def _function(found: Any) -> tuple[str, Any]:
+    """The full name of a function, such as Boolean.IsBetween, and its options."""
+    if isinstance(found, str):
+        return found, None
+    ((space, inner),) = found.items()
+    if isinstance(inner, str):
+        return f"{space}.{inner}", None
+    if not isinstance(inner, dict) or len(inner) != 1:
+        return space, inner
+    ((name, options),) = inner.items()
+    return f"{space}.{name}", options
+
+
+# -- conditions --------------------------------------------------------------------------------
+
+
+def _condition(node: _Node) -> tree.Predicate:
+    try:
+        if node.kind == "Alias":
+            return _condition(node.args[0])
+        if node.name in _CONDITIONS:
+            return _CONDITIONS[node.name](node)
+        return tree.condition(_value(node))
+    except (Unknown, TypeMismatchError):
+        return _opaque(node.expr)
+
+
+def _opaque(expr: pl.Expr) -> tree.Predicate:
+    text = " ".join(str(expr).split())
+    if expr.meta.has_multiple_outputs() or not expr.meta.is_row_separable():
+        # Columns chosen by a rule, or an answer that depends on other rows, have no row-wise filter.
+        return tree.Opaque((), None, text)
+    roots = dict.fromkeys(expr.meta.root_names())
+    return tree.Opaque(tuple(tree.Column((r,)) for r in roots), _Evaluate(expr), text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluate:
+    """Computes a Polars expression over a batch."""
+
+    expr: pl.Expr
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Array:
+        frame = pl.from_arrow(pa.Table.from_batches([batch])) if batch.num_columns else pl.DataFrame()
+        mask = frame.select(self.expr.alias("mask")).to_series().cast(pl.Boolean)
+        return plain(mask.new_from_index(0, batch.num_rows).to_arrow() if len(mask) == 1 else mask.to_arrow())
+
+
+def _join(node: _Node) -> tree.Predicate:
+    flat: list[tree.Predicate] = []
+    stack = [node]
+    while stack:
+        part = stack.pop()
+        if part.kind == "BinaryExpr" and part.name in _JOINS[node.name]:
+            stack.extend(reversed(part.args))
+        else:
+            flat.append(_condition(part))
+    return (tree.conjunction if "And" in _JOINS[node.name] else tree.disjunction)(flat)
+
+
+_JOINS = {name: names for names in (("And", "LogicalAnd"), ("Or", "LogicalOr")) for name in names}
+
+
+def _horizontal(node: _Node) -> tree.Predicate:
+    join = tree.conjunction if node.name.endswith("AllHorizontal") else tree.disjunction
+    return join(_condition(arg) for arg in node.args)
+
+
+def _compare(op: tree.CompareOp, node: _Node) -> tree.Predicate:
+    return _pair(op, *node.args)
+
+
+def _pair(op: tree.CompareOp, left: _Node, right: _Node) -> tree.Predicate:
+    if left.kind == "Literal" and right.kind != "Literal":
+        left, right, op = right, left, tree.FLIPPED[op]
+    if op == "<=>" and left.name in _CONDITIONS and right.kind == "Literal":
+        value = _literal(right).scalar
+        if pa.types.is_boolean(value.type):
+            return tree.Truth(_condition(left), value.as_py())
+    exact = functools.partial(_opaque, _OPERATORS[op](left.expr, right.expr))
+    if left.name in _ZONED and right.kind == "Literal":
+        x = _ZONED[left.name](_value(left.args[0]))
+        return near(op, x, _neighbours(_literal(right).scalar), exact())
+    x, y = _value(left), _value(right)
+    if isinstance(y, tree.Literal) and not y.missing:
+        values = pa.array([y.scalar])
+        untyped = "Dyn" in right.body
+        readings = (float32_readings(values) if untyped else None) or millisecond_readings(values)
+        if readings is not None:
+            return near(op, x, readings, exact())
+    return tree.Compare(op, x, y)
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<=>": pl.Expr.eq_missing,
+}
+# Polars takes these in the zone of the column, up to a day from UTC.
+_ZONED: dict[str, Callable[[tree.Expr], tree.Expr]] = {
+    "TemporalExpr.Date": lambda x: tree.Cast(x, pa.date32()),
+    "TemporalExpr.Year": lambda x: tree.Call("year", (x,)),
+}
+
+
+def _neighbours(scalar: pa.Scalar) -> pa.Array:
+    kind = scalar.type
+    if not scalar.is_valid or not (pa.types.is_date32(kind) or pa.types.is_integer(kind)):
+        raise Unknown
+    number = scalar.cast(pa.int32()).as_py()
+    return pa.array([number - 1, number, number + 1], pa.int32()).cast(kind)
+
+
+def _between(node: _Node) -> tree.Predicate:
+    arg, low, high = node.args
+    closed = node.options["closed"]
+    above = _pair(">=" if closed in ("Both", "Left") else ">", arg, low)
+    below = _pair("<=" if closed in ("Both", "Right") else "<", arg, high)
+    if isinstance(above, tree.Compare) and isinstance(below, tree.Compare) and above.op[0] == ">":
+        return tree.Between(above.left, above.right, below.right, above.op == ">=", below.op == "<=")
+    return tree.conjunction((above, below))
+
+
+def _is_in(node: _Node) -> tree.Predicate:
+    left, right = node.args
+    x, values = _value(left), _values(right)
+    # Polars skips a NULL in the list; with nulls_equal it stands for NULL itself.
+    hit = tree.IsIn(x, values.drop_null())
+    if not node.options["nulls_equal"]:
+        return hit if len(hit.values) else tree.And((tree.IsNull(x), tree.Constant(None)))
+    answer = tree.Truth(hit, True)
+    return tree.Or((answer, tree.IsNull(x))) if values.null_count else answer
+
+
+def _values(node: _Node) -> pa.Array:
+    if node.kind == "Agg" and "Implode" in node.body:
+        return _values(node.args[0])
+    series = _series(node)
+    if isinstance(series.dtype, (pl.List, pl.Array)):
+        if len(series) != 1:
+            raise Unknown
+        series = series.explode(empty_as_null=False)
+    return _arrow(series)
+
+
+def _is_null(node: _Node) -> tree.Predicate:
+    (arg,) = node.args
+    return tree.Truth(_condition(arg), None) if arg.name in _CONDITIONS else tree.IsNull(_value(arg))
+
+
+def _match(kind: tree.MatchKind, node: _Node) -> tree.Predicate:
+    left, right = node.args
+    if kind == "contains" and node.name.startswith("StringExpr") and not node.options["literal"]:
+        raise Unknown
+    if right.kind != "Literal":
+        raise Unknown
+    text = _literal(right)
+    return tree.Constant(None) if text.missing else tree.Match(kind, _value(left), text.scalar.as_py())
+
+
+def _finite(node: _Node) -> tree.Predicate:
+    x = _value(node.args[0])
+    infinite = tree.IsIn(x, pa.array([np.inf, -np.inf]))
+    if node.name == "Boolean.IsInfinite":
+        return infinite
+    return tree.Not(tree.Or((infinite, tree.IsNan(x))))
+
+
+def _not(inner: Callable[[_Node], tree.Predicate]) -> Callable[[_Node], tree.Predicate]:
+    return lambda node: tree.Not(inner(node))
+
+
+def _is_nan(node: _Node) -> tree.Predicate:
+    return tree.IsNan(_value(node.args[0]))
+
+
+_COMPARES: dict[str, tree.CompareOp] = {
+    "Eq": "=",
+    "NotEq": "<>",
+    "Lt": "<",
+    "LtEq": "<=",
+    "Gt": ">",
+    "GtEq": ">=",
+    "EqValidity": "<=>",
+}
+_CONDITIONS: dict[str, Callable[[_Node], tree.Predicate]] = {
+    **{name: functools.partial(_compare, op) for name, op in _COMPARES.items()},
+    **dict.fromkeys(_JOINS, _join),
+    "NotEqValidity": _not(functools.partial(_compare, "<=>")),
+    "Boolean.AllHorizontal": _horizontal,
+    "Boolean.AnyHorizontal": _horizontal,
+    "Boolean.IsBetween": _between,
+    "Boolean.IsFinite": _finite,
+    "Boolean.IsIn": _is_in,
+    "Boolean.IsInfinite": _finite,
+    "Boolean.IsNan": _is_nan,
+    "Boolean.IsNotNan": _not(_is_nan),
+    "Boolean.IsNotNull": _not(_is_null),
+    "Boolean.IsNull": _is_null,
+    "Boolean.Not": lambda node: tree.Not(_condition(node.args[0])),
+    "BinaryExpr.Contains": functools.partial(_match, "contains"),
+    "BinaryExpr.EndsWith": functools.partial(_match, "suffix"),
+    "BinaryExpr.StartsWith": functools.partial(_match, "prefix"),
+    "StringExpr.Contains": functools.partial(_match, "contains"),
+    "StringExpr.EndsWith": functools.partial(_match, "suffix"),
+    "StringExpr.StartsWith": functools.partial(_match, "prefix"),
+}
+
+
+# -- values ------------------------------------------------------------------------------------
+
+
+def _value(node: _Node) -> tree.Expr:
+    if node.kind == "Alias":
+        return _value(node.args[0])
+    if node.kind == "Column":
+        return tree.Column((node.body,))
+    if node.kind == "Literal":
+        return _literal(node)
+    if node.kind == "Cast":
+        return _cast(node)
+    if node.name not in _VALUES:
+        raise Unknown
+    return _VALUES[node.name](node)
+
+
+def _series(node: _Node) -> pl.Series:
+    if node.kind != "Literal":
+        raise Unknown
+    return pl.select(node.expr).to_series()
+
+
+def _arrow(series: pl.Series) -> pa.Array:
+    if series.dtype in (pl.Int128, pl.UInt128):
+        return tree.value_array([None if v is None else int(v) for v in series])
+    return plain(series.to_arrow(compat_level=pl.CompatLevel.oldest()))
+
+
+def _literal(node: _Node) -> tree.Literal:
+    series = _series(node)
+    if len(series) != 1:
+        raise Unknown
+    found = literal(_arrow(series)[0])
+    # Without a type of its own an integer is just a number.
+    return (
+        tree.Literal(tree.lit(found.scalar.as_py()).scalar) if "Int" in str(node.body.get("Dyn")) else found
+    )
+
+
+def _cast(node: _Node) -> tree.Expr:
+    # Polars' other casts give NULL where Spark fails, or count a timestamp in its unit.
+    if node.body["dtype"] != {"Literal": "Date"} or node.body["options"] != "Strict":
+        raise Unknown
+    return tree.Cast(_value(node.args[0]), pa.date32())
+
+
+def _field(node: _Node) -> tree.Expr:
+    base = _value(node.args[0])
+    if not isinstance(base, tree.Column):
+        raise Unknown
+    return tree.Column((*base.path, node.options))
+
+
+def _call(name: str, node: _Node) -> tree.Expr:
+    return tree.Call(name, tuple(_value(arg) for arg in node.args))
+
+
+def _slice(node: _Node) -> tree.Expr:
+    text, *bounds = node.args
+    numbers = [_literal(bound).scalar.as_py() for bound in bounds]
+    start, count = numbers if len(numbers) == 2 else (0, numbers[0])
+    if not isinstance(start, int) or not isinstance(count, int) or start < 0 or count < 0:
+        raise Unknown
+    return tree.Call("substr", (_value(text), tree.lit(start + 1), tree.lit(count)))
+
+
+# Arithmetic is absent: Polars wraps it in a column type that is unknown here.
+_VALUES: dict[str, Callable[[_Node], tree.Expr]] = {
+    "StructExpr.FieldByName": _field,
+    "StringExpr.Head": _slice,
+    "StringExpr.LenChars": functools.partial(_call, "length"),
+    "StringExpr.Lowercase": functools.partial(_call, "lower"),
+    "StringExpr.Slice": _slice,
+    "StringExpr.Uppercase": functools.partial(_call, "upper"),
+}

@@ -1,0 +1,22 @@
+"""SQL text to a Predicate and back."""
+
+from __future__ import annotations
+
+from skipstone.errors import ParseError
+from skipstone.predicate import tree
+from skipstone.predicate.sql_read import Reader
+from skipstone.predicate.sql_syntax import syntax
+from skipstone.predicate.sql_types import known_dialect, zone_info
+from skipstone.predicate.sql_write import to_sql
+
+__all__ = ["parse_sql", "to_sql"]
+
+
+def parse_sql(text: str, dialect: str = "spark", tz: str = "UTC") -> tree.Predicate:
+    """One SQL condition as a Predicate; zoneless timestamps take the zone ``tz``."""
+    name = known_dialect(dialect)
+    zone_info(tz)
+    try:
+        return Reader(name, tz).condition(syntax(text, name))
+    except RecursionError:
+        raise ParseError("the condition is nested too deeply", hint="flatten its parentheses") from None

@@ -1,0 +1,406 @@
+"""sqlglot's syntax tree to ours, one node class at a time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from types import MappingProxyType
+
+import pyarrow as pa
+from sqlglot import exp
+
+from skipstone.errors import ParseError, TypeMismatchError
+from skipstone.predicate import tree
+from skipstone.predicate.sql_functions import extract, function
+from skipstone.predicate.sql_syntax import arrow_type, refuse
+from skipstone.predicate.sql_types import SPARK_LIKE, fold, number
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads sqlglot nodes; the dialect decides what a word means."""
+
+    dialect: str
+    zone: str
+
+    @property
+    def spark_like(self) -> bool:
+        """Whether strings, escapes and functions are Spark's."""
+        return self.dialect in SPARK_LIKE
+
+    def condition(self, node: exp.Expr) -> tree.Predicate:
+        """The node as a condition."""
+        return tree.condition(self.value(node))
+
+    def value(self, node: exp.Expr) -> tree.Expr:
+        """The node as a value."""
+        return _read(node, self)
+
+    def literal(self, scalar: pa.Scalar) -> tree.Literal:
+        """A constant in this text's zone."""
+        return tree.Literal(scalar, self.zone)
+
+    def call(self, name: str, *args: tree.Expr) -> tree.Expr:
+        """A function call in this text's zone."""
+        return tree.Call(name, args, self.zone)
+
+    def foreign(self, name: str) -> str:
+        """The name of an operator or function whose meaning is this dialect's own."""
+        return name if self.spark_like else f"{self.dialect}.{name}"
+
+
+@functools.singledispatch
+def _read(node: exp.Expr, to: Reader) -> tree.Expr:
+    args = [
+        child for value in node.args.values() for child in (value if isinstance(value, list) else [value])
+    ]
+    for kinds, what in _REFUSED:
+        if isinstance(node, kinds):
+            refuse(node, what)
+    if not isinstance(node, (exp.Func, exp.Binary, exp.Unary)):
+        refuse(node, f"{node.key} ({node.sql(to.dialect)[:40]})")
+    return to.call(to.foreign(node.key), *(to.value(arg) for arg in args if isinstance(arg, exp.Expr)))
+
+
+_REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str], ...] = (
+    ((exp.Query, exp.SubqueryPredicate), "a subquery"),
+    ((exp.Window,), "a window function"),
+    ((exp.Placeholder, exp.Parameter), "an unbound parameter"),
+)
+
+
+# -- values ------------------------------------------------------------------------------------
+
+
+@_read.register
+def _(node: exp.Column, _to: Reader) -> tree.Expr:
+    if isinstance(node.this, exp.Star):
+        refuse(node, "*")
+    return tree.Column(tuple(part.name for part in node.parts))
+
+
+@_read.register
+def _(node: exp.Dot, to: Reader) -> tree.Expr:
+    if isinstance(node.expression, exp.Anonymous):
+        name = ".".join(part.name for part in (*node.parts[:-1], node.expression))
+        return to.call(name, *(to.value(arg) for arg in node.expression.expressions))
+    base = to.value(node.this)
+    if isinstance(base, tree.Column):
+        return base.field(node.expression.name)
+    return to.call("getfield", base, to.literal(pa.scalar(node.expression.name)))
+
+
+@_read.register
+def _(node: exp.Paren, to: Reader) -> tree.Expr:
+    return to.value(node.this)
+
+
+@_read.register
+def _(node: exp.Literal, to: Reader) -> tree.Expr:
+    return to.literal(pa.scalar(node.this) if node.is_string else number(node.this))
+
+
+@_read.register(exp.RawString)
+@_read.register(exp.ByteString)
+@_read.register(exp.National)
+def _(node: exp.Expr, to: Reader) -> tree.Expr:
+    return to.literal(pa.scalar(node.this))
+
+
+@_read.register
+def _(node: exp.Concat, to: Reader) -> tree.Expr:
+    return to.literal(pa.scalar("".join(part.name for part in node.expressions)))
+
+
+@_read.register
+def _(node: exp.Boolean, to: Reader) -> tree.Expr:
+    return to.literal(pa.scalar(node.this))
+
+
+@_read.register
+def _(_node: exp.Null, to: Reader) -> tree.Expr:
+    return to.literal(pa.scalar(None))
+
+
+@_read.register
+def _(node: exp.HexString, to: Reader) -> tree.Expr:
+    return to.literal(pa.scalar(bytes.fromhex(node.this.rjust(len(node.this) + len(node.this) % 2, "0"))))
+
+
+@_read.register
+def _(node: exp.Cast, to: Reader) -> tree.Expr:
+    # sqlglot makes Spark's and Hive's CAST a TryCast; only "safe" tells the real TRY_CAST.
+    lenient = bool(node.args.get("safe"))
+    kind = arrow_type(node.to, to.dialect)
+    arg = node.this
+    if kind is None:
+        return to.call(to.foreign("cast"), to.value(arg), to.literal(pa.scalar(node.to.sql(to.dialect))))
+    if to.dialect == "duckdb" and pa.types.is_integer(kind) and _is_call(arg, "trunc"):
+        arg = arg.expressions[0]  # how to_sql says Spark's cast, which cuts where DuckDB's rounds
+    value = to.value(arg)
+    if isinstance(value, tree.Literal):
+        try:
+            folded = fold(value.scalar, kind, to.dialect, to.zone)
+        except ValueError as error:
+            if not lenient:
+                raise ParseError(str(error)) from None
+            folded = None
+        if folded is not None:
+            coarse = pa.types.is_timestamp(kind) and kind.unit in ("s", "ms")
+            return to.literal(folded.cast(pa.timestamp("us", kind.tz)) if coarse else folded)
+    return tree.Cast(value, kind, to.zone, lenient)
+
+
+def _is_call(node: exp.Expr, name: str) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.lower() == name and len(node.expressions) == 1
+
+
+@_read.register
+def _(node: exp.Neg, to: Reader) -> tree.Expr:
+    operand = node.this.unnest()
+    if isinstance(operand, exp.Literal) and not operand.is_string:
+        return to.literal(number(f"-{operand.this}"))
+    value = to.value(operand)
+    if isinstance(value, tree.Literal) and isinstance(plain := value.scalar.as_py(), (int, float, Decimal)):
+        folded = fold(pa.scalar(-plain), value.scalar.type, to.dialect, to.zone)
+        if folded is not None and not isinstance(plain, bool):
+            return to.literal(folded)
+    return to.call("negative", value)
+
+
+_OPERATORS: MappingProxyType[type[exp.Expr], str] = MappingProxyType(
+    {
+        exp.Add: "+",
+        exp.Sub: "-",
+        exp.Mul: "*",
+        exp.Div: "/",
+        exp.Mod: "%",
+        exp.DPipe: "concat",
+        exp.IntDiv: "div",
+    }
+)
+
+
+@_read.register(exp.Add)
+@_read.register(exp.Sub)
+@_read.register(exp.Mul)
+@_read.register(exp.Div)
+@_read.register(exp.Mod)
+@_read.register(exp.DPipe)
+@_read.register(exp.IntDiv)
+def _(node: exp.Binary, to: Reader) -> tree.Expr:
+    name = _OPERATORS[type(node)]
+    if name == "div" or (name == "/" and to.dialect in ("trino", "presto")):
+        name = to.foreign(name)  # there, integers divide to an integer
+    return to.call(name, to.value(node.this), to.value(node.expression))
+
+
+@_read.register
+def _(node: exp.Anonymous, to: Reader) -> tree.Expr:
+    name = node.name.lower()
+    if name in _AGGREGATES:
+        refuse(node, f"the aggregate {name}")
+    return function(name, tuple(to.value(arg) for arg in node.expressions), to.dialect, to.zone)
+
+
+_AGGREGATES = frozenset(
+    name.lower() for cls in exp.ALL_FUNCTIONS if issubclass(cls, exp.AggFunc) for name in cls.sql_names()
+)
+
+
+@_read.register
+def _(node: exp.Substring, to: Reader) -> tree.Expr:
+    given = (node.this, node.args.get("start"), node.args.get("length"))
+    return function("substr", tuple(to.value(arg) for arg in given if arg is not None), to.dialect, to.zone)
+
+
+@_read.register
+def _(node: exp.Trim, to: Reader) -> tree.Expr:
+    name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(node.args.get("position") or "", "trim")
+    if node.expression:
+        return to.call(to.foreign(name), to.value(node.expression), to.value(node.this))
+    return function(name, (to.value(node.this),), to.dialect, to.zone)
+
+
+@_read.register
+def _(node: exp.StrPosition, to: Reader) -> tree.Expr:
+    return to.call(to.foreign("position"), to.value(node.args["substr"]), to.value(node.this))
+
+
+@_read.register
+def _(node: exp.Extract, to: Reader) -> tree.Expr:
+    return extract(node.this.name, to.value(node.expression), to.dialect, to.zone)
+
+
+@_read.register
+def _(node: exp.If, to: Reader) -> tree.Expr:
+    otherwise = node.args.get("false")
+    other = to.value(otherwise) if otherwise else to.literal(pa.scalar(None))
+    return to.call("if", to.condition(node.this), to.value(node.args["true"]), other)
+
+
+@_read.register
+def _(node: exp.Case, to: Reader) -> tree.Expr:
+    default = node.args.get("default")
+    result = to.value(default) if default else to.literal(pa.scalar(None))
+    subject = to.value(node.this) if node.this else None
+    for branch in reversed(node.args["ifs"]):
+        when: tree.Predicate
+        when = (
+            to.condition(branch.this)
+            if subject is None
+            else tree.Compare("=", subject, to.value(branch.this))
+        )
+        result = to.call("if", when, to.value(branch.args["true"]), result)
+    return result
+
+
+@_read.register
+def _(node: exp.Interval, to: Reader) -> tree.Expr:
+    unit = node.args.get("unit")
+    amount = to.value(node.this) if node.this else to.literal(pa.scalar(None))
+    return to.call("interval", amount, to.literal(pa.scalar(unit.sql(to.dialect).lower() if unit else "")))
+
+
+@_read.register
+def _(node: exp.Bracket, to: Reader) -> tree.Expr:
+    return to.call(to.foreign("getitem"), to.value(node.this), *(to.value(e) for e in node.expressions))
+
+
+@_read.register
+def _(node: exp.Lambda, to: Reader) -> tree.Expr:
+    # Its variables would look like columns, so it stays text.
+    return to.call("lambda", to.literal(pa.scalar(node.sql(to.dialect))))
+
+
+# -- conditions --------------------------------------------------------------------------------
+
+_COMPARISONS: MappingProxyType[type[exp.Expr], tree.CompareOp] = MappingProxyType(
+    {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+)
+
+
+@_read.register(exp.EQ)
+@_read.register(exp.NEQ)
+@_read.register(exp.LT)
+@_read.register(exp.LTE)
+@_read.register(exp.GT)
+@_read.register(exp.GTE)
+def _(node: exp.Binary, to: Reader) -> tree.Expr:
+    return tree.Compare(_COMPARISONS[type(node)], to.value(node.this), to.value(node.expression))
+
+
+@_read.register
+def _(node: exp.NullSafeEQ, to: Reader) -> tree.Expr:
+    left, right = to.value(node.this), to.value(node.expression)
+    if isinstance(left, tree.Predicate) and isinstance(right, tree.Literal):
+        plain = right.scalar.as_py()
+        if plain is None or isinstance(plain, bool):
+            return tree.Truth(left, plain)
+    return tree.Compare("<=>", left, right)
+
+
+@_read.register
+def _(node: exp.NullSafeNEQ, to: Reader) -> tree.Expr:
+    return tree.Not(to.condition(exp.NullSafeEQ(this=node.this, expression=node.expression)))
+
+
+@_read.register
+def _(node: exp.And, to: Reader) -> tree.Expr:
+    return tree.conjunction(to.condition(part) for part in node.flatten())
+
+
+@_read.register
+def _(node: exp.Or, to: Reader) -> tree.Expr:
+    return tree.disjunction(to.condition(part) for part in node.flatten())
+
+
+@_read.register
+def _(node: exp.Not, to: Reader) -> tree.Expr:
+    return tree.Not(to.condition(node.this))
+
+
+@_read.register
+def _(node: exp.Is, to: Reader) -> tree.Expr:
+    value = to.value(node.this)
+    if isinstance(node.expression, exp.Boolean):
+        return tree.Truth(tree.condition(value), node.expression.this)
+    if not isinstance(node.expression, exp.Null):
+        refuse(node, f"IS {node.expression.sql(to.dialect)}")
+    return tree.Truth(value, None) if isinstance(value, tree.Predicate) else tree.IsNull(value)
+
+
+@_read.register
+def _(node: exp.Between, to: Reader) -> tree.Expr:
+    arg, low, high = (to.value(node.args[name]) for name in ("this", "low", "high"))
+    if node.args.get("symmetric"):
+        return tree.disjunction((tree.Between(arg, low, high), tree.Between(arg, high, low)))
+    return tree.Between(arg, low, high)
+
+
+@_read.register
+def _(node: exp.In, to: Reader) -> tree.Expr:
+    if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
+        refuse(node, "a subquery")
+    arg = to.value(node.this)
+    items = [to.value(item) for item in node.expressions]
+    literals = [item for item in items if isinstance(item, tree.Literal)]
+    if len(literals) == len(items):
+        try:
+            return tree.IsIn(arg, _array(literals), to.zone)
+        except TypeMismatchError:
+            pass  # kinds that only the column's type can reconcile
+    return tree.disjunction(tree.Compare("=", arg, item) for item in items)
+
+
+def _array(literals: Iterable[tree.Literal]) -> pa.Array:
+    scalars = [literal.scalar for literal in literals]
+    kinds = {scalar.type for scalar in scalars if scalar.is_valid}
+    if len(kinds) == 1:
+        kind = kinds.pop()
+        return pa.array([scalar if scalar.is_valid else None for scalar in scalars], kind)
+    return tree.value_array(scalar.as_py() for scalar in scalars)
+
+
+@_read.register(exp.Like)
+@_read.register(exp.ILike)
+def _(node: exp.Binary, to: Reader) -> tree.Expr:
+    return _like(node, "\\" if to.spark_like else None, to)
+
+
+@_read.register
+def _(node: exp.Escape, to: Reader) -> tree.Expr:
+    mark = to.value(node.expression)
+    text = mark.scalar.as_py() if isinstance(mark, tree.Literal) else None
+    if not isinstance(text, str) or len(text) > 1 or (text == "" and to.dialect != "duckdb"):
+        raise ParseError(f"ESCAPE needs one character, not {node.expression.sql(to.dialect)}")
+    return _like(node.this, text or None, to)
+
+
+def _like(node: exp.Binary, escape: str | None, to: Reader) -> tree.Predicate:
+    arg, quantified = to.value(node.this), node.expression
+    several = isinstance(quantified, (exp.Any, exp.All))
+    patterns = quantified.this.unnest().expressions or [quantified.this.unnest()] if several else [quantified]
+    ignore_case = isinstance(node, exp.ILike)
+    parts: list[tree.Predicate] = [
+        _like_one(arg, to.value(pattern), escape, ignore_case, to) for pattern in patterns
+    ]
+    if node.args.get("negate"):
+        parts = [tree.Not(part) for part in parts]
+    return tree.conjunction(parts) if isinstance(quantified, exp.All) else tree.disjunction(parts)
+
+
+def _like_one(
+    arg: tree.Expr, pattern: tree.Expr, escape: str | None, ignore_case: bool, to: Reader
+) -> tree.Predicate:
+    if isinstance(pattern, tree.Literal) and pa.types.is_string(pattern.scalar.type) and not pattern.missing:
+        return tree.Like(arg, pattern.scalar.as_py(), escape, ignore_case)
+    mark = () if escape == "\\" else (to.literal(pa.scalar(escape)),)
+    return tree.Holds(to.call("ilike" if ignore_case else "like", arg, pattern, *mark))
+
+
+@_read.register
+def _(node: exp.RegexpLike, to: Reader) -> tree.Expr:
+    return tree.Holds(to.call(to.foreign("rlike"), to.value(node.this), to.value(node.expression)))

@@ -1,0 +1,123 @@
+"""sqlglot's grammar, set up for conditions, and its types as Arrow's.
+
+Functions are left to us: sqlglot rewrites them on the way in (formats, argument order), so its
+parsers run here without their function tables and every call arrives as it was written.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import MappingProxyType
+from typing import NoReturn
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel, SqlglotError
+from sqlglot.parser import Parser
+
+from skipstone.errors import ParseError
+from skipstone.predicate.sql_types import INSTANT, NAIVE, SPARK_LIKE
+
+_KEPT_GRAMMAR = ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION")
+
+
+def syntax(text: str, dialect: str) -> exp.Expr:
+    """The one condition in ``text`` as sqlglot's syntax tree."""
+    grammar, parser = _grammar(dialect)
+    try:
+        found = parser(dialect=grammar, error_level=ErrorLevel.IMMEDIATE).parse_into(
+            exp.Condition, grammar.tokenize(text), text
+        )
+    except SqlglotError as error:
+        raise _parse_error(text, error) from None
+    statements = [node for node in found if node is not None]
+    if not statements:
+        raise ParseError("the SQL text is empty", hint="write a condition such as a = 1")
+    if len(statements) > 1:
+        raise ParseError("the SQL text holds several statements", hint="give one condition")
+    return statements[0]
+
+
+@functools.cache
+def _grammar(dialect: str) -> tuple[sqlglot.Dialect, type[Parser]]:
+    base = type(sqlglot.Dialect.get_or_raise(dialect))
+    members: dict[str, object] = {}
+    if dialect in SPARK_LIKE:
+        # Spark 4 reads 'it''s' as it's; sqlglot still as two strings side by side.
+        tokenizer = type("Tokenizer", (base.tokenizer_class,), {"STRING_ESCAPES": ["'", '"', "\\"]})
+        members = {"Tokenizer": tokenizer, "tokenizer_class": tokenizer}
+    kept = {k: v for k, v in base.parser_class.FUNCTION_PARSERS.items() if k in _KEPT_GRAMMAR}
+    parser = type("Parser", (base.parser_class,), {"FUNCTIONS": {}, "FUNCTION_PARSERS": kept})
+    return type(f"Skipstone{base.__name__}", (base,), members)(), parser
+
+
+def _parse_error(text: str, error: SqlglotError) -> ParseError:
+    details = getattr(error, "errors", None)
+    if not details:
+        shown = text if len(text) <= 60 else f"{text[:60]}…"
+        return ParseError(f"can't read the SQL text {shown!r}", hint="check its quotes and comments")
+    first = details[0]
+    what = first["description"]
+    if what.startswith("Required keyword"):
+        what = "something is missing"
+    near = first["highlight"]
+    column = first["col"] - max(len(near) - 1, 0)  # sqlglot names a token's last column
+    return ParseError(f"{what} at line {first['line']}, column {column}, near {near!r}")
+
+
+def refuse(node: exp.Expr, what: str) -> NoReturn:
+    """Raises the ParseError for a construct that no condition on rows can hold."""
+    place = next((n.meta for n in node.walk() if "line" in n.meta), None)
+    where = (
+        f" at line {place['line']}, column {place['col'] - place['end'] + place['start']}" if place else ""
+    )
+    raise ParseError(f"{what} can't be part of a condition on rows{where}", hint="give one plain condition")
+
+
+_TYPES: MappingProxyType[exp.DType, pa.DataType] = MappingProxyType(
+    {
+        exp.DType.BOOLEAN: pa.bool_(),
+        exp.DType.TINYINT: pa.int8(),
+        exp.DType.SMALLINT: pa.int16(),
+        exp.DType.INT: pa.int32(),
+        exp.DType.BIGINT: pa.int64(),
+        exp.DType.UTINYINT: pa.uint8(),
+        exp.DType.USMALLINT: pa.uint16(),
+        exp.DType.UINT: pa.uint32(),
+        exp.DType.UBIGINT: pa.uint64(),
+        exp.DType.FLOAT: pa.float32(),
+        exp.DType.DOUBLE: pa.float64(),
+        exp.DType.TEXT: pa.string(),
+        exp.DType.VARCHAR: pa.string(),
+        exp.DType.BINARY: pa.binary(),
+        exp.DType.VARBINARY: pa.binary(),
+        exp.DType.DATE: pa.date32(),
+        exp.DType.TIME: pa.time64("us"),
+        exp.DType.TIMESTAMPNTZ: NAIVE,
+        exp.DType.TIMESTAMPTZ: INSTANT,
+        exp.DType.TIMESTAMPLTZ: INSTANT,
+        exp.DType.TIMESTAMP_S: pa.timestamp("s"),
+        exp.DType.TIMESTAMP_MS: pa.timestamp("ms"),
+        exp.DType.TIMESTAMP_NS: pa.timestamp("ns"),
+    }
+)
+_DEFAULT_DECIMAL = MappingProxyType(
+    {"spark": (10, 0), "hive": (10, 0), "trino": (38, 0), "presto": (38, 0), "duckdb": (18, 3)}
+)
+
+
+def arrow_type(kind: exp.DataType, dialect: str) -> pa.DataType | None:
+    """The Arrow type of a SQL type, None where Arrow or Spark has no equal."""
+    sizes = [int(p.name) for p in kind.expressions if p.name.isdigit()]
+    if kind.this == exp.DType.DECIMAL:
+        precision, scale = (*sizes, 0)[:2] if sizes else _DEFAULT_DECIMAL[dialect]
+        return pa.decimal128(precision, scale) if 1 <= precision <= 38 and scale <= precision else None
+    if kind.this in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ) and dialect in ("trino", "presto"):
+        unit = {0: "s", 3: "ms", 6: "us", 9: "ns"}.get(sizes[0] if sizes else 3)
+        return pa.timestamp(unit, "UTC" if kind.this == exp.DType.TIMESTAMPTZ else None) if unit else None
+    if kind.this == exp.DType.TIMESTAMP:
+        return INSTANT if dialect == "spark" else NAIVE
+    if sizes and kind.this in (exp.DType.VARCHAR, exp.DType.TEXT) and dialect not in SPARK_LIKE:
+        return None
+    return _TYPES.get(kind.this)

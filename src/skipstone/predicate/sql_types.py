@@ -1,0 +1,339 @@
+"""What SQL dialects share and where they differ: types, zones, typed literals, function names."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import re
+import zoneinfo
+from types import MappingProxyType
+from typing import cast
+
+import pyarrow as pa
+
+from skipstone.errors import PredicateError
+
+DIALECTS = ("spark", "hive", "trino", "presto", "duckdb")
+SPARK_LIKE = frozenset({"spark", "hive"})
+INSTANT = pa.timestamp("us", "UTC")
+NAIVE = pa.timestamp("us")
+MAX_DECIMAL = 38
+UNIT_DIGITS = MappingProxyType({"s": 0, "ms": 3, "us": 6, "ns": 9})
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
+_STAMP = re.compile(
+    r"\s*(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})"
+    r"(?:[ T](?:(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?)?\s*([A-Za-z+-][\w:+/-]*)?)?)?)?\s*"
+)
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
+_SPECIAL_FLOATS = frozenset({"nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"})
+
+
+def known_dialect(dialect: str) -> str:
+    """``dialect`` in lower case, or an error that names the supported ones."""
+    name = dialect.lower()
+    if name not in DIALECTS:
+        raise PredicateError(f"unknown SQL dialect {dialect!r}", hint=f"use one of {', '.join(DIALECTS)}")
+    return name
+
+
+def zone_info(name: str) -> dt.tzinfo:
+    """The time zone called ``name``: a region, UTC, or a fixed offset such as +02:00."""
+    if name in ("UTC", "Z", "GMT", "UT"):
+        return dt.UTC
+    if offset := _OFFSET.fullmatch(name):
+        span = dt.timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
+        if span <= dt.timedelta(hours=18):
+            return dt.timezone(-span if offset[1] == "-" else span)
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise PredicateError(
+            f"unknown time zone {name!r}", hint="give a region such as Europe/Paris, UTC, or +02:00"
+        ) from error
+
+
+# -- function names ----------------------------------------------------------------------------
+
+_SAME = (
+    *("abs", "ceil", "coalesce", "date_trunc", "day", "exp", "floor", "hour", "length", "ln", "lower"),
+    *("minute", "month", "nullif", "quarter", "replace", "reverse", "second", "sqrt", "upper", "year"),
+)
+
+SPARK_ALIASES = MappingProxyType(
+    {
+        "ceiling": "ceil",
+        "char_length": "length",
+        "character_length": "length",
+        "dayofmonth": "day",
+        "ifnull": "coalesce",
+        "lcase": "lower",
+        "len": "length",
+        "mod": "%",
+        "nvl": "coalesce",
+        "regexp": "rlike",
+        "regexp_like": "rlike",
+        "substring": "substr",
+        "ucase": "upper",
+    }
+)
+
+# Only functions that mean the same in both; Spark's name on the right. Any other function keeps its
+# dialect as a prefix ("duckdb.list_sum"), so that no evaluator takes it for Spark's function.
+_TRINO = {
+    **{name: name for name in _SAME},
+    "ceiling": "ceil",
+    "concat": "concat",
+    "day_of_month": "day",
+    "day_of_year": "dayofyear",
+    "doy": "dayofyear",
+    "is_nan": "isnan",
+    "mod": "%",
+    "starts_with": "startswith",
+    "substr": "substr",
+    "substring": "substr",
+    "week": "weekofyear",
+    "week_of_year": "weekofyear",
+}
+FOREIGN = MappingProxyType(
+    {
+        "trino": _TRINO,
+        "presto": {**_TRINO, "ends_with": "endswith"},
+        "duckdb": {
+            **{name: name for name in _SAME},
+            "ceiling": "ceil",
+            "char_length": "length",
+            "character_length": "length",
+            "contains": "contains",
+            "date_part": "date_part",
+            "datepart": "date_part",
+            "datetrunc": "date_trunc",
+            "dayofmonth": "day",
+            "dayofyear": "dayofyear",
+            "ends_with": "endswith",
+            "greatest": "greatest",
+            "ifnull": "coalesce",
+            "isnan": "isnan",
+            "lcase": "lower",
+            "least": "least",
+            "left": "left",
+            "len": "length",
+            "ltrim": "ltrim",
+            "mod": "%",
+            "prefix": "startswith",
+            "rtrim": "rtrim",
+            "starts_with": "startswith",
+            "substr": "substr",
+            "substring": "substr",
+            "suffix": "endswith",
+            "trim": "trim",
+            "ucase": "upper",
+            "weekofyear": "weekofyear",
+        },
+    }
+)
+
+EXTRACT_FIELDS = MappingProxyType(
+    {
+        "year": "year",
+        "quarter": "quarter",
+        "month": "month",
+        "week": "weekofyear",
+        "day": "day",
+        "doy": "dayofyear",
+        "dayofyear": "dayofyear",
+        "hour": "hour",
+        "minute": "minute",
+    }
+)
+TRUNC_UNITS = MappingProxyType({"yyyy": "year", "yy": "year", "mon": "month", "mm": "month", "dd": "day"})
+
+
+# -- types -------------------------------------------------------------------------------------
+
+_PLAIN_NAMES: dict[pa.DataType, str] = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.float64(): "DOUBLE",
+    pa.date32(): "DATE",
+}
+_SPARK_NAMES = {
+    **_PLAIN_NAMES,
+    pa.float32(): "FLOAT",
+    pa.string(): "STRING",
+    pa.binary(): "BINARY",
+    NAIVE: "TIMESTAMP_NTZ",
+    INSTANT: "TIMESTAMP_LTZ",
+    pa.time64("us"): "TIME(6)",
+}
+_TRINO_NAMES = {
+    **_PLAIN_NAMES,
+    pa.float32(): "REAL",
+    pa.string(): "VARCHAR",
+    pa.binary(): "VARBINARY",
+    pa.timestamp("ms"): "TIMESTAMP(3)",
+    pa.timestamp("ms", "UTC"): "TIMESTAMP(3) WITH TIME ZONE",
+    NAIVE: "TIMESTAMP(6)",
+    INSTANT: "TIMESTAMP(6) WITH TIME ZONE",
+    pa.time64("us"): "TIME(6)",
+}
+TYPE_NAMES: MappingProxyType[str, dict[pa.DataType, str]] = MappingProxyType(
+    {
+        "spark": _SPARK_NAMES,
+        "hive": {
+            **_PLAIN_NAMES,
+            pa.float32(): "FLOAT",
+            pa.string(): "STRING",
+            pa.binary(): "BINARY",
+            NAIVE: "TIMESTAMP",
+            INSTANT: "TIMESTAMP WITH LOCAL TIME ZONE",
+        },
+        "trino": _TRINO_NAMES,
+        "presto": {
+            **_PLAIN_NAMES,
+            pa.float32(): "REAL",
+            pa.string(): "VARCHAR",
+            pa.binary(): "VARBINARY",
+            pa.timestamp("ms"): "TIMESTAMP",
+            pa.timestamp("ms", "UTC"): "TIMESTAMP WITH TIME ZONE",
+        },
+        "duckdb": {
+            **_PLAIN_NAMES,
+            pa.float32(): "FLOAT",
+            pa.uint8(): "UTINYINT",
+            pa.uint16(): "USMALLINT",
+            pa.uint32(): "UINTEGER",
+            pa.uint64(): "UBIGINT",
+            pa.string(): "VARCHAR",
+            pa.binary(): "BLOB",
+            pa.timestamp("s"): "TIMESTAMP_S",
+            pa.timestamp("ms"): "TIMESTAMP_MS",
+            NAIVE: "TIMESTAMP",
+            pa.timestamp("ns"): "TIMESTAMP_NS",
+            INSTANT: "TIMESTAMPTZ",
+            pa.time64("us"): "TIME",
+        },
+    }
+)
+
+
+def type_name(kind: pa.DataType, dialect: str) -> str | None:
+    """What ``dialect`` calls the Arrow type, None if it has no such type."""
+    if pa.types.is_decimal(kind):
+        fits = kind.precision <= MAX_DECIMAL and 0 <= kind.scale <= kind.precision
+        return f"DECIMAL({kind.precision}, {kind.scale})" if fits else None
+    return TYPE_NAMES[dialect].get(kind)
+
+
+# -- typed literals ----------------------------------------------------------------------------
+
+
+def number(text: str) -> pa.Scalar:
+    """A numeric literal: integers are bigint, a point makes a decimal, an exponent a double."""
+    if "e" in text.lower():
+        return pa.scalar(float(text))
+    if "." not in text and -(2**63) <= int(text) < 2**63:
+        return pa.scalar(int(text))
+    return pa.scalar(decimal.Decimal(text))
+
+
+def date_value(text: str) -> pa.Scalar:
+    """A DATE literal by Spark's rules; ValueError if the text is no date."""
+    day = re.split(r"[ T]", text.strip(), maxsplit=1)[0]
+    match = _STAMP.fullmatch(day)
+    if match is None:
+        raise ValueError(f"{text!r} is not a date")
+    return pa.scalar(dt.date(int(match[1]), int(match[2] or 1), int(match[3] or 1)), pa.date32())
+
+
+def timestamp_value(text: str, kind: pa.DataType, zone: str) -> pa.Scalar | None:
+    """A timestamp literal of type ``kind``; None where a zone in the text meets a zoneless type."""
+    match = _STAMP.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a timestamp")
+    given = zip(match.groups(), (1, 1, 1, 0, 0, 0), strict=False)
+    year, month, day, hour, minute, second = (int(part or default) for part, default in given)
+    named = match[8]
+    if named and kind.tz is None:
+        return None
+    local = dt.datetime(year, month, day, hour, minute, second, tzinfo=dt.UTC)
+    offset = dt.timedelta(0)
+    if kind.tz is not None:
+        # As in Java, a time the clocks skip moves forward and a repeated one is the earlier.
+        offset = local.replace(tzinfo=zone_info(named or zone)).utcoffset() or offset
+    digits = UNIT_DIGITS[kind.unit]
+    if digits < 6 and len((match[7] or "").rstrip("0")) > digits:
+        return None  # engines with coarser types round here
+    fraction = int((match[7] or "").ljust(digits, "0")[:digits] or 0)
+    seconds = (local - _EPOCH - offset) // dt.timedelta(seconds=1)
+    whole = seconds * 10**digits + fraction
+    return pa.scalar(whole, pa.int64()).cast(kind)
+
+
+def fold(value: pa.Scalar, kind: pa.DataType, dialect: str, zone: str) -> pa.Scalar | None:
+    """``CAST(value AS kind)`` as a literal where that loses nothing, else None."""
+    if not value.is_valid:
+        return pa.scalar(None, kind)
+    if value.type == kind:
+        return value
+    if pa.types.is_string(value.type):
+        return _fold_text(value.as_py(), kind, dialect, zone)
+    if pa.types.is_boolean(value.type) or not (_is_number(value.type) and _is_number(kind)):
+        return None
+    return _fold_number(value, kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _fold_text(text: str, kind: pa.DataType, dialect: str, zone: str) -> pa.Scalar | None:
+    if pa.types.is_date(kind):
+        return date_value(text)
+    if pa.types.is_timestamp(kind):
+        return timestamp_value(text, kind, zone)
+    if pa.types.is_time(kind):
+        return pa.scalar(dt.time.fromisoformat(text.strip()), kind)
+    if pa.types.is_binary(kind):
+        return pa.scalar(_duckdb_blob(text) if dialect == "duckdb" else text.encode(), kind)
+    if pa.types.is_floating(kind):
+        special = text.strip().lower() in _SPECIAL_FLOATS
+        return pa.scalar(float(text), kind) if special else _float_text(text, kind)
+    if _is_number(kind) and _NUMBER.fullmatch(text):
+        return _fold_number(pa.scalar(decimal.Decimal(text.strip())), kind)
+    return None
+
+
+def _float_text(text: str, kind: pa.DataType) -> pa.Scalar | None:
+    return pa.scalar(text.strip()).cast(kind) if _NUMBER.fullmatch(text) else None
+
+
+def _fold_number(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar | None:
+    plain = value.as_py()
+    if pa.types.is_floating(kind):
+        if isinstance(plain, decimal.Decimal):
+            return _float_text(f"{plain:f}", kind)
+        rounded = pa.scalar(float(plain), pa.float64()).cast(kind, safe=False)
+        same = rounded.as_py() == plain or plain != plain
+        return rounded if same else None
+    if isinstance(plain, float):
+        return None
+    exact = decimal.Decimal(plain)
+    if pa.types.is_integer(kind):
+        width = kind.bit_width - pa.types.is_signed_integer(kind)
+        low = -(2**width) if pa.types.is_signed_integer(kind) else 0
+        fits = exact == exact.to_integral_value() and low <= exact < 2**width
+        return pa.scalar(int(exact), kind) if fits else None
+    scaled = exact.scaleb(kind.scale, decimal.Context(prec=80))
+    fits = scaled == scaled.to_integral_value() and abs(scaled) < 10**kind.precision
+    return pa.scalar(exact, kind) if fits else None
+
+
+def _duckdb_blob(text: str) -> bytes:
+    return re.sub(
+        rb"\\x([0-9A-Fa-f]{2})", lambda m: bytes.fromhex(cast("bytes", m[1]).decode()), text.encode()
+    )

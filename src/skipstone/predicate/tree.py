@@ -1,0 +1,610 @@
+"""The predicate tree: what a user asks, before any schema is known.
+
+Two kinds of node. An :class:`Expr` is a value (a column, a literal, a cast, a function call); a
+:class:`Predicate` is a condition. Nodes are frozen and picklable. ``==`` on a value *builds* a
+comparison; ``==`` on two predicates compares their structure.
+
+>>> import skipstone as sk
+>>> (sk.col("user_id") == 42) & sk.col("name").startswith("a")
+Predicate("user_id = 42 AND name LIKE 'a%'")
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import functools
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal as Choice, cast
+
+import pyarrow as pa
+
+from skipstone.errors import PredicateError, TypeMismatchError
+
+if TYPE_CHECKING:
+    import datafusion
+    import polars as pl
+    import pyarrow.compute as pc
+    import pyiceberg.expressions
+    import pyspark.sql
+
+    from skipstone.domain import ColumnDomain
+
+CompareOp = Choice["=", "<>", "<", "<=", ">", ">=", "<=>"]
+MatchKind = Choice["prefix", "suffix", "contains"]
+Evaluate = Callable[[pa.RecordBatch], pa.Array]
+
+COMPARE_OPS: tuple[CompareOp, ...] = ("=", "<>", "<", "<=", ">", ">=", "<=>")
+NEGATED: dict[CompareOp, CompareOp] = {
+    "=": "<>",
+    "<>": "=",
+    "<": ">=",
+    "<=": ">",
+    ">": "<=",
+    ">=": "<",
+}
+FLIPPED: dict[CompareOp, CompareOp] = {
+    "=": "=",
+    "<>": "<>",
+    "<": ">",
+    "<=": ">=",
+    ">": "<",
+    ">=": "<=",
+    "<=>": "<=>",
+}
+
+
+class Expr:
+    """A value: a column, a literal, a cast or a function call."""
+
+    __slots__ = ()
+
+    # -- structure ---------------------------------------------------------------------------
+
+    def key(self) -> tuple[object, ...]:
+        """Hashable structure of the node, equal for equal trees."""
+        return (type(self).__name__, *(_key(getattr(self, f.name)) for f in fields(self)))  # type: ignore[arg-type]
+
+    def children(self) -> Iterator[Expr]:
+        """The expressions directly below this one."""
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, Expr):
+                yield value
+            elif isinstance(value, tuple):
+                yield from (item for item in value if isinstance(item, Expr))
+
+    def walk(self) -> Iterator[Expr]:
+        """This node and every node below it, depth first."""
+        stack: list[Expr] = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(reversed(list(node.children())))
+
+    def columns(self) -> tuple[tuple[str, ...], ...]:
+        """Paths of the columns used, each once, in order of first use."""
+        return tuple(dict.fromkeys(n.path for n in self.walk() if isinstance(n, Column)))
+
+    def __hash__(self) -> int:
+        return hash(self.key())
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "a Skipstone expression has no truth value; combine conditions with & | ~, "
+            "not with and/or/not, and write a range as col.between(low, high)"
+        )
+
+    # -- builders ----------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> Predicate:  # type: ignore[override]
+        return Compare("=", self, lit(other))
+
+    def __ne__(self, other: object) -> Predicate:  # type: ignore[override]
+        return Compare("<>", self, lit(other))
+
+    def __lt__(self, other: object) -> Predicate:
+        return Compare("<", self, lit(other))
+
+    def __le__(self, other: object) -> Predicate:
+        return Compare("<=", self, lit(other))
+
+    def __gt__(self, other: object) -> Predicate:
+        return Compare(">", self, lit(other))
+
+    def __ge__(self, other: object) -> Predicate:
+        return Compare(">=", self, lit(other))
+
+    def eq_null_safe(self, other: object) -> Predicate:
+        """``self <=> other``: NULL equals NULL and the answer is never NULL."""
+        return Compare("<=>", self, lit(other))
+
+    def isin(self, values: Iterable[object] | pa.Array | pa.ChunkedArray) -> Predicate:
+        """``self IN (values)``; give an Arrow array for a large set."""
+        return IsIn(self, value_array(values))
+
+    def between(
+        self, low: object, high: object, inclusive: Choice["both", "left", "right", "neither"] = "both"
+    ) -> Predicate:
+        """``self BETWEEN low AND high``; ``inclusive`` says which ends belong to it."""
+        if inclusive not in ("both", "left", "right", "neither"):
+            raise PredicateError(f"inclusive={inclusive!r} is not one of both, left, right, neither")
+        return Between(
+            self, lit(low), lit(high), inclusive in ("both", "left"), inclusive in ("both", "right")
+        )
+
+    def is_null(self) -> Predicate:
+        """``self IS NULL``."""
+        return IsNull(self)
+
+    def is_not_null(self) -> Predicate:
+        """``self IS NOT NULL``."""
+        return Not(IsNull(self))
+
+    def is_nan(self) -> Predicate:
+        """``isnan(self)``: TRUE for NaN, FALSE for other values, NULL for NULL."""
+        return IsNan(self)
+
+    def startswith(self, prefix: str | bytes) -> Predicate:
+        """The string begins with ``prefix``."""
+        return Match("prefix", self, prefix)
+
+    def endswith(self, suffix: str | bytes) -> Predicate:
+        """The string ends with ``suffix``."""
+        return Match("suffix", self, suffix)
+
+    def contains(self, text: str | bytes) -> Predicate:
+        """The string has ``text`` somewhere in it."""
+        return Match("contains", self, text)
+
+    def like(self, pattern: str, escape: str | None = "\\") -> Predicate:
+        """SQL ``LIKE``: ``%`` any run, ``_`` one character, ``escape`` makes the next one plain."""
+        return Like(self, pattern, escape)
+
+    def ilike(self, pattern: str, escape: str | None = "\\") -> Predicate:
+        """``LIKE`` without regard to case."""
+        return Like(self, pattern, escape, ignore_case=True)
+
+    def cast(self, to: pa.DataType, zone: str = "UTC") -> Expr:
+        """``CAST(self AS to)``; ``zone`` is the session zone of a timestamp cast."""
+        return Cast(self, to, zone)
+
+    def field(self, name: str) -> Expr:
+        """A field of this struct column."""
+        if not isinstance(self, Column):
+            raise PredicateError("field() is for struct columns only")
+        return Column((*self.path, name))
+
+    def __add__(self, other: object) -> Expr:
+        return Call("+", (self, lit(other)))
+
+    def __radd__(self, other: object) -> Expr:
+        return Call("+", (lit(other), self))
+
+    def __sub__(self, other: object) -> Expr:
+        return Call("-", (self, lit(other)))
+
+    def __rsub__(self, other: object) -> Expr:
+        return Call("-", (lit(other), self))
+
+    def __mul__(self, other: object) -> Expr:
+        return Call("*", (self, lit(other)))
+
+    def __rmul__(self, other: object) -> Expr:
+        return Call("*", (lit(other), self))
+
+    def __and__(self, other: object) -> Predicate:
+        return conjunction((condition(self), condition(other)))
+
+    def __rand__(self, other: object) -> Predicate:
+        return conjunction((condition(other), condition(self)))
+
+    def __or__(self, other: object) -> Predicate:
+        return disjunction((condition(self), condition(other)))
+
+    def __ror__(self, other: object) -> Predicate:
+        return disjunction((condition(other), condition(self)))
+
+    def __invert__(self) -> Predicate:
+        return Not(condition(self))
+
+    # -- drawing -----------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        from skipstone.predicate.text import render
+
+        return render(self)
+
+    def __repr__(self) -> str:
+        kind = "Predicate" if isinstance(self, Predicate) else "Expr"
+        return f'{kind}("{self}")'
+
+
+class Predicate(Expr):
+    """A condition: TRUE, FALSE or NULL for each row."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:  # type: ignore[override]
+        return isinstance(other, Predicate) and self.key() == other.key()
+
+    def __ne__(self, other: object) -> bool:  # type: ignore[override]
+        return not self == other
+
+    __hash__ = Expr.__hash__
+
+    def is_true(self) -> Predicate:
+        """``(self) IS TRUE``: never NULL."""
+        return Truth(self, True)
+
+    def is_false(self) -> Predicate:
+        """``(self) IS FALSE``: never NULL."""
+        return Truth(self, False)
+
+    def is_unknown(self) -> Predicate:
+        """``(self) IS UNKNOWN``: TRUE where the condition is NULL."""
+        return Truth(self, None)
+
+    def to_sql(self, dialect: str = "spark") -> str:
+        """The predicate as SQL text (spark, hive, trino, presto or duckdb)."""
+        from skipstone.predicate.sql import to_sql
+
+        return to_sql(self, dialect)
+
+    def to_arrow(self) -> pc.Expression:
+        """The predicate as a pyarrow expression that keeps Spark's meaning of NaN."""
+        from skipstone.predicate.arrow import to_arrow
+
+        return to_arrow(self)
+
+    def to_polars(self) -> pl.Expr:
+        """The predicate as a Polars expression."""
+        from skipstone.predicate.polars import to_polars
+
+        return to_polars(self)
+
+    def to_iceberg(self) -> pyiceberg.expressions.BooleanExpression:
+        """The predicate as a pyiceberg expression."""
+        from skipstone.predicate.iceberg import to_iceberg
+
+        return to_iceberg(self)
+
+    def to_datafusion(self) -> datafusion.Expr:
+        """The predicate as a DataFusion expression."""
+        from skipstone.predicate.datafusion import to_datafusion
+
+        return to_datafusion(self)
+
+    def to_spark(self) -> pyspark.sql.Column:
+        """The predicate as a PySpark Column."""
+        from skipstone.predicate.spark import to_spark
+
+        return to_spark(self)
+
+    def to_domain(self, schema: pa.Schema) -> ColumnDomain:
+        """The predicate as a ColumnDomain over ``schema``: exact, or an error saying why not."""
+        from skipstone.ir.domains import to_column_domain
+
+        return to_column_domain(self, schema)
+
+
+# -- values ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Column(Expr):
+    """A column by its path: one part for a top-level column, more for a struct field."""
+
+    path: tuple[str, ...]
+
+    def __getitem__(self, name: str) -> Expr:
+        return self.field(name)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Literal(Expr):
+    """A typed constant; ``zone`` is used when a zoneless text or time meets an instant."""
+
+    scalar: pa.Scalar
+    zone: str = "UTC"
+
+    @property
+    def missing(self) -> bool:
+        """Whether the constant is NULL."""
+        return not self.scalar.is_valid
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Cast(Expr):
+    """``CAST(arg AS type)``; ``zone`` is the session zone. ``lenient`` is TRY_CAST."""
+
+    arg: Expr
+    type: pa.DataType
+    zone: str = "UTC"
+    lenient: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Call(Expr):
+    """A function by its lower-case Spark name; operators are ``+ - * / %`` and ``negative``."""
+
+    name: str
+    args: tuple[Expr, ...]
+    zone: str = "UTC"
+
+
+# -- conditions --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Constant(Predicate):
+    """TRUE, FALSE or NULL for every row."""
+
+    value: bool | None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Holds(Predicate):
+    """A boolean value used as a condition, such as a bare boolean column."""
+
+    arg: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Compare(Predicate):
+    """``left op right``; ``<=>`` is null-safe equality."""
+
+    op: CompareOp
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Between(Predicate):
+    """``low <= arg <= high``, each end inclusive or not."""
+
+    arg: Expr
+    low: Expr
+    high: Expr
+    low_inclusive: bool = True
+    high_inclusive: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class IsIn(Predicate):
+    """``arg IN values``; a NULL among the values makes a miss NULL, as in SQL."""
+
+    arg: Expr
+    values: pa.Array
+    zone: str = "UTC"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class IsNull(Predicate):
+    """``arg IS NULL``."""
+
+    arg: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class IsNan(Predicate):
+    """``isnan(arg)``; NULL for NULL."""
+
+    arg: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Match(Predicate):
+    """A plain text at the start, at the end or anywhere in a string."""
+
+    kind: MatchKind
+    arg: Expr
+    text: str | bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Like(Predicate):
+    """``arg LIKE pattern``; ``escape=None`` means that no character escapes."""
+
+    arg: Expr
+    pattern: str
+    escape: str | None = "\\"
+    ignore_case: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Truth(Predicate):
+    """``arg IS TRUE``, ``IS FALSE`` or (value None) ``IS UNKNOWN``."""
+
+    arg: Predicate
+    value: bool | None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class And(Predicate):
+    """Every argument holds."""
+
+    args: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Or(Predicate):
+    """Some argument holds."""
+
+    args: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Not(Predicate):
+    """The negation: NULL stays NULL."""
+
+    arg: Predicate
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Opaque(Predicate):
+    """A condition metadata can't judge.
+
+    ``evaluate`` takes a record batch of the named columns (a struct field comes as a column named
+    by its dotted path) and returns a boolean array; without it the condition can't be computed
+    either, and only pruning (which keeps everything) works.
+    """
+
+    args: tuple[Column, ...]
+    evaluate: Evaluate | None
+    text: str
+
+
+# -- building ----------------------------------------------------------------------------------
+
+
+def col(name: str, *fields: str) -> Column:
+    """A column; further names step into a struct: ``col("address", "city")``.
+
+    A name is taken literally: ``col("a.b")`` is the column called ``a.b``.
+    """
+    return Column((name, *fields))
+
+
+def lit(value: object, type: pa.DataType | None = None, zone: str = "UTC") -> Expr:
+    """A literal from a Python, NumPy or Arrow value; an expression is returned as it is."""
+    if isinstance(value, Expr):
+        return value
+    return Literal(_scalar(value, type), zone)
+
+
+def udf(fn: Callable[..., pa.Array], columns: Iterable[str | Column], name: str | None = None) -> Predicate:
+    """A condition computed by ``fn(*arrays)``, one Arrow array for each column, giving booleans."""
+    args = tuple(c if isinstance(c, Column) else col(c) for c in columns)
+    text = name or getattr(fn, "__name__", "udf")
+    return Opaque(args, _Spread(fn), f"{text}({', '.join('.'.join(a.path) for a in args)})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """Calls a function of arrays with the columns of a batch; picklable when the function is."""
+
+    fn: Callable[..., pa.Array]
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Array:
+        return self.fn(*batch.columns)
+
+
+def condition(value: object) -> Predicate:
+    """``value`` as a condition: a bare boolean column or value becomes one."""
+    if isinstance(value, Predicate):
+        return value
+    if isinstance(value, Literal):
+        if value.missing:
+            return Constant(None)
+        if pa.types.is_boolean(value.scalar.type):
+            return Constant(value.scalar.as_py())
+        raise TypeMismatchError(f"{value} is not a condition", hint="compare it with something")
+    if isinstance(value, Expr):
+        return Holds(value)
+    if value is None or isinstance(value, bool):
+        return Constant(value)
+    raise PredicateError(
+        f"{value!r} is not a condition", hint="compare a column, or give SQL text to skipstone.parse"
+    )
+
+
+def conjunction(args: Iterable[Predicate]) -> Predicate:
+    """``args`` joined by AND, flat; none at all is TRUE."""
+    return _join(And, args, empty=True)
+
+
+def disjunction(args: Iterable[Predicate]) -> Predicate:
+    """``args`` joined by OR, flat; none at all is FALSE."""
+    return _join(Or, args, empty=False)
+
+
+def _join(node: type[And | Or], args: Iterable[Predicate], *, empty: bool) -> Predicate:
+    flat: list[Predicate] = []
+    for arg in args:
+        flat.extend(arg.args if isinstance(arg, node) else (arg,))
+    if not flat:
+        return Constant(empty)
+    return flat[0] if len(flat) == 1 else node(tuple(flat))
+
+
+def value_array(values: Iterable[object] | pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The values of an IN list as one Arrow array."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Array):
+        return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    if isinstance(values, (str, bytes)):
+        raise PredicateError(f"isin needs a list of values, not {values!r}", hint="put it in a list")
+    items = [v.scalar.as_py() if isinstance(v, Literal) else v for v in values]
+    try:
+        return pa.array(items)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return _mixed_array(items)
+
+
+def _mixed_array(items: list[object]) -> pa.Array:
+    """Numbers of several kinds, widened without loss; anything else mixed is an error."""
+    numbers = [v for v in items if v is not None]
+    if all(isinstance(v, (int, decimal.Decimal)) and not isinstance(v, bool) for v in numbers):
+        return pa.array([None if v is None else decimal.Decimal(cast("int", v)) for v in items])
+    if all(isinstance(v, (int, float, decimal.Decimal)) and not isinstance(v, bool) for v in numbers):
+        return pa.array([None if v is None else float(cast("float", v)) for v in items], pa.float64())
+    kinds = sorted({type(v).__name__ for v in numbers})
+    raise TypeMismatchError(f"an IN list can't mix {', '.join(kinds)}")
+
+
+def _scalar(value: object, type: pa.DataType | None) -> pa.Scalar:
+    if isinstance(value, pa.Scalar):
+        scalar = value if type is None else value.cast(type)
+        return scalar.value if isinstance(scalar, pa.DictionaryScalar) else scalar
+    if type is None and isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
+        value = decimal.Decimal(value)
+    if type is None and isinstance(value, dt.time):
+        type = pa.time64("us")
+    try:
+        return pa.scalar(value, type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        raise TypeMismatchError(f"{value!r} can't be a literal: {error}") from error
+
+
+# -- structure keys ----------------------------------------------------------------------------
+
+
+@functools.singledispatch
+def _key(value: Any) -> object:
+    if callable(value):
+        return value
+    return (type(value).__name__, value)
+
+
+@_key.register
+def _(value: Expr) -> object:
+    return value.key()
+
+
+@_key.register
+def _(value: tuple) -> object:  # type: ignore[type-arg]
+    return tuple(_key(item) for item in value)
+
+
+@_key.register
+def _(value: pa.DataType) -> object:
+    return str(value)
+
+
+@_key.register
+def _(value: pa.Scalar) -> object:
+    # As a one-value array NaN equals itself, and nanoseconds need no Python datetime.
+    return _key(pa.repeat(value, 1))
+
+
+@_key.register
+def _(value: pa.Array) -> object:
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch([value], ["v"])
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return (str(value.type), len(value), hashlib.blake2b(sink.getvalue(), digest_size=16).digest())

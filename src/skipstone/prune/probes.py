@@ -1,0 +1,90 @@
+"""Extra evidence that can only rule out TRUE: bloom filters and complete dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from skipstone.domain.spans import NumberSpans
+from skipstone.evidence import Array, Evidence
+from skipstone.ir.nodes import Leaf, Node
+from skipstone.ir.transforms import Same
+from skipstone.judge import Cleared, judge
+from skipstone.parquet.bloom import BloomFilter, hash_values, probe
+from skipstone.parquet.evidence import BoundLeaf, find_leaf
+from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.values import decode_keys, encode_key
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Probe:
+    """A leaf that is TRUE just for stored values, and (for blooms) the hashes of those values."""
+
+    node: Leaf
+    bound: BoundLeaf
+    hashes: Array | None = None
+
+
+def stored_values(node: Node, metadata: ParquetMetadata) -> list[Probe]:
+    """Leaves whose TRUE values are values of the column itself, in the form the file stores."""
+    probes = []
+    for leaf in node.leaves():
+        if leaf.ref.via or leaf.true.nulls or leaf.true.nans or leaf.true.spans.is_all:
+            continue
+        bound = find_leaf(metadata, leaf.ref)
+        if bound is not None and all(isinstance(step, Same) for step in bound.steps):
+            probes.append(Probe(leaf, bound))
+    return probes
+
+
+def bloom_probes(node: Node, metadata: ParquetMetadata, max_keys: int) -> list[Probe]:
+    """Leaves that ask for a short list of values, with their hashes."""
+    probes = []
+    for found in stored_values(node, metadata):
+        if len(found.node.true.spans) > max_keys:
+            continue
+        keys = found.node.true.spans.points()
+        if keys is None or len(keys) > max_keys:
+            continue
+        plain = keys if isinstance(keys, list) else keys.tolist()
+        encoded = [encode_key(found.bound.leaf, key) for key in plain]
+        if all(e is not None for e in encoded):
+            hashes = hash_values(value for e in encoded if e for value in e)
+            probes.append(Probe(found.node, found.bound, hashes))
+    return probes
+
+
+def useful_units(node: Node, evidence: Evidence, kept: Array, probes: Sequence[Probe]) -> Array:
+    """Of the kept units, those that would be dropped if every probe came back empty."""
+    units = np.flatnonzero(kept)
+    if not probes or not len(units):
+        return units[:0]
+    best: Cleared = {id(p.node): np.ones(len(units), dtype=bool) for p in probes}
+    return units[~judge(node, evidence.take(units), best).bits.true]
+
+
+def absent_by_bloom(hashes: Array, filters: Sequence[BloomFilter | None]) -> Array:
+    """Per filter, whether it proves every hashed value absent; a missing filter proves nothing."""
+    absent = np.zeros(len(filters), dtype=bool)
+    have = [number for number, bloom in enumerate(filters) if bloom is not None]
+    if have:
+        found = probe([bloom for bloom in filters if bloom is not None], hashes)
+        absent[have] = ~found.any(axis=1)
+    return absent
+
+
+def absent_by_dictionary(found: Probe, values: Array | list[bytes]) -> bool:
+    """Whether no value of the dictionary belongs to the leaf's TRUE set."""
+    raw = values if isinstance(values, list) else [v.tobytes() for v in values]
+    keys, ok = decode_keys(found.bound.leaf, raw)
+    spans = found.node.true.spans
+    if isinstance(keys, list):
+        return not any(good and spans.contains(k) for k, good in zip(keys, ok, strict=True) if k is not None)
+    assert isinstance(spans, NumberSpans)
+    # NaN in a dictionary is no match: stored_values() lets no leaf in that is TRUE for NaN.
+    keys = keys[ok]
+    at = np.searchsorted(spans.highs, keys, side="left")
+    inside = (at < len(spans)) & (spans.lows[np.minimum(at, len(spans) - 1)] <= keys) if len(spans) else at < 0
+    return not bool(np.any(inside))

@@ -1,0 +1,155 @@
+"""Pruner: a predicate compiled once, used on many files, blocking or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeGuard
+
+import pyarrow as pa
+
+from skipstone.ir import Compiled, compile_predicate
+from skipstone.parquet.footer import from_pyarrow, read_footer, read_footer_async
+from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.predicate import Predicate, predicate as to_predicate
+from skipstone.prune.cascade import Cascade, Need
+from skipstone.prune.options import BloomRequest, PruneOptions
+from skipstone.prune.result import PruneResult
+from skipstone.store.source import Source, open_source
+from skipstone.store.tail import TailSource
+
+
+class Pruner:
+    """Finds the rows of Parquet files that can match one predicate, from metadata alone.
+
+    ``schema`` is the schema the predicate is bound to; without it each file's own schema is used. A column
+    that a file lacks is NULL in that file.
+    """
+
+    __slots__ = ("_compiled", "options", "predicate", "schema")
+
+    def __init__(
+        self, predicate: Any, schema: pa.Schema | None = None, options: PruneOptions | None = None
+    ) -> None:
+        self.predicate: Predicate = to_predicate(predicate)
+        self.schema = schema
+        self.options = options or PruneOptions()
+        self._compiled: tuple[pa.Schema, Compiled] | None = None
+        if schema is not None:
+            self.compile(schema)
+
+    def compile(self, schema: pa.Schema) -> Compiled:
+        """The predicate bound to ``schema``; the last schema's answer is kept."""
+        if self._compiled is None or not self._compiled[0].equals(schema):
+            compiled = compile_predicate(
+                self.predicate, schema, case_sensitive=self.options.case_sensitive
+            )
+            self._compiled = (schema, compiled)
+        return self._compiled[1]
+
+    def prune(
+        self,
+        source: Any,
+        *,
+        metadata: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> PruneResult:
+        """Prune one file: a path, URI, buffer, file object, or metadata already in hand.
+
+        ``metadata`` (a ParquetMetadata or pyarrow's FileMetaData) spares reading the footer of ``source``.
+        """
+        opened, known = _open(source, metadata, storage_options)
+        if known is None:
+            assert opened is not None
+            known = read_footer(opened, tail=self.options.tail_bytes)
+        steps = self._cascade(opened, known).steps()
+        answer: list[Any] | None = None
+        while True:
+            try:
+                need = steps.send(answer)  # type: ignore[arg-type]
+            except StopIteration as stop:
+                result: PruneResult = stop.value
+                return result
+            if _is_blooms(need):
+                assert self.options.bloom_provider is not None
+                answer = list(self.options.bloom_provider.load(need))
+            else:
+                assert opened is not None
+                answer = opened.read_ranges(need)  # type: ignore[arg-type]
+
+    async def prune_async(
+        self,
+        source: Any,
+        *,
+        metadata: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> PruneResult:
+        """``prune`` without blocking the event loop."""
+        opened, known = _open(source, metadata, storage_options)
+        if known is None:
+            assert opened is not None
+            known = await read_footer_async(opened, tail=self.options.tail_bytes)
+        steps = self._cascade(opened, known).steps()
+        answer: list[Any] | None = None
+        while True:
+            try:
+                need = steps.send(answer)  # type: ignore[arg-type]
+            except StopIteration as stop:
+                result: PruneResult = stop.value
+                return result
+            if _is_blooms(need):
+                assert self.options.bloom_provider is not None
+                answer = list(await self.options.bloom_provider.load_async(need))
+            else:
+                assert opened is not None
+                answer = await opened.read_ranges_async(need)  # type: ignore[arg-type]
+
+    def _cascade(self, source: Source | None, metadata: ParquetMetadata) -> Cascade:
+        compiled = self.compile(self.schema or metadata.arrow_schema)
+
+        def cost() -> tuple[int, int]:
+            return (source.counter.requests, source.counter.bytes) if source is not None else (0, 0)
+
+        return Cascade(
+            compiled, self.options, metadata, str(self.predicate), cost, readable=source is not None
+        )
+
+
+def prune(
+    source: Any,
+    predicate: Any,
+    schema: pa.Schema | None = None,
+    *,
+    metadata: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    options: PruneOptions | None = None,
+    **switches: Any,
+) -> PruneResult:
+    """Which row groups, pages and rows of one file can match, without reading data.
+
+    ``switches`` are fields of :class:`PruneOptions`.
+    """
+    chosen = replace(options or PruneOptions(), **switches)
+    pruner = Pruner(predicate, schema, chosen)
+    return pruner.prune(source, metadata=metadata, storage_options=storage_options)
+
+
+def _open(
+    source: Any, metadata: Any, storage_options: Mapping[str, Any] | None
+) -> tuple[TailSource | None, ParquetMetadata | None]:
+    if _is_metadata(source):
+        return None, _as_metadata(source)
+    opened = TailSource(open_source(source, storage_options=storage_options))
+    return opened, None if metadata is None else _as_metadata(metadata)
+
+
+def _is_metadata(value: Any) -> bool:
+    return isinstance(value, ParquetMetadata) or type(value).__name__ == "FileMetaData"
+
+
+def _as_metadata(value: Any) -> ParquetMetadata:
+    return value if isinstance(value, ParquetMetadata) else from_pyarrow(value)
+
+
+def _is_blooms(need: Need) -> TypeGuard[list[BloomRequest]]:
+    return bool(need) and isinstance(need[0], BloomRequest)

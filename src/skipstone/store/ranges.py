@@ -1,0 +1,60 @@
+"""Byte ranges and how nearby ones become one request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ByteRange:
+    """The bytes from ``start`` up to, not including, ``stop``."""
+
+    start: int
+    stop: int
+
+    @property
+    def length(self) -> int:
+        """How many bytes the range holds."""
+        return self.stop - self.start
+
+    def __str__(self) -> str:
+        return f"bytes {self.start}-{self.stop}"
+
+
+@dataclass(frozen=True, slots=True)
+class Coalesced:
+    """Requests to make, and for each wanted range which request holds it."""
+
+    requests: tuple[ByteRange, ...]
+    wanted: tuple[ByteRange, ...]
+    owners: tuple[int, ...]
+
+    def split(self, bodies: Sequence[bytes]) -> list[bytes]:
+        """Cut the answers of the requests into the wanted ranges, in the order they were asked for."""
+        pieces = []
+        for want, owner in zip(self.wanted, self.owners, strict=True):
+            start = want.start - self.requests[owner].start
+            body = bodies[owner]
+            whole = start == 0 and want.length == len(body)
+            pieces.append(body if whole else body[start : start + want.length])
+        return pieces
+
+
+def coalesce(ranges: Sequence[ByteRange], gap: int) -> Coalesced:
+    """Merge ranges that overlap or lie at most ``gap`` bytes apart; empty ranges cost no request.
+
+    >>> coalesce([ByteRange(50, 60), ByteRange(0, 10), ByteRange(12, 20)], gap=4).requests
+    (ByteRange(start=0, stop=20), ByteRange(start=50, stop=60))
+    """
+    requests: list[ByteRange] = []
+    owners = [0] * len(ranges)
+    for position in sorted(range(len(ranges)), key=lambda index: ranges[index]):
+        want = ranges[position]
+        last = requests[-1] if requests else None
+        if last is not None and (want.length == 0 or want.start - last.stop <= gap):
+            requests[-1] = ByteRange(last.start, max(last.stop, want.stop) if want.length else last.stop)
+        elif want.length or last is None:
+            requests.append(want)
+        owners[position] = len(requests) - 1
+    return Coalesced(tuple(requests), tuple(ranges), tuple(owners))

@@ -1,0 +1,111 @@
+"""One file's bytes, wherever they are: the interface that the rooms above read through.
+
+To add a kind of store, write a class with the methods of ``Source`` and name it in ``open_source``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from skipstone.errors import ReadError
+from skipstone.store.ranges import ByteRange
+
+
+class IoCounter:
+    """Requests made and bytes transferred, added up over all reads of one source."""
+
+    __slots__ = ("_lock", "bytes", "requests")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.bytes = 0
+        self._lock = threading.Lock()
+
+    def add(self, requests: int, transferred: int) -> None:
+        """Count finished requests."""
+        with self._lock:
+            self.requests += requests
+            self.bytes += transferred
+
+    def __repr__(self) -> str:
+        return f"IoCounter(requests={self.requests}, bytes={self.bytes})"
+
+
+class Source(Protocol):
+    """One file to read from; every failure is a ReadError that names the file."""
+
+    @property
+    def path(self) -> str:
+        """The file's name in messages."""
+
+    @property
+    def counter(self) -> IoCounter:
+        """What reading has cost so far."""
+
+    def size(self) -> int:
+        """The file's size in bytes."""
+
+    def tail(self, length: int) -> tuple[bytes, int]:
+        """The last ``length`` bytes (all of a shorter file) and the file's size, in one request."""
+
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """The bytes of each range; nearby ranges share a request, a short answer is an error."""
+
+    async def tail_async(self, length: int) -> tuple[bytes, int]:
+        """``tail`` without blocking the event loop."""
+
+    async def read_ranges_async(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """``read_ranges`` without blocking the event loop."""
+
+
+_REMOTE = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "memory")
+
+
+def open_source(x: Any, *, storage_options: Mapping[str, Any] | None = None) -> Source:
+    """Open a path, URI, buffer, binary file object, or ``(obstore store, key)`` pair for reading.
+
+    A Source is returned as it is. Nothing is read yet, except that a local file must exist.
+    ``storage_options`` go to obstore and are for object stores only.
+    """
+    if hasattr(x, "read_ranges_async"):
+        source: Source = x
+        return source
+    if isinstance(x, str | os.PathLike):
+        return _open_name(os.fspath(x), storage_options)
+    if isinstance(x, tuple) and len(x) == 2:
+        from skipstone.store.objects import ObjectSource
+
+        return ObjectSource(*x)
+    if hasattr(x, "read") and hasattr(x, "seek"):
+        from skipstone.store.memory import FileObjectSource
+
+        return FileObjectSource(x)
+    try:
+        view = memoryview(x)
+    except TypeError:
+        raise TypeError(f"can't read a file from {type(x).__name__}") from None
+    from skipstone.store.memory import BufferSource
+
+    return BufferSource(view)
+
+
+def _open_name(name: str | bytes, storage_options: Mapping[str, Any] | None) -> Source:
+    path = os.fsdecode(name)
+    scheme, separator, _ = path.partition("://")
+    if separator and scheme.lower() in _REMOTE:
+        from skipstone.store.objects import open_uri
+
+        return open_uri(path, storage_options)
+    from skipstone.store.local import LocalSource
+
+    if not separator:
+        return LocalSource(path)
+    if scheme.lower() != "file":
+        known = ", ".join(("file", *_REMOTE))
+        raise ReadError(f"{scheme!r} is no known kind of store", path=path, hint=f"known are {known}")
+    return LocalSource(url2pathname(urlsplit(path).path))

@@ -1,0 +1,209 @@
+import asyncio
+import http.server
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from obstore.store import MemoryStore
+
+from skipstone.errors import ReadError
+from skipstone.store.objects import ObjectSource
+from skipstone.store.ranges import ByteRange
+from skipstone.store.source import open_source
+
+DATA = bytes(range(250)) * 20_000
+
+
+@pytest.fixture
+def store() -> Any:
+    store = MemoryStore()
+    obstore.put(store, "lake/f.parquet", DATA)
+    return store
+
+
+def counts(source: Any) -> tuple[int, int]:
+    return source.counter.requests, source.counter.bytes
+
+
+def test_the_tail_tells_the_size_in_one_request(store: Any) -> None:
+    source = open_source((store, "lake/f.parquet"))
+    assert source.tail(100) == (DATA[-100:], len(DATA))
+    assert source.size() == len(DATA)
+    assert counts(source) == (1, 100)
+
+
+def test_ranges_are_coalesced_at_one_mebibyte(store: Any) -> None:
+    source = open_source((store, "lake/f.parquet"))
+    ranges = [ByteRange(3_000_000, 3_000_010), ByteRange(0, 10), ByteRange(500_000, 500_010)]
+    assert source.read_ranges(ranges) == [DATA[r.start : r.stop] for r in ranges]
+    assert counts(source) == (2, 500_020)
+
+
+def test_what_the_tail_holds_costs_no_request(store: Any) -> None:
+    source = open_source((store, "lake/f.parquet"))
+    source.tail(1_000)
+    wanted = [
+        ByteRange(len(DATA) - 1_000, len(DATA) - 990),
+        ByteRange(4, 8),
+        ByteRange(len(DATA) - 4, len(DATA)),
+    ]
+    assert source.read_ranges(wanted) == [DATA[r.start : r.stop] for r in wanted]
+    assert counts(source) == (2, 1_004)
+
+
+def test_asynchronous_reads(store: Any) -> None:
+    async def work() -> None:
+        source = open_source((store, "lake/f.parquet"))
+        assert await source.tail_async(10) == (DATA[-10:], len(DATA))
+        ranges = [ByteRange(0, 10), ByteRange(2_500_000, 2_500_001)]
+        assert await source.read_ranges_async(ranges) == [DATA[r.start : r.stop] for r in ranges]
+        assert counts(source) == (3, 21)
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("new", [DATA[::-1], DATA[:-1]])
+def test_a_replaced_object_is_noticed(store: Any, new: bytes) -> None:
+    source = open_source((store, "lake/f.parquet"))
+    source.tail(10)
+    obstore.put(store, "lake/f.parquet", new)
+    with pytest.raises(ReadError, match="file changed while it was being read"):
+        source.read_ranges([ByteRange(0, 10)])
+
+
+def test_short_and_outside_reads_are_refused(store: Any) -> None:
+    source = open_source((store, "lake/f.parquet"))
+    with pytest.raises(ReadError, match="only 5 bytes"):
+        source.read_ranges([ByteRange(len(DATA) - 5, len(DATA) + 5)])
+    with pytest.raises(ReadError, match=r"lake/f\.parquet"):
+        source.read_ranges([ByteRange(len(DATA) + 5, len(DATA) + 50)])
+
+
+def test_a_missing_object(store: Any) -> None:
+    with pytest.raises(ReadError, match="no such object"):
+        open_source((store, "nothing")).tail(10)
+    with pytest.raises(ReadError, match="no such object"):
+        open_source((store, "nothing")).size()
+
+
+def test_an_empty_object(store: Any) -> None:
+    obstore.put(store, "empty", b"")
+    assert open_source((store, "empty")).tail(10) == (b"", 0)
+
+
+def test_a_store_without_suffix_ranges_costs_one_request_more(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get = obstore.get
+
+    def no_suffix(store: Any, key: str, *, options: Any) -> Any:
+        if isinstance(options["range"], dict):
+            raise obstore.exceptions.NotSupportedError("no suffix ranges")
+        return get(store, key, options=options)
+
+    monkeypatch.setattr(obstore, "get", no_suffix)
+    source = open_source((store, "lake/f.parquet"))
+    assert source.tail(10) == (DATA[-10:], len(DATA))
+    assert counts(source) == (2, 10)
+
+
+# ---------------------------------------------------------------- real protocols, on the loopback
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[dict[str, str]]:
+    server_module = pytest.importorskip("moto.server")
+    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    options = {
+        "aws_endpoint": f"http://{host}:{port}",
+        "aws_access_key_id": "testing",
+        "aws_secret_access_key": "testing",
+        "aws_region": "us-east-1",
+        "aws_allow_http": "true",
+    }
+    import urllib.request
+
+    urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/bucket", method="PUT")).close()
+    yield options
+    server.stop()
+
+
+def test_s3(s3: dict[str, str]) -> None:
+    store = obstore.store.S3Store("bucket", config=s3)
+    obstore.put(store, "a/b c.parquet", DATA[:10_000])
+    source = open_source("s3://bucket/a/b c.parquet", storage_options=s3)
+    assert source.tail(100) == (DATA[9_900:10_000], 10_000)
+    assert source.read_ranges([ByteRange(0, 4), ByteRange(100, 104)]) == [DATA[:4], DATA[100:104]]
+    assert counts(source) == (2, 204)
+    obstore.put(store, "a/b c.parquet", DATA[5:10_005])
+    with pytest.raises(ReadError, match="file changed"):
+        source.read_ranges([ByteRange(0, 4)])
+
+
+def test_s3_empty_and_missing(s3: dict[str, str]) -> None:
+    store = obstore.store.S3Store("bucket", config=s3)
+    obstore.put(store, "empty", b"")
+    assert open_source("s3://bucket/empty", storage_options=s3).tail(100) == (b"", 0)
+    with pytest.raises(ReadError, match="no such object"):
+        open_source("s3://bucket/missing", storage_options=s3).tail(100)
+
+
+def test_one_bucket_shares_one_store(s3: dict[str, str]) -> None:
+    first = open_source("s3://bucket/a", storage_options=s3)
+    second = open_source("s3://bucket/b", storage_options=s3)
+    assert isinstance(first, ObjectSource)
+    assert isinstance(second, ObjectSource)
+    assert first._store is second._store
+
+
+class _Ranges(http.server.SimpleHTTPRequestHandler):
+    """A file server that knows bounded ranges but no suffixes, as many do."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        path = Path(self.translate_path(self.path))
+        data = path.read_bytes()
+        start, _, stop = (self.headers["Range"] or "bytes=0-").removeprefix("bytes=").partition("-")
+        if not start:
+            self.send_error(416)
+            return
+        body = data[int(start) : int(stop or len(data)) + 1]
+        self.send_response(206)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Range", f"bytes {start}-{int(start) + len(body) - 1}/{len(data)}")
+        self.send_header("Last-Modified", self.date_time_string(int(path.stat().st_mtime)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def test_http(tmp_path: Path) -> None:
+    (tmp_path / "f x.parquet").write_bytes(DATA[:1_000])
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(_Ranges, directory=str(tmp_path)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        source = open_source(f"http://127.0.0.1:{server.server_port}/f%20x.parquet")
+        assert source.tail(10) == (DATA[990:1_000], 1_000)
+        assert source.read_ranges([ByteRange(5, 9)]) == [DATA[5:9]]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_url_with_a_query_is_refused() -> None:
+    with pytest.raises(ReadError, match="query"):
+        open_source("https://host/f?signature=x")
+
+
+def test_an_unknown_option_is_an_error_that_names_the_uri() -> None:
+    with pytest.raises(ReadError, match=r"s3://bucket/f.*no_such_option"):
+        open_source("s3://bucket/f", storage_options={"no_such_option": "1"})
