@@ -12,7 +12,7 @@ from skipstone.judge import Verdict
 from skipstone.parquet.footer import read_footer
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.predicate import Expr, Predicate, col, lit, parse, predicate, udf
-from skipstone.prune import BloomProvider, BloomRequest, PruneOptions, PruneResult, Pruner, prune
+from skipstone.prune import BloomProvider, BloomRequest, PruneOptions, Pruner, PruneResult, prune
 from skipstone.rows import RowSet
 from skipstone.store.source import open_source
 from skipstone.trace import Trace

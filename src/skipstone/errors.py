@@ -55,9 +55,7 @@ class SkipstoneError(Exception):
 
     def __str__(self) -> str:
         place = ", ".join(
-            part
-            for part in (self.path, self.unit, f"column {self.column}" if self.column else None)
-            if part
+            part for part in (self.path, self.unit, f"column {self.column}" if self.column else None) if part
         )
         text = f"{place}: {self.message}" if place else self.message
         return f"{text} ({self.hint})" if self.hint else text

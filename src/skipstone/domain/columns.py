@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -70,11 +70,20 @@ class ColumnDomain(DomainTree):
     """
 
     items: tuple[tuple[ColumnHandle, Domain], ...]
+    is_none: bool = False
+    """Whether no row belongs to it; then no column is named."""
 
     @classmethod
     def of(cls, domains: Mapping[ColumnHandle, Domain]) -> ColumnDomain:
         """From a mapping; columns that may hold anything are left out."""
+        if any(d.is_none for d in domains.values()):
+            return cls.none()
         return cls(tuple((c, d) for c, d in domains.items() if not d.is_all))
+
+    @classmethod
+    def none(cls) -> ColumnDomain:
+        """No row."""
+        return cls((), is_none=True)
 
     @classmethod
     def all(cls) -> ColumnDomain:
@@ -89,19 +98,18 @@ class ColumnDomain(DomainTree):
     @property
     def is_all(self) -> bool:
         """Whether every row belongs to it."""
-        return not self.items
-
-    @property
-    def is_none(self) -> bool:
-        """Whether no row can belong to it."""
-        return any(d.is_none for _, d in self.items)
+        return not self.items and not self.is_none
 
     def domain(self, column: ColumnHandle) -> Domain:
         """What ``column`` may hold."""
+        if self.is_none:
+            return Domain.none(column.type)
         return self.domains.get(column) or Domain.all(column.type)
 
     def intersect(self, other: ColumnDomain) -> ColumnDomain:
         """Rows of both."""
+        if self.is_none or other.is_none:
+            return ColumnDomain.none()
         merged = self.domains
         for column, domain in other.items:
             merged[column] = merged[column] & domain if column in merged else domain
@@ -115,8 +123,8 @@ class ColumnDomain(DomainTree):
         """The rows left out: one ColumnDomain for one column, else an OR over the columns."""
         if self.is_none:
             return ColumnDomain.all()
-        if not self.items:
-            return AnyOf(())
+        if self.is_all:
+            return ColumnDomain.none()
         return any_of(*(ColumnDomain.of({c: d.complement()}) for c, d in self.items))
 
     def overlaps(self, other: ColumnDomain) -> bool:
@@ -125,8 +133,8 @@ class ColumnDomain(DomainTree):
 
     def contains(self, other: ColumnDomain) -> bool:
         """Whether every row of ``other`` belongs to it."""
-        if other.is_none:
-            return True
+        if self.is_none or other.is_none:
+            return other.is_none
         return all(d.contains(other.domain(c)) for c, d in self.items)
 
     def hull(self) -> ColumnDomain:
@@ -136,12 +144,14 @@ class ColumnDomain(DomainTree):
         return self
 
     def __str__(self) -> str:
+        if self.is_none:
+            return "nothing"
         return " and ".join(f"{c} in {d}" for c, d in self.items) or "anything"
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf(DomainTree):
-    """Rows of any branch; without branches, no row."""
+    """Rows of any branch."""
 
     args: tuple[DomainTree, ...]
 
@@ -151,7 +161,7 @@ class AnyOf(DomainTree):
     def hull(self) -> ColumnDomain:
         hulls = [h for h in (a.hull() for a in self.args) if not h.is_none]
         if not hulls:
-            return self.to_column_domain()
+            return ColumnDomain.none()
         shared = set(hulls[0].domains).intersection(*(h.domains for h in hulls))
         united: dict[ColumnHandle, Domain] = {}
         for column in (c for c, _ in hulls[0].items if c in shared):
@@ -163,14 +173,12 @@ class AnyOf(DomainTree):
 
     def to_column_domain(self) -> ColumnDomain:
         raise NotExpressibleError(
-            "no row matches, and without a column that has no ColumnDomain"
-            if not self.args
-            else f"an OR over several columns has no ColumnDomain: {self}",
+            f"an OR over several columns has no ColumnDomain: {self}",
             hint="use hull() for the least ColumnDomain around it",
         )
 
     def __str__(self) -> str:
-        return " or ".join(f"({a})" for a in self.args) or "nothing"
+        return " or ".join(f"({a})" for a in self.args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +223,9 @@ def any_of(*args: DomainTree) -> DomainTree:
     merged = [*united, *rest]
     if any(isinstance(b, ColumnDomain) and b.is_all for b in merged):
         return ColumnDomain.all()
-    live = [b for b in merged if not (isinstance(b, ColumnDomain) and b.is_none)] or merged[:1]
+    live = [b for b in merged if not (isinstance(b, ColumnDomain) and b.is_none)]
+    if not live:
+        return ColumnDomain.none()
     return live[0] if len(live) == 1 else AnyOf(tuple(live))
 
 
@@ -228,17 +238,9 @@ def all_of(*args: DomainTree) -> DomainTree:
             simple = simple.intersect(branch)
         elif branch not in rest:
             rest.append(branch)
-    if not rest:
+    if not rest or simple.is_none:
         return simple
     if not simple.is_all:
         rest.insert(0, simple)
     return rest[0] if len(rest) == 1 else AllOf(tuple(rest))
 
-
-def column_domains(tree: DomainTree) -> Iterator[ColumnDomain]:
-    """Every ColumnDomain in the tree."""
-    if isinstance(tree, ColumnDomain):
-        yield tree
-    elif isinstance(tree, (AllOf, AnyOf)):
-        for arg in tree.args:
-            yield from column_domains(arg)

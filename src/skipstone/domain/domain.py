@@ -121,7 +121,7 @@ class Domain:
             return self.intersect(value) == value
         if value is None:
             return self.nulls
-        if isinstance(value, float) and value != value:  # noqa: PLR0124
+        if isinstance(value, float) and value != value:
             return self.nans
         return self.spans.contains(to_key(self.type, value))
 
@@ -145,9 +145,7 @@ class Domain:
 
     def complement(self) -> Domain:
         """Every value, NULL and NaN that doesn't belong to it."""
-        return Domain.of_spans(
-            self.type, self.spans.complement(), nulls=not self.nulls, nans=not self.nans
-        )
+        return Domain.of_spans(self.type, self.spans.complement(), nulls=not self.nulls, nans=not self.nans)
 
     __and__, __or__, __invert__ = intersect, union, complement
 

@@ -173,9 +173,8 @@ def _typed(type: pa.DataType, value: object) -> pa.Scalar:
         value = value.bytes
     try:
         if isinstance(value, pa.Scalar):
-            if isinstance(value, pa.ExtensionScalar):
-                value = value.value
-            return value if value.type == type else value.cast(type)
+            scalar = value.value if isinstance(value, pa.ExtensionScalar) else value
+            return scalar if scalar.type == type else scalar.cast(type)
         return pa.scalar(value, type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
         raise TypeMismatchError(f"{value!r} is not a value of type {type}: {error}") from error
@@ -194,6 +193,10 @@ def from_key(type: pa.DataType, key: Key) -> pa.Scalar:
         return pa.scalar(key, storage if fits else pa.binary())
     if pa.types.is_temporal(storage):
         return pa.scalar(int(key), pa.int32() if storage.bit_width == 32 else pa.int64()).cast(storage)
+    if isinstance(key, float):
+        # A range of a narrow float may end between two of its values.
+        narrow = pa.scalar(key, storage)
+        return narrow if narrow.as_py() == key else pa.scalar(key, pa.float64())
     return pa.scalar(bool(key) if pa.types.is_boolean(storage) else key, storage)
 
 

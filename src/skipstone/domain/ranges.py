@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from skipstone.domain.keys import Key, Kind, from_key, key_text, key_space, to_key
+from skipstone.domain.keys import Key, Kind, from_key, key_space, key_text, to_key
 from skipstone.domain.spans import ByteSpans, NumberSpans, after_bytes, limits
 from skipstone.errors import TypeMismatchError
 

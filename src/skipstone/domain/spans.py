@@ -116,7 +116,7 @@ class NumberSpans:
         return NumberSpans(self.space, lows, highs)
 
     def contains(self, key: Key) -> bool:
-        at = int(np.searchsorted(self.lows, key, side="right")) - 1  # type: ignore[arg-type]
+        at = int(np.searchsorted(self.lows, key, side="right")) - 1
         return at >= 0 and bool(key <= self.highs[at])
 
     def points(self) -> Array | None:
@@ -129,7 +129,9 @@ class NumberSpans:
         if widths.sum() > _MAX_EXPANDED:
             return None
         spans = zip(self.lows, self.highs, strict=True)
-        return np.concatenate([np.arange(int(hi) - int(lo) + 1).astype(self.lows.dtype) + lo for lo, hi in spans])
+        return np.concatenate(
+            [np.arange(int(hi) - int(lo) + 1).astype(self.lows.dtype) + lo for lo, hi in spans]
+        )
 
     def pairs(self) -> Iterator[tuple[Key, Key | None]]:
         yield from zip(self.lows.tolist(), self.highs.tolist(), strict=True)
@@ -144,12 +146,18 @@ def limits(space: KeySpace) -> tuple[float, float]:
 
 
 def _after(keys: Array) -> Array:
-    return np.nextafter(keys, np.inf) if keys.dtype.kind == "f" else keys + keys.dtype.type(1)
+    if keys.dtype.kind != "f":
+        return keys + keys.dtype.type(1)
+    with np.errstate(over="ignore"):
+        return np.nextafter(keys, np.inf)
 
 
 def _before(keys: Array) -> Array:
     # The key before the least one does not exist; complement() drops that entry, so let it wrap.
-    return np.nextafter(keys, -np.inf) if keys.dtype.kind == "f" else keys - keys.dtype.type(1)
+    if keys.dtype.kind != "f":
+        return keys - keys.dtype.type(1)
+    with np.errstate(over="ignore"):
+        return np.nextafter(keys, -np.inf)
 
 
 def _normal(space: KeySpace, lows: Array, highs: Array) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from skipstone.ir.nodes import ColumnRef
 from skipstone.ir.transforms import Keys, Transform
 
 Array = np.ndarray[Any, Any]
-Bounds = Array | pa.Array
+Bounds: TypeAlias = Any
 """Keys of one bound per unit: NumPy for numbers (unknown = the type's own limit), Arrow binary for
 bytes (unknown = null)."""
 
@@ -122,7 +122,8 @@ def widest(type: pa.DataType, units: int) -> tuple[Bounds, Bounds]:
 
 
 def _keys(bounds: Bounds) -> Keys:
-    return bounds.to_pylist() if isinstance(bounds, pa.Array) else bounds
+    keys: Keys = bounds.to_pylist() if isinstance(bounds, pa.Array) else bounds
+    return keys
 
 
 def _where(ok: Array, keys: Keys, otherwise: Bounds) -> Bounds:

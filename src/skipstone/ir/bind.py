@@ -89,7 +89,8 @@ class Binder:
         if not inside and "." in name:
             head = name.partition(".")[0]
             if head in names:
-                return f"for a field of struct {head} give the path in parts: col({', '.join(map(repr, name.split('.')))})"
+                parts = ", ".join(map(repr, name.split(".")))
+                return f"for a field of struct {head} give the path in parts: col({parts})"
         if near:
             return f"did you mean {', '.join(near)}?"
         shown = ", ".join(names[:10]) + (f", … {len(names) - 10} more" if len(names) > 10 else "")
@@ -164,6 +165,8 @@ def _cast_value(value: Value, cast: tree.Cast) -> Value:
         assert isinstance(place, int)
         whole = pa.int32() if target.bit_width == 32 else pa.int64()
         return Value(pa.scalar(place, whole).cast(target), value.zone)
+    if pa.types.is_floating(target) and (pa.types.is_integer(source) or pa.types.is_decimal(source)):
+        return Value(pa.scalar(float(value.scalar.as_py()), target), value.zone)
     try:
         return Value(value.scalar.cast(target), value.zone)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -250,7 +253,11 @@ def _cast_time(source: pa.DataType, target: pa.DataType, zone: str) -> Floor | S
     if pa.types.is_date32(source) and pa.types.is_timestamp(target):
         per_second = UNITS[target.unit]
         return Scale(target, DAY * per_second, -_offset(target, zone) * per_second)
-    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target) and UNITS[target.unit] >= UNITS[source.unit]:
+    if (
+        pa.types.is_timestamp(source)
+        and pa.types.is_timestamp(target)
+        and UNITS[target.unit] >= UNITS[source.unit]
+    ):
         times = UNITS[target.unit] // UNITS[source.unit]
         if (source.tz is None) == (target.tz is None):
             return Scale(target, times)

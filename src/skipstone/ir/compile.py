@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from skipstone.ir.bind import Binder
-from skipstone.ir.lower import Lowering, test
+from skipstone.ir.lower import Lowering, truth_test
 from skipstone.ir.nodes import All, Any, ColumnRef, Compiled, Decided, Leaf, Node, Pair, Test, Unknown
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate, conjunction, disjunction
@@ -98,7 +98,7 @@ def merge_columns(node: Node) -> Node:
             parts = (*merged.values(), *rest)
             return parts[0] if len(parts) == 1 else type(node)(parts)
         case Test(arg, value, negated):
-            return test(merge_columns(arg), value, negated=negated)
+            return truth_test(merge_columns(arg), value, negated=negated)
     return node
 
 
@@ -141,7 +141,7 @@ def simplify(node: Node) -> Node:
                 return Decided(is_and)
             return kept[0] if len(kept) == 1 else type(node)(tuple(kept))
         case Test(arg, value, negated):
-            return test(simplify(arg), value, negated=negated)
+            return truth_test(simplify(arg), value, negated=negated)
     return node
 
 
@@ -186,5 +186,3 @@ def can_drop(node: Node) -> bool:
         case Any(args):
             return all(can_drop(a) for a in args)
     return isinstance(node, (Pair, Test))
-
-

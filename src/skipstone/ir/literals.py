@@ -117,7 +117,9 @@ def find_zone(zone: str) -> dt.tzinfo:
     try:
         return zoneinfo.ZoneInfo(zone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise PredicateError(f"{zone!r} is not a time zone", hint="use a name such as Europe/Paris") from error
+        raise PredicateError(
+            f"{zone!r} is not a time zone", hint="use a name such as Europe/Paris"
+        ) from error
 
 
 # -- numbers -----------------------------------------------------------------------------------
@@ -168,8 +170,8 @@ def _rounded_cuts(type: pa.DataType, value: float, divisor: int) -> Cuts:
 
 def _float_cuts(type: pa.DataType, scalar: pa.Scalar) -> Cuts:
     value = float(_number(type, scalar))
-    above = math.nextafter(value, math.inf) if value != math.inf else None
-    return Cuts(value, above)
+    # The literal stays a double, as in Spark: a narrow column may have no value that equals it.
+    return Cuts(value, None if value == math.inf else math.nextafter(value, math.inf))
 
 
 def _number(type: pa.DataType, scalar: pa.Scalar) -> int | float | decimal.Decimal:

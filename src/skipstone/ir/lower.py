@@ -56,6 +56,11 @@ class Lowering:
             return _lower(predicate, self)
         except CantJudge as error:
             return self.unknown(predicate, error.reason, error.detail)
+        except TypeMismatchError as error:
+            names = predicate.columns()
+            if error.column is None and len(names) == 1:
+                error.column = ".".join(names[0])
+            raise
 
     def unknown(self, part: Predicate, reason: Reason, detail: str) -> Node:
         """An Unknown for ``part``, with its diagnostic."""
@@ -97,7 +102,7 @@ def _(predicate: tree.Not, to: Lowering) -> Node:
 
 @_lower.register
 def _(predicate: tree.Truth, to: Lowering) -> Node:
-    return test(to.lower(predicate.arg), predicate.value)
+    return truth_test(to.lower(predicate.arg), predicate.value)
 
 
 @_lower.register
@@ -130,7 +135,7 @@ def negate(node: Node) -> Node:
     return node
 
 
-def test(node: Node, value: bool | None, *, negated: bool = False) -> Node:
+def truth_test(node: Node, value: bool | None, *, negated: bool = False) -> Node:
     """IS [NOT] TRUE, FALSE or UNKNOWN: decided on a leaf's own sets where there is one."""
     if isinstance(node, Decided):
         return Decided((node.value is value) != negated)
@@ -158,14 +163,12 @@ def _leaf(ref: ColumnRef, true: Domain, text: str, *, false: Domain | None = Non
 @_lower.register
 def _(predicate: tree.IsNull, to: Lowering) -> Node:
     if isinstance(predicate.arg, Predicate):
-        return test(to.lower(predicate.arg), None)
+        return truth_test(to.lower(predicate.arg), None)
     operand = to.column(predicate.arg)
     if isinstance(operand, Value):
         return Decided(not operand.scalar.is_valid)
     nothing = Domain.none(operand.out)
-    return Leaf(
-        operand, Domain.only_null(operand.out), Domain.not_null(operand.out), nothing, str(predicate)
-    )
+    return Leaf(operand, Domain.only_null(operand.out), Domain.not_null(operand.out), nothing, str(predicate))
 
 
 @_lower.register
@@ -312,7 +315,9 @@ def _same_line(a: pa.DataType, b: pa.DataType) -> bool:
         return bool(a.unit == b.unit and (a.tz is None) == (b.tz is None))
     if pa.types.is_decimal(a) and pa.types.is_decimal(b):
         spaces = key_space(a), key_space(b)
-        return bool(a.scale == b.scale and (spaces[0].kind, spaces[0].width) == (spaces[1].kind, spaces[1].width))
+        return bool(
+            a.scale == b.scale and (spaces[0].kind, spaces[0].width) == (spaces[1].kind, spaces[1].width)
+        )
     return (is_text(a) and is_text(b)) or (is_binary(a) and is_binary(b))
 
 

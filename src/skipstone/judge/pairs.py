@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +38,7 @@ def _equal(a: ColumnFacts, b: ColumnFacts) -> Bits:
     return Bits(may, ~points, may)
 
 
-_ORDERED = {
+_ORDERED: dict[str, Callable[[ColumnFacts, ColumnFacts, Bits], Bits]] = {
     "<": lambda a, b, _: _less(a, b),
     ">": lambda a, b, _: _less(b, a),
     ">=": lambda a, b, _: ~_less(a, b),
@@ -74,5 +76,3 @@ def _same(a: Bounds, b: Bounds) -> Array:
     if isinstance(a, pa.Array):
         return np.asarray(pc.equal(a, b).fill_null(False).to_numpy(zero_copy_only=False))
     return np.asarray(a == b)
-
-

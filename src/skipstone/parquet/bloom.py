@@ -25,7 +25,7 @@ _GUESS: Final = 16 * 1024
 _GATHER: Final = 256 * 1024
 
 
-class BadBloom(Exception):  # noqa: N818
+class BadBloom(Exception):
     """A bloom filter that can't be used; never fatal, the caller notes the reason and does without it."""
 
     def __init__(self, reason: str) -> None:
@@ -98,7 +98,7 @@ def bloom_range(metadata: ParquetMetadata, row_group: int, leaf: int) -> ByteRan
     """Where a chunk's filter is; without a known length, a first piece that holds at least its header."""
     chunk = metadata.chunks(leaf)[row_group]
     start = chunk.bloom_filter_offset
-    if start is None or metadata.encrypted(leaf)[row_group]:
+    if start is None or metadata.is_encrypted(row_group, leaf):
         return None
     length = chunk.bloom_filter_length
     size = metadata.size

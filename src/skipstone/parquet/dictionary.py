@@ -33,7 +33,7 @@ _FIXED: Final = {
 MAX_BYTES: Final = 64 * 1024 * 1024
 
 
-class BadDictionary(Exception):  # noqa: N818
+class BadDictionary(Exception):
     """A dictionary page that can't be used; never fatal, the caller notes the reason and does without it."""
 
     def __init__(self, reason: str) -> None:
@@ -43,7 +43,11 @@ class BadDictionary(Exception):  # noqa: N818
 
 def dictionary_complete(metadata: ParquetMetadata, row_group: int, leaf: int) -> bool:
     """Whether encoding statistics prove that every data page of a chunk is dictionary-encoded."""
-    stats = metadata.encoding_stats(leaf)[row_group]
+    try:
+        stats = metadata.encoding_stats(row_group, leaf)
+    except CorruptFileError:
+        # The rest of the footer has been read; what can't be read here proves nothing.
+        return False
     if not stats:
         return False
     pages = 0
@@ -61,7 +65,7 @@ def dictionary_range(metadata: ParquetMetadata, row_group: int, leaf: int) -> By
     """Where a chunk's dictionary page is, None when the chunk doesn't say that it has one."""
     chunk = metadata.chunks(leaf)[row_group]
     start = chunk.dictionary_page_offset
-    if start is None or not 0 < start < chunk.data_page_offset or metadata.encrypted(leaf)[row_group]:
+    if start is None or not 0 < start < chunk.data_page_offset or metadata.is_encrypted(row_group, leaf):
         return None
     return ByteRange(start, min(chunk.data_page_offset, metadata.chunk_range(row_group, leaf).stop))
 

@@ -74,7 +74,7 @@ class ParquetMetadata:
     )
 
     def __init__(self, footer: bytes, path: str, size: int | None) -> None:
-        with paused_gc(len(footer)):
+        with paused_gc():
             self._read(footer, path, size)
 
     def _read(self, footer: bytes, path: str, size: int | None) -> None:
@@ -98,7 +98,7 @@ class ParquetMetadata:
         self._check_columns()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The footer is far smaller than the objects made of it, and decoding it is as fast as unpickling.
+        # The footer is far smaller than the objects made of it, and it passes the checks again on arrival.
         return (type(self), (self.footer, self.path, self.size))
 
     def __repr__(self) -> str:
@@ -135,9 +135,15 @@ class ParquetMetadata:
                 raise CorruptFileError(f"pyarrow can't read the schema: {error}", path=self.path) from error
         return self._arrow_schema
 
+    def column(self, group: int, leaf: int) -> ColumnChunk:
+        """One raw chunk, with the places of its page index."""
+        columns = self.row_groups[group].columns
+        assert columns is not None
+        return columns[leaf]
+
     def columns(self, leaf: int) -> list[ColumnChunk]:
-        """The raw chunks of a leaf, one per row group, with the places of their page indexes."""
-        return [group.columns[leaf] for group in self.row_groups if group.columns is not None]
+        """The raw chunks of a leaf, one per row group."""
+        return [self.column(group, leaf) for group in range(self.row_group_count)]
 
     def chunks(self, leaf: int) -> list[ColumnMetaData]:
         """The metadata of a leaf's chunks, one per row group, checked at the first call."""
@@ -149,20 +155,22 @@ class ParquetMetadata:
 
     def encrypted(self, leaf: int) -> list[bool]:
         """Per row group, whether this leaf's chunk is encrypted: its statistics, if any, are unusable."""
-        return [
-            chunk.crypto_metadata is not None or chunk.encrypted_column_metadata is not None
-            for chunk in self.columns(leaf)
-        ]
+        return [self.is_encrypted(group, leaf) for group in range(self.row_group_count)]
 
-    def encoding_stats(self, leaf: int) -> list[list[PageEncodingStats] | None]:
-        """Per row group, how many pages of a leaf have which encoding; None where the writer didn't say."""
+    def is_encrypted(self, group: int, leaf: int) -> bool:
+        """Whether one chunk is encrypted, so that nothing of it but its place can be used."""
+        chunk = self.column(group, leaf)
+        return chunk.crypto_metadata is not None or chunk.encrypted_column_metadata is not None
+
+    def encoding_stats(self, group: int, leaf: int) -> list[PageEncodingStats] | None:
+        """How many pages of a chunk have which encoding, None where the writer didn't say."""
         if self._encodings is None:
             self._encodings = decode(EncodingsOfFile, self.footer, "footer", self.path)
-        found = []
-        for group in self._encodings.row_groups or ():
-            meta = group.columns[leaf].meta_data if group.columns is not None else None
-            found.append(meta.encoding_stats if meta is not None else None)
-        return found
+        # The same bytes have passed the checks of the first decoding, so these parts are there.
+        groups = self._encodings.row_groups
+        columns = groups[group].columns if groups is not None else None
+        meta = columns[leaf].meta_data if columns is not None else None
+        return meta.encoding_stats if meta is not None else None
 
     def chunk_range(self, group: int, leaf: int) -> ByteRange:
         """The bytes of one chunk, dictionary page included."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class BadPageIndex(Exception):  # noqa: N818
+class BadPageIndex(Exception):
     """A page index that can't be trusted; never fatal, the caller notes the reason and does without it."""
 
     def __init__(self, reason: str) -> None:
@@ -68,8 +68,8 @@ def page_index_ranges(
     metadata: ParquetMetadata, row_group: int, leaf: int
 ) -> tuple[ByteRange | None, ByteRange | None]:
     """Where a chunk's column index and offset index are, each None when it has none that could be read."""
-    chunk = metadata.columns(leaf)[row_group]
-    if metadata.encrypted(leaf)[row_group]:
+    chunk = metadata.column(row_group, leaf)
+    if metadata.is_encrypted(row_group, leaf):
         return None, None
     return (
         _range(chunk.column_index_offset, chunk.column_index_length, metadata.size),

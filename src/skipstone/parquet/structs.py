@@ -248,7 +248,7 @@ class FileMetaData(Struct):
 
 # ---------------------------------------------------------------- the footer again, for encodings only
 #
-# Encoding statistics are a third of the work of decoding a footer and few queries need them, so they are
+# Encoding statistics are a good part of the work of decoding a footer and few queries need them, so they are
 # left out above and decoded by a second pass over the same bytes when they are asked for.
 
 

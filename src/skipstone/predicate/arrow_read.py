@@ -21,6 +21,7 @@ from skipstone.predicate.foreign import (
     is_number,
     literal,
     near,
+    neighbours,
     plain,
 )
 
@@ -103,7 +104,7 @@ def _compare(op: tree.CompareOp, node: Node) -> tree.Predicate:
     plain_compare = tree.Compare(op, x, y)
     if isinstance(y, tree.Literal):
         if isinstance(x, tree.Cast) and pa.types.is_date(x.type):
-            return near(op, x, _days_around(y.scalar), _opaque(node))
+            return near(op, x, neighbours(y.scalar), _opaque(node))
         if is_nan(y.scalar):
             return _true_unless_null(x) if op == "<>" else _false_unless_null(x)
         risky = op in (">", ">=") and is_number(y.scalar.type) and _may_be_float(x)
@@ -130,14 +131,6 @@ def _true_unless_null(x: tree.Expr) -> tree.Predicate:
 
 def _false_unless_null(x: tree.Expr) -> tree.Predicate:
     return tree.And((tree.IsNull(x), tree.Constant(None)))
-
-
-def _days_around(day: pa.Scalar) -> pa.Array:
-    """A date, and its neighbours: pyarrow takes the date in the zone of the column."""
-    if not pa.types.is_date32(day.type) or not day.is_valid:
-        raise Unknown
-    number = day.cast(pa.int32()).as_py()
-    return pa.array([number - 1, number, number + 1], pa.int32()).cast(pa.date32())
 
 
 def _is_in(node: Node) -> tree.Predicate:

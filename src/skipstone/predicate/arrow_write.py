@@ -156,6 +156,8 @@ def _(expr: tree.Between) -> pc.Expression:
 
 @_write.register
 def _(expr: tree.IsIn) -> pc.Expression:
+    if not len(expr.values):
+        return pc.scalar(False)
     x, values = _write(expr.arg), expr.values.drop_null()
     # pyarrow casts the list to the column's type, which would round it for a float32 column.
     lossy = float32_readings(values) is not None

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-import pyarrow as pa
-
-from skipstone.domain import ColumnDomain
+from skipstone.domain import DomainTree
 from skipstone.errors import PredicateError
 from skipstone.predicate.tree import Constant, Expr, Predicate, condition
 
@@ -34,16 +31,16 @@ def predicate(value: Any) -> Predicate:
         return Constant(True) if value is None else condition(value)
     if isinstance(value, str):
         return parse(value)
-    if isinstance(value, ColumnDomain):
+    if isinstance(value, DomainTree):
         from skipstone.predicate.domains import from_column_domain
 
         return from_column_domain(value)
-    if isinstance(value, pa.compute.Expression) if "pyarrow.compute" in sys.modules else False:
+    # The class's own module says which library made it, so nothing is imported to find out.
+    roots = {cls.__module__.partition(".")[0] for cls in type(value).__mro__}
+    if "pyarrow" in roots:
         from skipstone.predicate.arrow import from_arrow
 
         return from_arrow(value)
-    # The class's own module says which library made it, so nothing is imported to find out.
-    roots = {cls.__module__.partition(".")[0] for cls in type(value).__mro__}
     if "polars" in roots:
         from skipstone.predicate.polars import from_polars
 

@@ -21,8 +21,8 @@ _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 _REGEX_SIGNS = frozenset("\\.+*?()|[]{}^$")
 
 
-class Unknown(Exception):  # noqa: N818  it asks for an opaque leaf, and never leaves an adapter
-    """A part of a foreign expression that the tree has no node for."""
+class Unknown(Exception):
+    """A part of a foreign expression that the tree has no node for; it asks for an opaque leaf."""
 
 
 def inexpressible(what: object, target: str, why: str = "") -> NotExpressibleError:
@@ -85,6 +85,15 @@ def millisecond_readings(values: pa.Array) -> pa.Array | None:
     step = _PER_MILLISECOND[values.type.unit]
     floor = fine.cast(pa.int64()).to_numpy() // step * step
     return pa.concat_arrays([values, *(pa.array(f).cast(values.type) for f in (floor, floor + step))])
+
+
+def neighbours(scalar: pa.Scalar) -> pa.Array:
+    """A date or a year and its neighbours: what it may be in the zone of a column."""
+    kind = scalar.type
+    if not scalar.is_valid or not (pa.types.is_date32(kind) or pa.types.is_integer(kind)):
+        raise Unknown
+    number = scalar.cast(pa.int32()).as_py()
+    return pa.array([number - 1, number, number + 1], pa.int32()).cast(kind)
 
 
 def near(op: tree.CompareOp, arg: tree.Expr, readings: pa.Array, exact: tree.Predicate) -> tree.Predicate:

@@ -15,7 +15,15 @@ import pyarrow as pa
 
 from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
-from skipstone.predicate.foreign import Unknown, float32_readings, literal, millisecond_readings, near, plain
+from skipstone.predicate.foreign import (
+    Unknown,
+    float32_readings,
+    literal,
+    millisecond_readings,
+    near,
+    neighbours,
+    plain,
+)
 
 
 def from_polars(expr: pl.Expr) -> tree.Predicate:
@@ -102,11 +110,29 @@ def _condition(node: _Node) -> tree.Predicate:
 
 def _opaque(expr: pl.Expr) -> tree.Predicate:
     text = " ".join(str(expr).split())
-    if expr.meta.has_multiple_outputs() or not expr.meta.is_row_separable():
+    if expr.meta.has_multiple_outputs() or not _row_by_row(expr):
         # Columns chosen by a rule, or an answer that depends on other rows, have no row-wise filter.
         return tree.Opaque((), None, text)
     roots = dict.fromkeys(expr.meta.root_names())
     return tree.Opaque(tuple(tree.Column((r,)) for r in roots), _Evaluate(expr), text)
+
+
+def _row_by_row(expr: pl.Expr) -> bool:
+    stack = [expr]
+    while stack:
+        part = stack.pop()
+        stack.extend(part.meta.pop())
+        if part.meta.is_literal():
+            whole = pl.select(part).height == 1
+        else:
+            try:
+                whole = part.meta.is_row_separable() and part.meta.is_length_preserving()
+            except pl.exceptions.PolarsError:
+                # Polars can't say this of a Python function, but keeps what its author said.
+                whole = "| ROW_SEPARABLE |" in part.meta.serialize(format="json")
+        if not whole:
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +181,7 @@ def _pair(op: tree.CompareOp, left: _Node, right: _Node) -> tree.Predicate:
     exact = functools.partial(_opaque, _OPERATORS[op](left.expr, right.expr))
     if left.name in _ZONED and right.kind == "Literal":
         x = _ZONED[left.name](_value(left.args[0]))
-        return near(op, x, _neighbours(_literal(right).scalar), exact())
+        return near(op, x, neighbours(_literal(right).scalar), exact())
     x, y = _value(left), _value(right)
     if isinstance(y, tree.Literal) and not y.missing:
         values = pa.array([y.scalar])
@@ -180,14 +206,6 @@ _ZONED: dict[str, Callable[[tree.Expr], tree.Expr]] = {
     "TemporalExpr.Date": lambda x: tree.Cast(x, pa.date32()),
     "TemporalExpr.Year": lambda x: tree.Call("year", (x,)),
 }
-
-
-def _neighbours(scalar: pa.Scalar) -> pa.Array:
-    kind = scalar.type
-    if not scalar.is_valid or not (pa.types.is_date32(kind) or pa.types.is_integer(kind)):
-        raise Unknown
-    number = scalar.cast(pa.int32()).as_py()
-    return pa.array([number - 1, number, number + 1], pa.int32()).cast(kind)
 
 
 def _between(node: _Node) -> tree.Predicate:
@@ -320,10 +338,10 @@ def _literal(node: _Node) -> tree.Literal:
     if len(series) != 1:
         raise Unknown
     found = literal(_arrow(series)[0])
+    if "Int" not in str(node.body.get("Dyn")):
+        return found
     # Without a type of its own an integer is just a number.
-    return (
-        tree.Literal(tree.lit(found.scalar.as_py()).scalar) if "Int" in str(node.body.get("Dyn")) else found
-    )
+    return tree.Literal(tree.value_array([found.scalar.as_py()])[0])
 
 
 def _cast(node: _Node) -> tree.Expr:

@@ -142,6 +142,8 @@ def _(expr: tree.Between) -> pl.Expr:
 
 @_write.register
 def _(expr: tree.IsIn) -> pl.Expr:
+    if not len(expr.values):
+        return pl.lit(False)
     found = _write(expr.arg).is_in(_series(expr.values.drop_null()).implode())
     return found | pl.lit(None, dtype=pl.Boolean) if expr.values.null_count else found
 

@@ -1,8 +1,8 @@
-"""What a function call in SQL text means, by the name Spark gives the function."""
+"""What calls and lists in SQL text mean, by the name Spark gives the function."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -41,6 +41,15 @@ def extract(field: str, arg: tree.Expr, dialect: str, zone: str) -> tree.Expr:
         own = "extract" if dialect in SPARK_LIKE else f"{dialect}.extract"
         return tree.Call(own, (tree.lit(field.lower(), zone=zone), arg), zone)
     return tree.Call(name, (arg,), zone)
+
+
+def literal_array(literals: Sequence[tree.Literal]) -> pa.Array:
+    """The members of an IN list; one type is kept as it is, several kinds of number are widened."""
+    scalars = [literal.scalar for literal in literals]
+    kinds = {scalar.type for scalar in scalars if scalar.is_valid}
+    if len(kinds) == 1:
+        return pa.array([scalar if scalar.is_valid else None for scalar in scalars], kinds.pop())
+    return tree.value_array(scalar.as_py() for scalar in scalars)
 
 
 _SPARK_FIELDS = MappingProxyType({"dow": "dayofweek", "dayofweek": "dayofweek", "mon": "month", "yr": "year"})

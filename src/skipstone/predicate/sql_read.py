@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from types import MappingProxyType
@@ -13,7 +12,7 @@ from sqlglot import exp
 
 from skipstone.errors import ParseError, TypeMismatchError
 from skipstone.predicate import tree
-from skipstone.predicate.sql_functions import extract, function
+from skipstone.predicate.sql_functions import extract, function, literal_array
 from skipstone.predicate.sql_syntax import arrow_type, refuse
 from skipstone.predicate.sql_types import SPARK_LIKE, fold, number
 
@@ -61,7 +60,8 @@ def _read(node: exp.Expr, to: Reader) -> tree.Expr:
             refuse(node, what)
     if not isinstance(node, (exp.Func, exp.Binary, exp.Unary)):
         refuse(node, f"{node.key} ({node.sql(to.dialect)[:40]})")
-    return to.call(to.foreign(node.key), *(to.value(arg) for arg in args if isinstance(arg, exp.Expr)))
+    name = node.sql_name().lower() if isinstance(node, exp.Func) else node.key
+    return to.call(to.foreign(name), *(to.value(arg) for arg in args if isinstance(arg, exp.Expr)))
 
 
 _REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str], ...] = (
@@ -349,19 +349,10 @@ def _(node: exp.In, to: Reader) -> tree.Expr:
     literals = [item for item in items if isinstance(item, tree.Literal)]
     if len(literals) == len(items):
         try:
-            return tree.IsIn(arg, _array(literals), to.zone)
+            return tree.IsIn(arg, literal_array(literals), to.zone)
         except TypeMismatchError:
             pass  # kinds that only the column's type can reconcile
     return tree.disjunction(tree.Compare("=", arg, item) for item in items)
-
-
-def _array(literals: Iterable[tree.Literal]) -> pa.Array:
-    scalars = [literal.scalar for literal in literals]
-    kinds = {scalar.type for scalar in scalars if scalar.is_valid}
-    if len(kinds) == 1:
-        kind = kinds.pop()
-        return pa.array([scalar if scalar.is_valid else None for scalar in scalars], kind)
-    return tree.value_array(scalar.as_py() for scalar in scalars)
 
 
 @_read.register(exp.Like)

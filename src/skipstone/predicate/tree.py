@@ -17,7 +17,8 @@ import functools
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal as Choice, cast
+from typing import TYPE_CHECKING, Any, cast
+from typing import Literal as Choice
 
 import pyarrow as pa
 
@@ -283,8 +284,11 @@ class Predicate(Expr):
 
         return to_spark(self)
 
-    def to_domain(self, schema: pa.Schema) -> ColumnDomain:
-        """The predicate as a ColumnDomain over ``schema``: exact, or an error saying why not."""
+    def to_domain(self, schema: pa.Schema | None = None) -> ColumnDomain:
+        """The rows where this is TRUE as a ColumnDomain: exact, or an error saying why not.
+
+        Without a schema each column takes the type of the literals it is compared with.
+        """
         from skipstone.ir.domains import to_column_domain
 
         return to_column_domain(self, schema)
@@ -560,7 +564,12 @@ def _scalar(value: object, type: pa.DataType | None) -> pa.Scalar:
     if isinstance(value, pa.Scalar):
         scalar = value if type is None else value.cast(type)
         return scalar.value if isinstance(scalar, pa.DictionaryScalar) else scalar
-    if type is None and isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
+    if (
+        type is None
+        and isinstance(value, int)
+        and not isinstance(value, bool)
+        and not -(2**63) <= value < 2**63
+    ):
         value = decimal.Decimal(value)
     if type is None and isinstance(value, dt.time):
         type = pa.time64("us")

@@ -199,7 +199,9 @@ class Cascade:
             spread = {leaf: absent[found.groups] for leaf, absent in self.cleared.items()}
             judgement = judge(self.node, found.evidence, spread)
             pages = judgement.verdicts()
-            self._level("pages", pages, found.stops - found.starts, _drops(judgement, found.evidence, Cause.PAGE))
+            self._level(
+                "pages", pages, found.stops - found.starts, _drops(judgement, found.evidence, Cause.PAGE)
+            )
             rows = whole | RowSet.from_ranges(total, *_pick(found.starts, found.stops, pages != Verdict.NONE))
             whole |= RowSet.from_ranges(total, *_pick(found.starts, found.stops, pages == Verdict.ALL))
         return self._result(rows, whole, verdicts)
@@ -218,7 +220,7 @@ class Cascade:
             return {}
         bodies = iter((yield [place for pair in usable.values() for place in pair if place is not None]))
         indexes = {}
-        for (group, path), _ in usable.items():
+        for group, path in usable:
             column_index, offset_index = next(bodies), next(bodies)
             try:
                 indexes[group, path] = parse_page_index(
@@ -294,5 +296,7 @@ def _count(judgement: Judgement, causes: Callable[[Node, Array], dict[Cause, Arr
     drops = []
     for number, (node, _) in enumerate(judgement.parts):
         units = np.flatnonzero(blame == number)
-        drops += [Drop(cause, str(node), len(some)) for cause, some in causes(node, units).items() if len(some)]
+        drops += [
+            Drop(cause, str(node), len(some)) for cause, some in causes(node, units).items() if len(some)
+        ]
     return tuple(drops)

@@ -50,9 +50,7 @@ def segments(
     return Segments(starts, stops, owners, Evidence(stops - starts, columns))
 
 
-def _cut(
-    metadata: ParquetMetadata, groups: Sequence[int], indexes: Indexes
-) -> tuple[Array, Array, Array]:
+def _cut(metadata: ParquetMetadata, groups: Sequence[int], indexes: Indexes) -> tuple[Array, Array, Array]:
     starts, stops, owners = [], [], []
     by_group: dict[int, list[Array]] = {group: [] for group in groups}
     for (group, _), index in indexes.items():

@@ -86,5 +86,7 @@ def absent_by_dictionary(found: Probe, values: Array | list[bytes]) -> bool:
     # NaN in a dictionary is no match: stored_values() lets no leaf in that is TRUE for NaN.
     keys = keys[ok]
     at = np.searchsorted(spans.highs, keys, side="left")
-    inside = (at < len(spans)) & (spans.lows[np.minimum(at, len(spans) - 1)] <= keys) if len(spans) else at < 0
+    inside = (
+        (at < len(spans)) & (spans.lows[np.minimum(at, len(spans) - 1)] <= keys) if len(spans) else at < 0
+    )
     return not bool(np.any(inside))

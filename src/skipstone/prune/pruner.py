@@ -11,7 +11,8 @@ import pyarrow as pa
 from skipstone.ir import Compiled, compile_predicate
 from skipstone.parquet.footer import from_pyarrow, read_footer, read_footer_async
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.predicate import Predicate, predicate as to_predicate
+from skipstone.predicate import Predicate
+from skipstone.predicate import predicate as to_predicate
 from skipstone.prune.cascade import Cascade, Need
 from skipstone.prune.options import BloomRequest, PruneOptions
 from skipstone.prune.result import PruneResult
@@ -41,9 +42,7 @@ class Pruner:
     def compile(self, schema: pa.Schema) -> Compiled:
         """The predicate bound to ``schema``; the last schema's answer is kept."""
         if self._compiled is None or not self._compiled[0].equals(schema):
-            compiled = compile_predicate(
-                self.predicate, schema, case_sensitive=self.options.case_sensitive
-            )
+            compiled = compile_predicate(self.predicate, schema, case_sensitive=self.options.case_sensitive)
             self._compiled = (schema, compiled)
         return self._compiled[1]
 

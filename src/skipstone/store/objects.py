@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from skipstone.errors import ReadError
-from skipstone.store.ranges import ByteRange, Coalesced, coalesce
+from skipstone.store.ranges import ByteRange, coalesce
 from skipstone.store.source import IoCounter
 
 # About what a request's latency is worth in bytes.
@@ -38,8 +38,7 @@ class ObjectSource:
     """One object, pinned to the version that the first answer came from.
 
     Every read asks for that version by etag, and the answer's own size and etag are compared as well,
-    because not every store honours the condition. The tail is kept: a small file's page index or even
-    the whole file lies in it, and reading it again would cost a request.
+    because not every store honours the condition.
     """
 
     def __init__(self, store: Any, key: str, path: str | None = None, *, gap: int = GAP) -> None:
@@ -49,7 +48,6 @@ class ObjectSource:
         self._key = key
         self._gap = gap
         self._version: _Version | None = None
-        self._tail = b""
 
     def size(self) -> int:
         """The object's size in bytes; a request unless something has been read already."""
@@ -61,50 +59,32 @@ class ObjectSource:
     def tail(self, length: int) -> tuple[bytes, int]:
         """The last ``length`` bytes and the object's size, in one request where suffix ranges exist."""
         try:
-            self._tail = self._get({"suffix": length})
+            return self._get({"suffix": length}), self.size()
         except _SuffixRefusedError:
             size = self.size()
-            start = max(size - length, 0)
-            self._tail = self._get_range(ByteRange(start, size)) if size else b""
-        return self._tail, self.size()
+            return self.read_ranges([ByteRange(max(size - length, 0), size)])[0], size
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """The bytes of each range; requests run side by side."""
-        plan, held = self._plan(ranges)
+        plan = coalesce(ranges, self._gap)
         if len(plan.requests) > 1:
             with ThreadPoolExecutor(min(_PARALLEL, len(plan.requests))) as pool:
                 bodies = list(pool.map(self._get_range, plan.requests))
         else:
             bodies = [self._get_range(request) for request in plan.requests]
-        return _merge(held, plan.split(bodies))
+        return plan.split(bodies)
 
     async def tail_async(self, length: int) -> tuple[bytes, int]:
         """``tail`` without blocking the event loop."""
         try:
-            self._tail = await self._get_async({"suffix": length})
+            return await self._get_async({"suffix": length}), self.size()
         except _SuffixRefusedError:
             return await asyncio.to_thread(self.tail, length)
-        return self._tail, self.size()
 
     async def read_ranges_async(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """``read_ranges`` without blocking the event loop."""
-        plan, held = self._plan(ranges)
-        bodies = await asyncio.gather(*(self._get_range_async(request) for request in plan.requests))
-        return _merge(held, plan.split(bodies))
-
-    def _plan(self, ranges: Sequence[ByteRange]) -> tuple[Coalesced, list[bytes | None]]:
-        held = [self._held(want) for want in ranges]
-        wanted = [want for want, data in zip(ranges, held, strict=True) if data is None]
-        return coalesce(wanted, self._gap), held
-
-    def _held(self, want: ByteRange) -> bytes | None:
-        if want.length <= 0:
-            return b""
-        if self._version is None:
-            return None
-        start = self._version.size - len(self._tail)
-        inside = start <= want.start and want.stop <= self._version.size
-        return self._tail[want.start - start : want.stop - start] if inside else None
+        plan = coalesce(ranges, self._gap)
+        return plan.split(await asyncio.gather(*map(self._get_range_async, plan.requests)))
 
     def _get_range(self, request: ByteRange) -> bytes:
         return self._full(request, self._get((request.start, request.stop)))
@@ -224,11 +204,6 @@ def _make_store(base: str, options: dict[str, Any]) -> Any:
     if base.startswith("http"):
         return HTTPStore.from_url(base, **own)
     return from_url("memory:///" if base.startswith("memory") else base, config=options or None, **own)
-
-
-def _merge(held: list[bytes | None], fetched: list[bytes]) -> list[bytes]:
-    rest = iter(fetched)
-    return [next(rest) if data is None else data for data in held]
 
 
 def _first_line(error: Exception) -> str:

@@ -24,7 +24,7 @@ class ByteRange:
 
 @dataclass(frozen=True, slots=True)
 class Coalesced:
-    """Requests to make, and for each wanted range which request holds it."""
+    """Requests to make, and for each wanted range which request holds it (-1 for an empty range)."""
 
     requests: tuple[ByteRange, ...]
     wanted: tuple[ByteRange, ...]
@@ -34,10 +34,9 @@ class Coalesced:
         """Cut the answers of the requests into the wanted ranges, in the order they were asked for."""
         pieces = []
         for want, owner in zip(self.wanted, self.owners, strict=True):
-            start = want.start - self.requests[owner].start
-            body = bodies[owner]
-            whole = start == 0 and want.length == len(body)
-            pieces.append(body if whole else body[start : start + want.length])
+            body = bodies[owner] if owner >= 0 else b""
+            start = want.start - self.requests[owner].start if owner >= 0 else 0
+            pieces.append(body if want.length == len(body) else body[start : start + want.length])
         return pieces
 
 
@@ -48,13 +47,14 @@ def coalesce(ranges: Sequence[ByteRange], gap: int) -> Coalesced:
     (ByteRange(start=0, stop=20), ByteRange(start=50, stop=60))
     """
     requests: list[ByteRange] = []
-    owners = [0] * len(ranges)
-    for position in sorted(range(len(ranges)), key=lambda index: ranges[index]):
+    owners = [-1] * len(ranges)
+    wanted = (position for position, want in enumerate(ranges) if want.length > 0)
+    for position in sorted(wanted, key=lambda position: ranges[position]):
         want = ranges[position]
-        last = requests[-1] if requests else None
-        if last is not None and (want.length == 0 or want.start - last.stop <= gap):
-            requests[-1] = ByteRange(last.start, max(last.stop, want.stop) if want.length else last.stop)
-        elif want.length or last is None:
+        if requests and want.start - requests[-1].stop <= gap:
+            last = requests[-1]
+            requests[-1] = ByteRange(last.start, max(last.stop, want.stop))
+        else:
             requests.append(want)
         owners[position] = len(requests) - 1
     return Coalesced(tuple(requests), tuple(ranges), tuple(owners))

@@ -1,4 +1,4 @@
-"""Spark's meaning of a predicate, one row at a time and in plain Python: what the adapters are tested against."""
+"""Spark's meaning of a predicate, one row at a time: what the adapters are tested against."""
 
 from __future__ import annotations
 
@@ -45,12 +45,17 @@ def table() -> pa.Table:
             "tz": pa.array(instants, pa.timestamp("us", "UTC")),
             "m": pa.array(decimals, pa.decimal128(10, 2)),
             "n": pa.array([None, b"a", b"\xff", b"", b"ab", None, b"a", b"b", b"%", b"_", b"A"]),
-            "p": pa.array(
-                [{"q": n, "r": {"w": str(n)}} if n % 3 else {"q": None, "r": None} for n in range(10)]
-                + [None]
-            ),
+            "p": nested(),
         }
     )
+
+
+def nested() -> pa.StructArray:
+    """Structs with NULL inside and outside, written as Parquet gives them: NULL all the way down."""
+    words = pa.array([str(n) if n % 3 else None for n in range(10)] + [None])
+    inner = pa.StructArray.from_arrays([words], ["w"], mask=words.is_null())
+    numbers = pa.array([n if n % 3 else None for n in range(10)] + [None])
+    return pa.StructArray.from_arrays([numbers, inner], ["q", "r"], mask=pa.array([False] * 10 + [True]))
 
 
 def evaluate(predicate: tree.Predicate, data: pa.Table) -> list[bool | None]:
@@ -231,6 +236,11 @@ class Row:
 
 # -- predicates for round trips ----------------------------------------------------------------
 
+
+def in_utc(when: dt.datetime) -> dt.datetime:
+    return when.replace(tzinfo=UTC)
+
+
 INTS = st.sampled_from([-128, -1, 0, 1, 2, 3, 5, 7, 100, 127, 2**31])
 FLOATS = st.sampled_from([NAN, -0.0, 0.0, 0.1, 1.0, 2.5, INF, -INF, -7.25])
 TEXTS = st.sampled_from(["", "a", "ab", "a%b", "a_b", "a\\b", "é", "100%", "B", "ſ"])
@@ -243,6 +253,7 @@ TIMES = st.sampled_from(
         dt.datetime(2020, 2, 29, 12, 30, 15),
     ]
 )
+INSTANTS = TIMES.map(in_utc)
 DECIMALS = st.sampled_from([decimal.Decimal("0.10"), decimal.Decimal("2.50"), decimal.Decimal("-7.25")])
 BYTES = st.sampled_from([b"", b"a", b"\xff", b"%"])
 FAMILIES = {
@@ -258,11 +269,7 @@ FAMILIES = {
 @st.composite
 def leaves(draw: st.DrawFn) -> tree.Predicate:
     """One condition over the table's columns, of any kind the tree has."""
-    names, values = draw(
-        st.sampled_from(
-            [*FAMILIES.items(), (("ts", "ms"), TIMES), (("tz",), TIMES.map(lambda v: v.replace(tzinfo=UTC)))]
-        )
-    )
+    names, values = draw(st.sampled_from([*FAMILIES.items(), (("ts", "ms"), TIMES), (("tz",), INSTANTS)]))
     x = tree.col(draw(st.sampled_from(names)))
     other = tree.lit(draw(values)) if draw(st.booleans()) else tree.col(draw(st.sampled_from(names)))
     listed = pa.array(draw(st.lists(values, min_size=1, max_size=4)))
@@ -290,15 +297,16 @@ def leaves(draw: st.DrawFn) -> tree.Predicate:
     return draw(st.sampled_from(choices))
 
 
+def joined(inner: st.SearchStrategy[tree.Predicate]) -> st.SearchStrategy[tree.Predicate]:
+    several = st.lists(inner, min_size=2, max_size=3).map(tuple)
+    return st.one_of(
+        st.builds(tree.And, several),
+        st.builds(tree.Or, several),
+        st.builds(tree.Not, inner),
+        st.builds(tree.Truth, inner, st.sampled_from([True, False, None])),
+    )
+
+
 def predicates() -> st.SearchStrategy[tree.Predicate]:
     """Conditions joined by AND, OR, NOT and IS TRUE."""
-    return st.recursive(
-        leaves(),
-        lambda inner: st.one_of(
-            st.lists(inner, min_size=2, max_size=3).map(lambda a: tree.And(tuple(a))),
-            st.lists(inner, min_size=2, max_size=3).map(lambda a: tree.Or(tuple(a))),
-            inner.map(tree.Not),
-            st.builds(tree.Truth, inner, st.sampled_from([True, False, None])),
-        ),
-        max_leaves=5,
-    )
+    return st.recursive(leaves(), joined, max_leaves=5)

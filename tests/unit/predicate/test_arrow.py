@@ -69,7 +69,7 @@ COMPARISONS = [
     for a, b in PAIRS
 ]
 CONDITIONS = [
-    2 < f("f"),
+    pc.scalar(2) < f("f"),
     pc.scalar(NAN) < f("f"),
     (f("f") > 1) & (f("i") < 3),
     (f("f") > 1) | f("b"),
@@ -234,6 +234,7 @@ def test_round_trips(kit, data):
         (tree.Call("left", (tree.col("s"), tree.lit(1))) == "A", [True, False]),
         (tree.Call("length", (tree.col("s"),)) == 2, [True, True]),
         (tree.col("i").cast(pa.float64()) > 1.5, [False, True]),
+        (tree.col("i").isin(pa.array([], pa.int64())), [False, False]),
         (tree.col("h").isin([0.1, 0.5]), [False, True]),
         (tree.col("d").isin([dt.datetime(2020, 1, 1, 1), dt.datetime(2020, 1, 2)]), [False, True]),
     ],

@@ -1,0 +1,47 @@
+# make demo   prunes a generated file and shows what was skipped
+# make test   every check: lint, types, import rules, tests (make test-all: the long suites too)
+.PHONY: setup demo test test-all lint types imports unit spark bench docs clean
+.DEFAULT_GOAL := test
+
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -q
+
+setup: .venv/.ready
+.venv/.ready: pyproject.toml scripts/setup.sh
+	@bash scripts/setup.sh
+
+demo: setup
+	@$(BIN)/python examples/demo.py
+
+test: lint types imports unit spark
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+imports: setup
+	$(BIN)/lint-imports
+
+# The JVM's tests share one Spark session, so they run in one process of their own.
+unit: setup
+	$(PYTEST) -n 2 -m "not slow and not spark"
+
+spark: setup
+	$(PYTEST) -m "spark and not slow"
+
+test-all: lint types imports setup
+	SKIPSTONE_CASES=20000 $(PYTEST) -n 2 -m "not spark"
+	$(PYTEST) -m spark
+
+bench: setup
+	$(BIN)/python -m benchmarks.judge
+	$(BIN)/python -m benchmarks.prune_file
+
+docs: setup
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Makes .venv with everything the tests need, and sees to it that Java 17+ is there for Spark.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+
+"$python" - <<'PY' || { echo "Skipstone needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
+import sys
+sys.exit(sys.version_info < (3, 11))
+PY
+
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+echo "Installing Skipstone and its tools into .venv (a few minutes the first time) ..."
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[all]'
+
+java_major() {
+  local java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+  "$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1
+}
+if [ "$(java_major || true)" -ge 17 ] 2>/dev/null; then
+  :
+elif command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+  echo "Installing Java 17 from the system's packages ..."
+  apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless >/dev/null
+else
+  echo "Spark needs Java 17 or newer, which was not found. Install it with one of" >&2
+  echo "    sudo apt-get install openjdk-17-jre-headless     (Debian, Ubuntu)" >&2
+  echo "    sudo dnf install java-17-openjdk-headless        (Fedora, RHEL)" >&2
+  echo "    brew install openjdk@17                          (macOS)" >&2
+  echo "or point JAVA_HOME at one, and run make again. Everything but Spark works without it." >&2
+fi
+touch .venv/.ready

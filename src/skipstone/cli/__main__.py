@@ -1,0 +1,8 @@
+"""``python -m skipstone.cli``."""
+
+from __future__ import annotations
+
+from skipstone.cli.main import run
+
+if __name__ == "__main__":
+    run()

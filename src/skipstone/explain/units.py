@@ -1,0 +1,78 @@
+"""Numbers, sizes and shares as people read them."""
+
+from __future__ import annotations
+
+_SIZES = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+_EIGHTHS = "▁▂▃▄▅▆▇█"
+
+
+def count(number: int) -> str:
+    """A whole number with its thousands marked.
+
+    >>> count(1234567)
+    '1,234,567'
+    """
+    return f"{number:,}"
+
+
+def plural(number: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "request"), plural(2000, "row")
+    ('1 request', '2,000 rows')
+    """
+    return f"{number:,} {noun if number == 1 else noun + 's'}"
+
+
+def size(number: int) -> str:
+    """Bytes in decimal units, three figures or so.
+
+    >>> size(999), size(65_536), size(1_500_000_000)
+    ('999 B', '65.5 kB', '1.5 GB')
+    """
+    value, unit = float(number), 0
+    # Rounding must not print 1000.0 kB.
+    while value >= (1000 if unit == 0 else 999.95) and unit + 1 < len(_SIZES):
+        value /= 1000
+        unit += 1
+    return f"{number} B" if unit == 0 else f"{value:.1f} {_SIZES[unit]}"
+
+
+def percent(part: float, whole: float) -> str:
+    """A share of a whole; only nothing is 0 % and only everything is 100 %.
+
+    >>> percent(1, 100), percent(1, 1_000_000), percent(999_999, 1_000_000), percent(0, 0)
+    ('1 %', '<0.1 %', '>99.9 %', '–')
+    """
+    if whole <= 0:
+        return "–"
+    share = 100 * part / whole
+    if 0 < share < 0.1:
+        return "<0.1 %"
+    if 99.9 < share < 100:
+        return ">99.9 %"
+    text = f"{share:.1f}" if share < 10 or share > 99 else f"{share:.0f}"
+    return f"{text.removesuffix('.0')} %"
+
+
+def bar(part: float, whole: float, cells: int) -> tuple[str, str]:
+    """A bar's filled and empty half: a part above zero shows, and so does a rest above zero.
+
+    >>> "".join(bar(1, 100, 8)), "".join(bar(99, 100, 8)), bar(0, 0, 4)
+    ('█░░░░░░░', '███████░', ('', '░░░░'))
+    """
+    filled = 0 if whole <= 0 else round(cells * part / whole)
+    if part > 0:
+        filled = max(filled, 1)
+    if part < whole:
+        filled = min(filled, cells - 1)
+    return "█" * filled, "░" * (cells - filled)
+
+
+def spark(shares: list[float]) -> str:
+    """One small column per share between 0 and 1.
+
+    >>> spark([0.0, 0.5, 1.0])
+    '▁▅█'
+    """
+    return "".join(_EIGHTHS[min(int(max(share, 0.0) * 8), 7)] for share in shares)

@@ -1,0 +1,332 @@
+"""From a DataFusion expression to a predicate."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+from datafusion import Expr, SessionConfig, SessionContext
+
+from skipstone.errors import TypeMismatchError
+from skipstone.predicate import tree
+from skipstone.predicate.foreign import Unknown, literal, millisecond_readings, near, neighbours, plain
+
+
+def from_datafusion(expr: Expr) -> tree.Predicate:
+    """A DataFusion expression as a predicate that keeps its answer for every row.
+
+    >>> from datafusion import col, lit
+    >>> from_datafusion(col("x") > lit(5))
+    Predicate("x > 5")
+    """
+    return _condition(expr)
+
+
+def _name(expr: Expr) -> str:
+    """The kind of the expression, or the operator or function it calls."""
+    kind = str(expr.variant_name())
+    return str(expr.rex_call_operator()) if kind in ("BinaryExpr", "ScalarFunction") else kind
+
+
+# -- conditions --------------------------------------------------------------------------------
+
+
+def _condition(expr: Expr) -> tree.Predicate:
+    name = _name(expr)
+    try:
+        if name == "Alias":
+            return _condition(*expr.rex_call_operands())
+        return _CONDITIONS[name](expr) if name in _CONDITIONS else tree.condition(_value(expr))
+    except (Unknown, TypeMismatchError):
+        return _opaque(expr)
+
+
+def _opaque(expr: Expr) -> tree.Predicate:
+    names: dict[str, None] = {}
+    tables: set[str] = set()
+    by_row = True
+    stack = [expr]
+    while stack:
+        part = stack.pop()
+        kind = part.variant_name()
+        if kind == "Column":
+            column = part.to_variant()
+            names[column.name()] = None
+            tables.add(column.relation() or "")
+        elif kind not in ("Literal", "BinaryExpr", "ScalarFunction", *_ROW_BY_ROW):
+            by_row = False
+        stack.extend(() if kind in ("Column", "Literal") else reversed(part.rex_call_operands()))
+    named = tables - {""}
+    # An aggregate, a window, a subquery, or columns of several tables: no filter of one batch.
+    alone = by_row and len(named) < 2 and not any("." in table for table in named)
+    evaluate = _Evaluate(expr, next(iter(named), "batch")) if alone else None
+    return tree.Opaque(tuple(tree.Column((n,)) for n in names), evaluate, str(expr.canonical_name()))
+
+
+_ROW_BY_ROW = (
+    *(
+        "Alias",
+        "Between",
+        "Case",
+        "Cast",
+        "InList",
+        "Like",
+        "Negative",
+        "Not",
+        "RLike",
+        "SimilarTo",
+        "TryCast",
+    ),
+    *("IsFalse", "IsNotFalse", "IsNotNull", "IsNotTrue", "IsNotUnknown", "IsNull", "IsTrue", "IsUnknown"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluate:
+    """Computes a DataFusion expression over a batch, known by the table's name the columns carry."""
+
+    expr: Expr
+    table: str
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Array:
+        if not batch.num_columns:
+            batch = pa.record_batch([pa.nulls(batch.num_rows)], ["none"])
+        return _compute(self.expr, batch, self.table).cast(pa.bool_())
+
+
+def _compute(expr: Expr, batch: pa.RecordBatch, table: str) -> pa.Array:
+    # One partition keeps the rows in order.
+    context = SessionContext(SessionConfig().with_target_partitions(1))
+    quoted = '"' + table.replace('"', '""') + '"'
+    context.register_record_batches(quoted, [[batch]])
+    answer = context.table(quoted).select(expr.alias("answer")).to_arrow_table()
+    return plain(answer.column("answer").combine_chunks())
+
+
+def _join(expr: Expr) -> tree.Predicate:
+    name = _name(expr)
+    flat: list[tree.Predicate] = []
+    stack = [expr]
+    while stack:
+        part = stack.pop()
+        if _name(part) == name:
+            stack.extend(reversed(part.rex_call_operands()))
+        else:
+            flat.append(_condition(part))
+    return (tree.conjunction if name == "AND" else tree.disjunction)(flat)
+
+
+def _compare(op: tree.CompareOp, expr: Expr) -> tree.Predicate:
+    return _pair(op, *expr.rex_call_operands(), expr)
+
+
+def _pair(op: tree.CompareOp, left: Expr, right: Expr, exact: Expr) -> tree.Predicate:
+    if _is_constant(left) and not _is_constant(right):
+        left, right, op = right, left, tree.FLIPPED[op]
+    if op == "<=>" and _is_condition(left) and _is_constant(right):
+        value = _constant(right).scalar
+        if pa.types.is_boolean(value.type):
+            return tree.Truth(_condition(left), value.as_py())
+    if _is_constant(right) and not _constant(right).missing:
+        scalar = _constant(right).scalar
+        zoned = _zoned(left)
+        readings = neighbours(scalar) if zoned else millisecond_readings(pa.array([scalar]))
+        if readings is not None:
+            return near(op, zoned or _value(left), readings, _opaque(exact))
+    return tree.Compare(op, _value(left), _value(right))
+
+
+def _zoned(expr: Expr) -> tree.Expr | None:
+    """A date or a year, which DataFusion takes in the zone of the column, up to a day from UTC."""
+    if _name(expr) == "Cast" and _cast_type(expr) == "Date32":
+        return tree.Cast(_value(*expr.rex_call_operands()), pa.date32())
+    if _name(expr) == "date_part":
+        part, when = expr.rex_call_operands()
+        if _is_constant(part) and str(_constant(part).scalar.as_py()).lower() == "year":
+            return tree.Call("year", (_value(when),))
+    return None
+
+
+def _between(expr: Expr) -> tree.Predicate:
+    arg, low, high = expr.rex_call_operands()
+    above, below = _pair(">=", arg, low, arg >= low), _pair("<=", arg, high, arg <= high)
+    found = tree.conjunction((above, below))
+    if isinstance(above, tree.Compare) and isinstance(below, tree.Compare) and above.op == ">=":
+        found = tree.Between(above.left, above.right, below.right)
+    return tree.Not(found) if expr.to_variant().negated() else found
+
+
+def _in_list(expr: Expr) -> tree.Predicate:
+    arg, *items = expr.rex_call_operands()
+    if not all(_is_constant(item) for item in items):
+        raise Unknown
+    values = tree.value_array([_constant(item) for item in items])
+    x, readings = _value(arg), millisecond_readings(values)
+    if readings is not None:
+        return (
+            tree.Not(_opaque(expr)) if expr.to_variant().negated() else near("=", x, readings, _opaque(expr))
+        )
+    found = tree.IsIn(x, values)
+    return tree.Not(found) if expr.to_variant().negated() else found
+
+
+def _array_has(expr: Expr) -> tree.Predicate:
+    array, arg = expr.rex_call_operands()
+    if array.variant_name() != "Literal" or not isinstance(array.python_value(), pa.ListScalar):
+        raise Unknown
+    values = plain(array.python_value().values)
+    if pa.types.is_timestamp(values.type):
+        raise Unknown
+    return tree.IsIn(_value(arg), values)
+
+
+def _like(expr: Expr) -> tree.Predicate:
+    like, (arg, right) = expr.to_variant(), expr.rex_call_operands()
+    # DataFusion folds case by a table of its own ("ſ" is an "s"), Spark by lower().
+    if "ilike" in expr.rex_call_operator() or not _is_constant(right):
+        raise Unknown
+    pattern, escape = _constant(right).scalar.as_py(), like.escape_char() or "\\"
+    if not isinstance(pattern, str) or _BAD_ESCAPE.search(pattern.replace(escape, "\\")):
+        raise Unknown
+    found = tree.Like(_value(arg), pattern, escape)
+    return tree.Not(found) if like.negated() else found
+
+
+_BAD_ESCAPE = re.compile(r"(?s)(?<!\\)(?:\\\\)*\\(?:[^%_\\]|\Z)")
+
+
+def _match(kind: tree.MatchKind, expr: Expr) -> tree.Predicate:
+    arg, text = expr.rex_call_operands()
+    value = _constant(text).scalar.as_py() if _is_constant(text) else None
+    if not isinstance(value, str):
+        raise Unknown
+    return tree.Match(kind, _value(arg), value)
+
+
+def _is_null(expr: Expr) -> tree.Predicate:
+    (arg,) = expr.rex_call_operands()
+    return tree.Truth(_condition(arg), None) if _is_condition(arg) else tree.IsNull(_value(arg))
+
+
+def _truth(value: bool | None, expr: Expr) -> tree.Predicate:
+    return tree.Truth(_condition(*expr.rex_call_operands()), value)
+
+
+def _not(inner: Callable[[Expr], tree.Predicate]) -> Callable[[Expr], tree.Predicate]:
+    return lambda expr: tree.Not(inner(expr))
+
+
+def _is_condition(expr: Expr) -> bool:
+    return _name(expr) in _CONDITIONS
+
+
+_COMPARES: dict[str, tree.CompareOp] = {
+    "=": "=",
+    "!=": "<>",
+    "<": "<",
+    "<=": "<=",
+    ">": ">",
+    ">=": ">=",
+    "IS NOT DISTINCT FROM": "<=>",
+}
+_CONDITIONS: dict[str, Callable[[Expr], tree.Predicate]] = {
+    **{name: functools.partial(_compare, op) for name, op in _COMPARES.items()},
+    "AND": _join,
+    "OR": _join,
+    "IS DISTINCT FROM": _not(functools.partial(_compare, "<=>")),
+    "Between": _between,
+    "InList": _in_list,
+    "IsFalse": functools.partial(_truth, False),
+    "IsNotFalse": _not(functools.partial(_truth, False)),
+    "IsNotNull": _not(_is_null),
+    "IsNotTrue": _not(functools.partial(_truth, True)),
+    "IsNotUnknown": _not(functools.partial(_truth, None)),
+    "IsNull": _is_null,
+    "IsTrue": functools.partial(_truth, True),
+    "IsUnknown": functools.partial(_truth, None),
+    "Like": _like,
+    "Not": lambda expr: tree.Not(_condition(*expr.rex_call_operands())),
+    "array_has": _array_has,
+    "contains": functools.partial(_match, "contains"),
+    "ends_with": functools.partial(_match, "suffix"),
+    "isnan": lambda expr: tree.IsNan(_value(*expr.rex_call_operands())),
+    "starts_with": functools.partial(_match, "prefix"),
+}
+
+
+# -- values ------------------------------------------------------------------------------------
+
+
+def _value(expr: Expr) -> tree.Expr:
+    if _is_constant(expr):
+        return _constant(expr)
+    name = _name(expr)
+    if name not in _VALUES:
+        raise Unknown
+    return _VALUES[name](expr)
+
+
+def _is_constant(expr: Expr) -> bool:
+    """A literal, or a literal that SQL text wrote as a cast or with a sign."""
+    kind = expr.variant_name()
+    if kind in ("Cast", "Negative"):
+        return _is_constant(*expr.rex_call_operands())
+    return bool(kind == "Literal")
+
+
+def _constant(expr: Expr) -> tree.Literal:
+    if expr.variant_name() == "Literal":
+        return literal(expr.python_value())
+    return literal(_compute(expr, pa.record_batch([pa.nulls(1)], ["none"]), "batch")[0])
+
+
+def _cast_type(expr: Expr) -> str:
+    # The type has no accessor in Python; the name ends with it: CAST(x AS Date32).
+    return str(expr.canonical_name()).rpartition(" AS ")[2].removesuffix(")")
+
+
+def _cast(expr: Expr) -> tree.Expr:
+    # Wider types hold a timestamp, which DataFusion counts in its unit and Spark in seconds.
+    to = {"Int8": pa.int8(), "Int16": pa.int16()}.get(_cast_type(expr))
+    if to is None:
+        raise Unknown
+    return tree.Cast(_value(*expr.rex_call_operands()), to)
+
+
+def _field(expr: Expr) -> tree.Expr:
+    base, *names = expr.rex_call_operands()
+    column = _value(base)
+    parts = [_constant(name).scalar.as_py() for name in names if _is_constant(name)]
+    if not isinstance(column, tree.Column) or len(parts) != len(names) or not all(parts):
+        raise Unknown
+    return tree.Column((*column.path, *parts))
+
+
+def _call(name: str, expr: Expr) -> tree.Expr:
+    return tree.Call(name, tuple(_value(arg) for arg in expr.rex_call_operands()))
+
+
+def _substring(least: int, name: str, expr: Expr) -> tree.Expr:
+    text, *bounds = expr.rex_call_operands()
+    numbers = [_constant(bound).scalar.as_py() for bound in bounds if _is_constant(bound)]
+    # Below these positions and lengths every engine counts in its own way.
+    if len(numbers) != 1 + least or len(bounds) != len(numbers) or numbers[0] < least or numbers[-1] < 0:
+        raise Unknown
+    return tree.Call(name, (_value(text), *map(tree.lit, numbers)))
+
+
+# Arithmetic is absent: DataFusion wraps it in a column type that is unknown here.
+_VALUES: dict[str, Callable[[Expr], tree.Expr]] = {
+    "Alias": lambda expr: _value(*expr.rex_call_operands()),
+    "Cast": _cast,
+    "Column": lambda expr: tree.Column((expr.to_variant().name(),)),
+    "character_length": functools.partial(_call, "length"),
+    "get_field": _field,
+    "left": functools.partial(_substring, 0, "left"),
+    "lower": functools.partial(_call, "lower"),
+    "substr": functools.partial(_substring, 1, "substr"),
+    "upper": functools.partial(_call, "upper"),
+}

@@ -1,0 +1,81 @@
+"""Domains as predicates: the adapter for ColumnDomain and trees of them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from skipstone.domain import AllOf, AnyOf, ColumnDomain, Domain, DomainTree, Range
+from skipstone.domain.keys import Kind, from_key, key_space, storage_type
+from skipstone.domain.ranges import Bound
+from skipstone.predicate.tree import (
+    Column,
+    Compare,
+    Constant,
+    Expr,
+    IsIn,
+    IsNan,
+    IsNull,
+    Literal,
+    Not,
+    Predicate,
+    conjunction,
+    disjunction,
+)
+
+
+def from_column_domain(tree: DomainTree) -> Predicate:
+    """A predicate that is TRUE for just the rows of the domains."""
+    match tree:
+        case ColumnDomain(is_none=True):
+            return Constant(False)
+        case ColumnDomain(items):
+            return conjunction(from_domain(Column(c.path), d) for c, d in items)
+        case AllOf(args):
+            return conjunction(from_column_domain(a) for a in args)
+        case AnyOf(args):
+            return disjunction(from_column_domain(a) for a in args)
+    raise AssertionError(f"no predicate for {type(tree).__name__}")
+
+
+def from_domain(column: Expr, domain: Domain) -> Predicate:
+    """A predicate that is TRUE for just the values of the domain."""
+    if domain.is_all:
+        return Constant(True)
+    parts: list[Predicate] = []
+    values, ranges = _split(domain)
+    if len(values) == 1:
+        parts.append(Compare("=", column, Literal(values[0])))
+    elif values:
+        parts.append(IsIn(column, pa.array([v.as_py() for v in values], storage_type(domain.type))))
+    parts += [_range(column, domain, r) for r in ranges]
+    if domain.nans:
+        parts.append(IsNan(column))
+    if domain.nulls:
+        parts.append(IsNull(column))
+    return disjunction(parts)
+
+
+def _split(domain: Domain) -> tuple[list[pa.Scalar], list[Range]]:
+    values, ranges = [], []
+    for item in domain.ranges:
+        key = item.low.key
+        if key is not None and item.low == item.high:
+            values.append(from_key(domain.type, key))
+        else:
+            ranges.append(item)
+    return values, ranges
+
+
+def _range(column: Expr, domain: Domain, item: Range) -> Predicate:
+    parts: list[Predicate] = []
+    if item.low.key is not None:
+        low = Literal(from_key(domain.type, item.low.key))
+        parts.append(Compare(">" if item.low.bound is Bound.ABOVE else ">=", column, low))
+    if item.high.key is not None:
+        high = Literal(from_key(domain.type, item.high.key))
+        parts.append(Compare("<" if item.high.bound is Bound.BELOW else "<=", column, high))
+    elif key_space(domain.type).kind is Kind.FLOAT and not domain.nans:
+        parts.append(Not(IsNan(column)))  # NaN is above every number
+    if not parts:
+        parts.append(Not(IsNull(column)))
+    return conjunction(parts)
