@@ -292,10 +292,24 @@ class Table:
 
 
 def random_table(
-    rng: random.Random, families: Sequence[Family] = FAMILIES, nested: bool = True, columns: int = 7
+    rng: random.Random,
+    families: Sequence[Family] = FAMILIES,
+    *,
+    rows: int | None = None,
+    nested: bool = True,
+    columns: int = 7,
 ) -> Table:
     """A few columns of random types; often one struct and one list."""
-    rows = rng.choice([0, 1, 2, 7, 30, 100, 100, 200, 300, 400]) if rng.random() < 0.5 else rng.randrange(40, 300)
+    if rows is None:
+        rows = _row_count(rng)
+    return _fill(rng, families, rows, nested, columns)
+
+
+def _row_count(rng: random.Random) -> int:
+    return rng.choice([0, 1, 2, 7, 30, 100, 100, 200, 300, 400]) if rng.random() < 0.5 else rng.randrange(40, 300)
+
+
+def _fill(rng: random.Random, families: Sequence[Family], rows: int, nested: bool, columns: int) -> Table:
     made = Table(pa.table({}))
     names, arrays = [], []
     for family in rng.sample(list(families), min(len(families), columns)):
@@ -364,6 +378,24 @@ class Layout:
     made: Table
 
 
+@dataclass(frozen=True)
+class Writer:
+    """One engine's writer: how it writes, the types it can't, and how many rows its row groups need."""
+
+    name: str
+    write: Callable[[random.Random, Table, Path], Layout]
+    without: tuple[str, ...] = ()
+    rows: tuple[int | None, ...] = (None,)
+    nested: bool = True
+
+    def file(self, number: int, folder: Path) -> Layout:
+        """The file of this number: the same at every call."""
+        rng = random.Random(f"{self.name}:{number}")
+        families = [f for f in FAMILIES if f.name not in self.without]
+        made = random_table(rng, families, rows=rng.choice(self.rows), nested=self.nested)
+        return self.write(rng, made, folder / f"{self.name}-{number}.parquet")
+
+
 def write_pyarrow(rng: random.Random, made: Table, path: Path) -> Layout:
     """The table with random writer settings."""
     table = made.table
@@ -395,6 +427,8 @@ def write_pyarrow(rng: random.Random, made: Table, path: Path) -> Layout:
         "store_decimal_as_integer": rng.random() < 0.3,
         "write_page_checksum": rng.random() < 0.2,
     }
+    if any(pa.types.is_timestamp(f.type) and f.type.unit == "ns" for f in table.schema):
+        settings["version"] = "2.6"  # older ones can't store nanoseconds
     if settings["dictionary_pagesize_limit"] is None:
         del settings["dictionary_pagesize_limit"]
     pq.write_table(table, path, **settings)
@@ -458,3 +492,13 @@ def write_datafusion(rng: random.Random, made: Table, path: Path) -> Layout:
         (inner,) = list(path.glob("*.parquet"))
         path = inner
     return Layout(path, f"datafusion {settings}", made)
+
+
+WRITERS = (
+    Writer("pyarrow", write_pyarrow),
+    Writer("datafusion", write_datafusion, without=("f16",)),
+    Writer("polars", write_polars, without=("f16", "dec50", "fixed", "dict", "view"), nested=False),
+    Writer(
+        "duckdb", write_duckdb, without=("f16", "dec50", "span", "day64"), rows=(100, 300, 4100), nested=False
+    ),
+)

@@ -246,13 +246,20 @@ def _coerce(left: Values, right: Values) -> tuple[Values, Values]:  # noqa: C901
 def _each(values: Values, kind: str, fn: Callable[[Any], Any]) -> Values:
     if values.kind == kind:
         return values
-    if values.constant:
+    if values.constant and values.items:
         made = None if values.items[0] is None else fn(values.items[0])
-        return Values(kind, [made] * len(values.items), True, values.zone) if values.items else values
+        return Values(kind, [made] * len(values.items), True, values.zone)
     return Values(kind, [None if v is None else fn(v) for v in values.items], False, values.zone)
 
 
 def _from_text(text: Values, other: Values) -> Values:
+    try:
+        return _parsed(text, other)
+    except (ValueError, TypeError) as error:
+        raise CantEvaluate(f"text that is no {other.kind}") from error
+
+
+def _parsed(text: Values, other: Values) -> Values:
     kind = other.kind
     if kind == "int":
         return _each(text, kind, lambda v: int(v.strip()))
@@ -330,7 +337,8 @@ def _is_in(values: Values, listed: pa.Array, zone: str) -> Truths:
     if len(listed) == 0:
         return [False] * len(values.items)
     has_null = listed.null_count > 0
-    wanted = plain(listed.drop_null())
+    every = plain(listed)
+    wanted = Values(every.kind, [v for v in every.items if v is not None])
     same = wanted.kind == values.kind and values.kind not in ("nested", "null")
     if same:
         nan = any(v != v for v in wanted.items)

@@ -8,14 +8,12 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
 
 from skipstone.errors import FileError, PredicateError, SkipstoneError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _PIPE_WIDTH = 120
 
@@ -25,7 +23,7 @@ class Exit(enum.IntEnum):
 
     OK = 0
     UNEXPECTED = 1
-    """A defect: the traceback is printed."""
+    """A defect (the traceback is printed), or an output that can't be written."""
     USAGE = 2
     """Options that don't parse, as Click has it."""
     PREDICATE = 3
@@ -55,7 +53,9 @@ FileArgument = Annotated[
 ]
 StorageOption = Annotated[
     list[str] | None,
-    typer.Option("--storage-option", metavar="KEY=VALUE", help="A setting of the object store; may be repeated."),
+    typer.Option(
+        "--storage-option", metavar="KEY=VALUE", help="A setting of the object store; may be repeated."
+    ),
 ]
 
 
@@ -76,15 +76,29 @@ def guarded() -> Iterator[None]:
     """Turn errors meant for the user into a line on standard error and an exit code."""
     try:
         yield
-        # Here, where a reader that went away can still be dealt with.
-        sys.stdout.flush()
     except SkipstoneError as error:
         typer.echo(error_line(error), err=True)
-        raise typer.Exit(exit_code(error)) from None
+        raise typer.Exit(int(exit_code(error))) from None
+
+
+def emit(text: str) -> None:
+    """Write to standard output, all at once: the one place where its reader may have gone away."""
+    try:
+        typer.echo(text)
+        sys.stdout.flush()
     except BrokenPipeError:
-        # ``| head`` has seen enough. What is still buffered must not fail once more at shutdown.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(Exit.OK) from None
+        # ``| head`` has seen enough, which is no failure.
+        _give_up_stdout()
+        raise typer.Exit(int(Exit.OK)) from None
+    except OSError as error:
+        _give_up_stdout()
+        typer.echo(f"error: can't write the output: {error.strerror}", err=True)
+        raise typer.Exit(int(Exit.UNEXPECTED)) from None
+
+
+def _give_up_stdout() -> None:
+    # What is still buffered must not fail once more at shutdown.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_code(error: SkipstoneError) -> Exit:
@@ -108,20 +122,23 @@ def error_line(error: SkipstoneError) -> str:
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON document on standard output."""
     unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=not unicode, allow_nan=False))
+    emit(json.dumps(value, indent=2, ensure_ascii=not unicode, allow_nan=False))
 
 
-def console() -> Console:
-    """Standard output for drawing: colours on a terminal only, text taken as it is."""
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Where text is drawn: how wide it is and whether it takes colours."""
+
+    width: int
+    color: bool
+
+
+def screen() -> Screen:
+    """Standard output: colours on a terminal only, and not against NO_COLOR."""
     from rich.console import Console
 
+    found = Console(file=sys.stdout)
     # Rich takes 80 columns where there is no terminal to ask; in a pipe nobody needs the cuts.
-    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(
-        file=sys.stdout, width=_PIPE_WIDTH if piped else None, markup=False, emoji=False, highlight=False
-    )
-
-
-def wants_color(on: Console) -> bool:
-    """Whether ANSI colours may be written there."""
-    return on.is_terminal and not on.no_color and on.color_system is not None
+    piped = not found.is_terminal and "COLUMNS" not in os.environ
+    color = found.is_terminal and not found.no_color and found.color_system is not None
+    return Screen(_PIPE_WIDTH if piped else found.width, color)

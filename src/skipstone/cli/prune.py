@@ -11,11 +11,11 @@ from skipstone.cli.output import (
     Format,
     FormatOption,
     StorageOption,
-    console,
+    emit,
     guarded,
     print_json,
+    screen,
     storage_options,
-    wants_color,
 )
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 def prune(
     file: FileArgument,
-    where: Annotated[str, typer.Option("--where", metavar="SQL", help="The condition, as in a WHERE clause.")],
+    where: Annotated[
+        str, typer.Option("--where", metavar="SQL", help="The condition, as in a WHERE clause.")
+    ],
     dialect: Annotated[
         str, typer.Option(help="SQL dialect of --where: spark, hive, trino, presto or duckdb.")
     ] = "spark",
@@ -32,9 +34,12 @@ def prune(
     page_index: Annotated[
         bool, typer.Option("--page-index/--no-page-index", help="Look at the bounds of pages.")
     ] = True,
-    bloom: Annotated[bool, typer.Option("--bloom/--no-bloom", help="Look values up in bloom filters.")] = True,
+    bloom: Annotated[
+        bool, typer.Option("--bloom/--no-bloom", help="Look values up in bloom filters.")
+    ] = True,
     dictionary: Annotated[
-        bool, typer.Option("--dictionary", help="Read dictionaries as well: more bytes, sometimes more drops.")
+        bool,
+        typer.Option("--dictionary", help="Read dictionaries as well: more bytes, sometimes more drops."),
     ] = False,
     ranges: Annotated[bool, typer.Option("--ranges", help="List the ranges of rows that may match.")] = False,
     format: FormatOption = Format.TEXT,
@@ -70,10 +75,9 @@ def _draw(result: PruneResult, *, ranges: bool) -> None:
     from skipstone.explain import draw_trace
     from skipstone.explain.units import count
 
-    screen = console()
-    typer.echo(draw_trace(result.trace, width=screen.width, color=wants_color(screen)), color=True)
+    on = screen()
+    lines = [draw_trace(result.trace, width=on.width, color=on.color)]
     if ranges:
-        groups = ", ".join(map(str, result.row_groups)) or "none"
-        typer.echo(f"row groups: {groups}")
-        for start, stop in result.rows.ranges():
-            typer.echo(f"rows {count(start)} to {count(stop - 1)}  ({count(stop - start)})")
+        lines.append(f"row groups: {', '.join(map(str, result.row_groups)) or 'none'}")
+        lines += [f"rows {count(a)} to {count(b - 1)}  ({count(b - a)})" for a, b in result.rows.ranges()]
+    emit("\n".join(lines))

@@ -19,6 +19,7 @@ from skipstone.predicate import tree
 from skipstone.predicate.tree import Expr
 
 _SHIFT_LIMIT = 2**62
+_DECIMAL_TRAPS = (decimal.InvalidOperation, decimal.Overflow)
 _MONDAY = 3  # the epoch was a Thursday
 
 
@@ -155,14 +156,18 @@ def _cast_value(value: Value, cast: tree.Cast) -> Value:
     if not value.scalar.is_valid:
         return Value(pa.scalar(None, cast.type), value.zone)
     source, target = storage_type(value.scalar.type), storage_type(cast.type)
+    if source != target and not _casts_like_spark(source, target):
+        raise CantJudge(Reason.CAST, f"a constant of {source} is cast to {target} by Spark's own rules")
     zoned = pa.types.is_timestamp(target) and not (pa.types.is_timestamp(source) and source.tz == target.tz)
     if (is_text(source) or pa.types.is_date(source) or zoned) and pa.types.is_temporal(target):
         # Spark's text forms and zones, which Arrow's own cast doesn't know.
         try:
-            place = cuts(target, value.scalar, cast.zone).at_or_above
+            at = cuts(target, value.scalar, cast.zone)
         except NotComparable as error:
             raise CantJudge(Reason.ZONE, str(error)) from error
-        assert isinstance(place, int)
+        place = at.at_or_above
+        if not isinstance(place, int) or at.above != place + 1:
+            raise CantJudge(Reason.CAST, f"the constant is rounded by its cast to {target}")
         whole = pa.int32() if target.bit_width == 32 else pa.int64()
         return Value(pa.scalar(place, whole).cast(target), value.zone)
     if pa.types.is_floating(target) and (pa.types.is_integer(source) or pa.types.is_decimal(source)):
@@ -173,6 +178,22 @@ def _cast_value(value: Value, cast: tree.Cast) -> Value:
         if pa.types.is_floating(source) or pa.types.is_decimal(source):
             raise CantJudge(Reason.CAST, f"the constant is rounded by its cast to {target}") from error
         raise TypeMismatchError(f"{cast} can't be computed: {error}") from error
+
+
+def _casts_like_spark(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a constant's cast here gives what Spark's does, or fails.
+
+    Arrow draws floats and times otherwise as text, counts other units in a timestamp as a number, rounds
+    a float to a decimal otherwise, and takes the date of an instant in its own zone.
+    """
+    number = pa.types.is_integer(target) or pa.types.is_floating(target) or pa.types.is_decimal(target)
+    if pa.types.is_timestamp(source):
+        return bool(pa.types.is_timestamp(target))
+    if pa.types.is_floating(source):
+        return number and not pa.types.is_decimal(target)
+    if is_text(target):
+        return is_text(source) or bool(pa.types.is_integer(source) or pa.types.is_boolean(source))
+    return not pa.types.is_temporal(source) or bool(pa.types.is_temporal(target))
 
 
 def _fold(call: tree.Call, args: list[Value]) -> Value:
@@ -188,12 +209,14 @@ def _fold(call: tree.Call, args: list[Value]) -> Value:
             numbers = [float(n) for n in numbers]
         try:
             left, *rest = numbers
-            result = {
-                "+": lambda: left + rest[0],
-                "-": lambda: left - rest[0] if rest else -left,
-                "*": lambda: left * rest[0],
-                "negative": lambda: -left,
-            }[call.name]()
+            # Spark's decimals have 38 digits: where the operands' own fill them it may round.
+            with decimal.localcontext(decimal.Context(prec=37, traps=[decimal.Inexact, *_DECIMAL_TRAPS])):
+                result = {
+                    "+": lambda: left + rest[0],
+                    "-": lambda: left - rest[0] if rest else -left,
+                    "*": lambda: left * rest[0],
+                    "negative": lambda: -left,
+                }[call.name]()
             literal = tree.lit(result)
             assert isinstance(literal, tree.Literal)
             return Value(literal.scalar, call.zone)
@@ -221,6 +244,9 @@ def _cast_column(ref: ColumnRef, cast: tree.Cast) -> ColumnRef:
     )
     if step is None:
         raise CantJudge(Reason.CAST, f"{source} to {target}")
+    if cast.lenient and isinstance(step, (Scale, Floor)):
+        # What doesn't fit becomes NULL, and bounds can't tell that it happened.
+        raise CantJudge(Reason.CAST, f"try_cast from {source} to {target} may give NULL")
     return ref.then(step)
 
 

@@ -296,6 +296,8 @@ def _stamp_text(type: pa.DataType, scalar: pa.Scalar) -> tuple[int, str | None]:
         raise _mismatch(type, scalar)
     hour, minute, second, fraction, zone = match.groups()[3:]
     day = _days(type, scalar, match)
+    if storage_type(type).unit != "ns":
+        fraction = (fraction or "")[:6]  # Spark's timestamps have microseconds, and a text is cut to them
     clock = _clock(type, scalar, hour or "0", minute or "0", second, fraction)
     return day * DAY * _NANO + clock, zone
 

@@ -334,7 +334,7 @@ def _(predicate: tree.IsIn, to: Lowering) -> Node:
         return Decided(False)
     if not is_ordered(ref.out):
         raise CantJudge(Reason.TYPES, f"values of type {ref.out} are compared row by row")
-    true = _members(ref.out, values.drop_null(), predicate.zone)
+    true = _members(ref.out, _present(values), predicate.zone)
     if values.null_count == 0:
         return _leaf(ref, true, str(predicate))
     # A NULL in the list turns every miss into NULL.
@@ -342,13 +342,25 @@ def _(predicate: tree.IsIn, to: Lowering) -> Node:
     return Leaf(ref, true, Domain.none(ref.out), misses, str(predicate))
 
 
+def _present(values: pa.Array) -> pa.Array:
+    """The values that are not NULL; Arrow has no filter for views, so those are copied first."""
+    if pa.types.is_string_view(values.type):
+        values = values.cast(pa.large_string())
+    elif pa.types.is_binary_view(values.type):
+        values = values.cast(pa.large_binary())
+    return values.drop_null()
+
+
 def _members(type: pa.DataType, values: pa.Array, zone: str) -> Domain:
     """The column's values that equal one of ``values``."""
     given, own = storage_type(values.type), storage_type(type)
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
-    if given == own or (is_text(given) and is_text(own)) or (is_binary(given) and is_binary(own)):
+    if given == own or (is_text(given) and is_text(own)):
         return Domain.values(type, values)
+    if is_binary(given) and is_binary(own):
+        # By bytes, not by a cast: a value of another length is no error, it just equals nothing.
+        return Domain.of_spans(type, ByteSpans.of_points(key_space(type), array_keys(given, values)))  # type: ignore[arg-type]
     if pa.types.is_integer(given) and pa.types.is_integer(own):
         keys = array_keys(given, values)
         assert isinstance(keys, np.ndarray)
@@ -374,7 +386,7 @@ def _value_in(predicate: tree.IsIn, value: Value) -> Node:
     if not value.scalar.is_valid:
         return Decided(None)
     type = value.scalar.type
-    domain = _members(type, predicate.values.drop_null(), predicate.zone)
+    domain = _members(type, _present(predicate.values), predicate.zone)
     if domain.nans if is_nan(value.scalar) else domain.contains(value.scalar):
         return Decided(True)
     return Decided(None if predicate.values.null_count else False)

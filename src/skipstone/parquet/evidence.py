@@ -79,14 +79,14 @@ def row_group_facts(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
         _NO_STATISTICS if secret or chunk.statistics is None else chunk.statistics
         for chunk, secret in zip(chunks, hidden, strict=True)
     ]
-    low, high, trusted = _row_group_bounds(leaf, metadata, stats)
+    low, high, trusted, stated = _row_group_bounds(leaf, metadata, stats, hidden)
     return _facts(
         bound,
         metadata,
         lower=low,
         upper=high,
         trusted=trusted,
-        stated=np.array([_stated(s) for s in stats], dtype=bool),
+        stated=stated,
         lower_exact=[s.is_min_value_exact for s in stats],
         upper_exact=[s.is_max_value_exact for s in stats],
         values=np.array([c.num_values for c in chunks], dtype=np.int64),
@@ -96,21 +96,23 @@ def row_group_facts(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
 
 
 def _row_group_bounds(
-    leaf: LeafColumn, metadata: ParquetMetadata, stats: list[Statistics]
-) -> tuple[list[bytes | None], list[bytes | None], bool]:
-    """The bounds as stored, and whether they can be believed."""
+    leaf: LeafColumn, metadata: ParquetMetadata, stats: list[Statistics], hidden: list[bool]
+) -> tuple[list[bytes | None], list[bytes | None], bool, Array]:
+    """The bounds as stored, whether they can be believed, and for which row groups any were given."""
     low = [s.min_value for s in stats]
     high = [s.max_value for s in stats]
     trusted = bounds_trusted(leaf, metadata.writer)
-    given = any(v is not None for v in low) or any(v is not None for v in high)
-    if not (trusted and given) and legacy_bounds_trusted(leaf):
-        return [s.min for s in stats], [s.max for s in stats], True
-    return low, high, trusted
-
-
-def _stated(stats: Statistics) -> bool:
-    bounds = (stats.min_value, stats.max_value, stats.min, stats.max)
-    return any(bound is not None for bound in bounds)
+    stated = np.array([a is not None or b is not None for a, b in zip(low, high, strict=True)], dtype=bool)
+    if stated.all():
+        return low, high, trusted, stated
+    old_low, old_high = (
+        [None if secret else bound for bound, secret in zip(bounds, hidden, strict=True)]
+        for bounds in metadata.legacy_bounds(leaf.index)
+    )
+    given = [a is not None or b is not None for a, b in zip(old_low, old_high, strict=True)]
+    usable = not (trusted and stated.any()) and legacy_bounds_trusted(leaf)
+    stated = stated | np.array(given, dtype=bool)
+    return (old_low, old_high, True, stated) if usable else (low, high, trusted, stated)
 
 
 def _absent(metadata: ParquetMetadata, path: tuple[str, ...]) -> bool:

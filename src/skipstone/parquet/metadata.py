@@ -11,9 +11,10 @@ import numpy as np
 from skipstone.errors import CorruptFileError, EncryptedFileError
 from skipstone.parquet.schema import LeafColumn, leaf_columns, text
 from skipstone.parquet.structs import (
+    ChunkDetails,
     ColumnChunk,
     ColumnMetaData,
-    EncodingsOfFile,
+    FileDetails,
     FileMetaData,
     PageEncodingStats,
     RowGroup,
@@ -59,7 +60,7 @@ class ParquetMetadata:
     __slots__ = (
         "_arrow_schema",
         "_chunks",
-        "_encodings",
+        "_details",
         "_raw",
         "created_by",
         "footer",
@@ -93,7 +94,7 @@ class ParquetMetadata:
         self.row_group_starts: NDArray[np.int64] = np.cumsum(self.row_group_rows) - self.row_group_rows
         self._raw = raw
         self._arrow_schema: pa.Schema | None = None
-        self._encodings: EncodingsOfFile | None = None
+        self._details: FileDetails | None = None
         self._chunks: dict[int, list[ColumnMetaData]] = {}
         self._check_columns()
 
@@ -164,13 +165,22 @@ class ParquetMetadata:
 
     def encoding_stats(self, group: int, leaf: int) -> list[PageEncodingStats] | None:
         """How many pages of a chunk have which encoding, None where the writer didn't say."""
-        if self._encodings is None:
-            self._encodings = decode(EncodingsOfFile, self.footer, "footer", self.path)
+        details = self._detail(group, leaf)
+        return details.encoding_stats if details is not None else None
+
+    def legacy_bounds(self, leaf: int) -> tuple[list[bytes | None], list[bytes | None]]:
+        """The deprecated bounds of a leaf's chunks: minima, maxima."""
+        details = [self._detail(group, leaf) for group in range(self.row_group_count)]
+        stats = [None if d is None else d.statistics for d in details]
+        return [s.min if s else None for s in stats], [s.max if s else None for s in stats]
+
+    def _detail(self, group: int, leaf: int) -> ChunkDetails | None:
+        if self._details is None:
+            self._details = decode(FileDetails, self.footer, "footer", self.path)
         # The same bytes have passed the checks of the first decoding, so these parts are there.
-        groups = self._encodings.row_groups
+        groups = self._details.row_groups
         columns = groups[group].columns if groups is not None else None
-        meta = columns[leaf].meta_data if columns is not None else None
-        return meta.encoding_stats if meta is not None else None
+        return columns[leaf].meta_data if columns is not None else None
 
     def chunk_range(self, group: int, leaf: int) -> ByteRange:
         """The bytes of one chunk, dictionary page included."""

@@ -118,8 +118,6 @@ class ColumnOrder(Union):
 class Statistics(Struct):
     """What the writer says about the values of one chunk; an absent field is unknown, never zero."""
 
-    max: bytes | None = None
-    min: bytes | None = None
     null_count: int | None = None
     max_value: bytes | None = None
     min_value: bytes | None = None
@@ -127,8 +125,6 @@ class Statistics(Struct):
     is_min_value_exact: bool | None = None
     nan_count: int | None = None
     thrift_spec = spec(
-        (1, "max", BINARY),
-        (2, "min", BINARY),
         (3, "null_count", I64),
         (5, "max_value", BINARY),
         (6, "min_value", BINARY),
@@ -246,9 +242,9 @@ class FileMetaData(Struct):
     )
 
 
-# ---------------------------------------------------------------- the footer again, for encodings only
+# ---------------------------------------------------------------- the footer again, for what few queries need
 #
-# Encoding statistics are a good part of the work of decoding a footer and few queries need them, so they are
+# Encoding statistics and the deprecated bounds are a good part of the work of decoding a footer, so they are
 # left out above and decoded by a second pass over the same bytes when they are asked for.
 
 
@@ -261,29 +257,41 @@ class PageEncodingStats(Struct):
     thrift_spec = spec((1, "page_type", I32), (2, "encoding", I32), (3, "count", I32))
 
 
-class EncodingsOfChunk(Struct):
-    """The encoding statistics in a ColumnMetaData."""
+class LegacyStatistics(Struct):
+    """The deprecated bounds in Statistics, whose order the format never fixed."""
 
+    max: bytes | None = None
+    min: bytes | None = None
+    thrift_spec = spec((1, "max", BINARY), (2, "min", BINARY))
+
+
+class ChunkDetails(Struct):
+    """The rest of a ColumnMetaData."""
+
+    statistics: LegacyStatistics | None = None
     encoding_stats: list[PageEncodingStats] | None = None
-    thrift_spec = spec((13, "encoding_stats", list_of(struct(PageEncodingStats))))
+    thrift_spec = spec(
+        (12, "statistics", struct(LegacyStatistics)),
+        (13, "encoding_stats", list_of(struct(PageEncodingStats))),
+    )
 
 
-class EncodingsOfColumn(Struct):
-    """The encoding statistics in a ColumnChunk."""
+class ColumnDetails(Struct):
+    """The rest of a ColumnChunk."""
 
-    meta_data: EncodingsOfChunk | None = None
-    thrift_spec = spec((3, "meta_data", struct(EncodingsOfChunk)))
-
-
-class EncodingsOfRowGroup(Struct):
-    """The encoding statistics in a RowGroup."""
-
-    columns: list[EncodingsOfColumn] | None = None
-    thrift_spec = spec((1, "columns", list_of(struct(EncodingsOfColumn))))
+    meta_data: ChunkDetails | None = None
+    thrift_spec = spec((3, "meta_data", struct(ChunkDetails)))
 
 
-class EncodingsOfFile(Struct):
-    """The encoding statistics in a FileMetaData."""
+class RowGroupDetails(Struct):
+    """The rest of a RowGroup."""
 
-    row_groups: list[EncodingsOfRowGroup] | None = None
-    thrift_spec = spec((4, "row_groups", list_of(struct(EncodingsOfRowGroup))))
+    columns: list[ColumnDetails] | None = None
+    thrift_spec = spec((1, "columns", list_of(struct(ColumnDetails))))
+
+
+class FileDetails(Struct):
+    """The rest of a FileMetaData."""
+
+    row_groups: list[RowGroupDetails] | None = None
+    thrift_spec = spec((4, "row_groups", list_of(struct(RowGroupDetails))))

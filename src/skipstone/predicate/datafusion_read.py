@@ -56,7 +56,7 @@ def _opaque(expr: Expr) -> tree.Predicate:
             column = part.to_variant()
             names[column.name()] = None
             tables.add(column.relation() or "")
-        elif kind not in ("Literal", "BinaryExpr", "ScalarFunction", *_ROW_BY_ROW):
+        elif kind not in _ROW_BY_ROW:
             by_row = False
         stack.extend(() if kind in ("Column", "Literal") else reversed(part.rex_call_operands()))
     named = tables - {""}
@@ -66,21 +66,13 @@ def _opaque(expr: Expr) -> tree.Predicate:
     return tree.Opaque(tuple(tree.Column((n,)) for n in names), evaluate, str(expr.canonical_name()))
 
 
-_ROW_BY_ROW = (
-    *(
-        "Alias",
-        "Between",
-        "Case",
-        "Cast",
-        "InList",
-        "Like",
-        "Negative",
-        "Not",
-        "RLike",
-        "SimilarTo",
-        "TryCast",
-    ),
-    *("IsFalse", "IsNotFalse", "IsNotNull", "IsNotTrue", "IsNotUnknown", "IsNull", "IsTrue", "IsUnknown"),
+_ROW_BY_ROW = frozenset(
+    name
+    for names in (
+        "Literal BinaryExpr ScalarFunction Alias Between Case Cast InList Like Negative Not RLike SimilarTo",
+        "IsFalse IsNotFalse IsNotNull IsNotTrue IsNotUnknown IsNull IsTrue IsUnknown TryCast",
+    )
+    for name in names.split()
 )
 
 
@@ -120,7 +112,8 @@ def _join(expr: Expr) -> tree.Predicate:
 
 
 def _compare(op: tree.CompareOp, expr: Expr) -> tree.Predicate:
-    return _pair(op, *expr.rex_call_operands(), expr)
+    left, right = expr.rex_call_operands()
+    return _pair(op, left, right, expr)
 
 
 def _pair(op: tree.CompareOp, left: Expr, right: Expr, exact: Expr) -> tree.Predicate:
@@ -133,9 +126,11 @@ def _pair(op: tree.CompareOp, left: Expr, right: Expr, exact: Expr) -> tree.Pred
     if _is_constant(right) and not _constant(right).missing:
         scalar = _constant(right).scalar
         zoned = _zoned(left)
-        readings = neighbours(scalar) if zoned else millisecond_readings(pa.array([scalar]))
+        if zoned is not None:
+            return near(op, zoned, neighbours(scalar), _opaque(exact))
+        readings = millisecond_readings(pa.array([scalar]))
         if readings is not None:
-            return near(op, zoned or _value(left), readings, _opaque(exact))
+            return near(op, _value(left), readings, _opaque(exact))
     return tree.Compare(op, _value(left), _value(right))
 
 
@@ -164,13 +159,10 @@ def _in_list(expr: Expr) -> tree.Predicate:
     if not all(_is_constant(item) for item in items):
         raise Unknown
     values = tree.value_array([_constant(item) for item in items])
-    x, readings = _value(arg), millisecond_readings(values)
+    x, negated, readings = _value(arg), expr.to_variant().negated(), millisecond_readings(values)
     if readings is not None:
-        return (
-            tree.Not(_opaque(expr)) if expr.to_variant().negated() else near("=", x, readings, _opaque(expr))
-        )
-    found = tree.IsIn(x, values)
-    return tree.Not(found) if expr.to_variant().negated() else found
+        return near("<>" if negated else "=", x, readings, _opaque(expr))
+    return tree.Not(tree.IsIn(x, values)) if negated else tree.IsIn(x, values)
 
 
 def _array_has(expr: Expr) -> tree.Predicate:

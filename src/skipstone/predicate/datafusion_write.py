@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from datafusion import Expr, col, functions as f, lit
+from datafusion import Expr, col, lit
+from datafusion import functions as f
 
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import (

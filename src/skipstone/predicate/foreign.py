@@ -54,7 +54,9 @@ def is_number(kind: pa.DataType) -> bool:
 
 def has_zero(values: pa.Array) -> bool:
     """Whether a list of numbers holds a zero, of either sign."""
-    return is_number(values.type) and bool(pc.any(pc.equal(values, pa.scalar(0).cast(values.type))).as_py())
+    return is_number(values.type) and bool(
+        pc.any(pc.equal(values.cast(pa.float64(), safe=False), 0.0)).as_py()
+    )
 
 
 def float32_readings(values: pa.Array) -> pa.Array | None:

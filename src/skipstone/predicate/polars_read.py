@@ -126,7 +126,8 @@ def _row_by_row(expr: pl.Expr) -> bool:
             whole = pl.select(part).height == 1
         else:
             try:
-                whole = part.meta.is_row_separable() and part.meta.is_length_preserving()
+                steady = part.meta.is_length_preserving() or part.meta.is_scalar()
+                whole = steady and part.meta.is_row_separable()
             except pl.exceptions.PolarsError:
                 # Polars can't say this of a Python function, but keeps what its author said.
                 whole = "| ROW_SEPARABLE |" in part.meta.serialize(format="json")

@@ -110,15 +110,15 @@ _READERS: MappingProxyType[type, Callable[[Any], tree.Predicate | None]] = Mappi
 def to_spark(predicate: tree.Predicate, schema: pa.Schema | None = None) -> Column:
     """``predicate`` as a Column that survives the pruning of Spark's own Parquet reader.
 
-    That reader skips NaN rows of ``f > 2``, so such a comparison also says ``OR isnan(f)``, which is not
-    pushed down. Give the ``schema`` to leave columns that can't be NaN as they are.
+    That reader loses the NaN rows of ``f > 2`` and the -0.0 rows of ``f = 0``, so such a comparison is said
+    in words it does not push down. Give the ``schema`` to leave columns that are no floats as they are.
     """
     return functions.expr(to_sql(_guard(predicate, schema, False), "spark"))
 
 
 @functools.singledispatch
 def _guard(node: tree.Predicate, _schema: pa.Schema | None, _negated: bool) -> tree.Predicate:
-    """The same condition, with NaN said aloud wherever Parquet bounds would hide it.
+    """The same condition, with NaN and -0.0 said aloud wherever the reader would overlook them.
 
     Under a NOT, Spark's optimizer may turn a leaf round; then FALSE for NaN is said too.
     """
@@ -142,29 +142,30 @@ def _(node: tree.Not, schema: pa.Schema | None, _negated: bool) -> tree.Predicat
 
 @_guard.register
 def _(node: tree.Truth, schema: pa.Schema | None, _negated: bool) -> tree.Predicate:
+    if isinstance(node.arg, tree.IsNan) and node.value is True:
+        return node
     return tree.Truth(_guard(node.arg, schema, True), node.value)
 
 
 @_guard.register
+def _(node: tree.IsNan, _schema: pa.Schema | None, _negated: bool) -> tree.Predicate:
+    return tree.Or((node, _nan(node.arg)))
+
+
+@_guard.register
 def _(node: tree.Compare, schema: pa.Schema | None, negated: bool) -> tree.Predicate:
-    if isinstance(node.left, tree.Literal):
-        return _guard_compare(node, node.right, tree.FLIPPED[node.op], node.left, schema, negated)
-    if isinstance(node.right, tree.Literal):
-        return _guard_compare(node, node.left, node.op, node.right, schema, negated)
-    return node
-
-
-def _guard_compare(
-    node: tree.Compare,
-    arg: tree.Expr,
-    op: tree.CompareOp,
-    literal: tree.Literal,
-    schema: pa.Schema | None,
-    negated: bool,
-) -> tree.Predicate:
-    if literal.missing or not _may_be_nan(arg, literal.scalar.type, schema):
+    arg, op, literal = node.left, node.op, node.right
+    if isinstance(arg, tree.Literal):
+        arg, op, literal = literal, tree.FLIPPED[op], arg
+    if not isinstance(literal, tree.Literal) or literal.missing or not _may_float(arg, literal, schema):
         return node
-    holds = ("=", ">=", "<=", "<=>") if _is_nan(literal.scalar) else (">", ">=", "<>")
+    if _plain(literal) == 0:
+        literal = (
+            tree.Literal(_POSITIVE_ZERO, literal.zone) if isinstance(_plain(literal), float) else literal
+        )
+        arg = _magnitude(arg) if op in ("=", "<=>") else arg
+        node = tree.Compare(op, arg, literal)
+    holds = ("=", ">=", "<=", "<=>") if _is_nan(literal) else (">", ">=", "<>")
     return _say_nan(node, arg, op in holds, negated)
 
 
@@ -178,24 +179,41 @@ def _(node: tree.Between, schema: pa.Schema | None, negated: bool) -> tree.Predi
 
 @_guard.register
 def _(node: tree.IsIn, schema: pa.Schema | None, negated: bool) -> tree.Predicate:
-    if not _may_be_nan(node.arg, node.values.type, schema):
+    members = [tree.Literal(value, node.zone) for value in node.values]
+    if not members or not _may_float(node.arg, members[0], schema):
         return node
-    floating = pa.types.is_floating(node.values.type)
-    has_nan = floating and any(_is_nan(value) for value in node.values)
+    zero = [_plain(member) == 0 for member in members]
+    if any(zero):
+        others = tree.IsIn(node.arg, node.values.filter(pa.array([not z for z in zero])), node.zone)
+        is_zero = tree.Compare("=", _magnitude(node.arg), tree.Literal(_POSITIVE_ZERO))
+        return tree.disjunction((is_zero, *([_guard(others, schema, negated)] if len(others.values) else [])))
+    has_nan = any(_is_nan(member) for member in members)
     if not has_nan and node.values.null_count:
         return node  # NOT IN with a NULL is never TRUE, so there is no row to lose
     return _say_nan(node, node.arg, has_nan, negated)
 
 
+_POSITIVE_ZERO = pa.scalar(0.0)
+
+
+def _magnitude(arg: tree.Expr) -> tree.Expr:
+    """Zero for both zeros and for nothing else; as a double no absolute value overflows."""
+    return tree.Call("abs", (tree.Cast(arg, pa.float64()),))
+
+
+def _nan(arg: tree.Expr) -> tree.Predicate:
+    return tree.Truth(tree.IsNan(arg), True)
+
+
 def _say_nan(node: tree.Predicate, arg: tree.Expr, holds: bool, negated: bool) -> tree.Predicate:
-    nan = tree.Truth(tree.IsNan(arg), True)
     if holds:
-        return tree.Or((node, nan))
-    return tree.And((node, tree.Not(nan))) if negated else node
+        return tree.Or((node, _nan(arg)))
+    return tree.And((node, tree.Not(_nan(arg)))) if negated else node
 
 
-def _may_be_nan(arg: tree.Expr, other: pa.DataType, schema: pa.Schema | None) -> bool:
-    if not (pa.types.is_integer(other) or pa.types.is_floating(other) or pa.types.is_decimal(other)):
+def _may_float(arg: tree.Expr, other: tree.Literal, schema: pa.Schema | None) -> bool:
+    kind = other.scalar.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         return False
     if schema is None or not isinstance(arg, tree.Column):
         return True
@@ -208,6 +226,10 @@ def _may_be_nan(arg: tree.Expr, other: pa.DataType, schema: pa.Schema | None) ->
     return bool(pa.types.is_floating(found))
 
 
-def _is_nan(scalar: pa.Scalar) -> bool:
-    value = scalar.as_py()
+def _plain(literal: tree.Literal) -> Any:
+    return literal.scalar.as_py()
+
+
+def _is_nan(literal: tree.Literal) -> bool:
+    value = _plain(literal)
     return isinstance(value, float) and value != value

@@ -72,7 +72,7 @@ def clustering(facts: ColumnFacts, rows: Array | None = None) -> Clustering:
     bytes don't tell them apart. Values that crowd at one end of a long tail make the figure too hopeful.
     """
     units = len(facts)
-    known = _known(facts) & facts.may_value
+    known = bounded(facts) & facts.may_value
     always = int((facts.may_value & ~known).sum())
     if not known.any():
         return Clustering(units, float(always), Layout.SINGLE if units == 1 else Layout.UNKNOWN, ())
@@ -88,7 +88,7 @@ def clustering(facts: ColumnFacts, rows: Array | None = None) -> Clustering:
     )
 
 
-def _known(facts: ColumnFacts) -> Array:
+def bounded(facts: ColumnFacts) -> Array:
     """Which units have both bounds: a bound at the type's limit that isn't a value says nothing."""
     if isinstance(facts.lower, pa.Array):
         both = pc.and_(facts.lower.is_valid(), facts.upper.is_valid())

@@ -80,6 +80,9 @@ def absent_by_dictionary(found: Probe, values: Array | list[bytes]) -> bool:
     raw = values if isinstance(values, list) else [v.tobytes() for v in values]
     keys, ok = decode_keys(found.bound.leaf, raw)
     spans = found.node.true.spans
+    numbers = isinstance(keys, list) or keys.dtype.kind != "f"
+    if numbers and not ok.all():
+        return False  # a value that can't be decoded could be any; among floats it is just NaN
     if isinstance(keys, list):
         return not any(good and spans.contains(k) for k, good in zip(keys, ok, strict=True) if k is not None)
     assert isinstance(spans, NumberSpans)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import functools
 import math
 import operator
 import re
@@ -17,6 +18,7 @@ NAN, INF = math.nan, math.inf
 UTC = dt.UTC
 
 
+@functools.cache
 def table() -> pa.Table:
     """A small table with what is hard about each type, and NULL in every column."""
     day, noon = dt.date(2020, 2, 29), dt.datetime(2020, 2, 29, 12, 30, 15, 123456)

@@ -97,6 +97,11 @@ GUARDED = [
     ("s > 'x' and f > 2", "s > 'x' AND (f > 2 OR isnan(f))"),
     ("(f < 2) is not true", "NOT (f < 2 AND NOT isnan(f)) IS TRUE"),
     ("f > g", "f > g"),
+    ("f = 0", "abs(cast(f as double)) = 0"),
+    ("f <=> -0.0D", "abs(cast(f as double)) <=> 0e0"),
+    ("f <= -0.0D", "f <= 0e0"),
+    ("f in (0, 1, null)", "abs(cast(f as double)) = 0e0 OR f IN (1, null)"),
+    ("f in (0)", "abs(cast(f as double)) = 0e0"),
 ]
 
 

@@ -1,0 +1,332 @@
+"""What ``skipstone inspect`` tells about a file, gathered as data from its footer and page indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.domain.keys import Key, Kind, key_space, key_text
+from skipstone.errors import CorruptFileError, UnknownColumnError
+from skipstone.evidence import Array, ColumnFacts
+from skipstone.ir.nodes import ColumnRef
+from skipstone.parquet.dictionary import dictionary_complete
+from skipstone.parquet.evidence import BoundLeaf, find_leaf, own_type, page_facts, row_group_facts
+from skipstone.parquet.footer import read_footer
+from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
+from skipstone.parquet.schema import LeafColumn
+from skipstone.prune.clustering import Clustering, bounded, clustering
+from skipstone.store.source import Source, open_source
+from skipstone.store.tail import TailSource
+from skipstone.trace import Note, Notes
+
+# Page indexes are read unasked only while that is cheap.
+_MOST_INDEX_BYTES = 32 * 1024 * 1024
+_MOST_INDEXES = 20_000
+# Page types of the format: data pages of version 1 and 2.
+_DATA_PAGES = (0, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The least and greatest value of a unit as text; None where the file doesn't say."""
+
+    min: str | None = None
+    max: str | None = None
+    min_exact: bool = False
+    max_exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """In how many row groups a column has each kind of evidence."""
+
+    bounds: int
+    """Bounds that can be used."""
+    stated: int
+    """Bounds that are there, believable or not."""
+    page_index: int
+    bloom: int
+    dictionary: int
+    dictionary_only: int
+    """Row groups proven to have no data page outside the dictionary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One leaf column over the whole file."""
+
+    leaf: LeafColumn
+    bytes: int
+    codecs: tuple[int, ...]
+    encodings: tuple[int, ...] | None
+    coverage: Coverage
+    bounds: Bounds
+    null_count: int | None
+    nan_count: int | None
+    floating: bool
+    facts: ColumnFacts | None
+    row_group_clustering: Clustering | None
+    page_clustering: Clustering | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One data page."""
+
+    row_group: int
+    first_row: int
+    rows: int
+    bytes: int
+    bounds: Bounds
+    null_count: int | None
+    nan_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """All that is shown about one file; ``pages`` is None unless a column's pages were asked for."""
+
+    metadata: ParquetMetadata
+    columns: tuple[Column, ...]
+    pages: tuple[Page, ...] | None
+    notes: tuple[Note, ...]
+    requests: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class _Reader:
+    """One inspection under way."""
+
+    source: Source
+    metadata: ParquetMetadata
+    notes: Notes = field(default_factory=Notes)
+
+    def indexes(self, leaf: LeafColumn) -> dict[int, PageIndex]:
+        """The page indexes of a leaf by row group; what can't be used is noted and left out."""
+        places = {
+            group: page_index_ranges(self.metadata, group, leaf.index)
+            for group in range(self.metadata.row_group_count)
+        }
+        usable = {group: pair for group, pair in places.items() if pair[1] is not None}
+        ranges = [place for pair in usable.values() for place in pair if place is not None]
+        bodies = iter(self.source.read_ranges(ranges) if ranges else [])
+        found = {}
+        for group, (column_place, _) in usable.items():
+            column_index = next(bodies) if column_place is not None else None
+            try:
+                found[group] = parse_page_index(column_index, next(bodies), self.metadata, group, leaf.index)
+            except BadPageIndex as error:
+                unit = f"row group {group}, column {leaf.name}"
+                self.notes.add(unit, f"page index ignored: {error.reason}")
+        return found
+
+    def affordable(self, leaves: Sequence[LeafColumn]) -> bool:
+        """Whether the page indexes of these leaves are few and small enough to be read unasked."""
+        chunks = [chunk for leaf in leaves for chunk in self.metadata.columns(leaf.index)]
+        total = sum((c.column_index_length or 0) + (c.offset_index_length or 0) for c in chunks)
+        fits = total <= _MOST_INDEX_BYTES and len(chunks) <= _MOST_INDEXES
+        if not fits:
+            self.notes.add("file", f"{len(chunks)} page indexes not read: name a few columns with --columns")
+        return fits
+
+
+def gather(
+    file: str, *, columns: Sequence[str] = (), pages: str | None = None, storage_options: dict[str, str]
+) -> Inspection:
+    """Read a file's footer and page indexes and sum them up by column."""
+    source = TailSource(open_source(file, storage_options=storage_options))
+    reader = _Reader(source, read_footer(source))
+    chosen = pick(reader.metadata, columns)
+    paged = _one(reader.metadata, pages) if pages is not None else None
+    affordable = reader.affordable(chosen)
+    found = tuple(_column(reader, leaf, indexed=affordable) for leaf in chosen)
+    listed = _pages(reader, paged) if paged is not None else None
+    cost = source.counter
+    return Inspection(reader.metadata, found, listed, reader.notes.done(), cost.requests, cost.bytes)
+
+
+# -- names -------------------------------------------------------------------------------------
+
+
+def pick(metadata: ParquetMetadata, names: Sequence[str]) -> tuple[LeafColumn, ...]:
+    """The leaves of the named columns (all of a struct's or a list's), in the file's order."""
+    if not names:
+        return metadata.leaves
+    wanted: set[int] = set()
+    for name in names:
+        mine = [leaf.index for leaf in metadata.leaves if f"{leaf.name}.".startswith(f"{name}.")]
+        if not mine:
+            raise _unknown(metadata, name)
+        wanted.update(mine)
+    return tuple(leaf for leaf in metadata.leaves if leaf.index in wanted)
+
+
+def _one(metadata: ParquetMetadata, name: str) -> LeafColumn:
+    leaves = pick(metadata, [name])
+    if len(leaves) > 1:
+        hint = f"name one of {', '.join(leaf.name for leaf in leaves)}"
+        raise UnknownColumnError(
+            f"{name!r} is stored as {len(leaves)} columns", path=metadata.path, hint=hint
+        )
+    return leaves[0]
+
+
+def _unknown(metadata: ParquetMetadata, name: str) -> UnknownColumnError:
+    import difflib
+
+    names = [leaf.name for leaf in metadata.leaves]
+    near = difflib.get_close_matches(name, names, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"the file has {', '.join(names[:20])}"
+    return UnknownColumnError(f"there is no column {name!r}", path=metadata.path, hint=hint)
+
+
+# -- columns -----------------------------------------------------------------------------------
+
+
+def _column(reader: _Reader, leaf: LeafColumn, *, indexed: bool) -> Column:
+    metadata = reader.metadata
+    bound = _bound(metadata, leaf)
+    facts = row_group_facts(metadata, bound.ref) if bound is not None else None
+    chunks = metadata.chunks(leaf.index)
+    stats = [chunk.statistics for chunk in chunks]
+    floating = facts is not None and key_space(facts.type).kind is Kind.FLOAT
+    return Column(
+        leaf=leaf,
+        bytes=sum(chunk.total_compressed_size for chunk in chunks),
+        codecs=tuple(sorted({chunk.codec for chunk in chunks})),
+        encodings=_encodings(metadata, leaf),
+        coverage=_coverage(metadata, leaf, facts),
+        bounds=overall(facts) if facts is not None else Bounds(),
+        null_count=0 if leaf.required else _sum([None if s is None else s.null_count for s in stats]),
+        nan_count=_sum([None if s is None else s.nan_count for s in stats]) if floating else None,
+        floating=floating,
+        facts=facts,
+        row_group_clustering=None if facts is None else clustering(facts, metadata.row_group_rows),
+        page_clustering=_page_clustering(reader, bound) if bound is not None and indexed else None,
+    )
+
+
+def _bound(metadata: ParquetMetadata, leaf: LeafColumn) -> BoundLeaf | None:
+    type = own_type(metadata.arrow_schema, leaf.path)
+    return None if type is None else find_leaf(metadata, ColumnRef(leaf.path, type))
+
+
+def _coverage(metadata: ParquetMetadata, leaf: LeafColumn, facts: ColumnFacts | None) -> Coverage:
+    chunks, columns = metadata.chunks(leaf.index), metadata.columns(leaf.index)
+    usable = np.zeros(0, dtype=bool) if facts is None else bounded(facts) | ~facts.may_value
+    groups = range(metadata.row_group_count)
+    return Coverage(
+        bounds=int(usable.sum()),
+        stated=_stated(metadata, leaf),
+        page_index=sum(bool(c.column_index_length and c.offset_index_length) for c in columns),
+        bloom=sum(c.bloom_filter_offset is not None for c in chunks),
+        dictionary=sum(bool(c.dictionary_page_offset) for c in chunks),
+        dictionary_only=sum(dictionary_complete(metadata, group, leaf.index) for group in groups),
+    )
+
+
+def _stated(metadata: ParquetMetadata, leaf: LeafColumn) -> int:
+    """Row groups whose statistics have a bound of either kind, deprecated or not."""
+    stats = [chunk.statistics for chunk in metadata.chunks(leaf.index)]
+    new = [s is not None and (s.min_value is not None or s.max_value is not None) for s in stats]
+    if all(new):
+        return len(new)
+    low, high = metadata.legacy_bounds(leaf.index)
+    old = [a is not None or b is not None for a, b in zip(low, high, strict=True)]
+    return sum(a or b for a, b in zip(new, old, strict=True))
+
+
+def _encodings(metadata: ParquetMetadata, leaf: LeafColumn) -> tuple[int, ...] | None:
+    """Encodings of the data pages; None where the writer didn't count them."""
+    found: set[int | None] = set()
+    for group in range(metadata.row_group_count):
+        try:
+            stats = metadata.encoding_stats(group, leaf.index)
+        except CorruptFileError:
+            return None
+        if stats is None:
+            return None
+        found |= {entry.encoding for entry in stats if entry.page_type in _DATA_PAGES and entry.count}
+    return tuple(sorted(number for number in found if number is not None))
+
+
+def _page_clustering(reader: _Reader, bound: BoundLeaf) -> Clustering | None:
+    indexes = reader.indexes(bound.leaf)
+    # Row groups without an index would mix two kinds of unit.
+    if not indexes or len(indexes) < reader.metadata.row_group_count:
+        return None
+    if not all(index.has_statistics for index in indexes.values()):
+        return None
+    facts = ColumnFacts.concat([page_facts(reader.metadata, bound, index) for index in indexes.values()])
+    return clustering(facts, np.concatenate([index.row_counts for index in indexes.values()]))
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None and count >= 0]
+    return sum(known) if len(known) == len(counts) else None
+
+
+# -- bounds as text ----------------------------------------------------------------------------
+
+
+def overall(facts: ColumnFacts) -> Bounds:
+    """The bounds of all units together; none if any unit with values lacks them."""
+    units = np.flatnonzero(facts.may_value)
+    if not len(units) or not bounded(facts)[units].all():
+        return Bounds()
+    chosen = facts.take(units)
+    lows, highs = _list(chosen.lower), _list(chosen.upper)
+    low, high = min(lows), max(highs)
+    return Bounds(
+        key_text(facts.type, low),
+        key_text(facts.type, high),
+        any(bool(e) for key, e in zip(lows, chosen.lower_exact, strict=True) if key == low),
+        any(bool(e) for key, e in zip(highs, chosen.upper_exact, strict=True) if key == high),
+    )
+
+
+def each(facts: ColumnFacts | None, units: int) -> list[Bounds]:
+    """The bounds of every unit."""
+    if facts is None:
+        return [Bounds()] * units
+    known = bounded(facts) & facts.may_value
+    pairs = zip(
+        _list(facts.lower), _list(facts.upper), facts.lower_exact, facts.upper_exact, known, strict=True
+    )
+    return [
+        Bounds(key_text(facts.type, low), key_text(facts.type, high), bool(low_exact), bool(high_exact))
+        if usable
+        else Bounds()
+        for low, high, low_exact, high_exact, usable in pairs
+    ]
+
+
+def _list(bounds: Array | pa.Array) -> list[Key]:
+    found: list[Key] = bounds.to_pylist() if isinstance(bounds, pa.Array) else bounds.tolist()
+    return found
+
+
+# -- pages -------------------------------------------------------------------------------------
+
+
+def _pages(reader: _Reader, leaf: LeafColumn) -> tuple[Page, ...]:
+    metadata = reader.metadata
+    bound = _bound(metadata, leaf)
+    found: list[Page] = []
+    for group, index in reader.indexes(leaf).items():
+        facts = None if bound is None else page_facts(metadata, bound, index)
+        first = int(metadata.row_group_starts[group])
+        unknown: list[int | None] = [None] * len(index)
+        nulls = unknown if index.null_counts is None else index.null_counts.tolist()
+        nans = unknown if index.nan_counts is None else index.nan_counts.tolist()
+        columns = (index.first_rows + first, index.row_counts, index.sizes)
+        parts = zip(*(c.tolist() for c in columns), each(facts, len(index)), nulls, nans, strict=True)
+        found += [Page(group, *part) for part in parts]
+    if not found:
+        reader.notes.add(f"column {leaf.name}", "it has no page index that could be read")
+    return tuple(found)

@@ -1,0 +1,77 @@
+"""Tables that fit the screen: numbers are never cut, texts give way, the longest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from skipstone.explain.lines import Span, clean, shorten, width_of
+
+_GAP = 2
+_LEAST = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A column of a table: numbers stand to the right, a flexible text may be shortened."""
+
+    name: str
+    right: bool = False
+    flexible: bool = False
+    style: str = ""
+
+
+def text(name: str, style: str = "") -> Heading:
+    """A column that may be shortened."""
+    return Heading(name, flexible=True, style=style)
+
+
+def number(name: str) -> Heading:
+    """A column that stands to the right."""
+    return Heading(name, right=True)
+
+
+Cell = str | Span
+"""A text, or a text and its style."""
+
+
+def table(headings: Sequence[Heading], rows: Sequence[Sequence[Cell]], width: int) -> Iterator[list[Span]]:
+    """The lines of a table, its headings first; control characters in cells are made visible."""
+    cells = [[_plain(cell) for cell in row] for row in rows]
+    names = [clean(heading.name) for heading in headings]
+    widths = [max(map(width_of, column)) for column in zip(names, *cells, strict=True)]
+    _fit(headings, widths, width)
+    yield _line([(name, "dim") for name in names], headings, widths)
+    for row, plain in zip(rows, cells, strict=True):
+        styles = (
+            cell[1] if isinstance(cell, tuple) else h.style for cell, h in zip(row, headings, strict=True)
+        )
+        yield _line(list(zip(plain, styles, strict=True)), headings, widths)
+
+
+def _plain(cell: Cell) -> str:
+    return clean(cell[0] if isinstance(cell, tuple) else cell)
+
+
+def _fit(headings: Sequence[Heading], widths: list[int], width: int) -> None:
+    """Take one cell at a time from the widest flexible column until the table fits or none is left."""
+    excess = sum(widths) + _GAP * (len(widths) - 1) - width
+    while excess > 0:
+        found = [i for i, heading in enumerate(headings) if heading.flexible and widths[i] > _LEAST]
+        if not found:
+            return
+        widths[max(found, key=widths.__getitem__)] -= 1
+        excess -= 1
+
+
+def _line(cells: Sequence[Span], headings: Sequence[Heading], widths: Sequence[int]) -> list[Span]:
+    line: list[Span] = []
+    for (content, style), heading, wide in zip(cells, headings, widths, strict=True):
+        drawn = shorten(content, wide)
+        blank = " " * (wide - width_of(drawn))
+        line += [(blank, ""), (drawn, style)] if heading.right else [(drawn, style), (blank, "")]
+        line.append((" " * _GAP, ""))
+    # No blanks at the end of a line, coloured or not.
+    while line and not line[-1][0].strip():
+        line.pop()
+    return line
