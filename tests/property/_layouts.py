@@ -245,7 +245,7 @@ def make_array(type: pa.DataType, values: Sequence[Any]) -> pa.Array:
 
 def arrange(rng: random.Random, pool: list[Any], rows: int) -> list[Any]:
     """Values from the pool in some order, with some pattern of NULLs."""
-    style = rng.randrange(6)
+    style = rng.choice([0, 0, 1, 2, 2, 3, 4, 4])
     if style == 0:
         chosen = [pool[k * len(pool) // max(rows, 1)] for k in range(rows)]
     elif style == 1:
@@ -306,7 +306,7 @@ def random_table(
 
 
 def _row_count(rng: random.Random) -> int:
-    return rng.choice([0, 1, 2, 7, 30, 100, 100, 200, 300, 400]) if rng.random() < 0.5 else rng.randrange(40, 300)
+    return rng.choice([0, 1, 7, 30]) if rng.random() < 0.12 else rng.randrange(60, 400)
 
 
 def _fill(rng: random.Random, families: Sequence[Family], rows: int, nested: bool, columns: int) -> Table:
@@ -401,7 +401,7 @@ def write_pyarrow(rng: random.Random, made: Table, path: Path) -> Layout:
     table = made.table
     names = [".".join(p) for p in made.pools]
     some = [n for n in names if rng.random() < 0.7]
-    groups = rng.choice([1, 3, 7, 20, 50, 64, 100, 200])
+    groups = rng.choice([1, 7, 20, 50, 64, 100, 100, 200])
     group_rows = max(groups, math.ceil(max(table.num_rows, 1) / 8))
     bloomed = {
         n: {"ndv": rng.choice([4, 50, 400]), "fpp": rng.choice([0.01, 0.05, 0.3])}
@@ -415,10 +415,10 @@ def write_pyarrow(rng: random.Random, made: Table, path: Path) -> Layout:
         "compression": rng.choice(["none", "snappy", "zstd", "gzip", "lz4", "brotli"]),
         "write_statistics": rng.choice([True, True, True, some, False]),
         "data_page_version": rng.choice(["1.0", "2.0"]),
-        "write_page_index": rng.random() < 0.75,
+        "write_page_index": rng.random() < 0.8,
         "data_page_size": rng.choice([None, 1, 40, 200, 1000]),
         "write_batch_size": rng.choice([1, 3, 8, 17, 1024]),
-        "max_rows_per_page": rng.choice([None, 1, 5, 13, 50]),
+        "max_rows_per_page": rng.choice([None, 1, 5, 13, 20]),
         "use_compliant_nested_type": rng.random() < 0.8,
         "store_schema": rng.random() < 0.8,
         "dictionary_pagesize_limit": rng.choice([None, 30]),
@@ -456,7 +456,7 @@ def write_polars(rng: random.Random, made: Table, path: Path) -> Layout:
     import polars as pl
 
     settings: dict[str, Any] = {
-        "row_group_size": rng.choice([20, 50, 100]),
+        "row_group_size": rng.choice([20, 50, 100, 200]),
         "data_page_size": rng.choice([1, 64, 256, 1024]),
         "compression": rng.choice(["snappy", "zstd", "uncompressed", "lz4"]),
         "statistics": rng.choice([True, "full", False]),
@@ -472,7 +472,7 @@ def write_datafusion(rng: random.Random, made: Table, path: Path) -> Layout:
     from datafusion import ParquetWriterOptions, SessionContext
 
     settings: dict[str, Any] = {
-        "max_row_group_size": rng.choice([20, 50, 100]),
+        "max_row_group_size": rng.choice([20, 50, 100, 200]),
         "data_page_row_count_limit": rng.choice([1, 7, 30]),
         "write_batch_size": rng.choice([1, 5, 16]),
         "data_pagesize_limit": rng.choice([1, 100, 4096]),

@@ -430,8 +430,9 @@ def _limits(type: pa.DataType) -> tuple[int, int]:
         return 0, 86_400 * _per(type.unit) - 1
     if pa.types.is_date64(type):
         return -(2**31), 2**31 - 1
-    if pa.types.is_timestamp(type):
-        return -(2**62), 2**62
+    if pa.types.is_timestamp(type) or pa.types.is_duration(type):
+        top = 2**62 // {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[type.unit]
+        return -top, top
     return -(2 ** (type.bit_width - 1)), 2 ** (type.bit_width - 1) - 1
 
 

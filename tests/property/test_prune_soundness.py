@@ -20,9 +20,15 @@ from tests.property._oracle import Oracle
 from tests.property._predicates import Predicates
 
 SAMPLE = 1_500
-FULL = 20_000
-PER_FILE = 30
-SHARES = {"pyarrow": 0.64, "datafusion": 0.2, "polars": 0.1, "duckdb": 0.06}
+"""Cases by default; ``make test-all`` runs 20,000."""
+PER_FILE = 25
+# Of all cases, by writer; several parts of one writer spread over processes.
+PARTS = (
+    *(("pyarrow", part, 0.16) for part in range(4)),
+    *(("datafusion", part, 0.1) for part in range(2)),
+    ("polars", 0, 0.1),
+    ("duckdb", 0, 0.06),
+)
 BY_NAME = {writer.name: writer for writer in WRITERS}
 
 
@@ -52,34 +58,26 @@ def run(writer: Writer, cases: int, folder: Path, first: int = 0) -> Tally:
 def assert_not_empty(writer: str, tally: Tally) -> None:
     """The cases did what they are there for: rows dropped, units proven, by every kind of evidence."""
     count, total = tally.counts, tally.counts["cases"]
-    least = {"with matches": 0.3, "with a dropped row": 0.3, "with a proven row": 0.05, "dropped by row groups": 0.2}
+    least = {"with matches": 0.3, "with a dropped row": 0.2, "with a proven row": 0.05, "dropped by row groups": 0.1}
     if writer != "duckdb":
-        least |= {"dropped by pages": 0.02, "whole by pages": 0.02}
+        least |= {"dropped by pages": 0.02, "whole by pages": 0.01}
     if writer in ("pyarrow", "datafusion"):
-        least |= {"dropped by bloom filters": 0.005, "dropped by dictionaries": 0.01}
+        least |= {"dropped by bloom filters": 0.005, "dropped by dictionaries": 0.005}
     for what, share in least.items():
-        assert count[what] >= share * total, f"{what}: {count[what]} of {total} ({tally})"
-        assert count[what] < total
+        assert share * total <= count[what] < total, f"{what}: {count[what]} of {total} ({tally})"
     skipped = sum(n for name, n in count.items() if name.startswith("skipped"))
     assert skipped < 0.25 * (total + skipped), str(tally)
 
 
-def wanted(default: int) -> int:
-    return int(os.environ.get("SKIPSTONE_CASES", default))
-
-
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.name)
-def test_pruning_agrees_with_a_full_scan(writer: Writer, tmp_path: Path) -> None:
-    tally = run(writer, round(wanted(SAMPLE) * SHARES[writer.name]), tmp_path)
-    if tally.counts["cases"] >= 80:
-        assert_not_empty(writer.name, tally)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.name)
-def test_pruning_agrees_with_a_full_scan_at_length(writer: Writer, tmp_path: Path) -> None:
-    tally = run(writer, round(wanted(FULL) * SHARES[writer.name]), tmp_path, first=1_000_000)
-    assert_not_empty(writer.name, tally)
+@pytest.mark.parametrize(("writer", "part", "share"), PARTS, ids=lambda v: v if isinstance(v, str) else "")
+def test_pruning_agrees_with_a_full_scan(writer: str, part: int, share: float, tmp_path: Path) -> None:
+    cases = round(int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) * share)
+    tally = run(BY_NAME[writer], cases, tmp_path, first=part * 100_000)
+    if cases >= 1_000:  # a sample's figures vary too much to be held to shares
+        assert_not_empty(writer, tally)
+    else:
+        assert tally.counts["with a dropped row"] > 0
+        assert tally.counts["with a proven row"] > 0
 
 
 @pytest.mark.skipif("SKIPSTONE_REPLAY" not in os.environ, reason="set SKIPSTONE_REPLAY=writer:file:case")

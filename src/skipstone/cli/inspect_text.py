@@ -83,7 +83,7 @@ def _columns(found: Inspection, width: int) -> Lines:
         *stored,
         number("size"),
         *share,
-        text("evidence"),
+        text("evidence", least=26),
     )
     total, groups = data_bytes(found), found.metadata.row_group_count
     rows: list[Sequence[Cell]] = []

@@ -180,7 +180,7 @@ def _unknown(metadata: ParquetMetadata, name: str) -> UnknownColumnError:
     import difflib
 
     names = [leaf.name for leaf in metadata.leaves]
-    near = difflib.get_close_matches(name, names, n=3)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.7)
     hint = f"did you mean {' or '.join(near)}?" if near else f"the file has {', '.join(names[:20])}"
     return UnknownColumnError(f"there is no column {name!r}", path=metadata.path, hint=hint)
 

@@ -18,12 +18,14 @@ class Heading:
     name: str
     right: bool = False
     flexible: bool = False
+    least: int = _LEAST
+    """Cells that a flexible column keeps in any case."""
     style: str = ""
 
 
-def text(name: str, style: str = "") -> Heading:
+def text(name: str, least: int = _LEAST) -> Heading:
     """A column that may be shortened."""
-    return Heading(name, flexible=True, style=style)
+    return Heading(name, flexible=True, least=least)
 
 
 def number(name: str) -> Heading:
@@ -57,7 +59,7 @@ def _fit(headings: Sequence[Heading], widths: list[int], width: int) -> None:
     """Take one cell at a time from the widest flexible column until the table fits or none is left."""
     excess = sum(widths) + _GAP * (len(widths) - 1) - width
     while excess > 0:
-        found = [i for i, heading in enumerate(headings) if heading.flexible and widths[i] > _LEAST]
+        found = [i for i, heading in enumerate(headings) if heading.flexible and widths[i] > heading.least]
         if not found:
             return
         widths[max(found, key=widths.__getitem__)] -= 1

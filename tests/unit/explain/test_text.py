@@ -41,9 +41,7 @@ CASCADE = Trace(
             requests=1,
             bytes=4_096,
         ),
-        Level(
-            "pages", units=10, kept=1, whole=0, rows=1_000, drops=(Drop(Cause.PAGE, "user_id = 42", 9),)
-        ),
+        Level("pages", units=10, kept=1, whole=0, rows=1_000, drops=(Drop(Cause.PAGE, "user_id = 42", 9),)),
     ),
 )
 
@@ -155,7 +153,9 @@ def test_diagnostics_and_notes() -> None:
 def test_long_predicate_and_path_keep_the_file_name() -> None:
     condition = "id IN (" + ", ".join(map(str, range(500))) + ")"
     level = Level("row groups", 2, 1, 0, 5, (Drop(Cause.BOUNDS, condition, 1),))
-    text = draw_trace(Trace("/a/very/long/way/to/the/file/f.parquet", condition, 10, 5, 0, (level,)), width=80)
+    text = draw_trace(
+        Trace("/a/very/long/way/to/the/file/f.parquet", condition, 10, 5, 0, (level,)), width=80
+    )
     assert "file/f.parquet  id IN (0, 1, 2" in text.splitlines()[0]
     assert text.splitlines()[0].startswith("…")
     assert text.splitlines()[2].endswith("…")

@@ -12,7 +12,7 @@ from skipstone.explain import lines, units
 @pytest.mark.parametrize("module", [units, lines])
 def test_examples(module: object) -> None:
     found = doctest.testmod(module)  # type: ignore[arg-type]
-    assert found.attempted > 2
+    assert found.attempted > 1
     assert found.failed == 0
 
 

@@ -74,22 +74,22 @@ def test_proven_rows_need_no_filter(path: Path) -> None:
 
 
 def test_bloom_drops_what_bounds_cannot(path: Path) -> None:
-    absent = sk.prune(path, "spread = 15001")
+    absent = sk.prune(path, "spread = 14002")
     assert absent.rows.is_empty
     level = absent.trace.level("bloom filters")
     assert level is not None
     assert [drop.cause for drop in level.drops] == [Cause.BLOOM]
-    without = sk.prune(path, "spread = 15001", bloom_filter=False)
+    without = sk.prune(path, "spread = 14002", bloom_filter=False)
     assert without.trace.level("bloom filters") is None
     assert len(without.row_groups) == 10
 
 
 def test_blooms_are_not_loaded_where_they_cannot_help(path: Path) -> None:
-    result = sk.prune(path, "spread = 15001 or id < 100")
+    result = sk.prune(path, "spread = 14002 or id < 100")
     level = result.trace.level("bloom filters")
     assert level is not None
     assert result.row_groups == [0]
-    hopeless = sk.prune(path, "spread = 15001 or f > 0")  # every group may hold f > 0
+    hopeless = sk.prune(path, "spread = 14002 or f > 0")  # every group may hold f > 0
     assert hopeless.trace.level("bloom filters") is None
 
 
@@ -114,7 +114,7 @@ def test_nulls_and_nan(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["id = 4242", "spread = 15001", "maybe is null", "text like 't0010%'", "id in (5, 5555) or f < 3", "id < 0"],
+    ["id = 4242", "spread = 14002", "maybe is null", "text like 't0010%'", "id in (5, 5555) or f < 3", "id < 0"],
 )
 def test_async_answers_the_same(path: Path, text: str) -> None:
     pruner = sk.Pruner(text)
@@ -175,7 +175,7 @@ class Remote:
 
 def test_bloom_provider_gets_one_batch(path: Path) -> None:
     remote = Remote(path)
-    pruner = sk.Pruner("spread = 15001", options=sk.PruneOptions(bloom_provider=remote))
+    pruner = sk.Pruner("spread = 14002", options=sk.PruneOptions(bloom_provider=remote))
     assert isinstance(remote, sk.BloomProvider)
     assert pruner.prune(path).rows.is_empty
     assert asyncio.run(pruner.prune_async(path)).rows.is_empty
@@ -238,7 +238,7 @@ def test_a_corrupt_bloom_is_ignored_and_noted(path: Path, tmp_path: Path) -> Non
     data[place.start : place.start + 8] = b"\xff" * 8
     broken = tmp_path / "broken.parquet"
     broken.write_bytes(data)
-    result = sk.prune(broken, "spread = 15001", page_index=False)
+    result = sk.prune(broken, "spread = 14002", page_index=False)
     assert result.row_groups == [4]
     assert any("bloom filter ignored" in note.reason for note in result.trace.notes)
 
