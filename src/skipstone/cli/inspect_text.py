@@ -13,7 +13,6 @@ from skipstone.explain.lines import Span, clean
 from skipstone.explain.units import count, percent, plural, size, spark
 from skipstone.prune.clustering import Clustering, Layout
 
-_WIDE = 100
 _MISSING = "–"
 _MOST_NOTES = 20
 _STYLES = {
@@ -73,16 +72,14 @@ def _file(found: Inspection, width: int) -> Lines:
 
 def _columns(found: Inspection, width: int) -> Lines:
     # A narrow screen goes without what the other columns mostly tell.
-    wide = width >= _WIDE
-    stored = (Heading("stored as"), Heading("encoding")) if wide else ()
-    share = (number("share"),) if wide else ()
     headings = (
         text("column"),
         text("type"),
         Heading("null"),
-        *stored,
+        Heading("stored as", spare=3),
+        Heading("encoding", spare=2),
         number("size"),
-        *share,
+        Heading("share", right=True, spare=1),
         text("evidence", least=26),
     )
     total, groups = data_bytes(found), found.metadata.row_group_count
@@ -96,9 +93,10 @@ def _columns(found: Inspection, width: int) -> Lines:
                 leaf.name,
                 logical_name(leaf.logical) or physical,
                 "no" if leaf.required else "yes",
-                *((physical, encodings) if wide else ()),
+                physical,
+                encodings,
                 size(column.bytes),
-                *((percent(column.bytes, total),) if wide else ()),
+                percent(column.bytes, total),
                 _evidence(column, groups),
             )
         )

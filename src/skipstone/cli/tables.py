@@ -13,13 +13,17 @@ _LEAST = 6
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A column of a table: numbers stand to the right, a flexible text may be shortened."""
+    """A column of a table: numbers stand to the right, a flexible text may be shortened.
+
+    ``spare`` columns are left out where the table doesn't fit, the highest number first.
+    """
 
     name: str
     right: bool = False
     flexible: bool = False
     least: int = _LEAST
     """Cells that a flexible column keeps in any case."""
+    spare: int = 0
     style: str = ""
 
 
@@ -39,9 +43,10 @@ Cell = str | Span
 
 def table(headings: Sequence[Heading], rows: Sequence[Sequence[Cell]], width: int) -> Iterator[list[Span]]:
     """The lines of a table, its headings first; control characters in cells are made visible."""
+    headings, rows = _without_spare(headings, rows, width)
     cells = [[_plain(cell) for cell in row] for row in rows]
     names = [clean(heading.name) for heading in headings]
-    widths = [max(map(width_of, column)) for column in zip(names, *cells, strict=True)]
+    widths = _natural(headings, rows)
     _fit(headings, widths, width)
     yield _line([(name, "dim") for name in names], headings, widths)
     for row, plain in zip(rows, cells, strict=True):
@@ -51,13 +56,34 @@ def table(headings: Sequence[Heading], rows: Sequence[Sequence[Cell]], width: in
         yield _line(list(zip(plain, styles, strict=True)), headings, widths)
 
 
+def _without_spare(
+    headings: Sequence[Heading], rows: Sequence[Sequence[Cell]], width: int
+) -> tuple[Sequence[Heading], Sequence[Sequence[Cell]]]:
+    while _excess(_natural(headings, rows), width) > 0:
+        spare = max(range(len(headings)), key=lambda i: headings[i].spare)
+        if not headings[spare].spare:
+            break
+        headings = [heading for i, heading in enumerate(headings) if i != spare]
+        rows = [[cell for i, cell in enumerate(row) if i != spare] for row in rows]
+    return headings, rows
+
+
+def _natural(headings: Sequence[Heading], rows: Sequence[Sequence[Cell]]) -> list[int]:
+    columns = zip([heading.name for heading in headings], *rows, strict=True)
+    return [max(width_of(_plain(cell)) for cell in column) for column in columns]
+
+
+def _excess(widths: Sequence[int], width: int) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1) - width
+
+
 def _plain(cell: Cell) -> str:
     return clean(cell[0] if isinstance(cell, tuple) else cell)
 
 
 def _fit(headings: Sequence[Heading], widths: list[int], width: int) -> None:
     """Take one cell at a time from the widest flexible column until the table fits or none is left."""
-    excess = sum(widths) + _GAP * (len(widths) - 1) - width
+    excess = _excess(widths, width)
     while excess > 0:
         found = [i for i, heading in enumerate(headings) if heading.flexible and widths[i] > heading.least]
         if not found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -97,7 +97,8 @@ def _(predicate: tree.Or, to: Lowering) -> Node:
 
 @_lower.register
 def _(predicate: tree.Not, to: Lowering) -> Node:
-    return negate(to.lower(predicate.arg))
+    node = negate(to.lower(predicate.arg))
+    return replace(node, text=str(predicate)) if isinstance(node, (Leaf, Pair)) else node
 
 
 @_lower.register

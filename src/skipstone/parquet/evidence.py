@@ -33,6 +33,14 @@ class BoundLeaf:
 
 def find_leaf(metadata: ParquetMetadata, ref: ColumnRef) -> BoundLeaf | None:
     """The flat leaf that stores ``ref``; None if it is nested, missing or not comparable."""
+    key = (BoundLeaf, ref.path, str(ref.type))
+    if key not in metadata.memo:
+        metadata.memo[key] = _find_leaf(metadata, ref)
+    found: BoundLeaf | None = metadata.memo[key]
+    return found
+
+
+def _find_leaf(metadata: ParquetMetadata, ref: ColumnRef) -> BoundLeaf | None:
     for leaf in metadata.leaves:
         if leaf.path == ref.path and leaf.max_repetition == 0:
             own = own_type(metadata.arrow_schema, ref.path)
@@ -65,7 +73,15 @@ def row_group_evidence(metadata: ParquetMetadata, refs: Sequence[ColumnRef]) -> 
 
 
 def row_group_facts(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
-    """What the footer says about one column in each row group."""
+    """What the footer says about one column in each row group; worked out once per footer."""
+    key = (ColumnFacts, ref.path, str(ref.type))
+    if key not in metadata.memo:
+        metadata.memo[key] = _row_group_facts(metadata, ref)
+    facts: ColumnFacts = metadata.memo[key]
+    return facts
+
+
+def _row_group_facts(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
     units = metadata.row_group_count
     if own_type(metadata.arrow_schema, ref.path) is None and _absent(metadata, ref.path):
         return ColumnFacts.absent(ref.type, units)

@@ -65,6 +65,7 @@ class ParquetMetadata:
         "created_by",
         "footer",
         "leaves",
+        "memo",
         "num_rows",
         "path",
         "row_group_rows",
@@ -96,6 +97,8 @@ class ParquetMetadata:
         self._arrow_schema: pa.Schema | None = None
         self._details: FileDetails | None = None
         self._chunks: dict[int, list[ColumnMetaData]] = {}
+        # What other rooms have worked out from this footer, kept as long as the footer is.
+        self.memo: dict[Any, Any] = {}
         self._check_columns()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -156,6 +159,8 @@ class ParquetMetadata:
 
     def encrypted(self, leaf: int) -> list[bool]:
         """Per row group, whether this leaf's chunk is encrypted: its statistics, if any, are unusable."""
+        if self._raw.encryption_algorithm is None:
+            return [False] * self.row_group_count
         return [self.is_encrypted(group, leaf) for group in range(self.row_group_count)]
 
     def is_encrypted(self, group: int, leaf: int) -> bool:

@@ -135,7 +135,7 @@ def decode_keys(leaf: LeafColumn, raw: Sequence[bytes | None]) -> tuple[Keys, Ar
 
 def _decode_numbers(leaf: LeafColumn, raw: Sequence[bytes | None]) -> tuple[Keys, Array]:
     width = _WIDTHS.get(leaf.physical, 2)
-    if all(r is not None and len(r) == width for r in raw):
+    if None not in raw and set(map(len, raw)) == {width}:  # type: ignore[arg-type]
         ok = np.ones(len(raw), dtype=bool)
         joined = b"".join(raw)  # type: ignore[arg-type]
     else:

@@ -224,6 +224,9 @@ def _(node: tree.IsIn, to: Writer) -> exp.Expr:
     if len(node.values) == 0:
         return exp.Boolean(this=False)
     kind = node.values.type
+    if kind == pa.int64():  # a million of them as one node, not one each
+        words = ", ".join("NULL" if value is None else str(value) for value in node.values.to_pylist())
+        return exp.In(this=_inner(node.arg, to), expressions=[raw_number(words)])
     plain = pa.types.is_decimal(kind) and pa.array(node.values.to_pylist()).type == kind
     return exp.In(
         this=_inner(node.arg, to), expressions=[_item(v, node.zone, plain, to) for v in node.values]
