@@ -283,7 +283,9 @@ def draw_promises(console: Console, results: Sequence[CaseResult]) -> None:
         console.print(table)
     raced = [result for result in results if result.speedup is not None]
     lost = [result for result in raced if result.speedup is not None and result.speedup < 1]
-    console.print(f"{len(raced) - len(lost)} of {len(raced)} cases won against the best peer, {len(lost)} lost.")
+    console.print(
+        f"{len(raced) - len(lost)} of {len(raced)} cases won against the best peer, {len(lost)} lost."
+    )
 
 
 # -- running -----------------------------------------------------------------------------------
@@ -356,4 +358,6 @@ class Bench:
 def _machine() -> str:
     peers = ", ".join(f"{name} {version(name)}" for name in _PEERS)
     load = os.getloadavg()[0]
-    return f"Python {platform.python_version()}, {peers}; {os.cpu_count()} cores, load {load:.1f} at the start"
+    return (
+        f"Python {platform.python_version()}, {peers}; {os.cpu_count()} cores, load {load:.1f} at the start"
+    )

@@ -7,94 +7,44 @@ Predicate("user_id = 42")
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from skipstone.api import (
-        BloomProvider,
-        BloomRequest,
-        Bound,
-        ColumnDomain,
-        ColumnHandle,
-        Compiled,
-        Diagnostic,
-        Domain,
-        Expr,
-        Marker,
-        ParquetMetadata,
-        Predicate,
-        PruneOptions,
-        Pruner,
-        PruneResult,
-        Range,
-        RowSet,
-        SkipstoneError,
-        Trace,
-        Verdict,
-        col,
-        lit,
-        parse,
-        predicate,
-        prune,
-        read_metadata,
-        udf,
-    )
+    from skipstone.api import *  # noqa: F403
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "BloomProvider",
-    "BloomRequest",
-    "Bound",
-    "ColumnDomain",
-    "ColumnHandle",
-    "Compiled",
-    "Diagnostic",
-    "Domain",
-    "Expr",
-    "Marker",
-    "ParquetMetadata",
-    "Predicate",
-    "PruneOptions",
-    "PruneResult",
-    "Pruner",
-    "Range",
-    "RowSet",
-    "SkipstoneError",
-    "Trace",
-    "Verdict",
-    "__version__",
-    "col",
-    "lit",
-    "parse",
-    "predicate",
-    "prune",
-    "read_metadata",
-    "udf",
-]
-
 
 class _Package(types.ModuleType):
-    """Gives the public names on first use, and keeps the rooms ``predicate`` and ``prune`` from taking
-    the places of the functions so named."""
+    """Loads the names of :mod:`skipstone.api` on first use, so that importing the package costs nothing.
+
+    The rooms ``predicate`` and ``prune`` share their names with public functions; those stand here.
+    """
+
+    _functions = frozenset({"predicate", "prune"})
 
     def __getattr__(self, name: str) -> Any:
-        if name not in __all__:
+        if name.startswith("__") and name != "__all__":
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        from skipstone import api
-
+        # Not ``from skipstone import api``: that would ask this very method for ``api``.
+        api = importlib.import_module("skipstone.api")
+        if name == "__all__":
+            return api.__all__
+        if name not in api.__all__:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         value = getattr(api, name)
         super().__setattr__(name, value)
         return value
 
     def __setattr__(self, name: str, value: object) -> None:
-        if not (name in __all__ and isinstance(value, types.ModuleType)):
+        if not (name in self._functions and isinstance(value, types.ModuleType)):
             super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted({*__all__, *self.__dict__})
+        return sorted({*self.__all__, *self.__dict__})
 
 
 sys.modules[__name__].__class__ = _Package

@@ -152,9 +152,7 @@ def _check_bits(case: Case, oracle: Oracle, truth: Truths, compiled: Compiled) -
                 case.fail(f"row group {group} may not be {value}, but a row is", [row], oracle, truth)
 
 
-def _check_passes(
-    case: Case, oracle: Oracle, truth: Truths, wanted: np.ndarray, rng: random.Random
-) -> None:
+def _check_passes(case: Case, oracle: Oracle, truth: Truths, wanted: np.ndarray, rng: random.Random) -> None:
     """Any pass can be left out without changing an answer."""
     before = tuple(p for p in PREDICATE_PASSES if rng.random() < 0.4)
     after = tuple(p for p in NODE_PASSES if rng.random() < 0.4)

@@ -141,7 +141,9 @@ def _times(unit: str, day_only: bool = False) -> Maker:
         if style == 2:
             return sorted(base + k for k in range(-size // 2, size // 2 + 1))
         if style == 3:
-            return sorted(base + rng.randrange(-200, 200) * DAY * per + rng.randrange(-5, 5) for _ in range(size))
+            return sorted(
+                base + rng.randrange(-200, 200) * DAY * per + rng.randrange(-5, 5) for _ in range(size)
+            )
         return sorted(rng.randint(-(2**33), 2**33) * per // rng.choice([1, 3, 7]) for _ in range(size))
 
     return make
@@ -151,7 +153,9 @@ def _clock(unit: str) -> Maker:
     per = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
 
     def make(rng: random.Random, size: int) -> list[int]:
-        return sorted({rng.randrange(DAY) * per + rng.randrange(per) for _ in range(size)} | {0, DAY * per - 1})
+        return sorted(
+            {rng.randrange(DAY) * per + rng.randrange(per) for _ in range(size)} | {0, DAY * per - 1}
+        )
 
     return make
 
@@ -191,7 +195,10 @@ def _stamp(unit: str, zone: str | None = None) -> Family:
 
 
 FAMILIES: tuple[Family, ...] = (
-    *(Family(f"i{b}", getattr(pa, f"int{b}")(), _ints(-(2 ** (b - 1)), 2 ** (b - 1) - 1)) for b in (8, 16, 32, 64)),
+    *(
+        Family(f"i{b}", getattr(pa, f"int{b}")(), _ints(-(2 ** (b - 1)), 2 ** (b - 1) - 1))
+        for b in (8, 16, 32, 64)
+    ),
     *(Family(f"u{b}", getattr(pa, f"uint{b}")(), _ints(0, 2**b - 1)) for b in (8, 16, 32, 64)),
     Family("f16", pa.float16(), _floats(16)),
     Family("f32", pa.float32(), _floats(32)),

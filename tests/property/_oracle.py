@@ -5,10 +5,7 @@ It shares the predicate's tree with Skipstone and nothing else: no domains, no k
 
 from __future__ import annotations
 
-import calendar
 import datetime as dt
-import decimal
-import math
 import re
 import zoneinfo
 from collections.abc import Callable, Sequence
@@ -81,7 +78,9 @@ def plain(array: pa.Array | pa.ChunkedArray) -> Values:
     if pa.types.is_date32(t):
         return Values("date", array.view(pa.int32()).to_pylist())
     if pa.types.is_date64(t):
-        return Values("date", [None if v is None else v // 86_400_000 for v in array.view(pa.int64()).to_pylist()])
+        return Values(
+            "date", [None if v is None else v // 86_400_000 for v in array.view(pa.int64()).to_pylist()]
+        )
     if pa.types.is_timestamp(t) or pa.types.is_duration(t) or pa.types.is_time(t):
         whole = array.view(pa.int32() if t.bit_width == 32 else pa.int64()).to_pylist()
         each = PER_UNIT[t.unit]
@@ -164,9 +163,7 @@ def _truth(p: tree.Predicate, o: Oracle) -> Truths:  # noqa: C901
             return _like(_value(arg, o), pattern, escape, ignore_case)
         case tree.Opaque(args, evaluate):
             assert evaluate is not None
-            batch = pa.record_batch(
-                [o.arrow(a.path) for a in args], [".".join(a.path) for a in args]
-            )
+            batch = pa.record_batch([o.arrow(a.path) for a in args], [".".join(a.path) for a in args])
             return evaluate(batch).to_pylist()
     raise CantEvaluate(type(p).__name__)
 
@@ -354,9 +351,7 @@ def _is_in(values: Values, listed: pa.Array, zone: str) -> Truths:
         each = _compare("=", values, Values(wanted.kind, [item] * len(found), True, zone))
         found = [f or e is True for f, e in zip(found, each, strict=True)]
     miss = None if has_null else False
-    return [
-        None if v is None else True if f else miss for v, f in zip(values.items, found, strict=True)
-    ]
+    return [None if v is None else True if f else miss for v, f in zip(values.items, found, strict=True)]
 
 
 def _match(kind: str, values: Values, text: str | bytes) -> Truths:
@@ -438,7 +433,7 @@ def _cast(values: Values, to: pa.DataType, zone: str) -> Values:  # noqa: C901
         if values.kind == "stamp":
             return _each(values, "date", lambda v: v // DAY_NANOS)
         if values.kind == "instant":
-            return _each(values, "date", lambda v: (v + _fixed(zone)) // DAY_NANOS)
+            return _each(values, "date", lambda v: (v + _local(zone, v)) // DAY_NANOS)
         if values.kind == "date":
             return values
     if pa.types.is_timestamp(to) and values.kind in ("date", "stamp", "instant"):
@@ -448,7 +443,7 @@ def _cast(values: Values, to: pa.DataType, zone: str) -> Values:  # noqa: C901
         elif kind == "instant":
             moved = _to_instant(values, zone)
         elif values.kind == "instant":
-            moved = _each(values, kind, lambda v: v + _fixed(zone))
+            moved = _each(values, kind, lambda v: v + _local(zone, v))
         else:
             moved = _to_stamp(values)
         each = PER_UNIT[to.unit]
@@ -458,10 +453,14 @@ def _cast(values: Values, to: pa.DataType, zone: str) -> Values:  # noqa: C901
     raise CantEvaluate(f"{values.kind} to {to}")
 
 
-def _fixed(zone: str) -> int:
-    if "/" in zone:
-        raise CantEvaluate("a local time in a zone with changing clocks")
-    return _offset(zone, 0)
+def _local(zone: str, instant: int) -> int:
+    """Nanoseconds that the wall clock in ``zone`` is ahead of UTC at an instant."""
+    if "/" not in zone:
+        return _offset(zone, 0)
+    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=instant // NANO)
+    shift = moment.astimezone(zoneinfo.ZoneInfo(zone)).utcoffset()
+    assert shift is not None
+    return int(shift.total_seconds()) * NANO
 
 
 def _call(name: str, args: list[Values], zone: str) -> Values:  # noqa: C901
@@ -475,7 +474,9 @@ def _call(name: str, args: list[Values], zone: str) -> Values:  # noqa: C901
         unit, value = args
         if value.kind == "date":
             value = _to_instant(value, zone)
-        shift = _fixed(zone) if value.kind == "instant" else 0
+        if "/" in zone:
+            raise CantEvaluate("a local time in a zone with changing clocks")
+        shift = _local(zone, 0) if value.kind == "instant" else 0
         if value.kind not in ("stamp", "instant"):
             raise CantEvaluate("date_trunc")
         name_of = next(iter(unit.items), "day")
@@ -501,7 +502,9 @@ def _arithmetic(name: str, args: list[Values]) -> Values:
     left, right = args
     sign = 1 if name == "+" else -1
     if left.kind == "date" and right.kind == "int":
-        return Values("date", [None if a is None or b is None else a + sign * b for a, b in _rows(left, right)])
+        return Values(
+            "date", [None if a is None or b is None else a + sign * b for a, b in _rows(left, right)]
+        )
     if "null" in (left.kind, right.kind):
         return Values("null", [None] * len(left.items))
     if {left.kind, right.kind} == {"int"}:
@@ -511,7 +514,9 @@ def _arithmetic(name: str, args: list[Values]) -> Values:
         return Values("int", out)
     if {left.kind, right.kind} <= {"int", "float"}:
         left, right = _each(left, "float", float), _each(right, "float", float)
-        return Values("float", [None if a is None or b is None else a + sign * b for a, b in _rows(left, right)])
+        return Values(
+            "float", [None if a is None or b is None else a + sign * b for a, b in _rows(left, right)]
+        )
     raise CantEvaluate(f"{left.kind} {name} {right.kind}")
 
 
@@ -525,7 +530,7 @@ def _local_days(values: Values, zone: str) -> list[int | None]:
     if values.kind == "stamp":
         return [None if v is None else v // DAY_NANOS for v in values.items]
     if values.kind == "instant":
-        return [None if v is None else (v + _fixed(zone)) // DAY_NANOS for v in values.items]
+        return [None if v is None else (v + _local(zone, v)) // DAY_NANOS for v in values.items]
     raise CantEvaluate(values.kind)
 
 
@@ -554,15 +559,3 @@ def _trunc(unit: str, wall: int) -> int:
         if m == first and y == year:
             return days * DAY_NANOS
         days -= 1
-
-
-def month_days(year: int, month: int) -> int:
-    """Days in a month."""
-    return calendar.monthrange(year, month)[1]
-
-
-def is_number(value: object) -> bool:
-    """Whether a plain value is a finite number."""
-    return isinstance(value, (int, Fraction, decimal.Decimal)) or (
-        isinstance(value, float) and math.isfinite(value)
-    )

@@ -95,7 +95,9 @@ def _value(kind: int, value: Any) -> bytes:
         return _varint(len(value)) + value
     if kind in (LIST, 10):
         item, items = value
-        head = bytes([len(items) << 4 | item]) if len(items) < 15 else bytes([0xF0 | item]) + _varint(len(items))
+        head = (
+            bytes([len(items) << 4 | item]) if len(items) < 15 else bytes([0xF0 | item]) + _varint(len(items))
+        )
         if item in (TRUE, FALSE):
             return head + bytes([TRUE if v else FALSE for v in items])
         return head + b"".join(_value(item, v) for v in items)

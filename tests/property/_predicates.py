@@ -22,7 +22,9 @@ ColumnPath = tuple[str, ...]
 
 def is_even(values: pa.Array) -> pa.Array:
     """An opaque condition: every other row, and NULL for NULL."""
-    numbers = pa.array([None if v is None else n % 2 == 0 for n, v in enumerate(values.is_valid().to_pylist())])
+    numbers = pa.array(
+        [None if v is None else n % 2 == 0 for n, v in enumerate(values.is_valid().to_pylist())]
+    )
     return pc.if_else(values.is_valid(), numbers, pa.scalar(None, pa.bool_()))
 
 
@@ -147,7 +149,18 @@ class Predicates:
                 return max(top.copy_negate(), min(top, moved))
         if isinstance(value, str):
             return rng.choice(
-                [value, value, value[:-1], value + "a", value + "\x00", value[:64], value[:3], "", "zzz", "\U0010ffff"]
+                [
+                    value,
+                    value,
+                    value[:-1],
+                    value + "a",
+                    value + "\x00",
+                    value[:64],
+                    value[:3],
+                    "",
+                    "zzz",
+                    "\U0010ffff",
+                ]
             )
         assert isinstance(value, bytes)
         if family.name == "fixed":
@@ -172,7 +185,9 @@ class Predicates:
             if style == 0:
                 return sk.lit(value + rng.choice([0.5, -0.5, 0.0, 0.25]))
             if style == 1:
-                return sk.lit(decimal.Decimal(value) + rng.choice([decimal.Decimal("0.5"), decimal.Decimal(0)]))
+                return sk.lit(
+                    decimal.Decimal(value) + rng.choice([decimal.Decimal("0.5"), decimal.Decimal(0)])
+                )
             if style == 2:
                 return sk.lit(rng.choice([math.nan, math.inf, -math.inf, 1e30, -1e30, 9007199254740993.0]))
             if style == 3:
@@ -239,7 +254,11 @@ class Predicates:
         hours = dt.timedelta(hours=rng.choice([0, 0, 5, -3]))
         noon = dt.datetime(day.year, day.month, day.day) + hours
         if style == 2:
-            return sk.lit(pa.scalar(noon, pa.timestamp(rng.choice(["s", "us", "ns"])) if 1700 < day.year < 2200 else None))
+            return sk.lit(
+                pa.scalar(
+                    noon, pa.timestamp(rng.choice(["s", "us", "ns"])) if 1700 < day.year < 2200 else None
+                )
+            )
         return sk.lit(pa.scalar(noon, pa.timestamp("us", "UTC")), zone=zone)
 
     def near_stamp(self, type: pa.DataType, value: int, zone: str) -> sk.Expr:
@@ -251,7 +270,9 @@ class Predicates:
             moved = nanos * _per(unit) // 10**9 + rng.choice([0, 0, 1, -1])
             return sk.lit(make_array(pa.timestamp(unit, type.tz), [moved])[0], zone=zone)
         if style == 1 and abs(nanos) < 2**62:
-            return sk.lit(make_array(pa.timestamp("ns", type.tz), [nanos + rng.choice([0, 1, -1, 999])])[0], zone=zone)
+            return sk.lit(
+                make_array(pa.timestamp("ns", type.tz), [nanos + rng.choice([0, 1, -1, 999])])[0], zone=zone
+            )
         if abs(nanos) > 2**62:
             return sk.lit("2020-01-01", zone=zone)
         near = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=nanos // 1000)
@@ -361,7 +382,9 @@ class Predicates:
         if style == 0:
             return tree.Compare(op, column.cast(pa.int64()), sk.lit(min(value, 2**63 - 1)))
         if style == 1:
-            return tree.Compare(op, column.cast(pa.float64()), sk.lit(rng.choice([float(value), value + 0.5])))
+            return tree.Compare(
+                op, column.cast(pa.float64()), sk.lit(rng.choice([float(value), value + 0.5]))
+            )
         if style == 2:
             return tree.Compare(op, column.cast(pa.decimal128(18, rng.choice([0, 2]))), sk.lit(value))
         if style == 3:

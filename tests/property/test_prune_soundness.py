@@ -58,7 +58,12 @@ def run(writer: Writer, cases: int, folder: Path, first: int = 0) -> Tally:
 def assert_not_empty(writer: str, tally: Tally) -> None:
     """The cases did what they are there for: rows dropped, units proven, by every kind of evidence."""
     count, total = tally.counts, tally.counts["cases"]
-    least = {"with matches": 0.3, "with a dropped row": 0.2, "with a proven row": 0.05, "dropped by row groups": 0.1}
+    least = {
+        "with matches": 0.3,
+        "with a dropped row": 0.2,
+        "with a proven row": 0.05,
+        "dropped by row groups": 0.1,
+    }
     if writer != "duckdb":
         least |= {"dropped by pages": 0.02, "whole by pages": 0.01}
     if writer in ("pyarrow", "datafusion"):

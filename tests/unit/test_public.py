@@ -17,10 +17,10 @@ def run(code: str) -> str:
 
 
 def test_all_is_sorted_and_complete() -> None:
-    names = [name for name in sk.__all__ if name != "__version__"]
-    assert names == sorted(names)
-    assert all(hasattr(sk, name) for name in names)
-    assert set(names) <= set(dir(sk))
+    assert sk.__all__ == sorted(sk.__all__)
+    assert all(hasattr(sk, name) for name in sk.__all__)
+    assert set(sk.__all__) <= set(dir(sk))
+    assert run("from skipstone import *; print(prune.__name__)") == "prune"
 
 
 def test_importing_is_light() -> None:

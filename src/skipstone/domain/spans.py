@@ -147,17 +147,17 @@ def limits(space: KeySpace) -> tuple[float, float]:
 
 def _after(keys: Array) -> Array:
     if keys.dtype.kind != "f":
-        return keys + keys.dtype.type(1)
+        return np.asarray(keys + keys.dtype.type(1))
     with np.errstate(over="ignore"):
-        return np.nextafter(keys, np.inf)
+        return np.asarray(np.nextafter(keys, np.inf))
 
 
 def _before(keys: Array) -> Array:
     # The key before the least one does not exist; complement() drops that entry, so let it wrap.
     if keys.dtype.kind != "f":
-        return keys - keys.dtype.type(1)
+        return np.asarray(keys - keys.dtype.type(1))
     with np.errstate(over="ignore"):
-        return np.nextafter(keys, -np.inf)
+        return np.asarray(np.nextafter(keys, -np.inf))
 
 
 def _normal(space: KeySpace, lows: Array, highs: Array) -> tuple[Array, Array]:

@@ -361,7 +361,7 @@ def _members(type: pa.DataType, values: pa.Array, zone: str) -> Domain:
         return Domain.values(type, values)
     if is_binary(given) and is_binary(own):
         # By bytes, not by a cast: a value of another length is no error, it just equals nothing.
-        return Domain.of_spans(type, ByteSpans.of_points(key_space(type), array_keys(given, values)))  # type: ignore[arg-type]
+        return Domain.of_spans(type, ByteSpans.of_points(key_space(type), array_keys(given, values)))
     if pa.types.is_integer(given) and pa.types.is_integer(own):
         keys = array_keys(given, values)
         assert isinstance(keys, np.ndarray)

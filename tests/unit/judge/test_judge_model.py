@@ -161,7 +161,10 @@ def test_bits_cover_what_happens(seed: int) -> None:
     rng = random.Random(seed)
     dropped = proven = 0
     for _ in range(50):
-        units = [[{n: rng.choice(d) for n, d in DOMAINS.items()} for _ in range(rng.randint(0, 3))] for _ in range(20)]
+        units = [
+            [{n: rng.choice(d) for n, d in DOMAINS.items()} for _ in range(rng.randint(0, 3))]
+            for _ in range(20)
+        ]
         evidence = Evidence(
             np.array([len(u) for u in units]),
             {(n,): facts(n, [[row[n] for row in u] for u in units], rng) for n in DOMAINS},
@@ -244,7 +247,11 @@ def test_bits_follow_kleene() -> None:
                     for y, j in zip(values, b, strict=True)
                     if i and j
                 }
-                got = {v for v, bit in zip(values, (result.true, result.false, result.null), strict=True) if bit[0]}
+                got = {
+                    v
+                    for v, bit in zip(values, (result.true, result.false, result.null), strict=True)
+                    if bit[0]
+                }
                 assert reach <= got
                 if any(a) and any(b):
                     assert got == reach

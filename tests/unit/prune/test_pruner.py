@@ -114,7 +114,14 @@ def test_nulls_and_nan(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["id = 4242", "spread = 14002", "maybe is null", "text like 't0010%'", "id in (5, 5555) or f < 3", "id < 0"],
+    [
+        "id = 4242",
+        "spread = 14002",
+        "maybe is null",
+        "text like 't0010%'",
+        "id in (5, 5555) or f < 3",
+        "id < 0",
+    ],
 )
 def test_async_answers_the_same(path: Path, text: str) -> None:
     pruner = sk.Pruner(text)
@@ -195,7 +202,13 @@ def test_schema_of_the_caller(path: Path) -> None:
 def test_narrower_file_types_are_read_in_the_files_own_unit(tmp_path: Path) -> None:
     target = tmp_path / "narrow.parquet"
     times = pa.array([0, 1000, 2000, 3000], pa.timestamp("ms"))
-    table = pa.table({"i": pa.array([1, 2, 3, 4], pa.int16()), "t": times, "f": pa.array([0.5, 1.5, 2.5, 3.5], pa.float32())})
+    table = pa.table(
+        {
+            "i": pa.array([1, 2, 3, 4], pa.int16()),
+            "t": times,
+            "f": pa.array([0.5, 1.5, 2.5, 3.5], pa.float32()),
+        }
+    )
     pq.write_table(table, target, row_group_size=1)
     schema = pa.schema([("i", pa.int64()), ("t", pa.timestamp("ns")), ("f", pa.float64())])
     assert sk.Pruner("i = 3", schema).prune(target).row_groups == [2]
