@@ -14,12 +14,14 @@ from __future__ import annotations
 import argparse
 import enum
 import gc
+import itertools
 import json
 import os
 import platform
 import random
 import statistics
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -216,30 +219,38 @@ def _brief(answer: Any) -> str:
 # -- drawing -----------------------------------------------------------------------------------
 
 
+_NAME_WIDTH = 30
+
+
 def draw(console: Console, title: str, results: Sequence[CaseResult], figure: str | None = None) -> None:
-    """One table: a block of lines per case, the winner of each in bold, losses named."""
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", pad_edge=False)
-    table.add_column("case", overflow="fold", max_width=34)
-    table.add_column("contender")
-    for name in ("ms", "least", *([figure] if figure else []), "rows", "bytes", "requests"):
-        table.add_column(name, justify="right")
-    table.add_column("against best peer")
+    """One table: a block of lines per case, the quickest of each in bold, losses named."""
+    works = [found.work for result in results for found in result.contenders.values()]
+    counted = [
+        name for name in ("rows", "bytes", "requests") if any(getattr(w, name) is not None for w in works)
+    ]
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=SIMPLE_HEAD)
+    table.add_column("case", min_width=_NAME_WIDTH)
+    table.add_column("contender", no_wrap=True)
+    for name in ("ms", "least", *([figure] if figure else []), *counted):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("against best peer", no_wrap=True)
     for result in results:
-        for number, line in enumerate(_lines(result, figure is not None)):
-            table.add_row(result.case.name if number == 0 else "", *line)
+        lines = _lines(result, counted, with_figure=figure is not None)
+        for name, line in itertools.zip_longest(textwrap.wrap(result.case.name, _NAME_WIDTH), lines):
+            table.add_row(name or "", *(line or []))
         table.add_section()
     console.print(table)
 
 
-def _lines(result: CaseResult, with_figure: bool) -> Iterator[list[str | Text]]:
+def _lines(result: CaseResult, counted: Sequence[str], *, with_figure: bool) -> Iterator[list[str | Text]]:
     quickest = min((m.ms for m in result.contenders.values() if m.ms is not None), default=None)
     for name, found in result.contenders.items():
         ms = Text(_ms(found.ms), style="bold" if found.ms is not None and found.ms == quickest else "")
         figure = result.case.figure
         more = [figure(found.ms) if figure and found.ms is not None else "–"] if with_figure else []
-        work = (found.work.rows, found.work.bytes, found.work.requests)
+        work = [_count(getattr(found.work, counter)) for counter in counted]
         label = Text(name, style={Role.OURS: "cyan", Role.PEER: "", Role.REFERENCE: "dim"}[found.role])
-        yield [label, ms, _ms(found.least_ms), *more, *map(_count, work), _against(result, found)]
+        yield [label, ms, _ms(found.least_ms), *more, *work, _against(result, found)]
 
 
 def _against(result: CaseResult, found: Measured) -> Text:
@@ -266,11 +277,14 @@ def _count(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
-def draw_promises(console: Console, results: Sequence[CaseResult]) -> None:
+def draw_promises(console: Console, results: Sequence[CaseResult], *, quick: bool) -> None:
     """Targets met and not met, and how many cases were lost."""
     promised = [(result, target) for result in results for target in result.case.targets]
     if promised:
-        table = Table(title="Targets", title_justify="left", title_style="bold", header_style="dim")
+        title = "Targets (quick: small sizes, a hint only)" if quick else "Targets"
+        table = Table(
+            title=title, title_justify="left", title_style="bold", header_style="dim", box=SIMPLE_HEAD
+        )
         table.add_column("case", overflow="fold")
         for name in ("target", "found"):
             table.add_column(name, justify="right")
@@ -350,7 +364,7 @@ class Bench:
 
     def finish(self) -> None:
         """Draw what was promised and write the JSON."""
-        draw_promises(self.console, self.results)
+        draw_promises(self.console, self.results, quick=self.quick)
         if self.json is not None:
             self.json.write_text(json.dumps(as_json(self.name, self.results), indent=2) + "\n")
 

@@ -19,8 +19,10 @@ from tests.property._oracle import CantEvaluate, Oracle, Truths
 
 CORPUS = Path(__file__).resolve().parents[2].parent / "shared" / "corpus" / "parquet-testing"
 OPS: tuple[tree.CompareOp, ...] = ("=", "<>", "<", "<=", ">", ">=", "<=>")
-COMBINATIONS = [(page, bloom, dictionary) for page in (0, 1) for bloom in (0, 1) for dictionary in (0, 1)]
-VALUES = 6
+COMBINATIONS = ((1, 1, 1), (0, 0, 0), (1, 0, 0), (0, 1, 1))
+VALUES = 3
+MOST = 150
+"""Predicates per file: wide ones are sampled."""
 
 
 def files(folder: str) -> list[Any]:
@@ -77,8 +79,8 @@ def _some(array: pa.Array, rng: random.Random) -> list[pa.Scalar]:
 
 
 def assert_sound(path: Path, predicate: tree.Predicate, truth: Truths, metadata: sk.ParquetMetadata) -> None:
-    wanted = {row for row, v in enumerate(truth) if v is True}
-    kept: dict[tuple[int, ...], set[int]] = {}
+    wanted = sk.RowSet.from_mask(np.array([v is True for v in truth], dtype=bool))
+    kept = {}
     for chosen in COMBINATIONS:
         page, bloom, dictionary = map(bool, chosen)
         result = sk.prune(
@@ -89,12 +91,11 @@ def assert_sound(path: Path, predicate: tree.Predicate, truth: Truths, metadata:
             bloom_filter=bloom,
             dictionary=dictionary,
         )
-        rows, proven = set(result.rows), set(result.proven)
         where = f"{path.name}: {predicate} with {chosen}"
-        assert wanted <= rows, f"{where}: rows {sorted(wanted - rows)[:5]} were dropped"
-        assert proven <= wanted, f"{where}: rows {sorted(proven - wanted)[:5]} are no match"
-        kept[chosen] = rows
-    assert kept[1, 1, 1] <= kept[0, 0, 0]
+        assert wanted.issubset(result.rows), f"{where}: rows {wanted - result.rows} were dropped"
+        assert result.proven.issubset(wanted), f"{where}: rows {result.proven - wanted} are no match"
+        kept[chosen] = result.rows
+    assert kept[1, 1, 1].issubset(kept[0, 0, 0])
 
 
 @pytest.mark.parametrize("path", files("data"))
@@ -106,14 +107,16 @@ def test_pruned_is_what_a_full_read_gives(path: Path) -> None:
         pytest.skip(f"pyarrow can't read it: {error}")
     oracle = Oracle(table)
     checked = 0
-    for predicate in predicates(oracle, table.schema, random.Random(path.name)):
+    rng = random.Random(path.name)
+    made = predicates(oracle, table.schema, rng)
+    for predicate in made if len(made) <= MOST else rng.sample(made, MOST):
         try:
             truth = oracle.answer(predicate)
         except CantEvaluate:
             continue
         assert_sound(path, predicate, truth, metadata)
         checked += 1
-    assert checked >= 2 * len(table.schema)
+    assert checked >= min(MOST // 2, 2 * len(table.schema))
 
 
 @pytest.mark.parametrize("path", files("bad_data"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
+import pyarrow as pa
 
 import skipstone as sk
 from skipstone.errors import TypeMismatchError
@@ -43,6 +44,12 @@ class Case:
     layout: Layout
     metadata: sk.ParquetMetadata
     predicate: tree.Predicate
+    wider: pa.Schema | None = None
+    """A schema the predicate is bound to instead of the file's own."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.wider or self.metadata.arrow_schema
 
     def fail(self, what: str, rows: list[int], oracle: Oracle, truth: Truths) -> NoReturn:
         """Raise with everything a reproducer needs."""
@@ -51,6 +58,7 @@ class Case:
             f"  case      {self.seed}",
             f"  file      {self.layout.path} ({oracle.rows} rows)",
             f"  layout    {self.layout.words}",
+            f"  schema    {'of the file' if self.wider is None else self.wider}",
             f"  predicate {str(self.predicate)[:2000]}",
         ]
         if rows:
@@ -76,9 +84,8 @@ def check(case: Case, oracle: Oracle, tally: Tally, rng: random.Random) -> None:
         count["skipped: no oracle"] += 1
         return
     wanted = np.array([v is True for v in truth], dtype=bool)
-    schema = case.metadata.arrow_schema
     try:
-        compiled = compile_predicate(case.predicate, schema)
+        compiled = compile_predicate(case.predicate, case.schema)
     except TypeMismatchError:
         count["skipped: types refused"] += 1
         return
@@ -110,7 +117,8 @@ def check(case: Case, oracle: Oracle, tally: Tally, rng: random.Random) -> None:
 def _prune(case: Case, compiled: Compiled, **switches: bool) -> sk.PruneResult:
     """Prune with a predicate that is compiled already: the same for every combination of switches."""
     pruner = Pruner(case.predicate, options=sk.PruneOptions(**switches))
-    pruner._compiled = (case.metadata.arrow_schema, compiled)
+    pruner.schema = case.wider
+    pruner._compiled = (case.schema, compiled)
     return pruner.prune(str(case.layout.path), metadata=case.metadata)
 
 
@@ -156,8 +164,7 @@ def _check_passes(case: Case, oracle: Oracle, truth: Truths, wanted: np.ndarray,
     """Any pass can be left out without changing an answer."""
     before = tuple(p for p in PREDICATE_PASSES if rng.random() < 0.4)
     after = tuple(p for p in NODE_PASSES if rng.random() < 0.4)
-    schema = case.metadata.arrow_schema
-    compiled = compile_predicate(case.predicate, schema, predicate_passes=before, node_passes=after)
+    compiled = compile_predicate(case.predicate, case.schema, predicate_passes=before, node_passes=after)
     result = _prune(case, compiled)
     names = [p.__name__ for p in (*before, *after)]
     _check_result(case, oracle, truth, wanted, result, f"only the passes {names}")

@@ -125,7 +125,7 @@ class Oracle:
 # -- conditions --------------------------------------------------------------------------------
 
 
-def _truth(p: tree.Predicate, o: Oracle) -> Truths:  # noqa: C901
+def _truth(p: tree.Predicate, o: Oracle) -> Truths:
     match p:
         case tree.And(args):
             return [_and(row) for row in zip(*(_truth(a, o) for a in args), strict=True)]
@@ -214,7 +214,7 @@ def _order(a: Any, b: Any) -> int:
 _NUMBERS = ("int", "float", "decimal")
 
 
-def _coerce(left: Values, right: Values) -> tuple[Values, Values]:  # noqa: C901
+def _coerce(left: Values, right: Values) -> tuple[Values, Values]:
     """Both sides as values of one kind."""
     kinds = left.kind, right.kind
     if kinds[0] == kinds[1]:
@@ -308,7 +308,10 @@ def _offset(zone: str, wall: int) -> int:
     if found:
         seconds = int(found[2]) * 3600 + int(found[3]) * 60
         return (seconds if found[1] == "+" else -seconds) * NANO
-    local = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=wall // NANO)
+    try:
+        local = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=wall // NANO)
+    except OverflowError as error:
+        raise CantEvaluate("a year beyond Python's") from error
     shift = local.replace(tzinfo=zoneinfo.ZoneInfo(zone)).utcoffset()
     assert shift is not None
     return int(shift.total_seconds()) * NANO
@@ -406,7 +409,7 @@ def _value(e: tree.Expr, o: Oracle) -> Values:
     raise CantEvaluate(type(e).__name__)
 
 
-def _cast(values: Values, to: pa.DataType, zone: str) -> Values:  # noqa: C901
+def _cast(values: Values, to: pa.DataType, zone: str) -> Values:
     if pa.types.is_integer(to):
         if values.kind not in ("int",):
             raise CantEvaluate(f"{values.kind} to {to}")
@@ -457,13 +460,16 @@ def _local(zone: str, instant: int) -> int:
     """Nanoseconds that the wall clock in ``zone`` is ahead of UTC at an instant."""
     if "/" not in zone:
         return _offset(zone, 0)
-    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=instant // NANO)
+    try:
+        moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=instant // NANO)
+    except OverflowError as error:
+        raise CantEvaluate("a year beyond Python's") from error
     shift = moment.astimezone(zoneinfo.ZoneInfo(zone)).utcoffset()
     assert shift is not None
     return int(shift.total_seconds()) * NANO
 
 
-def _call(name: str, args: list[Values], zone: str) -> Values:  # noqa: C901
+def _call(name: str, args: list[Values], zone: str) -> Values:
     if name in ("+", "-", "negative"):
         return _arithmetic(name, args)
     if name == "year":

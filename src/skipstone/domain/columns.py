@@ -243,4 +243,3 @@ def all_of(*args: DomainTree) -> DomainTree:
     if not simple.is_all:
         rest.insert(0, simple)
     return rest[0] if len(rest) == 1 else AllOf(tuple(rest))
-

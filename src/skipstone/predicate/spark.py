@@ -13,7 +13,7 @@ from pyspark.sql import datasource as ds
 
 from skipstone.errors import PredicateError
 from skipstone.predicate import tree
-from skipstone.predicate.sql_write import to_sql
+from skipstone.predicate.sql.write import to_sql
 
 # -- from Spark --------------------------------------------------------------------------------
 

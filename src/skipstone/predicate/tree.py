@@ -11,18 +11,15 @@ Predicate("user_id = 42 AND name LIKE 'a%'")
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
-import functools
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 from typing import Literal as Choice
 
 import pyarrow as pa
 
 from skipstone.errors import PredicateError, TypeMismatchError
+from skipstone.predicate.values import scalar_of, structure_key, value_array
 
 if TYPE_CHECKING:
     import datafusion
@@ -66,7 +63,8 @@ class Expr:
 
     def key(self) -> tuple[object, ...]:
         """Hashable structure of the node, equal for equal trees."""
-        return (type(self).__name__, *(_key(getattr(self, f.name)) for f in fields(self)))  # type: ignore[arg-type]
+        values = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+        return (type(self).__name__, *map(structure_key, values))
 
     def children(self) -> Iterator[Expr]:
         """The expressions directly below this one."""
@@ -476,7 +474,7 @@ def lit(value: object, type: pa.DataType | None = None, zone: str = "UTC") -> Ex
     """A literal from a Python, NumPy or Arrow value; an expression is returned as it is."""
     if isinstance(value, Expr):
         return value
-    return Literal(_scalar(value, type), zone)
+    return Literal(scalar_of(value, type), zone)
 
 
 def udf(fn: Callable[..., pa.Array], columns: Iterable[str | Column], name: str | None = None) -> Predicate:
@@ -534,86 +532,6 @@ def _join(node: type[And | Or], args: Iterable[Predicate], *, empty: bool) -> Pr
     return flat[0] if len(flat) == 1 else node(tuple(flat))
 
 
-def value_array(values: Iterable[object] | pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The values of an IN list as one Arrow array."""
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    if isinstance(values, pa.Array):
-        return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-    if isinstance(values, (str, bytes)):
-        raise PredicateError(f"isin needs a list of values, not {values!r}", hint="put it in a list")
-    items = [v.scalar.as_py() if isinstance(v, Literal) else v for v in values]
-    try:
-        return pa.array(items)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        return _mixed_array(items)
-
-
-def _mixed_array(items: list[object]) -> pa.Array:
-    """Numbers of several kinds, widened without loss; anything else mixed is an error."""
-    numbers = [v for v in items if v is not None]
-    if all(isinstance(v, (int, decimal.Decimal)) and not isinstance(v, bool) for v in numbers):
-        return pa.array([None if v is None else decimal.Decimal(cast("int", v)) for v in items])
-    if all(isinstance(v, (int, float, decimal.Decimal)) and not isinstance(v, bool) for v in numbers):
-        return pa.array([None if v is None else float(cast("float", v)) for v in items], pa.float64())
-    kinds = sorted({type(v).__name__ for v in numbers})
-    raise TypeMismatchError(f"an IN list can't mix {', '.join(kinds)}")
-
-
-def _scalar(value: object, type: pa.DataType | None) -> pa.Scalar:
-    if isinstance(value, pa.Scalar):
-        scalar = value if type is None else value.cast(type)
-        return scalar.value if isinstance(scalar, pa.DictionaryScalar) else scalar
-    if (
-        type is None
-        and isinstance(value, int)
-        and not isinstance(value, bool)
-        and not -(2**63) <= value < 2**63
-    ):
-        value = decimal.Decimal(value)
-    if type is None and isinstance(value, dt.time):
-        type = pa.time64("us")
-    try:
-        return pa.scalar(value, type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-        raise TypeMismatchError(f"{value!r} can't be a literal: {error}") from error
-
-
-# -- structure keys ----------------------------------------------------------------------------
-
-
-@functools.singledispatch
-def _key(value: Any) -> object:
-    if callable(value):
-        return value
-    return (type(value).__name__, value)
-
-
-@_key.register
+@structure_key.register
 def _(value: Expr) -> object:
     return value.key()
-
-
-@_key.register
-def _(value: tuple) -> object:  # type: ignore[type-arg]
-    return tuple(_key(item) for item in value)
-
-
-@_key.register
-def _(value: pa.DataType) -> object:
-    return str(value)
-
-
-@_key.register
-def _(value: pa.Scalar) -> object:
-    # As a one-value array NaN equals itself, and nanoseconds need no Python datetime.
-    return _key(pa.repeat(value, 1))
-
-
-@_key.register
-def _(value: pa.Array) -> object:
-    sink = pa.BufferOutputStream()
-    batch = pa.record_batch([value], ["v"])
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return (str(value.type), len(value), hashlib.blake2b(sink.getvalue(), digest_size=16).digest())

@@ -171,7 +171,7 @@ class Row:
             return None
         return bool(COMPARE[op](order(a), order(b)))
 
-    def truth(self, p: tree.Expr) -> bool | None:  # noqa: C901
+    def truth(self, p: tree.Expr) -> bool | None:
         match p:
             case tree.Constant(value):
                 return value

@@ -12,7 +12,7 @@ import pytest
 from skipstone.errors import NotExpressibleError, ParseError, PredicateError
 from skipstone.predicate import tree
 from skipstone.predicate.sql import parse_sql, to_sql
-from skipstone.predicate.sql_types import DIALECTS, FOREIGN, zone_info
+from skipstone.predicate.sql.types import DIALECTS, FOREIGN, zone_info
 from skipstone.predicate.tree import (
     Call,
     Cast,

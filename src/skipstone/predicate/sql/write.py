@@ -26,8 +26,8 @@ from sqlglot import exp
 
 from skipstone.errors import NotExpressibleError
 from skipstone.predicate import tree
-from skipstone.predicate.sql_literals import Writer, literal, raw_number
-from skipstone.predicate.sql_types import FOREIGN, known_dialect
+from skipstone.predicate.sql.literals import Writer, literal, raw_number
+from skipstone.predicate.sql.types import FOREIGN, known_dialect
 
 
 def to_sql(predicate: tree.Predicate, dialect: str = "spark") -> str:

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from skipstone.errors import NotExpressibleError
 from skipstone.predicate import tree
-from skipstone.predicate.sql_types import SPARK_LIKE, UNIT_DIGITS, number, type_name
+from skipstone.predicate.sql.types import SPARK_LIKE, UNIT_DIGITS, number, type_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from sqlglot import exp
 
 from skipstone.errors import ParseError, TypeMismatchError
 from skipstone.predicate import tree
-from skipstone.predicate.sql_functions import extract, function, literal_array
-from skipstone.predicate.sql_syntax import arrow_type, refuse
-from skipstone.predicate.sql_types import SPARK_LIKE, fold, number
+from skipstone.predicate.sql.functions import extract, function, literal_array
+from skipstone.predicate.sql.syntax import arrow_type, refuse
+from skipstone.predicate.sql.types import SPARK_LIKE, fold, number
 
 
 @dataclass(frozen=True, slots=True)

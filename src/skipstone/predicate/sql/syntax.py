@@ -17,7 +17,7 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.parser import Parser
 
 from skipstone.errors import ParseError
-from skipstone.predicate.sql_types import INSTANT, NAIVE, SPARK_LIKE
+from skipstone.predicate.sql.types import INSTANT, NAIVE, SPARK_LIKE
 
 _KEPT_GRAMMAR = ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION")
 

@@ -7,7 +7,7 @@ the column's unit. Such a comparison becomes an opaque leaf beside a wider one t
 
 from __future__ import annotations
 
-from skipstone.predicate.polars_read import from_polars
-from skipstone.predicate.polars_write import to_polars
+from skipstone.predicate.polars.read import from_polars
+from skipstone.predicate.polars.write import to_polars
 
 __all__ = ["from_polars", "to_polars"]

@@ -10,7 +10,7 @@ from -0.0 where a shorter one doesn't, and a field of a NULL struct is whatever 
 
 from __future__ import annotations
 
-from skipstone.predicate.datafusion_read import from_datafusion
-from skipstone.predicate.datafusion_write import to_datafusion
+from skipstone.predicate.datafusion.read import from_datafusion
+from skipstone.predicate.datafusion.write import to_datafusion
 
 __all__ = ["from_datafusion", "to_datafusion"]

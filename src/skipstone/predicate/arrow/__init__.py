@@ -10,7 +10,7 @@ list of floats; a list of integers with a zero in it matches both.
 
 from __future__ import annotations
 
-from skipstone.predicate.arrow_read import from_arrow
-from skipstone.predicate.arrow_write import to_arrow
+from skipstone.predicate.arrow.read import from_arrow
+from skipstone.predicate.arrow.write import to_arrow
 
 __all__ = ["from_arrow", "to_arrow"]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.predicate import tree
-from skipstone.predicate.arrow_wire import Node, decode
+from skipstone.predicate.arrow.wire import Node, decode
 from skipstone.predicate.foreign import (
     Unknown,
     float32_readings,

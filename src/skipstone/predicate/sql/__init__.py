@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from skipstone.errors import ParseError
 from skipstone.predicate import tree
-from skipstone.predicate.sql_read import Reader
-from skipstone.predicate.sql_syntax import syntax
-from skipstone.predicate.sql_types import known_dialect, zone_info
-from skipstone.predicate.sql_write import to_sql
+from skipstone.predicate.sql.read import Reader
+from skipstone.predicate.sql.syntax import syntax
+from skipstone.predicate.sql.types import known_dialect, zone_info
+from skipstone.predicate.sql.write import to_sql
 
 __all__ = ["parse_sql", "to_sql"]
 

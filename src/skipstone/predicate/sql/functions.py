@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from skipstone.errors import ParseError
 from skipstone.predicate import tree
-from skipstone.predicate.sql_types import (
+from skipstone.predicate.sql.types import (
     EXTRACT_FIELDS,
     FOREIGN,
     INSTANT,

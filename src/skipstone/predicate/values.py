@@ -1,0 +1,96 @@
+"""Python, NumPy and Arrow values as the typed constants of a tree, and their structure as keys."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import functools
+import hashlib
+from collections.abc import Iterable
+from typing import Any, cast
+
+import pyarrow as pa
+
+from skipstone.errors import PredicateError, TypeMismatchError
+
+
+def value_array(values: Iterable[object] | pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The values of an IN list as one Arrow array."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Array):
+        return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    if isinstance(values, (str, bytes)):
+        raise PredicateError(f"isin needs a list of values, not {values!r}", hint="put it in a list")
+    scalars = [getattr(v, "scalar", v) for v in values]  # literals of the tree hold one
+    items = [v.as_py() if isinstance(v, pa.Scalar) else v for v in scalars]
+    try:
+        return pa.array(items)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return _mixed_array(items)
+
+
+def _mixed_array(items: list[object]) -> pa.Array:
+    """Numbers of several kinds, widened without loss; anything else mixed is an error."""
+    numbers = [v for v in items if v is not None]
+    if all(isinstance(v, (int, decimal.Decimal)) and not isinstance(v, bool) for v in numbers):
+        return pa.array([None if v is None else decimal.Decimal(cast("int", v)) for v in items])
+    if all(isinstance(v, (int, float, decimal.Decimal)) and not isinstance(v, bool) for v in numbers):
+        return pa.array([None if v is None else float(cast("float", v)) for v in items], pa.float64())
+    kinds = sorted({type(v).__name__ for v in numbers})
+    raise TypeMismatchError(f"an IN list can't mix {', '.join(kinds)}")
+
+
+def scalar_of(value: object, type: pa.DataType | None) -> pa.Scalar:
+    """One value as an Arrow scalar, of ``type`` if that is given."""
+    if isinstance(value, pa.Scalar):
+        scalar = value if type is None else value.cast(type)
+        return scalar.value if isinstance(scalar, pa.DictionaryScalar) else scalar
+    if (
+        type is None
+        and isinstance(value, int)
+        and not isinstance(value, bool)
+        and not -(2**63) <= value < 2**63
+    ):
+        value = decimal.Decimal(value)
+    if type is None and isinstance(value, dt.time):
+        type = pa.time64("us")
+    try:
+        return pa.scalar(value, type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        raise TypeMismatchError(f"{value!r} can't be a literal: {error}") from error
+
+
+@functools.singledispatch
+def structure_key(value: Any) -> object:
+    """A hashable stand-in for one field of a node, equal for equal fields."""
+    if callable(value):
+        return value
+    return (type(value).__name__, value)
+
+
+@structure_key.register
+def _(value: tuple) -> object:  # type: ignore[type-arg]
+    return tuple(structure_key(item) for item in value)
+
+
+@structure_key.register
+def _(value: pa.DataType) -> object:
+    return str(value)
+
+
+@structure_key.register
+def _(value: pa.Scalar) -> object:
+    # As a one-value array nanoseconds need no Python datetime. NaN is one value, whatever its bits.
+    if pa.types.is_floating(value.type) and value.is_valid and value.as_py() != value.as_py():
+        return (str(value.type), "NaN")
+    return structure_key(pa.repeat(value, 1))
+
+
+@structure_key.register
+def _(value: pa.Array) -> object:
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch([value], ["v"])
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return (str(value.type), len(value), hashlib.blake2b(sink.getvalue(), digest_size=16).digest())
