@@ -116,7 +116,11 @@ class NumberSpans:
         return NumberSpans(self.space, lows, highs)
 
     def contains(self, key: Key) -> bool:
-        at = int(np.searchsorted(self.lows, key, side="right")) - 1
+        # In the keys' own type: NumPy would compare a large integer with uint64 as doubles.
+        floor, ceiling = limits(self.space)
+        if not floor <= key <= ceiling:  # type: ignore[operator]
+            return False
+        at = int(np.searchsorted(self.lows, np.array(key, self.space.dtype), side="right")) - 1
         return at >= 0 and bool(key <= self.highs[at])
 
     def points(self) -> Array | None:

@@ -13,6 +13,7 @@ from datafusion import Expr, SessionConfig, SessionContext
 from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import Unknown, literal, millisecond_readings, near, neighbours, plain
+from skipstone.predicate.values import value_array
 
 
 def from_datafusion(expr: Expr) -> tree.Predicate:
@@ -158,7 +159,7 @@ def _in_list(expr: Expr) -> tree.Predicate:
     arg, *items = expr.rex_call_operands()
     if not all(_is_constant(item) for item in items):
         raise Unknown
-    values = tree.value_array([_constant(item) for item in items])
+    values = value_array([_constant(item) for item in items])
     x, negated, readings = _value(arg), expr.to_variant().negated(), millisecond_readings(values)
     if readings is not None:
         return near("<>" if negated else "=", x, readings, _opaque(expr))

@@ -14,6 +14,7 @@ from pyiceberg.types import TimestamptzType
 
 from skipstone.errors import PredicateError
 from skipstone.predicate import tree
+from skipstone.predicate.values import value_array
 
 
 def from_iceberg(expression: ice.BooleanExpression) -> tree.Predicate:
@@ -137,7 +138,7 @@ def _(node: Any) -> tree.Predicate:
 def _members(node: Any) -> tree.Predicate:
     found = [_value(item, node.term).scalar for item in sorted(node.literals, key=lambda item: item.value)]
     kinds = {scalar.type for scalar in found}
-    values = pa.array(found, kinds.pop()) if len(kinds) == 1 else tree.value_array(v.as_py() for v in found)
+    values = pa.array(found, kinds.pop()) if len(kinds) == 1 else value_array(v.as_py() for v in found)
     return tree.IsIn(_column(node.term), values)
 
 

@@ -24,6 +24,7 @@ from skipstone.predicate.foreign import (
     neighbours,
     plain,
 )
+from skipstone.predicate.values import value_array
 
 
 def from_polars(expr: pl.Expr) -> tree.Predicate:
@@ -330,7 +331,7 @@ def _series(node: _Node) -> pl.Series:
 
 def _arrow(series: pl.Series) -> pa.Array:
     if series.dtype in (pl.Int128, pl.UInt128):
-        return tree.value_array([None if v is None else int(v) for v in series])
+        return value_array([None if v is None else int(v) for v in series])
     return plain(series.to_arrow(compat_level=pl.CompatLevel.oldest()))
 
 
@@ -342,7 +343,7 @@ def _literal(node: _Node) -> tree.Literal:
     if "Int" not in str(node.body.get("Dyn")):
         return found
     # Without a type of its own an integer is just a number.
-    return tree.Literal(tree.value_array([found.scalar.as_py()])[0])
+    return tree.Literal(value_array([found.scalar.as_py()])[0])
 
 
 def _cast(node: _Node) -> tree.Expr:

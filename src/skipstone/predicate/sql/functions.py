@@ -18,6 +18,7 @@ from skipstone.predicate.sql.types import (
     TRUNC_UNITS,
     fold,
 )
+from skipstone.predicate.values import value_array
 
 Args = tuple[tree.Expr, ...]
 
@@ -49,7 +50,7 @@ def literal_array(literals: Sequence[tree.Literal]) -> pa.Array:
     kinds = {scalar.type for scalar in scalars if scalar.is_valid}
     if len(kinds) == 1:
         return pa.array([scalar if scalar.is_valid else None for scalar in scalars], kinds.pop())
-    return tree.value_array(scalar.as_py() for scalar in scalars)
+    return value_array(scalar.as_py() for scalar in scalars)
 
 
 _SPARK_FIELDS = MappingProxyType({"dow": "dayofweek", "dayofweek": "dayofweek", "mon": "month", "yr": "year"})
