@@ -388,10 +388,10 @@ class Layout:
 def widened(rng: random.Random, table: pa.Table) -> pa.Table:
     """The table as a later schema sees it: wider types, and a column that the file lacks."""
     arrays, fields = [], []
-    for field, column in zip(table.schema, table.columns, strict=True):
-        wide = rng.choice([*_wider(field.type), field.type])
+    for old, column in zip(table.schema, table.columns, strict=True):
+        wide = rng.choice([*_wider(old.type), old.type])
         arrays.append(column.cast(wide))
-        fields.append(pa.field(field.name, wide))
+        fields.append(pa.field(old.name, wide))
     arrays.append(pa.chunked_array([pa.nulls(table.num_rows, pa.int32())]))
     fields.append(pa.field("later", pa.int32()))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

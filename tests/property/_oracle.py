@@ -411,7 +411,7 @@ def _value(e: tree.Expr, o: Oracle) -> Values:
 
 def _cast(values: Values, to: pa.DataType, zone: str) -> Values:
     if pa.types.is_integer(to):
-        if values.kind not in ("int",):
+        if values.kind != "int":
             raise CantEvaluate(f"{values.kind} to {to}")
         width = to.bit_width
         low, high = (-(2 ** (width - 1)), 2 ** (width - 1) - 1)

@@ -1,11 +1,10 @@
-"""Files that Spark wrote, and Spark as an oracle: its full scan agrees with ours and with what pruning keeps."""
+"""Files that Spark wrote, and Spark as an oracle: its full scan agrees with ours and with what is kept."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa

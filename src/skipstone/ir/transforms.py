@@ -101,15 +101,22 @@ class ToFloat:
         return mapped, _fits(self.out, mapped)
 
 
-@dataclass(frozen=True, slots=True)
-class Same:
-    """A cast that keeps every key, such as int32 to int64 or float to double."""
+class _Increasing:
+    """A larger input never gives a smaller result."""
 
-    out: pa.DataType
+    __slots__ = ()
 
     @property
     def decreasing(self) -> bool:
+        """Whether a larger input gives a smaller result."""
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Same(_Increasing):
+    """A cast that keeps every key, such as int32 to int64 or float to double."""
+
+    out: pa.DataType
 
     def forward(self, keys: Keys) -> tuple[Keys, Array]:
         if isinstance(keys, list):
@@ -118,7 +125,7 @@ class Same:
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class Floor(_Increasing):
     """A time rounded down to a multiple of ``step`` keys, ``offset`` keys after the epoch.
 
     With ``index`` the result is the number of the step (a date from a timestamp) instead of its start.
@@ -128,10 +135,6 @@ class Floor:
     step: int
     offset: int = 0
     index: bool = False
-
-    @property
-    def decreasing(self) -> bool:
-        return False
 
     def forward(self, keys: Keys) -> tuple[Keys, Array]:
         assert isinstance(keys, np.ndarray)
@@ -143,7 +146,7 @@ class Floor:
 
 
 @dataclass(frozen=True, slots=True)
-class Calendar:
+class Calendar(_Increasing):
     """The year of a time, or a time rounded down to its year, quarter or month."""
 
     out: pa.DataType
@@ -151,10 +154,6 @@ class Calendar:
     months: int
     offset: int = 0
     index: bool = False
-
-    @property
-    def decreasing(self) -> bool:
-        return False
 
     def forward(self, keys: Keys) -> tuple[Keys, Array]:
         assert isinstance(keys, np.ndarray)
@@ -172,15 +171,11 @@ class Calendar:
 
 
 @dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(_Increasing):
     """The first ``length`` characters of a string, or bytes of a binary."""
 
     out: pa.DataType
     length: int
-
-    @property
-    def decreasing(self) -> bool:
-        return False
 
     def forward(self, keys: Keys) -> tuple[Keys, Array]:
         assert isinstance(keys, list)
