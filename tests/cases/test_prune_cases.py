@@ -33,6 +33,7 @@ NAN, INF = math.nan, math.inf
 Ranges = list[tuple[int, int]]
 col, lit = sk.col, sk.lit
 D = decimal.Decimal
+DOUBLE = pa.float64()
 
 
 def write(path: Path, table: pa.Table, group: int, page: int | None = None, **settings: Any) -> Path:
@@ -71,7 +72,7 @@ def null_groups(path: Path) -> Path:
     return write(path, pa.table({"x": pa.array([*range(10), *[None] * 15, *range(5)], pa.int32())}), 10, 5)
 
 
-def nan_groups(path: Path, type: pa.DataType = pa.float64()) -> Path:
+def nan_groups(path: Path, type: pa.DataType = DOUBLE) -> Path:
     """{1, NaN}, {5, 5}, {NaN, NaN}, {NULL, 2}."""
     import numpy as np
 
@@ -169,7 +170,7 @@ def fallen_back(path: Path) -> Path:
 
 
 def times(path: Path) -> Path:
-    """One timestamp an hour for 20 days in every unit, from 2025-12-22; groups of 5 days, pages of 12 hours."""
+    """An hour a row for 20 days in every unit, from 2025-12-22; groups of 5 days, pages of 12 hours."""
     start = dt.datetime(2025, 12, 22)
     each = [start + dt.timedelta(hours=n) for n in range(480)]
     table = pa.table(

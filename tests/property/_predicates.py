@@ -66,7 +66,12 @@ class Predicates:
             return column.is_null() if rng.random() < 0.5 else column.is_not_null()
         path = rng.choice(self.paths)
         family, pool = self.made.pools[path]
-        column = sk.col(*path)
+        column: sk.Expr = sk.col(*path)
+        if rng.random() < 0.03:  # no column at all
+            constant = self.literal(family, pool)
+            if rng.random() < 0.3:
+                return self.is_in(constant, family, pool)
+            return tree.Compare(rng.choice(OPS), constant, self.literal(family, pool))
         kind = rng.randrange(20)
         if kind == 0:
             return column.is_null() if rng.random() < 0.5 else column.is_not_null()
@@ -194,6 +199,8 @@ class Predicates:
                 return sk.lit(str(value) if value < 2**63 else "7")
             if style == 4:
                 return sk.lit(rng.choice([2**63, 2**64, -(2**63) - 1, 2**31, -(2**31) - 1, 256, -1]))
+            if style == 5 and rng.random() < 0.5:
+                return sk.lit(_cap(value - 3)) + 3
             if style == 5:
                 return sk.lit(pa.scalar(max(-128, min(127, value)), pa.int8()))
             return sk.lit(float(value))
@@ -236,7 +243,8 @@ class Predicates:
         if style == 2:
             return sk.lit(rng.choice([math.nan, math.inf, -math.inf, 0.1, 1e40]))
         if style == 3:
-            return sk.lit(value.normalize() if value else value)
+            with decimal.localcontext(prec=90):
+                return sk.lit(value.normalize() if value else value)
         if style == 4:
             with decimal.localcontext(prec=75):
                 moved = value + decimal.Decimal(rng.choice(["0.0000001", "-0.0000001", "0.05"]))

@@ -154,9 +154,17 @@ class Evidence:
     rows: Array
     columns: Mapping[tuple[str, ...], ColumnFacts]
     _derived: dict[ColumnRef, ColumnFacts] = field(default_factory=dict)
+    _empty: list[Array] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def occupied(self) -> Array | None:
+        """Which units have rows at all; None if every unit does."""
+        if not self._empty:
+            self._empty.append(self.rows != 0)
+        return None if self._empty[0].all() else self._empty[0]
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
         """Facts about a column, or about a function of it; unknown where nothing is recorded."""

@@ -43,11 +43,11 @@ class Judgement:
 def judge(node: Node, evidence: Evidence, cleared: Cleared | None = None) -> Judgement:
     """What ``evidence`` proves about ``node``, for each unit."""
     conjuncts = node.args if isinstance(node, All) else (node,)
-    occupied = evidence.rows != 0
+    occupied = evidence.occupied
     parts = []
     for conjunct in conjuncts:
         bits = _judge(conjunct, evidence, cleared or {})
-        if not occupied.all():
+        if occupied is not None:
             bits = Bits(bits.true & occupied, bits.false & occupied, bits.null & occupied)
         parts.append((conjunct, bits))
     return Judgement(functools.reduce(Bits.__and__, (bits for _, bits in parts)), tuple(parts))

@@ -20,32 +20,36 @@ def meets_numbers(facts: ColumnFacts, spans: NumberSpans) -> Array:
     assert isinstance(upper, np.ndarray)
     if spans.is_empty:
         return np.zeros(len(lower), dtype=bool)
+    if facts.ascending:
+        return _search_units(lower, upper, spans)
     if len(spans) <= FEW:
         return _compare(lower, upper, spans)
-    searched_both_ways = len(lower) > 4 * len(spans)
-    if searched_both_ways and (facts.ascending or (is_ascending(lower) and is_ascending(upper))):
+    if len(lower) > 4 * len(spans) and is_ascending(lower) and is_ascending(upper):
         return _search_units(lower, upper, spans)
     return _search_spans(lower, upper, spans)
 
 
 def _compare(lower: Array, upper: Array, spans: NumberSpans) -> Array:
     floor, ceiling = limits(spans.space)
-    found = np.empty(len(lower), dtype=bool)
-    pairs = [(low, high) for low, high in spans.pairs()]
+    found = np.zeros(len(lower), dtype=bool)
+    above, below = np.empty(_BLOCK, dtype=bool), np.empty(_BLOCK, dtype=bool)
+    pairs = list(zip(spans.lows.tolist(), spans.highs.tolist(), strict=True))
     # In blocks that stay in the processor's cache, so that each bound is fetched from memory once.
     for start in range(0, len(lower), _BLOCK):
-        stop = start + _BLOCK
-        lows, highs, out = lower[start:stop], upper[start:stop], found[start:stop]
-        out[:] = False
+        lows, highs = lower[start : start + _BLOCK], upper[start : start + _BLOCK]
+        out = found[start : start + _BLOCK]
+        reaches, begins = above[: len(out)], below[: len(out)]
         for low, high in pairs:
             if low == floor and high == ceiling:
                 out[:] = True
             elif low == floor:
-                out |= lows <= high
+                out |= np.less_equal(lows, high, out=begins)
             elif high == ceiling:
-                out |= highs >= low
+                out |= np.greater_equal(highs, low, out=reaches)
             else:
-                out |= (lows <= high) & (highs >= low)
+                np.less_equal(lows, high, out=begins)
+                begins &= np.greater_equal(highs, low, out=reaches)
+                out |= begins
     return found
 
 
@@ -57,11 +61,18 @@ def _search_spans(lower: Array, upper: Array, spans: NumberSpans) -> Array:
 
 
 def _search_units(lower: Array, upper: Array, spans: NumberSpans) -> Array:
-    """For each span, the run of units it meets: searches among ascending bounds, then one sweep."""
+    """For each span, the run of units it meets: searches among ascending bounds, no pass over the units."""
     starts = np.searchsorted(upper, spans.lows, side="left")
     stops = np.searchsorted(lower, spans.highs, side="right")
     meeting = starts < stops
-    steps = np.zeros(len(lower) + 1, dtype=np.int32)
-    np.add.at(steps, starts[meeting], 1)
-    np.add.at(steps, stops[meeting], -1)
-    return np.asarray(np.cumsum(steps[:-1]) > 0)
+    starts, stops = starts[meeting], stops[meeting]
+    found = np.zeros(len(lower), dtype=bool)
+    if not len(starts):
+        return found
+    # Spans ascend, so their runs do; runs that touch are joined and each is filled at once.
+    gaps = np.flatnonzero(starts[1:] > stops[:-1]) + 1
+    firsts = starts[np.concatenate(([0], gaps))]
+    lasts = stops[np.concatenate((gaps - 1, [len(stops) - 1]))]
+    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+        found[first:last] = True
+    return found

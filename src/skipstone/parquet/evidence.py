@@ -91,10 +91,9 @@ def _row_group_facts(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
     leaf = bound.leaf
     chunks = metadata.chunks(leaf.index)
     hidden = metadata.encrypted(leaf.index)
-    stats = [
-        _NO_STATISTICS if secret or chunk.statistics is None else chunk.statistics
-        for chunk, secret in zip(chunks, hidden, strict=True)
-    ]
+    stats = [chunk.statistics or _NO_STATISTICS for chunk in chunks]
+    if True in hidden:
+        stats = [_NO_STATISTICS if secret else s for s, secret in zip(stats, hidden, strict=True)]
     low, high, trusted, stated = _row_group_bounds(leaf, metadata, stats, hidden)
     return _facts(
         bound,
@@ -118,9 +117,9 @@ def _row_group_bounds(
     low = [s.min_value for s in stats]
     high = [s.max_value for s in stats]
     trusted = bounds_trusted(leaf, metadata.writer)
+    if None not in low and None not in high:
+        return low, high, trusted, np.ones(len(stats), dtype=bool)
     stated = np.array([a is not None or b is not None for a, b in zip(low, high, strict=True)], dtype=bool)
-    if stated.all():
-        return low, high, trusted, stated
     old_low, old_high = (
         [None if secret else bound for bound, secret in zip(bounds, hidden, strict=True)]
         for bounds in metadata.legacy_bounds(leaf.index)
@@ -284,7 +283,8 @@ def _believable(
 
 def _counts(counts: Sequence[int | None], values: Array) -> tuple[Array, Array]:
     """Counts and whether each is known: a missing, negative or too large one is not."""
-    numbers = np.array([-1 if c is None else c for c in counts], dtype=np.int64)
+    given = [-1 if c is None else c for c in counts] if None in counts else counts
+    numbers = np.array(given, dtype=np.int64)
     return numbers, (numbers >= 0) & (numbers <= values)
 
 
@@ -295,7 +295,10 @@ def _merge(keys: Keys, ok: Array, otherwise: Array | pa.Array) -> Array | pa.Arr
 
 
 def _exact(flags: Sequence[bool | None], keys: Keys, ok: Array, *, cut: bool) -> Array:
-    said = np.array([(not cut) if f is None else f for f in flags], dtype=bool)
+    if False not in flags and True not in flags:
+        said = np.full(len(flags), not cut)
+    else:
+        said = np.array([(not cut) if f is None else f for f in flags], dtype=bool)
     if not isinstance(keys, list) and keys.dtype.kind == "f":
         said &= keys != 0  # either zero may stand for the other
     return said & ok

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -147,15 +148,41 @@ class ParquetMetadata:
 
     def columns(self, leaf: int) -> list[ColumnChunk]:
         """The raw chunks of a leaf, one per row group."""
-        return [self.column(group, leaf) for group in range(self.row_group_count)]
+        return [group.columns[leaf] for group in self.row_groups]  # type: ignore[index]  # checked when made
 
     def chunks(self, leaf: int) -> list[ColumnMetaData]:
         """The metadata of a leaf's chunks, one per row group, checked at the first call."""
         found = self._chunks.get(leaf)
         if found is None:
-            found = [self._checked(group, chunk, leaf) for group, chunk in enumerate(self.columns(leaf))]
+            columns = self.columns(leaf)
+            found = [column.meta_data for column in columns]  # type: ignore[misc]  # checked when made
+            if not self._plausible(leaf, columns, found):
+                # One by one, to name the culprit, or to find that a chunk is odd but right.
+                found = [self._checked(group, column, leaf) for group, column in enumerate(columns)]
             self._chunks[leaf] = found
         return found
+
+    def _plausible(self, leaf: int, columns: list[ColumnChunk], metas: list[ColumnMetaData]) -> bool:
+        """Whether all chunks pass the checks of ``_problem``, told in columns."""
+
+        def values(name: str) -> NDArray[np.int64]:
+            return np.fromiter(map(attrgetter(name), metas), dtype=np.int64, count=len(metas))
+
+        try:
+            counts, offsets, sizes = map(values, ("num_values", "data_page_offset", "total_compressed_size"))
+            types, codecs = map(values, ("type", "codec"))
+        except (AttributeError, TypeError, OverflowError):
+            return False
+        column = self.leaves[leaf]
+        rows = self.row_group_rows
+        return bool(
+            not any(chunk.file_path for chunk in columns)
+            and (types == column.physical).all()
+            and min(counts.min(initial=0), offsets.min(initial=0), sizes.min(initial=0)) >= 0
+            and codecs.min(initial=0) >= 0
+            and ((counts >= rows) if column.max_repetition else (counts == rows)).all()
+            and (self.size is None or (offsets <= self.size - sizes).all())
+        )
 
     def encrypted(self, leaf: int) -> list[bool]:
         """Per row group, whether this leaf's chunk is encrypted: its statistics, if any, are unusable."""
