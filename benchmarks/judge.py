@@ -2,9 +2,9 @@
 
 The judge is given a compiled predicate and evidence in memory and computes three bits for each unit. A peer
 computes one of them (may the unit match) in its own language: ``intervals.py``. "numpy by hand" does so in
-the fewest array operations a person would write for that one predicate: the floor, not a rival.
+the fewest array operations one would write for that one predicate: the floor, not a rival.
 
-Comparisons are counted as leaves of the compiled predicate: BETWEEN is one, and so is an IN of any length, for
+Comparisons are counted as leaves of the compiled predicate. BETWEEN is one; so is an IN of any length, for
 which nothing is promised. Clustered bounds are known to ascend, as an index of sorted files knows.
 """
 

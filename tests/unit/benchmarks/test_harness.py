@@ -62,7 +62,7 @@ def test_judge_tiny(harness: ModuleType, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_prune_file_tiny(harness: ModuleType, tmp_path: Path) -> None:
-    from benchmarks import prune_file
+    from benchmarks import files, prune_file
 
     file = tmp_path / "prune_file.json"
     sizes = prune_file.Sizes(groups=(4,), footers=((1, 8),), pace=harness.Pace(0.0, 1, 1))
@@ -74,7 +74,7 @@ def test_prune_file_tiny(harness: ModuleType, tmp_path: Path) -> None:
     assert {c["rows"] for name, c in query.items() if c["ms"] is not None} == {1}
     left = [query[name]["bytes"] for name in ("pages left (counted)", "skipstone", "skipping off")]
     assert 0 < left[0] < left[1] < left[2]
-    assert query["pages left (counted)"]["rows"] == prune_file.PAGE_ROWS
+    assert query["pages left (counted)"]["rows"] == files.PAGE_ROWS
     bloom = cases["cold bloom absent, spread, 4 row groups, page index on"]
     assert bloom["skipstone"]["rows"] == bloom["duckdb"]["rows"] == 0
 

@@ -17,7 +17,7 @@ NAN = math.nan
 FLOATS = [-math.inf, -1.5, -5e-324, 0.0, 5e-324, 0.1, 1.0, 2.5, 1.7e308, math.inf]
 TEXTS = ["", "\0", "a", "a\0", "aa", "ab", "b", "é", "\uffff", "\U0001f600"]
 UNIVERSES: dict[str, tuple[pa.DataType, list[object]]] = {
-    "int8": (pa.int8(), list(range(-128, 128, 17)) + [-128, 127]),
+    "int8": (pa.int8(), [*range(-128, 128, 17), -128, 127]),
     "uint64": (pa.uint64(), [0, 1, 2, 2**63 - 1, 2**63, 2**64 - 1]),
     "float64": (pa.float64(), FLOATS),
     "string": (pa.string(), TEXTS),

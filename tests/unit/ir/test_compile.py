@@ -39,6 +39,7 @@ SCHEMA = pa.schema(
 )
 
 # predicate | TRUE for | FALSE for | NULL for
+# ruff: noqa: E501
 TABLE = """
 i > 5.5 | [6, +∞) | (-∞, 5] | NULL
 i = 5.5 | nothing | (-∞, +∞) | NULL
