@@ -96,6 +96,9 @@ class ColumnFacts:
         """The facts about a monotone function of the column."""
         lower, lower_ok = step.forward(_keys(self.lower))
         upper, upper_ok = step.forward(_keys(self.upper))
+        if isinstance(lower, np.ndarray):
+            # If one end leaves the type, so may values near it; where those land is the row's affair.
+            lower_ok = upper_ok = lower_ok & upper_ok
         if step.decreasing:
             lower, lower_ok, upper, upper_ok = upper, upper_ok, lower, lower_ok
         floor, ceiling = widest(step.out, len(self))

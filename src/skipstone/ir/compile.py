@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+import skipstone.ir.families  # noqa: F401  (registers every predicate with lower_node)
 from skipstone.ir.bind import Binder
 from skipstone.ir.lower import Lowering, truth_test
 from skipstone.ir.nodes import All, Any, ColumnRef, Compiled, Decided, Leaf, Node, Pair, Test, Unknown

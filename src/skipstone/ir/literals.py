@@ -7,6 +7,7 @@ the first key above it. Every comparison is a half-open interval between such cu
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import decimal
 import math
@@ -180,12 +181,11 @@ def _number(type: pa.DataType, scalar: pa.Scalar) -> int | float | decimal.Decim
         value = scalar.as_py()
         return value if isinstance(value, (int, decimal.Decimal)) else float(value)
     if is_text(given):
-        text = scalar.as_py().strip()
-        try:
-            # Spark promotes text to the integer column's type, and to double against other numbers.
-            return int(text) if pa.types.is_integer(storage_type(type)) else float(text)
-        except ValueError:
-            pass
+        # Spark promotes text to the integer column's type, and to double against other numbers.
+        text, convert = scalar.as_py().strip(), int if pa.types.is_integer(storage_type(type)) else float
+        if "_" not in text:  # Python's own liberty
+            with contextlib.suppress(ValueError):
+                return convert(text)
     raise _mismatch(type, scalar)
 
 

@@ -1,0 +1,145 @@
+"""Comparisons with a literal, of two literals, and of two columns."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from skipstone.domain import Domain
+from skipstone.domain.keys import (
+    Key,
+    Kind,
+    is_binary,
+    is_ordered,
+    is_text,
+    key_space,
+    storage_type,
+)
+from skipstone.domain.spans import ByteSpans, NumberSpans, all_keys, limits, no_keys
+from skipstone.ir.literals import Cuts, NotComparable, cuts, is_nan
+from skipstone.ir.lower import Lowering, lower_node, null_for_null
+from skipstone.ir.nodes import (
+    ColumnRef,
+    Decided,
+    Leaf,
+    Node,
+    Pair,
+    Reason,
+)
+from skipstone.ir.operands import CantJudge, Value
+from skipstone.predicate import tree
+from skipstone.predicate.tree import FLIPPED, CompareOp, Predicate
+
+
+@lower_node.register
+def _(predicate: tree.Compare, to: Lowering) -> Node:
+    left, right = to.column(predicate.left), to.column(predicate.right)
+    if isinstance(left, ColumnRef) and isinstance(right, ColumnRef):
+        return _pair(predicate, left, right)
+    if isinstance(left, ColumnRef) and isinstance(right, Value):
+        return _compare(predicate, predicate.op, left, right)
+    if isinstance(left, Value) and isinstance(right, ColumnRef):
+        return _compare(predicate, FLIPPED[predicate.op], right, left)
+    assert isinstance(left, Value)
+    assert isinstance(right, Value)
+    return _compare_values(predicate, left, right)
+
+
+def _compare(predicate: Predicate, op: CompareOp, ref: ColumnRef, value: Value) -> Node:
+    if not value.scalar.is_valid:
+        if op != "<=>":
+            return Decided(None)
+        only_null = Domain.only_null(ref.out)
+        return Leaf(ref, only_null, Domain.not_null(ref.out), Domain.none(ref.out), str(predicate))
+    true = matching(op, ref.out, value)
+    if op == "<=>":
+        return Leaf(ref, true, true.complement(), Domain.none(ref.out), str(predicate))
+    return null_for_null(ref, true, str(predicate))
+
+
+def matching(op: CompareOp, type: pa.DataType, value: Value) -> Domain:
+    """The values for which ``column op value`` is TRUE."""
+    if not is_ordered(type):
+        raise CantJudge(Reason.TYPES, f"values of type {type} are compared row by row")
+    if key_space(type).kind is Kind.FLOAT and is_nan(value.scalar):
+        nan, rest = Domain.only_nan(type), Domain.of_spans(type, all_keys(key_space(type)))
+        return {"=": nan, "<=>": nan, ">=": nan, "<": rest, "<>": rest, "<=": rest | nan}.get(
+            op, Domain.none(type)
+        )
+    at = _place(type, value.scalar, value.zone)
+    spans = {
+        "=": lambda: _between(type, at.at_or_above, at.above, stop_at_end=at.above is None),
+        "<": lambda: _below(type, at.at_or_above),
+        "<=": lambda: _below(type, at.above),
+        ">": lambda: _from(type, at.above),
+        ">=": lambda: _from(type, at.at_or_above),
+    }
+    if op == "<>":
+        return Domain.not_null(type) - matching("=", type, value)
+    keys = spans["=" if op == "<=>" else op]()
+    return Domain.of_spans(type, keys, nans=op in (">", ">="))
+
+
+def _place(type: pa.DataType, scalar: pa.Scalar, zone: str) -> Cuts:
+    try:
+        return cuts(type, scalar, zone)
+    except NotComparable as error:
+        raise CantJudge(Reason.ZONE if error.zone else Reason.TYPES, str(error)) from error
+
+
+def _below(type: pa.DataType, cut: Key | None) -> NumberSpans | ByteSpans:
+    return all_keys(key_space(type)) if cut is None else _from(type, cut).complement()
+
+
+def _from(type: pa.DataType, cut: Key | None) -> NumberSpans | ByteSpans:
+    """Keys at or above ``cut``; none if there is no such key."""
+    space = key_space(type)
+    if cut is None:
+        return no_keys(space)
+    if isinstance(cut, bytes):
+        return ByteSpans.of(space, [(cut, None)])
+    return NumberSpans.of(space, [(cut, limits(space)[1])])
+
+
+def _between(
+    type: pa.DataType, start: Key | None, stop: Key | None, *, stop_at_end: bool
+) -> NumberSpans | ByteSpans:
+    """Keys from ``start`` up to but not including ``stop``."""
+    upper = _from(type, start)
+    return upper if stop_at_end else upper.intersect(_below(type, stop))  # type: ignore[arg-type]
+
+
+def _compare_values(predicate: tree.Compare, left: Value, right: Value) -> Node:
+    """Two constants: the left one stands in for a column of its own type."""
+    if not left.scalar.is_valid or not right.scalar.is_valid:
+        both = not left.scalar.is_valid and not right.scalar.is_valid
+        return Decided(both if predicate.op == "<=>" else None)
+    type = left.scalar.type
+    if is_text(storage_type(type)) and not is_text(storage_type(right.scalar.type)):
+        return _compare_values(
+            tree.Compare(FLIPPED[predicate.op], predicate.right, predicate.left), right, left
+        )
+    true = matching(predicate.op, type, right)
+    return Decided(true.nans if is_nan(left.scalar) else true.contains(left.scalar))
+
+
+def _pair(predicate: tree.Compare, left: ColumnRef, right: ColumnRef) -> Node:
+    types = storage_type(left.out), storage_type(right.out)
+    if not (is_ordered(left.out) and is_ordered(right.out) and _same_line(*types)):
+        raise CantJudge(Reason.TYPES, f"{left.out} and {right.out} are compared row by row")
+    return Pair(predicate.op, left, right, str(predicate))
+
+
+def _same_line(a: pa.DataType, b: pa.DataType) -> bool:
+    """Whether the keys of two types compare as the values do."""
+    if a == b or (pa.types.is_floating(a) and pa.types.is_floating(b)):
+        return True
+    if pa.types.is_integer(a) and pa.types.is_integer(b):
+        return key_space(a).dtype == key_space(b).dtype
+    if pa.types.is_timestamp(a) and pa.types.is_timestamp(b):
+        return bool(a.unit == b.unit and (a.tz is None) == (b.tz is None))
+    if pa.types.is_decimal(a) and pa.types.is_decimal(b):
+        spaces = key_space(a), key_space(b)
+        return bool(
+            a.scale == b.scale and (spaces[0].kind, spaces[0].width) == (spaces[1].kind, spaces[1].width)
+        )
+    return (is_text(a) and is_text(b)) or (is_binary(a) and is_binary(b))
