@@ -141,7 +141,10 @@ def like_regex(like: tree.Like) -> str:
     signs = iter(like.pattern)
     for sign in signs:
         if sign == like.escape:
-            out.append(_quoted(next(signs, sign)))
+            plain = next(signs, None)
+            if plain is None:
+                raise NotExpressibleError(f"{like}: the pattern ends with its escape character")
+            out.append(_quoted(plain))
         else:
             out.append({"%": ".*", "_": "."}.get(sign) or _quoted(sign))
     return rf"(?s)\A{''.join(out)}\z"

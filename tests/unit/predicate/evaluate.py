@@ -295,7 +295,10 @@ def leaves(draw: st.DrawFn) -> tree.Predicate:
     if names == "su":
         kind, text = draw(st.sampled_from(("prefix", "suffix", "contains"))), draw(TEXTS)
         escape = draw(st.sampled_from(["\\", "!", None]))
-        choices += [tree.Match(kind, x, text), tree.Like(x, draw(PATTERNS), escape, draw(st.booleans()))]
+        pattern = draw(PATTERNS)
+        if escape and pattern.endswith(escape):
+            pattern += "x"  # a pattern that ends with its escape character is an error
+        choices += [tree.Match(kind, x, text), tree.Like(x, pattern, escape, draw(st.booleans()))]
     return draw(st.sampled_from(choices))
 
 
