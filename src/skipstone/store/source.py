@@ -9,8 +9,6 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from skipstone.errors import ReadError
 from skipstone.store.ranges import ByteRange
@@ -108,4 +106,8 @@ def _open_name(name: str | bytes, storage_options: Mapping[str, Any] | None) -> 
     if scheme.lower() != "file":
         known = ", ".join(("file", *_REMOTE))
         raise ReadError(f"{scheme!r} is no known kind of store", path=path, hint=f"known are {known}")
+    # Here, since urllib.request loads HTTP and TLS, which a local path has no use for.
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
     return LocalSource(url2pathname(urlsplit(path).path))
