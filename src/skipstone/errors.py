@@ -1,6 +1,7 @@
 """Every error Skipstone raises, in one tree.
 
     SkipstoneError
+    ├── UsageError                arguments that make no sense
     ├── PredicateError            the question itself is wrong
     │   ├── ParseError            SQL text that can't be parsed
     │   ├── UnknownColumnError    a name the schema doesn't have (near misses named)
@@ -31,6 +32,7 @@ __all__ = [
     "SkipstoneError",
     "TypeMismatchError",
     "UnknownColumnError",
+    "UsageError",
 ]
 
 
@@ -64,6 +66,10 @@ class SkipstoneError(Exception):
         # Exceptions pickle by positional args only; errors cross process borders with their place.
         state = {name: getattr(self, name) for name in ("path", "unit", "column", "hint")}
         return (type(self), (self.message,), state)
+
+
+class UsageError(SkipstoneError):
+    """The call is wrong: an argument of the wrong kind, an option that doesn't exist."""
 
 
 class PredicateError(SkipstoneError):

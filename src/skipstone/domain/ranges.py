@@ -219,7 +219,14 @@ def _step(key: float, kind: Kind, *, up: bool, by: Bound) -> float | None:
 
 def ranges_of(type: pa.DataType, spans: NumberSpans | ByteSpans) -> tuple[Range, ...]:
     """The spans of a set as ranges, with open ends where those read better."""
-    return tuple(Range(_low(type, spans, low), _high(type, spans, high)) for low, high in spans.pairs())
+    return tuple(_range_of(type, spans, low, high) for low, high in spans.pairs())
+
+
+def _range_of(type: pa.DataType, spans: NumberSpans | ByteSpans, low: Key, high: Key | None) -> Range:
+    if low == high and not isinstance(low, bytes) and low not in limits(spans.space):
+        point = Marker(type, low, Bound.EXACTLY)
+        return Range(point, point)
+    return Range(_low(type, spans, low), _high(type, spans, high))
 
 
 def _low(type: pa.DataType, spans: NumberSpans | ByteSpans, low: Key) -> Marker:

@@ -17,7 +17,9 @@ import zoneinfo
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from skipstone.domain.keys import (
@@ -35,6 +37,7 @@ from skipstone.ir.transforms import DAY, UNITS
 from skipstone.predicate.text import value_text
 
 _EXACT_DOUBLE = 2**53
+_EXACT_FLOAT = 2**24
 _NANO = 10**9
 _DATE = re.compile(r"\s*(\d{4,})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[ T].*)?\s*$")
 _STAMP = re.compile(
@@ -148,6 +151,8 @@ def _number_cuts(type: pa.DataType, scalar: pa.Scalar) -> Cuts:
             return Cuts(None, None)
         if value == -math.inf:
             return Cuts(_clamp(type, -(10**80)), _clamp(type, -(10**80)))
+        if pa.types.is_float32(storage_type(scalar.type)) and abs(value) >= _EXACT_FLOAT:
+            raise NotComparable("engines differ in how they compare large integers with a float")
         if scale or abs(value) >= _EXACT_DOUBLE:
             return _rounded_cuts(type, value, 10**scale)
     return _integer_cuts(type, Fraction(value) * 10**scale)
@@ -169,9 +174,26 @@ def _rounded_cuts(type: pa.DataType, value: float, divisor: int) -> Cuts:
     return Cuts(first(lambda v: v >= value), first(lambda v: v > value))
 
 
+def float_readings(type: pa.DataType, scalar: pa.Scalar) -> list[pa.Scalar]:
+    """A literal as the doubles it may be compared as with a float column.
+
+    Against a narrow column there can be two. Spark (in ANSI mode) compares as doubles, where ``f = 0.1`` is
+    never true; Spark without ANSI mode, and DuckDB, round a literal that is no float to the column's type.
+    """
+    value = float(_number(type, scalar))
+    readings = [value]
+    if not pa.types.is_floating(storage_type(scalar.type)):
+        with np.errstate(over="ignore"):
+            rounded = _FLOATS[storage_type(type).bit_width](value).item()
+        readings += [rounded] if rounded != value and not math.isnan(value) else []
+    return [pa.scalar(reading, pa.float64()) for reading in readings]
+
+
+_FLOATS: dict[int, type[np.floating[Any]]] = {16: np.float16, 32: np.float32, 64: np.float64}
+
+
 def _float_cuts(type: pa.DataType, scalar: pa.Scalar) -> Cuts:
     value = float(_number(type, scalar))
-    # The literal stays a double, as in Spark: a narrow column may have no value that equals it.
     return Cuts(value, None if value == math.inf else math.nextafter(value, math.inf))
 
 

@@ -29,7 +29,9 @@ def read_footer(source: Source, *, tail: int = DEFAULT_TAIL) -> ParquetMetadata:
     span = locate_footer(end, size, source.path)
     missing = _missing(span, end, size)
     head = source.read_ranges([missing])[0] if missing else b""
-    return parse_footer(_join(span, head, end, size), source.path, size)
+    metadata = parse_footer(_join(span, head, end, size), source.path, size)
+    metadata.version = source.version()
+    return metadata
 
 
 async def read_footer_async(source: Source, *, tail: int = DEFAULT_TAIL) -> ParquetMetadata:
@@ -38,7 +40,9 @@ async def read_footer_async(source: Source, *, tail: int = DEFAULT_TAIL) -> Parq
     span = locate_footer(end, size, source.path)
     missing = _missing(span, end, size)
     head = (await source.read_ranges_async([missing]))[0] if missing else b""
-    return parse_footer(_join(span, head, end, size), source.path, size)
+    metadata = parse_footer(_join(span, head, end, size), source.path, size)
+    metadata.version = source.version()
+    return metadata
 
 
 def parse_footer(data: bytes, path: str, size: int | None) -> ParquetMetadata:

@@ -73,6 +73,7 @@ class ParquetMetadata:
         "row_group_starts",
         "row_groups",
         "size",
+        "version",
         "writer",
     )
 
@@ -86,6 +87,8 @@ class ParquetMetadata:
             raise CorruptFileError("the footer lacks a required field", path=path)
         self.path = path
         self.size = size
+        # The source's own mark of the version that was read; None when only the footer is at hand.
+        self.version: object | None = None
         self.footer = footer
         self.row_groups: list[RowGroup] = raw.row_groups
         self.created_by = text(raw.created_by or b"")
@@ -104,7 +107,7 @@ class ParquetMetadata:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The footer is far smaller than the objects made of it, and it passes the checks again on arrival.
-        return (type(self), (self.footer, self.path, self.size))
+        return (type(self), (self.footer, self.path, self.size), (None, {"version": self.version}))
 
     def __repr__(self) -> str:
         shape = f"{self.num_rows} rows, {self.row_group_count} row groups, {len(self.leaves)} columns"

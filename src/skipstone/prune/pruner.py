@@ -139,7 +139,11 @@ def _open(
     if _is_metadata(source):
         return None, _as_metadata(source)
     opened = TailSource(open_source(source, storage_options=storage_options))
-    return opened, None if metadata is None else _as_metadata(metadata)
+    if metadata is None:
+        return opened, None
+    known = _as_metadata(metadata)
+    opened.expect(known.version, known.size)
+    return opened, known
 
 
 def _is_metadata(value: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from skipstone.errors import ReadError
 from skipstone.store.ranges import ByteRange, coalesce
-from skipstone.store.source import IoCounter
+from skipstone.store.source import IoCounter, check_size, stale
 
 # A seek costs less than this many bytes from the page cache.
 GAP = 64 * 1024
@@ -39,6 +39,18 @@ class LocalSource:
         """The file's size in bytes."""
         assert self._identity is not None
         return self._identity[0]
+
+    def version(self) -> object | None:
+        """Size, modification time and inode."""
+        return self._identity
+
+    def expect(self, version: object | None, size: int | None) -> None:
+        """Refuse to be another file than the one with this identity."""
+        if isinstance(version, tuple):
+            if version != self._identity:
+                raise stale(self.path)
+        else:
+            check_size(self, size)
 
     def tail(self, length: int) -> tuple[bytes, int]:
         """The last ``length`` bytes and the file's size."""
@@ -75,7 +87,7 @@ class LocalSource:
 
     def _check(self, found: os.stat_result) -> None:
         if stat.S_ISDIR(found.st_mode):
-            raise ReadError("it is a directory", path=self.path, hint="skipstone.open reads directories")
+            raise ReadError("it is a directory", path=self.path, hint="give one Parquet file")
         if not stat.S_ISREG(found.st_mode):
             raise ReadError("it is no regular file", path=self.path)
         if self._identity is not None and self._identity != _identity(found):

@@ -10,7 +10,7 @@ from typing import Any
 
 from skipstone.errors import ReadError
 from skipstone.store.ranges import ByteRange, coalesce
-from skipstone.store.source import IoCounter
+from skipstone.store.source import IoCounter, check_size
 
 
 class BufferSource:
@@ -24,6 +24,14 @@ class BufferSource:
     def size(self) -> int:
         """The buffer's length."""
         return len(self._view)
+
+    def version(self) -> object | None:
+        """Nothing tells versions of it apart."""
+        return None
+
+    def expect(self, version: object | None, size: int | None) -> None:  # noqa: ARG002
+        """Refuse to be of another size."""
+        check_size(self, size)
 
     def tail(self, length: int) -> tuple[bytes, int]:
         """The last ``length`` bytes and the buffer's length."""
@@ -65,6 +73,14 @@ class FileObjectSource:
     def size(self) -> int:
         """The file's size in bytes."""
         return self._work([])[1]
+
+    def version(self) -> object | None:
+        """Nothing tells versions of it apart."""
+        return None
+
+    def expect(self, version: object | None, size: int | None) -> None:  # noqa: ARG002
+        """Refuse to be of another size."""
+        check_size(self, size)
 
     def tail(self, length: int) -> tuple[bytes, int]:
         """The last ``length`` bytes and the file's size."""

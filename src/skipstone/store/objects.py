@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from skipstone.errors import ReadError
 from skipstone.store.ranges import ByteRange, coalesce
-from skipstone.store.source import IoCounter
+from skipstone.store.source import IoCounter, check_size, stale
 
 # About what a request's latency is worth in bytes.
 GAP = 1024 * 1024
@@ -55,6 +55,19 @@ class ObjectSource:
             self._pin(self._head())
         assert self._version is not None
         return self._version.size
+
+    def version(self) -> object | None:
+        """Size and etag, once something has been read."""
+        return self._version
+
+    def expect(self, version: object | None, size: int | None) -> None:
+        """Ask for this version from now on: a replaced object fails the next read, at no extra request."""
+        if not isinstance(version, _Version):
+            check_size(self, size)
+        elif self._version is None:
+            self._version = version
+        elif not version.same(self._version):
+            raise stale(self.path)
 
     def tail(self, length: int) -> tuple[bytes, int]:
         """The last ``length`` bytes and the object's size, in one request where suffix ranges exist."""

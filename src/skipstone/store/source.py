@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from skipstone.errors import ReadError
+from skipstone.errors import ReadError, UsageError
 from skipstone.store.ranges import ByteRange
 
 
@@ -54,11 +54,30 @@ class Source(Protocol):
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """The bytes of each range; nearby ranges share a request, a short answer is an error."""
 
+    def version(self) -> object | None:
+        """What tells this version of the file from another, as far as it is known by now."""
+
+    def expect(self, version: object | None, size: int | None) -> None:
+        """Refuse, now or at the next read, to be another version than this, or of another size."""
+
     async def tail_async(self, length: int) -> tuple[bytes, int]:
         """``tail`` without blocking the event loop."""
 
     async def read_ranges_async(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """``read_ranges`` without blocking the event loop."""
+
+
+def check_size(source: Source, size: int | None) -> None:
+    """Refuse a file of another size than the one its metadata was read from."""
+    if size is not None and size != source.size():
+        raise stale(source.path)
+
+
+def stale(path: str) -> ReadError:
+    """The error for metadata that belongs to another file, or to another version of it."""
+    return ReadError(
+        "it is not the file that the metadata was read from", path=path, hint="read the metadata again"
+    )
 
 
 _REMOTE = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "memory")
@@ -86,7 +105,10 @@ def open_source(x: Any, *, storage_options: Mapping[str, Any] | None = None) -> 
     try:
         view = memoryview(x)
     except TypeError:
-        raise TypeError(f"can't read a file from {type(x).__name__}") from None
+        raise UsageError(
+            f"can't read a file from {type(x).__name__}",
+            hint="give a path, a URI, bytes, a binary file object or an (obstore store, key) pair",
+        ) from None
     from skipstone.store.memory import BufferSource
 
     return BufferSource(view)

@@ -32,6 +32,14 @@ class TailSource:
         """The file's size in bytes."""
         return self._size or self._below.size()
 
+    def version(self) -> object | None:
+        """What tells this version of the file from another."""
+        return self._below.version()
+
+    def expect(self, version: object | None, size: int | None) -> None:
+        """Refuse to be another version."""
+        self._below.expect(version, size)
+
     def tail(self, length: int) -> tuple[bytes, int]:
         """The last bytes, which are kept."""
         self._tail, self._size = self._below.tail(length)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pyarrow as pa
 
 from skipstone.domain import Domain
@@ -15,7 +17,7 @@ from skipstone.domain.keys import (
     storage_type,
 )
 from skipstone.domain.spans import ByteSpans, NumberSpans, all_keys, limits, no_keys
-from skipstone.ir.literals import Cuts, NotComparable, cuts, is_nan
+from skipstone.ir.literals import Cuts, NotComparable, cuts, float_readings, is_nan
 from skipstone.ir.lower import Lowering, lower_node, null_for_null
 from skipstone.ir.nodes import (
     ColumnRef,
@@ -50,10 +52,15 @@ def _compare(predicate: Predicate, op: CompareOp, ref: ColumnRef, value: Value) 
             return Decided(None)
         only_null = Domain.only_null(ref.out)
         return Leaf(ref, only_null, Domain.not_null(ref.out), Domain.none(ref.out), str(predicate))
-    true = matching(op, ref.out, value)
+    readings = [matching(op, ref.out, Value(scalar, value.zone)) for scalar in _readings(ref.out, value)]
+    may, sure = functools.reduce(Domain.union, readings), functools.reduce(Domain.intersect, readings)
     if op == "<=>":
-        return Leaf(ref, true, true.complement(), Domain.none(ref.out), str(predicate))
-    return null_for_null(ref, true, str(predicate))
+        return Leaf(ref, may, sure.complement(), Domain.none(ref.out), str(predicate))
+    return null_for_null(ref, may, str(predicate), false=Domain.not_null(ref.out) - sure)
+
+
+def _readings(type: pa.DataType, value: Value) -> list[pa.Scalar]:
+    return float_readings(type, value.scalar) if key_space(type).kind is Kind.FLOAT else [value.scalar]
 
 
 def matching(op: CompareOp, type: pa.DataType, value: Value) -> Domain:
@@ -118,8 +125,13 @@ def _compare_values(predicate: tree.Compare, left: Value, right: Value) -> Node:
         return _compare_values(
             tree.Compare(FLIPPED[predicate.op], predicate.right, predicate.left), right, left
         )
-    true = matching(predicate.op, type, right)
-    return Decided(true.nans if is_nan(left.scalar) else true.contains(left.scalar))
+    answers = set()
+    for scalar in _readings(type, right):
+        true = matching(predicate.op, type, Value(scalar, right.zone))
+        answers.add(true.nans if is_nan(left.scalar) else true.contains(left.scalar))
+    if len(answers) > 1:
+        raise CantJudge(Reason.TYPES, "engines differ in how they compare these constants")
+    return Decided(answers.pop())
 
 
 def _pair(predicate: tree.Compare, left: ColumnRef, right: ColumnRef) -> Node:

@@ -18,7 +18,7 @@ from skipstone.domain.keys import (
 )
 from skipstone.domain.spans import ByteSpans, NumberSpans
 from skipstone.ir.families.compare import matching
-from skipstone.ir.literals import is_nan
+from skipstone.ir.literals import float_readings, is_nan
 from skipstone.ir.lower import Lowering, lower_node, null_for_null
 from skipstone.ir.nodes import (
     Decided,
@@ -40,12 +40,12 @@ def _(predicate: tree.IsIn, to: Lowering) -> Node:
         return Decided(False)
     if not is_ordered(ref.out):
         raise CantJudge(Reason.TYPES, f"values of type {ref.out} are compared row by row")
-    true = _members(ref.out, _present(values), predicate.zone)
+    may, sure = _members(ref.out, _present(values), predicate.zone)
+    misses = Domain.not_null(ref.out) - sure
     if values.null_count == 0:
-        return null_for_null(ref, true, str(predicate))
+        return null_for_null(ref, may, str(predicate), false=misses)
     # A NULL in the list turns every miss into NULL.
-    misses = Domain.all(ref.out) - true
-    return Leaf(ref, true, Domain.none(ref.out), misses, str(predicate))
+    return Leaf(ref, may, Domain.none(ref.out), misses | Domain.only_null(ref.out), str(predicate))
 
 
 def _present(values: pa.Array) -> pa.Array:
@@ -57,8 +57,20 @@ def _present(values: pa.Array) -> pa.Array:
     return values.drop_null()
 
 
-def _members(type: pa.DataType, values: pa.Array, zone: str) -> Domain:
-    """The column's values that equal one of ``values``."""
+def _members(type: pa.DataType, values: pa.Array, zone: str) -> tuple[Domain, Domain]:
+    """The column's values that may equal one of ``values``, and those that surely do."""
+    given = storage_type(values.type)
+    if key_space(type).kind is not Kind.FLOAT or pa.types.is_floating(given):
+        exact = _equal(type, values, zone)
+        return exact, exact
+    readings = [float_readings(type, scalar) for scalar in values]
+    exact, rounded = (
+        _equal(type, pa.array([r[at].as_py() for r in readings], pa.float64()), zone) for at in (0, -1)
+    )
+    return exact | rounded, exact & rounded
+
+
+def _equal(type: pa.DataType, values: pa.Array, zone: str) -> Domain:
     given, own = storage_type(values.type), storage_type(type)
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
@@ -92,7 +104,7 @@ def _value_in(predicate: tree.IsIn, value: Value) -> Node:
     if not value.scalar.is_valid:
         return Decided(None)
     type = value.scalar.type
-    domain = _members(type, _present(predicate.values), predicate.zone)
+    domain, _ = _members(type, _present(predicate.values), predicate.zone)
     if domain.nans if is_nan(value.scalar) else domain.contains(value.scalar):
         return Decided(True)
     return Decided(None if predicate.values.null_count else False)
