@@ -212,7 +212,7 @@ def _column(reader: _Reader, leaf: LeafColumn, *, indexed: bool) -> Column:
 
 
 def _bound(metadata: ParquetMetadata, leaf: LeafColumn) -> BoundLeaf | None:
-    type = own_type(metadata.arrow_schema, leaf.path)
+    type = own_type(metadata, leaf.path)
     return None if type is None else find_leaf(metadata, ColumnRef(leaf.path, type))
 
 

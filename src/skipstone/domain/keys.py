@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import decimal
 import enum
+import functools
 import math
 import uuid
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ def storage_type(type: pa.DataType) -> pa.DataType:
             return type
 
 
+@functools.lru_cache(maxsize=4096)
 def key_space(type: pa.DataType) -> KeySpace:
     """The key space of ``type``; :data:`PRESENCE` for one without an order (struct, list, map, ...)."""
     type = storage_type(type)

@@ -29,7 +29,9 @@ class Binder:
 
     def column(self, path: tuple[str, ...]) -> ColumnRef:
         """The column at ``path``; an error naming near misses if there is none."""
-        fields: list[pa.Field] = list(self.schema)
+        # By Arrow's own look-up first: a schema may have thousands of columns, and most names are right.
+        exact = self.schema.get_all_field_indices(path[0])
+        fields: list[pa.Field] = [self.schema.field(exact[0])] if len(exact) == 1 else list(self.schema)
         found: list[str] = []
         type: pa.DataType | None = None
         for name in path:
@@ -53,10 +55,11 @@ class Binder:
         dotted = ".".join(path)
         if len(hits) > 1:
             names = ", ".join(f.name for f in hits)
-            raise UnknownColumnError(f"column {dotted!r} is ambiguous: {names}", column=dotted)
-        raise UnknownColumnError(
-            f"there is no column {dotted!r}", column=dotted, hint=self._near_misses(fields, name, inside)
-        )
+            raise UnknownColumnError(
+                f"the name is ambiguous: {names}", column=dotted, hint="rename all but one of them"
+            )
+        hint = self._near_misses(fields, name, inside)
+        raise UnknownColumnError("there is no such column", column=dotted, hint=hint)
 
     def _near_misses(self, fields: list[pa.Field], name: str, inside: tuple[str, ...]) -> str:
         where = f"struct {'.'.join(inside)}" if inside else "the schema"

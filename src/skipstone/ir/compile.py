@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 import skipstone.ir.families  # noqa: F401  (registers every predicate with lower_node)
+from skipstone.errors import PredicateError
 from skipstone.ir.bind import Binder
 from skipstone.ir.lower import Lowering, truth_test
 from skipstone.ir.nodes import All, Any, ColumnRef, Compiled, Decided, Leaf, Node, Pair, Test, Unknown
@@ -20,6 +21,8 @@ from skipstone.predicate.tree import Predicate, conjunction, disjunction
 
 PredicatePass = Callable[[Predicate], Predicate]
 NodePass = Callable[[Node], Node]
+
+_MANY_POINTS = 16
 
 
 # -- passes over the predicate -----------------------------------------------------------------
@@ -80,6 +83,32 @@ def fold_constants(predicate: Predicate) -> Predicate:
     return predicate
 
 
+def gather_points(predicate: Predicate) -> Predicate:
+    """A long OR of ``column = literal`` as one IN."""
+    match predicate:
+        case tree.And(args):
+            return conjunction(gather_points(a) for a in args)
+        case tree.Or(args) if len(args) >= _MANY_POINTS:
+            return _gathered(args)
+    return predicate
+
+
+def _gathered(args: tuple[Predicate, ...]) -> Predicate:
+    points: dict[tuple[tuple[str, ...], str, str], list[tree.Literal]] = {}
+    rest: list[Predicate] = []
+    for arg in args:
+        match arg:
+            case tree.Compare("=", tree.Column(path), tree.Literal(scalar, zone) as literal):
+                points.setdefault((path, str(scalar.type), zone), []).append(literal)
+            case _:
+                rest.append(arg)
+    lists = []
+    for (path, _, zone), literals in points.items():
+        values = pa.array([v.scalar for v in literals], literals[0].scalar.type)
+        lists.append(tree.IsIn(tree.Column(path), values, zone))
+    return disjunction((*lists, *rest))
+
+
 # -- passes over the IR ------------------------------------------------------------------------
 
 
@@ -88,19 +117,26 @@ def merge_columns(node: Node) -> Node:
     match node:
         case All(args) | Any(args):
             join = and_leaves if isinstance(node, All) else or_leaves
-            merged: dict[ColumnRef, Leaf] = {}
+            leaves: dict[ColumnRef, list[Leaf]] = {}
             rest: list[Node] = []
             for arg in _flat(type(node), (merge_columns(a) for a in args)):
-                if not isinstance(arg, Leaf):
-                    rest.append(arg)
+                if isinstance(arg, Leaf):
+                    leaves.setdefault(arg.ref, []).append(arg)
                 else:
-                    before = merged.get(arg.ref)
-                    merged[arg.ref] = arg if before is None else join(before, arg)
-            parts = (*merged.values(), *rest)
+                    rest.append(arg)
+            parts = (*(_joined(join, group) for group in leaves.values()), *rest)
             return parts[0] if len(parts) == 1 else type(node)(parts)
         case Test(arg, value, negated):
             return truth_test(merge_columns(arg), value, negated=negated)
     return node
+
+
+def _joined(join: Callable[[Leaf, Leaf], Leaf], leaves: list[Leaf]) -> Leaf:
+    """``leaves`` joined in pairs, so that thousands of them cost no more than sorting them."""
+    while len(leaves) > 1:
+        pairs = [join(*leaves[at : at + 2]) for at in range(0, len(leaves) - 1, 2)]
+        leaves = pairs + leaves[len(pairs) * 2 :]
+    return leaves[0]
 
 
 def _flat(kind: type[Node], args: object) -> list[Node]:
@@ -146,7 +182,7 @@ def simplify(node: Node) -> Node:
     return node
 
 
-PREDICATE_PASSES: tuple[PredicatePass, ...] = (push_not, fold_constants)
+PREDICATE_PASSES: tuple[PredicatePass, ...] = (push_not, fold_constants, gather_points)
 NODE_PASSES: tuple[NodePass, ...] = (merge_columns, simplify)
 
 
@@ -162,14 +198,29 @@ def compile_predicate(
     node_passes: tuple[NodePass, ...] = NODE_PASSES,
 ) -> Compiled:
     """``predicate`` bound to ``schema``: what metadata can judge, what is left, and why."""
-    binder = Binder(schema, case_sensitive)
+    try:
+        return _compile(predicate, Binder(schema, case_sensitive), predicate_passes, node_passes)
+    except RecursionError:
+        raise PredicateError(
+            "the predicate is nested too deeply",
+            hint="join many conditions in one AND or OR, or use IN",
+        ) from None
+
+
+def _compile(
+    predicate: Predicate,
+    binder: Binder,
+    predicate_passes: tuple[PredicatePass, ...],
+    node_passes: tuple[NodePass, ...],
+) -> Compiled:
     binder.check_names(predicate)
     rewritten = functools.reduce(lambda p, rewrite: rewrite(p), predicate_passes, predicate)
     lowering = Lowering(binder)
-    node = functools.reduce(lambda n, rewrite: rewrite(n), node_passes, lowering.lower(rewritten))
     conjuncts = rewritten.args if isinstance(rewritten, tree.And) else (rewritten,)
-    quiet = Lowering(binder)
-    prunable = conjunction(c for c in conjuncts if can_drop(quiet.lower(c)))
+    nodes = [lowering.lower(conjunct) for conjunct in conjuncts]
+    prunable = conjunction(c for c, node in zip(conjuncts, nodes, strict=True) if can_drop(node))
+    whole = All(tuple(nodes)) if len(nodes) > 1 else nodes[0]
+    node = functools.reduce(lambda n, rewrite: rewrite(n), node_passes, whole)
     return Compiled(node, prunable, rewritten, tuple(lowering.unsupported))
 
 

@@ -122,8 +122,11 @@ def _shifted(
     if not isinstance(plus, int) or abs(plus) >= _SHIFT_LIMIT:
         return None
     if pa.types.is_signed_integer(type):
-        # The sum is kept wide: where a narrower one would overflow, the row's error is the row's.
-        return ref.then(Scale(pa.int64(), -1 if negate_column else 1, plus))
+        # Spark adds two ints as int. What overflows there (an error, or in another mode a wrapped number)
+        # is unknown here; the result's line stays wide, since other engines add as long.
+        narrow = type.bit_width <= 32 and -(2**31) <= plus < 2**31
+        times = -1 if negate_column else 1
+        return ref.then(Scale(pa.int64(), times, plus, pa.int32() if narrow else None))
     if pa.types.is_date32(type) and not negate_column:
         return ref.then(Scale(type, 1, plus))
     return None

@@ -52,6 +52,8 @@ class Scale:
     out: pa.DataType
     times: int = 1
     plus: int = 0
+    fits: pa.DataType | None = None
+    """The type the sum is computed in, where that is narrower than ``out``: beyond it nothing is known."""
 
     @property
     def decreasing(self) -> bool:
@@ -67,7 +69,7 @@ class Scale:
 
     def _limits(self) -> tuple[int, int]:
         """The inputs whose image fits the output type, and whose product fits 64 bits."""
-        space = key_space(self.out)
+        space = key_space(self.fits or self.out)
         floor, ceiling = max(space.low, -(2**63)), min(space.high, 2**63 - 1)
         ends = (floor - self.plus, ceiling - self.plus)
         ends = (max(ends[0], -(2**63)), min(ends[1], 2**63 - 1))

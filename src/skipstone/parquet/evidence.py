@@ -41,26 +41,34 @@ def find_leaf(metadata: ParquetMetadata, ref: ColumnRef) -> BoundLeaf | None:
 
 
 def _find_leaf(metadata: ParquetMetadata, ref: ColumnRef) -> BoundLeaf | None:
-    for leaf in metadata.leaves:
-        if leaf.path == ref.path and leaf.max_repetition == 0:
-            own = own_type(metadata.arrow_schema, ref.path)
-            steps = None if own is None else conversion(leaf, own, ref.type)
-            return None if steps is None else BoundLeaf(ColumnRef(ref.path, ref.type), leaf, steps)
-    return None
+    leaves = metadata.memo.setdefault((BoundLeaf, "leaves"), {})
+    if not leaves:
+        leaves.update((leaf.path, leaf) for leaf in metadata.leaves if leaf.max_repetition == 0)
+    leaf, own = leaves.get(ref.path), own_type(metadata, ref.path)
+    steps = None if leaf is None or own is None else conversion(leaf, own, ref.type)
+    return None if leaf is None or steps is None else BoundLeaf(ColumnRef(ref.path, ref.type), leaf, steps)
 
 
-def own_type(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType | None:
-    """The type pyarrow gives the column at ``path``; None if there isn't exactly one."""
-    fields: list[pa.Field] = list(schema)
-    type: pa.DataType | None = None
-    for name in path:
-        found = [f for f in fields if f.name == name]
-        if len(found) != 1:
-            return None
-        type = found[0].type
-        storage = storage_type(type)
-        fields = list(storage.fields) if pa.types.is_struct(storage) else []
-    return type
+def own_type(metadata: ParquetMetadata, path: tuple[str, ...]) -> pa.DataType | None:
+    """The type of the file's column at ``path``; None if there isn't exactly one."""
+    key = (own_type, "types")
+    if key not in metadata.memo:
+        found: dict[tuple[str, ...], pa.DataType | None] = {}
+        _collect_types(list(metadata.query_schema), (), found)
+        metadata.memo[key] = found
+    return metadata.memo[key].get(path)
+
+
+def _collect_types(
+    fields: list[pa.Field], above: tuple[str, ...], into: dict[tuple[str, ...], pa.DataType | None]
+) -> None:
+    for field in fields:
+        path = (*above, field.name)
+        # A name that occurs twice names nothing.
+        into[path] = None if path in into else field.type
+        storage = storage_type(field.type)
+        if pa.types.is_struct(storage):
+            _collect_types(list(storage.fields), path, into)
 
 
 # -- row groups --------------------------------------------------------------------------------
@@ -83,7 +91,7 @@ def row_group_facts(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
 
 def _row_group_facts(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
     units = metadata.row_group_count
-    if own_type(metadata.arrow_schema, ref.path) is None and _absent(metadata, ref.path):
+    if own_type(metadata, ref.path) is None and _absent(metadata, ref.path):
         return ColumnFacts.absent(ref.type, units)
     bound = find_leaf(metadata, ref)
     if bound is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.errors import CorruptFileError, EncryptedFileError
-from skipstone.parquet.schema import LeafColumn, leaf_columns, text
+from skipstone.parquet.schema import LeafColumn, is_unmarked_instant, leaf_columns, text
 from skipstone.parquet.structs import (
     ChunkDetails,
     ColumnChunk,
@@ -142,6 +142,21 @@ class ParquetMetadata:
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise CorruptFileError(f"pyarrow can't read the schema: {error}", path=self.path) from error
         return self._arrow_schema
+
+    @property
+    def query_schema(self) -> pa.Schema:
+        """The schema predicates are bound to: pyarrow's, but with instants where the format has them.
+
+        pyarrow reads INT96 and timestamps of the deprecated converted types without a zone. By the format,
+        and in Spark, they are instants, which decides what a time in a predicate means.
+        """
+        instants = {leaf.path for leaf in self.leaves if is_unmarked_instant(leaf)}
+        if not instants:
+            return self.arrow_schema
+        import pyarrow as pa
+
+        fields = [_with_zone(field, (), instants) for field in self.arrow_schema]
+        return pa.schema(fields, self.arrow_schema.metadata)
 
     def column(self, group: int, leaf: int) -> ColumnChunk:
         """One raw chunk, with the places of its page index."""
@@ -286,6 +301,17 @@ class ParquetMetadata:
         if self.size is not None and _range(meta).stop > self.size:
             return f"the chunk ends at byte {_range(meta).stop}, the file at {self.size}"
         return None
+
+
+def _with_zone(field: pa.Field, above: tuple[str, ...], instants: set[tuple[str, ...]]) -> pa.Field:
+    import pyarrow as pa
+
+    path = (*above, field.name)
+    if path in instants and pa.types.is_timestamp(field.type) and field.type.tz is None:
+        return field.with_type(pa.timestamp(field.type.unit, "UTC"))
+    if pa.types.is_struct(field.type):
+        return field.with_type(pa.struct([_with_zone(child, path, instants) for child in field.type.fields]))
+    return field
 
 
 def _unit(group: int) -> str:

@@ -307,3 +307,8 @@ def _order(order: ColumnOrder, physical: PhysicalType, logical: Logical) -> Orde
     if variant == "INT96_TIMESTAMP_ORDER" and physical is _P.INT96:
         return "int96_timestamp"
     return "unknown"
+
+
+def is_unmarked_instant(leaf: LeafColumn) -> bool:
+    """Whether a leaf's times are instants though pyarrow, for want of a logical type, gives them no zone."""
+    return leaf.physical is _P.INT96 or (leaf.logical.kind is _K.TIMESTAMP and leaf.logical.legacy)

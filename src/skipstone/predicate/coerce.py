@@ -53,12 +53,20 @@ def predicate(value: Any) -> Predicate:
         from skipstone.predicate.iceberg import from_iceberg
 
         return from_iceberg(value)
-    if "pyspark" in roots or isinstance(value, (list, tuple)):
+    if "pyspark" in roots or _spark_filters(value):
         from skipstone.predicate.spark import from_spark
 
         return from_spark(value)
     raise PredicateError(
         f"can't make a predicate of {type(value).__name__}",
-        hint="give SQL text, skipstone.col(...) conditions, or a pyarrow, Polars, DataFusion, "
-        "pyiceberg or Spark filter expression",
+        hint="give SQL text, skipstone.col(...) conditions, a pyarrow, Polars, DataFusion or pyiceberg "
+        "expression, or a list of PySpark data-source filters",
     )
+
+
+def _spark_filters(value: Any) -> bool:
+    """Whether this is a list of PySpark data-source filters; any other list is somebody's mistake."""
+    if not isinstance(value, (list, tuple)):
+        return False
+    roots = [{cls.__module__.partition(".")[0] for cls in type(item).__mro__} for item in value]
+    return bool(roots) and all("pyspark" in names for names in roots)

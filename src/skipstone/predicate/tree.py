@@ -214,7 +214,10 @@ class Expr:
     def __str__(self) -> str:
         from skipstone.predicate.text import render
 
-        return render(self)
+        try:
+            return render(self)
+        except RecursionError:
+            return f"{type(self).__name__}(nested too deeply to draw)"
 
     def __repr__(self) -> str:
         kind = "Predicate" if isinstance(self, Predicate) else "Expr"

@@ -6,6 +6,8 @@ import datetime as dt
 import decimal
 import functools
 import hashlib
+import pickle
+import types
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -20,7 +22,7 @@ def value_array(values: Iterable[object] | pa.Array | pa.ChunkedArray) -> pa.Arr
         values = values.combine_chunks()
     if isinstance(values, pa.Array):
         return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-    if isinstance(values, (str, bytes)):
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise PredicateError(f"isin needs a list of values, not {values!r}", hint="put it in a list")
     scalars = [getattr(v, "scalar", v) for v in values]  # literals of the tree hold one
     items = [v.as_py() if isinstance(v, pa.Scalar) else v for v in scalars]
@@ -57,16 +59,24 @@ def scalar_of(value: object, type: pa.DataType | None) -> pa.Scalar:
         type = pa.time64("us")
     try:
         return pa.scalar(value, type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise TypeMismatchError(f"{value!r} can't be a literal: {error}") from error
 
 
 @functools.singledispatch
 def structure_key(value: Any) -> object:
     """A hashable stand-in for one field of a node, equal for equal fields."""
-    if callable(value):
-        return value
-    return (type(value).__name__, value)
+    if callable(value) and not isinstance(value, types.FunctionType | type):
+        return _evaluator_key(value)
+    return value if callable(value) else (type(value).__name__, value)
+
+
+def _evaluator_key(value: Any) -> object:
+    """A function object by what it pickles to: those of other libraries can't be hashed or compared."""
+    try:
+        return (type(value).__name__, hashlib.blake2b(pickle.dumps(value), digest_size=16).digest())
+    except Exception:  # noqa: BLE001  (anything may refuse to be pickled, in any way)
+        return (type(value).__name__, id(value))
 
 
 @structure_key.register

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, TypeGuard
 
 import pyarrow as pa
 
+from skipstone.errors import PredicateError, UsageError
 from skipstone.ir import Compiled, compile_predicate
 from skipstone.parquet.footer import from_pyarrow, read_footer, read_footer_async
 from skipstone.parquet.metadata import ParquetMetadata
@@ -32,6 +33,11 @@ class Pruner:
     def __init__(
         self, predicate: Any, schema: pa.Schema | None = None, options: PruneOptions | None = None
     ) -> None:
+        if schema is not None and not isinstance(schema, pa.Schema):
+            raise UsageError(
+                f"the schema is a {type(schema).__name__}",
+                hint="give a pyarrow.Schema, or options=PruneOptions(...) by name",
+            )
         self.predicate: Predicate = to_predicate(predicate)
         self.schema = schema
         self.options = options or PruneOptions()
@@ -104,7 +110,12 @@ class Pruner:
                 answer = await opened.read_ranges_async(need)  # type: ignore[arg-type]
 
     def _cascade(self, source: Source | None, metadata: ParquetMetadata) -> Cascade:
-        compiled = self.compile(self.schema or metadata.arrow_schema)
+        try:
+            compiled = self.compile(self.schema or metadata.query_schema)
+        except PredicateError as error:
+            if self.schema is None:
+                error.path = error.path or metadata.path
+            raise
 
         def cost() -> tuple[int, int]:
             return (source.counter.requests, source.counter.bytes) if source is not None else (0, 0)
@@ -128,6 +139,10 @@ def prune(
 
     ``switches`` are fields of :class:`PruneOptions`.
     """
+    unknown = sorted(switches.keys() - {field.name for field in fields(PruneOptions)})
+    if unknown:
+        known = ", ".join(field.name for field in fields(PruneOptions))
+        raise UsageError(f"there is no option {', '.join(unknown)}", hint=f"options are {known}")
     chosen = replace(options or PruneOptions(), **switches)
     pruner = Pruner(predicate, schema, chosen)
     return pruner.prune(source, metadata=metadata, storage_options=storage_options)

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from skipstone.errors import NotExpressibleError
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import (
     fine_compare,
@@ -34,6 +35,8 @@ def _write(expr: tree.Expr) -> pl.Expr:
 @_write.register
 def _(expr: tree.Column) -> pl.Expr:
     root, *fields = expr.path
+    if root == "*" or (root.startswith("^") and root.endswith("$")):
+        raise NotExpressibleError(f"{expr}: Polars takes the name for a pattern")
     return functools.reduce(lambda base, name: base.struct.field(name), fields, pl.col(root))
 
 
