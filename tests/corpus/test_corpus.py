@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
 from skipstone.domain.keys import is_ordered
 from skipstone.errors import SkipstoneError
 from skipstone.predicate import tree
-from tests.property._oracle import CantEvaluate, Oracle, Truths
+from tests.property._oracle import CantEvaluate, Oracle, Truths, read
 
 CORPUS = Path(__file__).resolve().parents[2].parent / "shared" / "corpus" / "parquet-testing"
 OPS: tuple[tree.CompareOp, ...] = ("=", "<>", "<", "<=", ">", ">=", "<=>")
@@ -102,7 +101,7 @@ def assert_sound(path: Path, predicate: tree.Predicate, truth: Truths, metadata:
 def test_pruned_is_what_a_full_read_gives(path: Path) -> None:
     metadata = sk.read_metadata(str(path))
     try:
-        table = pq.ParquetFile(path).read()
+        table = read(path)
     except (OSError, pa.ArrowException, NotImplementedError) as error:
         pytest.skip(f"pyarrow can't read it: {error}")
     oracle = Oracle(table)
@@ -131,7 +130,7 @@ def test_bad_data_is_an_error_or_right(path: Path) -> None:
         assert path.name in refused
         return
     try:
-        table = pq.ParquetFile(path).read()
+        table = read(path)
     except (OSError, pa.ArrowException):
         table = None
     for name_path, type in flat_paths(list(metadata.arrow_schema)):

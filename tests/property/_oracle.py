@@ -11,10 +11,12 @@ import zoneinfo
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from skipstone.predicate import tree
 
@@ -89,6 +91,22 @@ def plain(array: pa.Array | pa.ChunkedArray) -> Values:
             kind = "instant"
         return Values(kind, [None if v is None else v * each for v in whole])
     return Values("nested", [0 if v else None for v in pc.is_valid(array).to_pylist()])
+
+
+def read(path: Path | str) -> pa.Table:
+    """The whole file as pyarrow gives it, but INT96 and converted timestamps as what they are: instants."""
+    file = pq.ParquetFile(path)
+    table = file.read()
+    for number in range(len(file.schema)):
+        leaf = file.schema.column(number)
+        old = leaf.physical_type == "INT96" or "is_from_converted_type=true" in str(leaf.logical_type)
+        if old and leaf.path in table.column_names:
+            type = table.schema.field(leaf.path).type
+            if pa.types.is_timestamp(type) and type.tz is None:
+                at = table.column_names.index(leaf.path)
+                zoned = table.column(at).cast(pa.timestamp(type.unit, "UTC"))
+                table = table.set_column(at, leaf.path, zoned)
+    return table
 
 
 class Oracle:

@@ -8,13 +8,12 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from skipstone.errors import NotExpressibleError
 from skipstone.predicate import tree
 from tests.property._layouts import WRITERS
-from tests.property._oracle import CantEvaluate, Oracle
+from tests.property._oracle import CantEvaluate, Oracle, read
 from tests.property._predicates import Predicates
 
 FILES = 25
@@ -60,7 +59,7 @@ def test_duckdb_agrees(tmp_path: Path) -> None:
         db.execute("SET TimeZone = 'UTC'")
         for number in range(FILES):
             layout = writer.file(number, tmp_path)
-            table = pq.ParquetFile(layout.path).read()
+            table = read(layout.path)
             kept = {p: v for p, v in layout.made.pools.items() if v[0].name not in WITHOUT}
             names = [n for n in table.column_names if (n,) in kept or n == "st"]
             layout.made.pools.clear()

@@ -10,13 +10,12 @@ import os
 import random
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
 from tests.property._check import Case, Tally, check
 from tests.property._layouts import FAMILIES, WRITERS, Layout, Table, Writer, widened
-from tests.property._oracle import Oracle
+from tests.property._oracle import Oracle, read
 from tests.property._predicates import Predicates
 
 SAMPLE = 1_500
@@ -36,7 +35,7 @@ def run_file(layout: Layout, seed: str, numbers: range, tally: Tally) -> None:
     """Check predicates of these numbers about one file, every third one under a later schema."""
     tally.counts["files"] += 1
     try:
-        table = pq.ParquetFile(layout.path).read()
+        table = read(layout.path)
     except OSError:  # a few encodings of other writers are beyond pyarrow
         tally.counts["files pyarrow can't read"] += 1
         return

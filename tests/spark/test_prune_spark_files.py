@@ -16,7 +16,7 @@ from skipstone.errors import NotExpressibleError
 from skipstone.predicate import tree
 from tests.property._check import Case, Tally, check
 from tests.property._layouts import FAMILIES, Layout, random_table
-from tests.property._oracle import CantEvaluate, Oracle
+from tests.property._oracle import CantEvaluate, Oracle, read
 from tests.property._predicates import Predicates
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> li
         writer.parquet(str(out))
         (file,) = list(out.glob("part-*.parquet"))
         layout = Layout(file, f"spark {options}", made)
-        found.append(Written(layout, pq.ParquetFile(file).read()))
+        found.append(Written(layout, read(file)))
     return found
 
 
