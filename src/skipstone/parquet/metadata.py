@@ -11,6 +11,7 @@ import numpy as np
 
 from skipstone.errors import CorruptFileError, EncryptedFileError
 from skipstone.parquet.schema import LeafColumn, is_unmarked_instant, leaf_columns, text
+from skipstone.parquet.shell import schema_shell
 from skipstone.parquet.structs import (
     ChunkDetails,
     ColumnChunk,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+# Below this pyarrow parses the whole footer about as fast as the schema is cut out of it.
+_MANY_ROW_GROUPS = 16
 _WRITER = re.compile(r"\s*(.*?)\s+version\s+v?(\d{1,9}(?:\.\d{1,9})*)", re.IGNORECASE)
 
 
@@ -133,15 +136,24 @@ class ParquetMetadata:
     def arrow_schema(self) -> pa.Schema:
         """The schema as pyarrow reads it, made at the first call."""
         if self._arrow_schema is None:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-
-            shell = b"".join((b"PAR1", self.footer, len(self.footer).to_bytes(4, "little"), b"PAR1"))
-            try:
-                self._arrow_schema = pq.read_schema(pa.BufferReader(shell))
-            except (pa.ArrowException, OSError, ValueError) as error:
-                raise CorruptFileError(f"pyarrow can't read the schema: {error}", path=self.path) from error
+            footer = self.footer
+            if self.row_group_count >= _MANY_ROW_GROUPS:
+                pairs = [(p.key, p.value) for p in self._raw.key_value_metadata or () if p.key is not None]
+                footer = schema_shell(footer, pairs, self._raw.created_by or b"")
+            self._arrow_schema = self._read_schema(footer)
         return self._arrow_schema
+
+    def _read_schema(self, footer: bytes) -> pa.Schema:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        shell = b"".join((b"PAR1", footer, len(footer).to_bytes(4, "little"), b"PAR1"))
+        try:
+            return pq.read_schema(pa.BufferReader(shell))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if footer is not self.footer:
+                return self._read_schema(self.footer)
+            raise CorruptFileError(f"pyarrow can't read the schema: {error}", path=self.path) from error
 
     @property
     def query_schema(self) -> pa.Schema:
