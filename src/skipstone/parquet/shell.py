@@ -1,8 +1,8 @@
 """A footer without its row groups, for readers that want nothing but the schema.
 
-pyarrow parses a whole footer to give its schema, which takes long where row groups are many. The schema comes
-before the row groups in the bytes, so it is copied as it is, whatever logical types it uses; the rest is written
-anew. A footer that isn't laid out so is left alone.
+pyarrow parses a whole footer to give its schema, which takes long where row groups are many. The schema
+comes before the row groups in the bytes, so it is copied as it is, whatever logical types it uses; the rest
+is written anew. A footer that isn't laid out so is left alone.
 """
 
 from __future__ import annotations
