@@ -162,13 +162,15 @@ class ParquetMetadata:
         pyarrow reads INT96 and timestamps of the deprecated converted types without a zone. By the format,
         and in Spark, they are instants, which decides what a time in a predicate means.
         """
-        instants = {leaf.path for leaf in self.leaves if is_unmarked_instant(leaf)}
-        if not instants:
-            return self.arrow_schema
-        import pyarrow as pa
+        if "query schema" not in self.memo:
+            import pyarrow as pa
 
-        fields = [_with_zone(field, (), instants) for field in self.arrow_schema]
-        return pa.schema(fields, self.arrow_schema.metadata)
+            instants = {leaf.path for leaf in self.leaves if is_unmarked_instant(leaf)}
+            fields = [_with_zone(field, (), instants) for field in self.arrow_schema] if instants else []
+            self.memo["query schema"] = (
+                pa.schema(fields, self.arrow_schema.metadata) if fields else self.arrow_schema
+            )
+        return self.memo["query schema"]
 
     def column(self, group: int, leaf: int) -> ColumnChunk:
         """One raw chunk, with the places of its page index."""

@@ -28,7 +28,7 @@ class Pruner:
     that a file lacks is NULL in that file.
     """
 
-    __slots__ = ("_compiled", "options", "predicate", "schema")
+    __slots__ = ("_compiled", "_text", "options", "predicate", "schema")
 
     def __init__(
         self, predicate: Any, schema: pa.Schema | None = None, options: PruneOptions | None = None
@@ -39,6 +39,7 @@ class Pruner:
                 hint="give a pyarrow.Schema, or options=PruneOptions(...) by name",
             )
         self.predicate: Predicate = to_predicate(predicate)
+        self._text = str(self.predicate)
         self.schema = schema
         self.options = options or PruneOptions()
         self._compiled: tuple[pa.Schema, Compiled] | None = None
@@ -47,7 +48,7 @@ class Pruner:
 
     def compile(self, schema: pa.Schema) -> Compiled:
         """The predicate bound to ``schema``; the last schema's answer is kept."""
-        if self._compiled is None or not self._compiled[0].equals(schema):
+        if self._compiled is None or not (self._compiled[0] is schema or self._compiled[0].equals(schema)):
             compiled = compile_predicate(self.predicate, schema, case_sensitive=self.options.case_sensitive)
             self._compiled = (schema, compiled)
         return self._compiled[1]
@@ -120,9 +121,7 @@ class Pruner:
         def cost() -> tuple[int, int]:
             return (source.counter.requests, source.counter.bytes) if source is not None else (0, 0)
 
-        return Cascade(
-            compiled, self.options, metadata, str(self.predicate), cost, readable=source is not None
-        )
+        return Cascade(compiled, self.options, metadata, self._text, cost, readable=source is not None)
 
 
 def prune(
