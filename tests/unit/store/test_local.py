@@ -3,6 +3,7 @@ import io
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -132,11 +133,27 @@ def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
         open_source(tmp_path / "pipe")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_permission_denied(file: Path) -> None:
     file.chmod(0)
-    with pytest.raises(ReadError, match="permission denied"):
-        open_source(file)
+    if os.geteuid():
+        with pytest.raises(ReadError, match="permission denied"):
+            open_source(file)
+        return
+    # Root may read everything, so a child becomes somebody else, in a folder that anybody may enter.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        closed = Path(folder) / "closed.parquet"
+        closed.write_bytes(b"PAR1")
+        closed.chmod(0)
+        child = os.fork()
+        if not child:
+            os.setuid(65534)
+            try:
+                open_source(closed)
+            except ReadError as error:
+                os._exit(0 if "permission denied" in str(error) else 2)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_name_with_a_null_byte() -> None:

@@ -1,7 +1,6 @@
 import asyncio
 import http.server
 import threading
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -106,26 +105,6 @@ def test_a_store_without_suffix_ranges_costs_one_request_more(
 
 
 # ---------------------------------------------------------------- real protocols, on the loopback
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[dict[str, str]]:
-    server_module = pytest.importorskip("moto.server")
-    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {
-        "aws_endpoint": f"http://{host}:{port}",
-        "aws_access_key_id": "testing",
-        "aws_secret_access_key": "testing",
-        "aws_region": "us-east-1",
-        "aws_allow_http": "true",
-    }
-    import urllib.request
-
-    urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/bucket", method="PUT")).close()
-    yield options
-    server.stop()
 
 
 def test_s3(s3: dict[str, str]) -> None:
