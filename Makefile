@@ -33,7 +33,7 @@ spark: setup
 	$(PYTEST) -m "spark and not slow"
 
 test-all: lint types imports setup
-	SKIPSTONE_CASES=20000 $(PYTEST) -n 2 -m "not spark"
+	SKIPSTONE_RANDOM=1 SKIPSTONE_CASES=20000 $(PYTEST) -n 2 -m "not spark"
 	$(PYTEST) -m spark
 
 bench: setup

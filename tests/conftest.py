@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import urllib.request
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Machines differ: a slow example is no failure. Failures print what reproduces them.
+# Machines differ: a slow example is no failure. Failures print what reproduces them. `make test` gives the
+# same verdict on the same code; `make test-all` looks for new examples.
 settings.register_profile(
-    "skipstone", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "skipstone",
+    deadline=None,
+    print_blob=True,
+    derandomize="SKIPSTONE_RANDOM" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("skipstone")
 
