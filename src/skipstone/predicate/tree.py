@@ -279,11 +279,14 @@ class Predicate(Expr):
 
         return to_datafusion(self)
 
-    def to_spark(self) -> pyspark.sql.Column:
-        """The predicate as a PySpark Column."""
+    def to_spark(self, schema: pa.Schema | None = None) -> pyspark.sql.Column:
+        """The predicate as a PySpark Column that Spark's own pruning of Parquet can't lose rows of.
+
+        With ``schema`` only float columns are written in the forms that Spark doesn't push down.
+        """
         from skipstone.predicate.spark import to_spark
 
-        return to_spark(self)
+        return to_spark(self, schema)
 
     def to_domain(self, schema: pa.Schema | None = None) -> ColumnDomain:
         """The rows where this is TRUE as a ColumnDomain: exact, or an error saying why not.
