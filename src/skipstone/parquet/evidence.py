@@ -16,7 +16,12 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import PageIndex
 from skipstone.parquet.schema import LeafColumn, PhysicalType, Repetition
 from skipstone.parquet.structs import Statistics
-from skipstone.parquet.trust import bounds_trusted, legacy_bounds_trusted, null_counts_trusted
+from skipstone.parquet.trust import (
+    all_null_trusted,
+    bounds_trusted,
+    legacy_bounds_trusted,
+    null_counts_trusted,
+)
 from skipstone.parquet.values import conversion, decode_keys, stored_type
 
 _NO_STATISTICS = Statistics()
@@ -153,8 +158,15 @@ def _absent(metadata: ParquetMetadata, path: tuple[str, ...]) -> bool:
 
 
 def _presence(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
-    """A struct, list or map (or a column of another type): only whether it may be NULL is known."""
+    """A struct, list or map, or a type without an order: only whether it may be NULL is known.
+
+    Not even that for a name that occurs twice, or for a column of another type: which of them is read, and
+    what its values become, is the reader's affair.
+    """
     facts = ColumnFacts.unknown(ref.type, metadata.row_group_count)
+    own = own_type(metadata, ref.path)
+    if own is None or not (own == ref.type or (pa.types.is_nested(own) and pa.types.is_nested(ref.type))):
+        return facts
     depth = len(ref.path)
     below = [leaf for leaf in metadata.leaves if leaf.path[:depth] == ref.path]
     if below and all(r is Repetition.REQUIRED for r in below[0].repetitions[:depth]):
@@ -236,7 +248,7 @@ def _facts(
     nan_count, nans_known = _counts(nans, values)
     occupied = values > 0
     # Counts alone prove nothing about the rest: some writers inflate them. Bounds that are there deny it.
-    all_null = nulls_known & (null_count == values) & ~stated & occupied
+    all_null = nulls_known & (null_count == values) & ~stated & occupied & all_null_trusted(metadata.writer)
     no_number = ~stated | (_is_nan(low) & _is_nan(high))
     all_nan = nulls_known & nans_known & (null_count + nan_count == values) & no_number
     low_ok, high_ok = _believable(leaf, low, low_ok & trusted, high, high_ok & trusted)

@@ -45,6 +45,13 @@ def null_counts_trusted(leaf: LeafColumn, writer: Writer) -> bool:
     return not _before(writer, "parquet-rs", (5,))  # arrow-rs#306: zero for a column that is all null
 
 
+def all_null_trusted(writer: Writer) -> bool:
+    """Whether a null count equal to the value count, without bounds, means that all values are null."""
+    # polars#29321: the count was multiplied by the number of pages. Bounds are absent too where they were not
+    # asked for, and where all other values are NaN.
+    return not writer.application.lower().startswith("polars") or writer.version >= (2, 1)
+
+
 def _signed(leaf: LeafColumn) -> bool:
     unsigned = leaf.logical.kind is _K.INTEGER and not leaf.logical.signed
     return leaf.physical not in _BYTES and not unsigned

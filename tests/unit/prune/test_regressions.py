@@ -124,3 +124,29 @@ def test_calls_that_make_no_sense(floats: Path) -> None:
         UnknownColumnError, match=r"n\.parquet, column g: there is no such column \(the schema has f"
     ):
         sk.prune(floats, "g = 1 or ff = 2")
+
+
+def test_presence_of_a_column_of_another_type_or_a_double_name(tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    pq.write_table(pa.table({"s": ["abc", "5"]}), path)
+    numbers = pa.schema([("s", pa.int32())])
+    assert sk.Pruner("s IS NULL", numbers).prune(path).rows.is_full  # a lenient reader makes 'abc' NULL
+    twice = pa.Table.from_arrays([pa.array([1, 2]), pa.array([None, 2])], ["a", "a"])
+    pq.write_table(twice, path)
+    assert sk.Pruner("a IS NULL", pa.schema([("a", pa.int64())])).prune(path).rows.is_full
+
+
+@pytest.mark.parametrize(
+    ("created_by", "trusted"),
+    [
+        ("Polars", False),
+        ("Polars (python) version 2.0.9 (build x)", False),
+        ("Polars (python) version 2.1.0", True),
+    ],
+)
+def test_inflated_null_counts_of_old_polars(created_by: str, trusted: bool) -> None:
+    from skipstone.parquet.metadata import Writer
+    from skipstone.parquet.trust import all_null_trusted
+
+    assert all_null_trusted(Writer.parse(created_by)) is trusted
+    assert all_null_trusted(Writer.parse("parquet-cpp-arrow version 26.0.1"))
