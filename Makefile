@@ -39,6 +39,8 @@ test-all: lint types imports setup
 bench: setup
 	$(BIN)/python -m benchmarks.judge
 	$(BIN)/python -m benchmarks.prune_file
+	$(BIN)/python -m benchmarks.selective_reads
+	$(BIN)/python -m benchmarks.memory
 
 docs: setup
 	$(BIN)/mkdocs build --strict

@@ -36,7 +36,7 @@ from rich.table import Table
 from rich.text import Text
 
 OURS = "skipstone"
-_PEERS = ("numpy", "pyarrow", "duckdb", "polars")
+_PEERS = ("numpy", "pyarrow", "duckdb", "datafusion", "polars")
 
 
 class Role(enum.Enum):
@@ -180,6 +180,7 @@ def _first_round(case: Case) -> dict[str, Work]:
         if contender.answer is None:
             continue
         answer = contender.answer(result)
+        del result  # it may be large, and the next contender's too
         if first is None:
             first = (contender.name, answer)
         elif not _same(first[1], answer):
@@ -300,6 +301,10 @@ def draw_promises(console: Console, results: Sequence[CaseResult], *, quick: boo
     console.print(
         f"{len(raced) - len(lost)} of {len(raced)} cases won against the best peer, {len(lost)} lost."
     )
+    for result in lost:
+        console.print(
+            f"  lost: {result.case.name}, {_ratio(result.speedup or 0.0)} × the best peer", style="red"
+        )
 
 
 # -- running -----------------------------------------------------------------------------------
@@ -337,18 +342,29 @@ class Bench:
     seed: int
     json: Path | None
     pace: Pace
+    given: argparse.Namespace = field(default_factory=argparse.Namespace)
+    """Options of the benchmark's own."""
     console: Console = field(default_factory=lambda: Console(width=None if sys.stdout.isatty() else 132))
     results: list[CaseResult] = field(default_factory=list)
 
     @classmethod
-    def of(cls, name: str, about: str, argv: Sequence[str] | None, pace: Pace | None = None) -> Bench:
-        """Read the command line."""
+    def of(
+        cls,
+        name: str,
+        about: str,
+        argv: Sequence[str] | None,
+        pace: Pace | None = None,
+        options: Callable[[argparse.ArgumentParser], None] = lambda _parser: None,
+    ) -> Bench:
+        """Read the command line, to which ``options`` may add."""
         parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=about)
         parser.add_argument("--quick", action="store_true", help="small sizes, few repetitions")
         parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
         parser.add_argument("--seed", type=int, default=20_260_101, help="of data and order (%(default)s)")
+        options(parser)
         given = parser.parse_args(argv)
-        bench = cls(name, given.quick, given.seed, given.json, pace or (QUICK if given.quick else FULL))
+        pace = pace or (QUICK if given.quick else FULL)
+        bench = cls(name, given.quick, given.seed, given.json, pace, given)
         bench.console.print(_machine(), style="dim")
         return bench
 
@@ -358,7 +374,8 @@ class Bench:
         for case in cases:
             with self.console.status(case.name):
                 found.append(measure(case, self.pace, self.seed))
-        draw(self.console, title, found, figure)
+        if found:
+            draw(self.console, title, found, figure)
         self.results += found
         return found
 

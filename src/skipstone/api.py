@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from skipstone.domain import Bound, ColumnDomain, ColumnHandle, Domain, Marker, Range
 from skipstone.errors import SkipstoneError
+from skipstone.explain.verify import Verification
+from skipstone.explain.why import Why
 from skipstone.ir import Compiled, Diagnostic
 from skipstone.judge import Verdict
+from skipstone.lake.directory import DirectoryLake, FileEntry
+from skipstone.lake.statistics import ColumnStatistics, LakeStatistics
 from skipstone.parquet.footer import read_footer
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.predicate import Expr, Predicate, col, lit, parse, predicate, udf
 from skipstone.prune import BloomProvider, BloomRequest, PruneOptions, Pruner, PruneResult, prune
 from skipstone.rows import RowSet
+from skipstone.scan.execute import Execution, execute
+from skipstone.scan.options import ScanOptions, scan_options
+from skipstone.scan.plan import ScanPlan
+from skipstone.scan.scan import Scan
+from skipstone.store.place import open_place
+from skipstone.store.retry import RetryPolicy
 from skipstone.store.source import open_source
 from skipstone.trace import Trace
+from skipstone.trace.scan import ScanTrace
 
 __all__ = [
     "BloomProvider",
@@ -23,10 +36,15 @@ __all__ = [
     "Bound",
     "ColumnDomain",
     "ColumnHandle",
+    "ColumnStatistics",
     "Compiled",
     "Diagnostic",
     "Domain",
+    "Execution",
     "Expr",
+    "FileEntry",
+    "Lake",
+    "LakeStatistics",
     "Marker",
     "ParquetMetadata",
     "Predicate",
@@ -34,12 +52,21 @@ __all__ = [
     "PruneResult",
     "Pruner",
     "Range",
+    "RetryPolicy",
     "RowSet",
+    "Scan",
+    "ScanOptions",
+    "ScanPlan",
+    "ScanTrace",
     "SkipstoneError",
     "Trace",
     "Verdict",
+    "Verification",
+    "Why",
     "col",
+    "execute",
     "lit",
+    "open",
     "parse",
     "predicate",
     "prune",
@@ -51,3 +78,41 @@ __all__ = [
 def read_metadata(source: Any, storage_options: Mapping[str, Any] | None = None) -> ParquetMetadata:
     """The footer of one file, to be used again: ``prune(metadata, ...)``, ``prune(path, metadata=...)``."""
     return read_footer(open_source(source, storage_options=storage_options))
+
+
+class Lake(DirectoryLake):
+    """A directory of Parquet files, or one file, to be scanned."""
+
+    def scan(
+        self,
+        where: Any = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        order_by: Any = None,
+        *,
+        options: ScanOptions | None = None,
+        **switches: Any,
+    ) -> Scan:
+        """Ask for the rows that match.
+
+        ``where`` is SQL text or any predicate that :func:`predicate` takes; ``order_by`` is as in
+        ``["ts desc", "id"]``; ``switches`` are fields of :class:`ScanOptions`.
+        """
+        return Scan(self, where, columns, limit, order_by, scan_options(options, switches))
+
+
+def open(
+    path: Any,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    store: Any = None,
+    schema: pa.Schema | None = None,
+    retry: RetryPolicy | None = None,
+) -> Lake:
+    """Open a directory of Parquet files, one file, or a glob, as it is now.
+
+    ``path`` is a path or a URI; ``storage_options`` go to obstore, or give an obstore ``store`` and the
+    path within it. ``schema`` sets the columns and their types instead of taking them from the files.
+    """
+    place, pattern = open_place(path, storage_options=storage_options, store=store)
+    return Lake(place, pattern, schema=schema, retry=retry)

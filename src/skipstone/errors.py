@@ -11,13 +11,16 @@
     │   ├── NotParquetError       wrong magic, empty or far too short
     │   ├── CorruptFileError      metadata that contradicts itself or the file's size
     │   ├── EncryptedFileError    encrypted footer or columns
-    │   └── ReadError             bytes that could not be read, or came back short
+    │   ├── ReadError             bytes that could not be read, or came back short
+    │   └── SchemaError           columns or partitions that don't fit the rest of the lake
     └── RowSetError               row sets of different files, rows outside the file
 
 Each error carries ``path``, ``unit`` and ``column`` where it has them, and ``hint``: the next step.
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 __all__ = [
     "CorruptFileError",
@@ -29,6 +32,7 @@ __all__ = [
     "PredicateError",
     "ReadError",
     "RowSetError",
+    "SchemaError",
     "SkipstoneError",
     "TypeMismatchError",
     "UnknownColumnError",
@@ -38,6 +42,8 @@ __all__ = [
 
 class SkipstoneError(Exception):
     """Root of every error Skipstone raises on purpose."""
+
+    _carried: ClassVar[tuple[str, ...]] = ("path", "unit", "column", "hint")
 
     def __init__(
         self,
@@ -64,7 +70,7 @@ class SkipstoneError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions pickle by positional args only; errors cross process borders with their place.
-        state = {name: getattr(self, name) for name in ("path", "unit", "column", "hint")}
+        state = {name: getattr(self, name) for name in self._carried}
         return (type(self), (self.message,), state)
 
 
@@ -109,7 +115,26 @@ class EncryptedFileError(FileError):
 
 
 class ReadError(FileError):
-    """Bytes that could not be read."""
+    """Bytes that could not be read; ``transient`` if the same read may well succeed later."""
+
+    _carried: ClassVar[tuple[str, ...]] = (*SkipstoneError._carried, "transient")
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        unit: str | None = None,
+        column: str | None = None,
+        hint: str | None = None,
+        transient: bool = False,
+    ) -> None:
+        super().__init__(message, path=path, unit=unit, column=column, hint=hint)
+        self.transient = transient
+
+
+class SchemaError(FileError):
+    """A file whose columns or partitions don't fit those of the rest of the lake."""
 
 
 class RowSetError(SkipstoneError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,54 @@ def patch_column_index(path: Path, change: Callable[[Struct], None]) -> Path:
     end = encode(footer)
     path.write_bytes(body + end + len(end).to_bytes(4, "little") + b"PAR1")
     return path
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page as the offset index has it: its bytes, header included, and its first row in the file."""
+
+    start: int
+    stop: int
+    first_row: int
+    last_row: int
+
+
+def data_pages(path: Path) -> dict[str, list[Page]]:
+    """The data pages of every column by its dotted path, in order, by the offset indexes of a file."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[-8:-4], "little")
+    footer = _Reader(data, len(data) - 8 - size).struct()
+    found: dict[str, list[Page]] = {}
+    before = 0
+    for group in footer[4][1][1]:
+        rows = group[3][1]
+        for chunk in group[1][1][1]:
+            name = ".".join(part.decode() for part in chunk[3][1][3][1][1])
+            places = _Reader(data, chunk[4][1]).struct()[1][1][1]
+            firsts = [place[3][1] for place in places] + [rows]
+            found.setdefault(name, []).extend(
+                Page(place[1][1], place[1][1] + place[2][1], before + first, before + after - 1)
+                for place, first, after in zip(places, firsts, firsts[1:], strict=False)
+            )
+        before += rows
+    return found
+
+
+def dictionary_pages(path: Path) -> dict[str, list[tuple[int, int]]]:
+    """The start and stop of the dictionary page of every chunk that has one, by the column's dotted path."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[-8:-4], "little")
+    footer = _Reader(data, len(data) - 8 - size).struct()
+    found: dict[str, list[tuple[int, int]]] = {}
+    for chunk in chunks(footer):
+        if 11 in chunk:
+            name = ".".join(part.decode() for part in chunk[3][1][1])
+            found.setdefault(name, []).append((chunk[11][1], chunk[9][1]))
+    return found
+
+
+def page_header_size(data: bytes, start: int) -> int:
+    """How many bytes the header of the page at ``start`` has."""
+    reader = _Reader(data, start)
+    reader.struct()
+    return reader.at - start

@@ -6,6 +6,8 @@ import datetime as dt
 import decimal
 import math
 import random
+import zlib
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ import pyarrow.compute as pc
 import skipstone as sk
 from skipstone.predicate import tree
 from tests.property._layouts import FAMILIES, Family, Table, make_array
+from tests.property._oracle import plain
 
 OPS: tuple[tree.CompareOp, ...] = ("=", "<>", "<", "<=", ">", ">=", "<=>")
 ZONES = ("UTC", "UTC", "UTC", "UTC", "+05:30", "-08:00", "Europe/Paris", "America/New_York")
@@ -28,11 +31,20 @@ def is_even(values: pa.Array) -> pa.Array:
     return pc.if_else(values.is_valid(), numbers, pa.scalar(None, pa.bool_()))
 
 
+def is_drawn(values: pa.Array) -> pa.Array:
+    """An opaque condition that only a row's own value decides, however rows come in batches."""
+    drawn = [None if v is None else zlib.crc32(repr(v).encode()) % 2 == 0 for v in plain(values).items]
+    return pa.array(drawn, pa.bool_())
+
+
 class Predicates:
     """Makes predicates about one table."""
 
-    def __init__(self, rng: random.Random, made: Table) -> None:
+    def __init__(
+        self, rng: random.Random, made: Table, opaque: Callable[[pa.Array], pa.Array] = is_even
+    ) -> None:
         self.rng = rng
+        self.opaque = opaque
         self.made = made
         self.paths = list(made.pools)
 
@@ -76,7 +88,7 @@ class Predicates:
         if kind == 0:
             return column.is_null() if rng.random() < 0.5 else column.is_not_null()
         if kind == 1:
-            return sk.udf(is_even, [column])
+            return sk.udf(self.opaque, [column])
         if kind == 2:
             pair = self.pair(path, family)
             if pair is not None:

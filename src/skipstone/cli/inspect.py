@@ -6,25 +6,21 @@ from typing import Annotated
 
 import typer
 
-from skipstone.cli.output import (
+from skipstone.cli.options import (
+    ColumnsOption,
     FileArgument,
     Format,
     FormatOption,
     StorageOption,
-    emit,
-    guarded,
-    print_json,
-    screen,
+    split_names,
     storage_options,
 )
+from skipstone.cli.output import emit, guarded, print_json, screen
 
 
 def inspect(
     file: FileArgument,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option("--columns", metavar="A,B", help="Only these columns; may be repeated."),
-    ] = None,
+    columns: ColumnsOption = None,
     row_groups: Annotated[
         bool, typer.Option("--row-groups", help="List the row groups, with the bounds of --columns.")
     ] = False,
@@ -36,7 +32,7 @@ def inspect(
 ) -> None:
     """Show a file's facts: schema, sizes, statistics, indexes, and how well each column is clustered."""
     options = storage_options(storage_option)
-    names = [name.strip() for part in columns or () for name in part.split(",") if name.strip()]
+    names = split_names(columns)
     with guarded():
         from skipstone.cli.inspection import gather
 

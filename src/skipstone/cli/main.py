@@ -8,11 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from skipstone.cli.count import count
+from skipstone.cli.explain import explain
 from skipstone.cli.inspect import inspect
 from skipstone.cli.output import EXIT_CODES
 from skipstone.cli.prune import prune
+from skipstone.cli.query import query
+from skipstone.cli.verify import verify
 
-COMMANDS: tuple[Callable[..., None], ...] = (inspect, prune)
+COMMANDS: tuple[Callable[..., None], ...] = (inspect, prune, query, explain, count, verify)
 """Each by the name of its function, in the order of the help."""
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any, TextIO
 
 import typer
 
@@ -32,43 +32,16 @@ class Exit(enum.IntEnum):
     """A file that is missing, unreadable, no Parquet, corrupt or encrypted."""
     OTHER = 5
     """Any other error that Skipstone raises on purpose."""
+    DIFFERENT = 6
+    """``verify`` found that skipping changes the answer."""
+    INTERRUPTED = 130
+    """Ctrl-C, as shells have it."""
 
 
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 unexpected error, 2 wrong usage, 3 wrong predicate or column, 4 unusable file, "
-    "5 any other error."
+    "5 any other error, 6 verify found a difference, 130 interrupted."
 )
-
-
-class Format(enum.StrEnum):
-    """Who reads the output."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-FormatOption = Annotated[Format, typer.Option("--format", help="text for people, json for programs.")]
-FileArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="A Parquet file: a path or a URI such as s3://bucket/key.")
-]
-StorageOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--storage-option", metavar="KEY=VALUE", help="A setting of the object store; may be repeated."
-    ),
-]
-
-
-def storage_options(pairs: list[str] | None) -> dict[str, str]:
-    """``KEY=VALUE`` settings as a mapping."""
-    found = {}
-    for pair in pairs or ():
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            # The value may be a secret typed into the wrong place; it is not repeated.
-            raise typer.BadParameter("give it as KEY=VALUE", param_hint="--storage-option")
-        found[key] = value
-    return found
 
 
 @contextmanager
@@ -79,24 +52,28 @@ def guarded() -> Iterator[None]:
     except SkipstoneError as error:
         typer.echo(error_line(error), err=True)
         raise typer.Exit(int(exit_code(error))) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(int(Exit.INTERRUPTED)) from None
 
 
 def emit(text: str) -> None:
     """Write to standard output, all at once: the one place where its reader may have gone away."""
     try:
-        typer.echo(text)
+        # Whether there are colours in it has been decided; they are not taken out again.
+        typer.echo(text, color=True)
         sys.stdout.flush()
     except BrokenPipeError:
         # ``| head`` has seen enough, which is no failure.
-        _give_up_stdout()
+        stop_writing()
         raise typer.Exit(int(Exit.OK)) from None
     except OSError as error:
-        _give_up_stdout()
+        stop_writing()
         typer.echo(f"error: can't write the output: {error.strerror}", err=True)
         raise typer.Exit(int(Exit.UNEXPECTED)) from None
 
 
-def _give_up_stdout() -> None:
+def stop_writing() -> None:
+    """Give standard output up."""
     # What is still buffered must not fail once more at shutdown.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -119,10 +96,15 @@ def error_line(error: SkipstoneError) -> str:
     return clean(" ".join(f"{text}{hint}".split()))
 
 
+def json_text(value: Mapping[str, Any]) -> str:
+    """A JSON document in characters that standard output knows."""
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    return json.dumps(value, indent=2, ensure_ascii=not unicode, allow_nan=False)
+
+
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON document on standard output."""
-    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    emit(json.dumps(value, indent=2, ensure_ascii=not unicode, allow_nan=False))
+    emit(json_text(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +115,11 @@ class Screen:
     color: bool
 
 
-def screen() -> Screen:
-    """Standard output: colours on a terminal only, and not against NO_COLOR."""
+def screen(file: TextIO | None = None) -> Screen:
+    """Standard output, unless given: colours on a terminal only, and not against NO_COLOR."""
     from rich.console import Console
 
-    found = Console(file=sys.stdout)
+    found = Console(file=file or sys.stdout)
     # Rich takes 80 columns where there is no terminal to ask; in a pipe nobody needs the cuts.
     piped = not found.is_terminal and "COLUMNS" not in os.environ
     color = found.is_terminal and not found.no_color and found.color_system is not None

@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skipstone.cli.output import (
+from skipstone.cli.options import (
+    BloomOption,
+    DialectOption,
     FileArgument,
     Format,
     FormatOption,
+    PageIndexOption,
     StorageOption,
-    emit,
-    guarded,
-    print_json,
-    screen,
+    WhereOption,
+    ZoneOption,
     storage_options,
 )
+from skipstone.cli.output import emit, guarded, print_json, screen
 
 if TYPE_CHECKING:
     from skipstone.prune import PruneResult
@@ -24,22 +26,18 @@ if TYPE_CHECKING:
 
 def prune(
     file: FileArgument,
-    where: Annotated[
-        str, typer.Option("--where", metavar="SQL", help="The condition, as in a WHERE clause.")
-    ],
-    dialect: Annotated[
-        str, typer.Option(help="SQL dialect of --where: spark, hive, trino, presto or duckdb.")
-    ] = "spark",
-    tz: Annotated[str, typer.Option(help="Time zone of timestamps written without one.")] = "UTC",
-    page_index: Annotated[
-        bool, typer.Option("--page-index/--no-page-index", help="Look at the bounds of pages.")
-    ] = True,
-    bloom: Annotated[
-        bool, typer.Option("--bloom/--no-bloom", help="Look values up in bloom filters.")
-    ] = True,
+    where: WhereOption,
+    dialect: DialectOption = "spark",
+    tz: ZoneOption = "UTC",
+    page_index: PageIndexOption = True,
+    bloom: BloomOption = True,
     dictionary: Annotated[
         bool,
-        typer.Option("--dictionary", help="Read dictionaries as well: more bytes, sometimes more drops."),
+        typer.Option(
+            "--dictionary",
+            help="Read dictionaries as well: more bytes, sometimes more drops.",
+            rich_help_panel="Reading",
+        ),
     ] = False,
     ranges: Annotated[bool, typer.Option("--ranges", help="List the ranges of rows that may match.")] = False,
     format: FormatOption = Format.TEXT,

@@ -41,14 +41,16 @@ Cell = str | Span
 """A text, or a text and its style."""
 
 
-def table(headings: Sequence[Heading], rows: Sequence[Sequence[Cell]], width: int) -> Iterator[list[Span]]:
-    """The lines of a table, its headings first; control characters in cells are made visible."""
+def table(
+    headings: Sequence[Heading], rows: Sequence[Sequence[Cell]], width: int, *, names: str = "dim"
+) -> Iterator[list[Span]]:
+    """The lines of a table, its headings first in style ``names``; control characters are made visible."""
     headings, rows = _without_spare(headings, rows, width)
     cells = [[_plain(cell) for cell in row] for row in rows]
-    names = [clean(heading.name) for heading in headings]
+    head = [(clean(heading.name), names) for heading in headings]
     widths = _natural(headings, rows)
     _fit(headings, widths, width)
-    yield _line([(name, "dim") for name in names], headings, widths)
+    yield _line(head, headings, widths)
     for row, plain in zip(rows, cells, strict=True):
         styles = (
             cell[1] if isinstance(cell, tuple) else h.style for cell, h in zip(row, headings, strict=True)
@@ -71,6 +73,13 @@ def _without_spare(
 def _natural(headings: Sequence[Heading], rows: Sequence[Sequence[Cell]]) -> list[int]:
     columns = zip([heading.name for heading in headings], *rows, strict=True)
     return [max(width_of(_plain(cell)) for cell in column) for column in columns]
+
+
+def fitting(headings: Sequence[Heading], rows: Sequence[Sequence[Cell]], width: int) -> int:
+    """How many columns, from the left, fit with flexible ones as short as they may be."""
+    natural = zip(_natural(headings, rows), headings, strict=True)
+    least = [min(wide, heading.least) if heading.flexible else wide for wide, heading in natural]
+    return sum(_excess(least[: number + 1], width) <= 0 for number in range(len(least)))
 
 
 def _excess(widths: Sequence[int], width: int) -> int:

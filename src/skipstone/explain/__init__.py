@@ -1,8 +1,10 @@
-"""Draws what trace/ recorded, as text for people or JSON for programs."""
+"""Draws what trace/ recorded: as text or HTML for people, as JSON for programs."""
 
 from __future__ import annotations
 
-from skipstone.explain.json import trace_to_json
+from skipstone.explain.html import scan_to_html, scan_to_page
+from skipstone.explain.json import scan_to_json, trace_to_json
+from skipstone.explain.scan_text import draw_scan
 from skipstone.explain.text import draw_trace
 
-__all__ = ["draw_trace", "trace_to_json"]
+__all__ = ["draw_scan", "draw_trace", "scan_to_html", "scan_to_json", "scan_to_page", "trace_to_json"]

@@ -1,10 +1,11 @@
-"""The trace as JSON; keys are stable, new ones may be added."""
+"""Traces as JSON; keys are stable, new ones may be added."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from skipstone.trace import Level, Trace
+from skipstone.trace import Level, Note, Trace
+from skipstone.trace.scan import Hints, Phase, Reads, Run, ScanTrace
 
 
 def trace_to_json(trace: Trace) -> dict[str, Any]:
@@ -19,7 +20,33 @@ def trace_to_json(trace: Trace) -> dict[str, Any]:
         "bytes": trace.bytes,
         "levels": [_level(level) for level in trace.levels],
         "unsupported": list(trace.unsupported),
-        "notes": [{"unit": note.unit, "reason": note.reason} for note in trace.notes],
+        "notes": [_note(note) for note in trace.notes],
+    }
+
+
+def scan_to_json(trace: ScanTrace) -> dict[str, Any]:
+    """The whole trace of a scan as dicts, lists, strings and numbers; null where nothing is known."""
+    return {
+        "lake": trace.lake,
+        "version": trace.version,
+        "predicate": trace.predicate,
+        "residual": trace.residual,
+        "columns": list(trace.columns),
+        "limit": trace.limit,
+        "order": list(trace.order),
+        "files": trace.files,
+        "tasks": trace.tasks,
+        "rows_total": trace.rows,
+        "rows_kept": trace.rows_kept,
+        "rows_proven": trace.rows_whole,
+        "requests": trace.requests,
+        "bytes": trace.bytes,
+        "levels": [_level(level) for level in trace.levels],
+        "reads": None if trace.reads is None else _reads(trace.reads),
+        "hints": _hints(trace.hints),
+        "run": None if trace.run is None else _run(trace.run),
+        "unsupported": list(trace.unsupported),
+        "notes": [_note(note) for note in trace.notes],
     }
 
 
@@ -37,4 +64,44 @@ def _level(level: Level) -> dict[str, Any]:
             {"cause": drop.cause.value, "condition": drop.condition, "units": drop.units}
             for drop in level.drops
         ],
+    }
+
+
+def _note(note: Note) -> dict[str, Any]:
+    return {"unit": note.unit, "reason": note.reason}
+
+
+def _reads(reads: Reads) -> dict[str, Any]:
+    return {"requests": reads.requests, "bytes": reads.bytes, "bytes_total": reads.of_bytes}
+
+
+def _hints(hints: Hints) -> dict[str, Any]:
+    return {
+        "materialise": hints.materialise,
+        "why": hints.why,
+        "threads": hints.threads,
+        "batch_rows": hints.batch_rows,
+        "route": hints.route,
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {
+        "rows": run.rows,
+        "batches": run.batches,
+        "pieces": run.pieces,
+        "seconds": run.seconds,
+        "requests": run.requests,
+        "bytes": run.bytes,
+        "phases": [_phase(phase) for phase in run.phases],
+    }
+
+
+def _phase(phase: Phase) -> dict[str, Any]:
+    return {
+        "name": phase.name,
+        "rows": phase.rows,
+        "requests": phase.requests,
+        "bytes": phase.bytes,
+        "seconds": phase.seconds,
     }

@@ -43,12 +43,31 @@ def shorten(text: str, cells: int) -> str:
     """
     if width_of(text) <= cells:
         return text
-    room = cells - 1
+    return text[: _fitting(text, cells - 1)] + "…" if cells > 0 else ""
+
+
+def wrap(text: str, cells: int, most: int) -> list[str]:
+    """``text`` broken at spaces into at most ``most`` lines of ``cells`` cells, the last one shortened.
+
+    >>> wrap("user_id = 42 AND ts >= 7", 12, 2)
+    ['user_id = 42', 'AND ts >= 7']
+    """
+    lines: list[str] = []
+    while len(lines) < most - 1 and width_of(text) > cells:
+        cut = max(_fitting(text, cells), 1)
+        space = text.rfind(" ", 0, cut + 1)
+        cut = space if space > 0 else cut
+        lines.append(text[:cut].rstrip())
+        text = text[cut:].lstrip()
+    return [*lines, shorten(text, cells)]
+
+
+def _fitting(text: str, cells: int) -> int:
     for position, char in enumerate(text):
-        room -= _cells(char)
-        if room < 0:
-            return text[:position] + "…" if cells > 0 else ""
-    return text
+        cells -= _cells(char)
+        if cells < 0:
+            return position
+    return len(text)
 
 
 def pad(text: str, cells: int) -> str:

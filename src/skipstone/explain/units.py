@@ -15,13 +15,13 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
-def plural(number: int, noun: str) -> str:
-    """A count with its noun.
+def plural(number: int, noun: str, many: str = "") -> str:
+    """A count with its noun, whose plural ends in s unless given.
 
-    >>> plural(1, "request"), plural(2000, "row")
-    ('1 request', '2,000 rows')
+    >>> plural(1, "request"), plural(2000, "row"), plural(2, "batch", "batches")
+    ('1 request', '2,000 rows', '2 batches')
     """
-    return f"{number:,} {noun if number == 1 else noun + 's'}"
+    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
 
 
 def size(number: int) -> str:
@@ -36,6 +36,25 @@ def size(number: int) -> str:
         value /= 1000
         unit += 1
     return f"{number} B" if unit == 0 else f"{value:.1f} {_SIZES[unit]}"
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that reads best, three figures or so.
+
+    >>> duration(0.00042), duration(0.0123), duration(1.5), duration(125)
+    ('420 µs', '12.3 ms', '1.50 s', '2 min 5 s')
+    """
+    # Each limit is where rounding would print the next unit's 1.
+    if seconds < 0.0009995:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.09995:
+        return f"{seconds * 1e3:.1f} ms"
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.0f} ms"
+    if seconds < 59.995:
+        return f"{seconds:.2f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes:,} min {rest} s"
 
 
 def percent(part: float, whole: float) -> str:
@@ -61,7 +80,7 @@ def bar(part: float, whole: float, cells: int) -> tuple[str, str]:
     >>> "".join(bar(1, 100, 8)), "".join(bar(99, 100, 8)), bar(0, 0, 4)
     ('█░░░░░░░', '███████░', ('', '░░░░'))
     """
-    filled = 0 if whole <= 0 else round(cells * part / whole)
+    filled = 0 if whole <= 0 else min(round(cells * part / whole), cells)
     if part > 0:
         filled = max(filled, 1)
     if part < whole:

@@ -119,7 +119,7 @@ def negate(node: Node) -> Node:
             if op == "<=>":
                 return Test(node, True, negated=True)
             return Pair(tree.NEGATED[op], left, right, f"NOT ({text})")
-    return node
+    return node.inverted()
 
 
 def truth_test(node: Node, value: bool | None, *, negated: bool = False) -> Node:

@@ -59,6 +59,10 @@ class Node:
         for leaf in self.leaves():
             yield leaf.ref
 
+    def inverted(self) -> Node:
+        """NOT of a node that only its own room understands; what is unknown stays unknown."""
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class Decided(Node):

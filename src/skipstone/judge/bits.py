@@ -37,6 +37,10 @@ class Bits:
         yes = np.ones(units, dtype=bool)
         return cls(yes, yes, yes)
 
+    def take(self, units: Array) -> Bits:
+        """The bits of the chosen units, in that order."""
+        return Bits(self.true[units], self.false[units], self.null[units])
+
     def __and__(self, other: Bits) -> Bits:
         null = (self.null & (other.true | other.null)) | (other.null & (self.true | self.null))
         return Bits(self.true & other.true, self.false | other.false, null)

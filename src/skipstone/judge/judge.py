@@ -32,6 +32,10 @@ class Judgement:
         """NONE, SOME or ALL for each unit."""
         return self.bits.verdicts()
 
+    def take(self, units: Array) -> Judgement:
+        """The judgement of the chosen units, in that order."""
+        return Judgement(self.bits.take(units), tuple((node, bits.take(units)) for node, bits in self.parts))
+
     def blame(self) -> Array:
         """For each unit the first conjunct that no row can satisfy; -1 where the unit is kept."""
         blamed = np.full(len(self.bits.true), -1, dtype=np.int32)

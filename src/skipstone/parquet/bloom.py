@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -23,6 +24,10 @@ _MAX_BYTES: Final = 128 * 1024 * 1024
 # Read first when the writer didn't say how long header and filter are; holds most filters whole.
 _GUESS: Final = 16 * 1024
 _GATHER: Final = 256 * 1024
+# More keys than this read a filter as a whole.
+_FEW_KEYS: Final = 16
+# No writer's header is longer; what is, is no header.
+_MAX_HEADER: Final = 64
 
 
 class BadBloom(Exception):
@@ -41,7 +46,7 @@ class BloomFilter:
 
     def might_contain(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Per hash, false only if the value is surely absent."""
-        found: NDArray[np.bool_] = probe_stack(self.blocks[np.newaxis], hashes)[0]
+        found: NDArray[np.bool_] = probe([self], hashes)[0]
         return found
 
 
@@ -59,33 +64,31 @@ def hash_values(values: Iterable[bytes]) -> NDArray[np.uint64]:
 def probe(filters: Sequence[BloomFilter], hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Probe many filters with many hashes: ``[filter, hash]``, false only where surely absent."""
     found = np.empty((len(filters), len(hashes)), dtype=np.bool_)
+    masks = _masks(hashes)
     by_size: dict[int, list[int]] = {}
     for position, bloom in enumerate(filters):
         by_size.setdefault(len(bloom.blocks), []).append(position)
-    for positions in by_size.values():
-        found[positions] = probe_stack(stack([filters[position] for position in positions]), hashes)
+    for size, positions in by_size.items():
+        chosen = _blocks(hashes, size)
+        # In pieces, since the gathered blocks take 32 bytes per filter and hash.
+        step = max(1, _GATHER // len(positions))
+        for start in range(0, len(hashes), step):
+            piece = slice(start, start + step)
+            wanted = masks[piece]
+            gathered = np.stack([filters[position].blocks[chosen[piece]] for position in positions])
+            found[positions, piece] = ((gathered & wanted) == wanted).all(axis=-1)
     return found
 
 
-def stack(filters: Sequence[BloomFilter]) -> NDArray[np.uint32]:
-    """Put filters of one size into one array, ``[filter, block, 8]``."""
-    return np.stack([bloom.blocks for bloom in filters])
-
-
-def probe_stack(stacked: NDArray[np.uint32], hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """``probe`` for filters already stacked: all of them pick the same blocks, so one gather serves all."""
+def _blocks(hashes: NDArray[np.uint64], count: int) -> NDArray[np.intp]:
     half = np.uint64(32)
-    chosen = (((hashes >> half) * np.uint64(stacked.shape[1])) >> half).astype(np.intp)
+    return (((hashes >> half) * np.uint64(count)) >> half).astype(np.intp)
+
+
+def _masks(hashes: NDArray[np.uint64]) -> NDArray[np.uint32]:
+    """The bit each hash sets in every word of its block."""
     keys = (hashes & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-    masks = np.uint32(1) << ((keys[:, np.newaxis] * _salt()) >> np.uint32(27))
-    found = np.empty((len(stacked), len(hashes)), dtype=np.bool_)
-    # In pieces, since the gathered blocks take 32 bytes per filter and hash.
-    step = max(1, _GATHER // max(1, len(stacked)))
-    for start in range(0, len(hashes), step):
-        piece = slice(start, start + step)
-        wanted = masks[piece]
-        found[:, piece] = ((stacked[:, chosen[piece]] & wanted) == wanted).all(axis=-1)
-    return found
+    return np.uint32(1) << ((keys[:, np.newaxis] * _salt()) >> np.uint32(27))
 
 
 def _salt() -> NDArray[np.uint32]:
@@ -109,6 +112,54 @@ def bloom_range(metadata: ParquetMetadata, row_group: int, leaf: int) -> ByteRan
     if length is not None:
         return ByteRange(start, start + length)
     return ByteRange(start, start + _GUESS if size is None else min(start + _GUESS, size))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockProbe:
+    """Looks a few values up in filters of one size by reading a header and a block per value of each.
+
+    Writers make filters of a power of two bytes, which tells the header's length before it is read;
+    ``might_contain`` refuses a filter whose header says otherwise.
+    """
+
+    header: int
+    length: int
+    offsets: tuple[int, ...]
+    """Where the blocks begin, counted from the filter's first byte."""
+    masks: NDArray[np.uint32]
+
+    @classmethod
+    def of(cls, size: int, hashes: NDArray[np.uint64]) -> BlockProbe | None:
+        """For filters of ``size`` bytes with their header; None where they had better be read whole."""
+        length = 1 << (size.bit_length() - 1)
+        header = size - length
+        if not 0 < header <= _MAX_HEADER or length < _BLOCK_BYTES or len(hashes) > _FEW_KEYS:
+            return None
+        blocks = _blocks(hashes, length // _BLOCK_BYTES)
+        offsets = tuple((header + _BLOCK_BYTES * blocks).tolist())
+        return cls(header, length, offsets, _masks(hashes))
+
+    def ranges(self, start: int) -> list[ByteRange]:
+        """What to read of the filter that begins at ``start``."""
+        blocks = [ByteRange(start + offset, start + offset + _BLOCK_BYTES) for offset in self.offsets]
+        return [ByteRange(start, start + self.header), *blocks]
+
+    def check(self, header: bytes) -> None:
+        """Refuse a filter that is not laid out as its length promised."""
+        if _known_header(header) != (self.header, self.length):
+            raise BadBloom("the filter is not as long as the footer says")
+
+    def might_contain(self, blocks: Sequence[bytes]) -> NDArray[np.bool_]:
+        """Per filter, whether one of the values may be in it; ``blocks`` are those of all filters."""
+        words = np.frombuffer(b"".join(blocks), dtype="<u4").reshape(-1, len(self.offsets), 8)
+        hits: NDArray[np.bool_] = ((words & self.masks) == self.masks).all(axis=-1).any(axis=-1)
+        return hits
+
+
+@lru_cache(maxsize=256)
+def _known_header(data: bytes) -> tuple[int, int]:
+    # The filters of a column differ in their bits, seldom in their headers.
+    return _header(data)
 
 
 def bloom_length(data: bytes) -> int:

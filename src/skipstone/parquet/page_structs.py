@@ -142,3 +142,40 @@ class PageHeader(Struct):
         (7, "dictionary_page_header", struct(DictionaryPageHeader)),
         (8, "data_page_header_v2", struct(DataPageHeaderV2)),
     )
+
+
+# ---------------------------------------------------------------- page headers again, for slices
+#
+# A slice looks at the header of every page it takes, and only at these fields.
+
+
+class DataPageHead(Struct):
+    """How many values a page of the first version holds, and how they are encoded."""
+
+    num_values: int | None = None
+    encoding: int | None = None
+    thrift_spec = spec((1, "num_values", I32), (2, "encoding", I32))
+
+
+class DataPageHeadV2(Struct):
+    """The same of a page of the second version, which also counts its rows."""
+
+    num_values: int | None = None
+    num_rows: int | None = None
+    encoding: int | None = None
+    thrift_spec = spec((1, "num_values", I32), (3, "num_rows", I32), (4, "encoding", I32))
+
+
+class PageHead(Struct):
+    """A page header without its statistics and checksum."""
+
+    type: int | None = None
+    compressed_page_size: int | None = None
+    data_page_header: DataPageHead | None = None
+    data_page_header_v2: DataPageHeadV2 | None = None
+    thrift_spec = spec(
+        (1, "type", I32),
+        (3, "compressed_page_size", I32),
+        (5, "data_page_header", struct(DataPageHead)),
+        (8, "data_page_header_v2", struct(DataPageHeadV2)),
+    )

@@ -268,9 +268,11 @@ class LegacyStatistics(Struct):
 class ChunkDetails(Struct):
     """The rest of a ColumnMetaData."""
 
+    encodings: list[int] | None = None
     statistics: LegacyStatistics | None = None
     encoding_stats: list[PageEncodingStats] | None = None
     thrift_spec = spec(
+        (2, "encodings", list_of(I32)),
         (12, "statistics", struct(LegacyStatistics)),
         (13, "encoding_stats", list_of(struct(PageEncodingStats))),
     )

@@ -323,6 +323,14 @@ class Literal(Expr):
         """Whether the constant is NULL."""
         return not self.scalar.is_valid
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # As an array: a scalar pickles by way of Python, which has no dates past the year 9999.
+        return (_unpickled_literal, (pa.repeat(self.scalar, 1), self.zone))
+
+
+def _unpickled_literal(value: pa.Array, zone: str) -> Literal:
+    return Literal(value[0], zone)
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Cast(Expr):

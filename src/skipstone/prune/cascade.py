@@ -1,4 +1,4 @@
-"""The cascade over one file: row groups, then blooms and dictionaries, then pages.
+"""The cascade over one file or many: row groups, then blooms and dictionaries, then pages.
 
 Written without I/O: it is a generator that yields what it needs (byte ranges, bloom filters) and is sent the
 answers, so the blocking and the asynchronous driver run the same steps.
@@ -6,167 +6,147 @@ answers, so the blocking and the asynchronous driver run the same steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from skipstone.evidence import Array, Evidence
-from skipstone.ir.nodes import ColumnRef, Compiled, Decided, Leaf, Node
+from skipstone.ir.nodes import ColumnRef, Node
 from skipstone.judge import Judgement, Verdict, judge
-from skipstone.parquet.bloom import BadBloom, BloomFilter, bloom_length, bloom_range, parse_bloom
 from skipstone.parquet.dictionary import (
     BadDictionary,
     decode_dictionary,
     dictionary_complete,
     dictionary_range,
 )
-from skipstone.parquet.evidence import BoundLeaf, find_leaf, row_group_evidence
-from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.evidence import BoundLeaf, find_leaf, page_facts
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
-from skipstone.prune.options import BloomRequest, PruneOptions
-from skipstone.prune.pages import Segments, segments
-from skipstone.prune.probes import (
-    Probe,
-    absent_by_bloom,
-    absent_by_dictionary,
-    bloom_probes,
-    stored_values,
-    useful_units,
-)
-from skipstone.prune.result import PruneResult
+from skipstone.prune.blooms import Blooms
+from skipstone.prune.ledger import Ledger, drops_by, drops_of
+from skipstone.prune.needs import Fetch, Need
+from skipstone.prune.options import PruneOptions
+from skipstone.prune.pages import PageFacts, Path, Segments, segments
+from skipstone.prune.probes import Probe, absent_by_dictionary, stored_values, useful_units
+from skipstone.prune.survey import Survey
 from skipstone.rows import RowSet
+from skipstone.store.cache import Cache
 from skipstone.store.ranges import ByteRange
-from skipstone.trace import Cause, Drop, Level, Notes, Trace
+from skipstone.trace import Cause
 
-Need = list[ByteRange] | list[BloomRequest]
-Steps = Generator[Need, list[Any], PruneResult]
-Cost = Callable[[], tuple[int, int]]
+# About what the objects of a page index take per page, strings and facts included.
+_PAGE_WEIGHT = 300
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What a cascade kept: per file that has any, the rows that may match and those proven to."""
+
+    verdicts: Array
+    """Of each row group of the survey, before its pages were looked at."""
+    rows: Mapping[int, RowSet]
+    proven: Mapping[int, RowSet]
+
+
+Steps = Generator[Need, list[Any], Outcome]
 
 
 @dataclass(slots=True)
 class Cascade:
-    """One run over one file; ``steps`` is its life."""
+    """One run over a survey; ``steps`` is its life."""
 
-    compiled: Compiled
+    node: Node
     options: PruneOptions
-    metadata: ParquetMetadata
-    predicate: str
-    cost: Cost
-    readable: bool
-    """Whether bytes of the file can be had, or only its footer is at hand."""
-    levels: list[Level] = field(default_factory=list)
-    notes: Notes = field(default_factory=Notes)
+    survey: Survey
+    ledger: Ledger
+    readable: bool = True
+    """Whether bytes of the files can be had, or only their footers are at hand."""
+    by_file: bool = False
+    """Whether the account has a level for files."""
+    cache: Cache[Any, Any] | None = None
+    """Keeps page indexes and bloom filters between runs."""
     cleared: dict[int, Array] = field(default_factory=dict)
-    _spent: tuple[int, int] = (0, 0)
-
-    @property
-    def node(self) -> Node:
-        """The IR that is judged."""
-        return self.compiled.node
 
     def steps(self) -> Steps:
-        """Run the levels in order and return the result."""
+        """Run the levels in order and return what is kept."""
         refs = list({ref.path: ColumnRef(ref.path, ref.type) for ref in self.node.refs()}.values())
-        evidence = row_group_evidence(self.metadata, refs)
+        evidence = self.survey.evidence(refs)
         judgement = judge(self.node, evidence)
         verdicts = judgement.verdicts()
-        rows = self.metadata.row_group_rows
-        self._level("row groups", verdicts, rows, _drops(judgement, evidence))
+        if self.by_file:
+            self._files(judgement, evidence)
+        self.ledger.level("row groups", verdicts, self.survey.rows, drops_of(judgement, evidence))
         if self.options.bloom_filter:
             verdicts = yield from self._blooms(evidence, verdicts)
         if self.options.dictionary:
             verdicts = yield from self._dictionaries(evidence, verdicts)
         return (yield from self._pages(evidence, refs, verdicts))
 
-    # -- bloom filters -----------------------------------------------------------------------
+    def _files(self, judgement: Judgement, evidence: Evidence) -> None:
+        """A file is kept for its row groups; one that is dropped is so for the reason of its first."""
+        survey, verdicts = self.survey, judgement.verdicts()
+        count = len(survey.files)
+        groups = np.diff(survey.firsts)
+        kept = np.bincount(survey.owners[verdicts != Verdict.NONE], minlength=count)
+        whole = np.bincount(survey.owners[verdicts == Verdict.ALL], minlength=count)
+        found = (kept > 0).astype(np.int8) + ((whole == groups) & (groups > 0))
+        rows = np.array([file.num_rows for file in survey.files], dtype=np.int64)
+        first = survey.firsts[:-1][(kept == 0) & (groups > 0)]
+        drops = drops_of(judgement.take(first), evidence.take(first))
+        self.ledger.level("files", found, rows, drops)
+
+    # -- bloom filters and dictionaries ------------------------------------------------------
 
     def _blooms(self, evidence: Evidence, verdicts: Array) -> Generator[Need, list[Any], Array]:
-        kept = verdicts == Verdict.SOME
-        if not kept.any() or not self._can_read("bloom filters", self.options.bloom_provider is not None):
+        provided = self.options.bloom_provider is not None
+        if not (verdicts == Verdict.SOME).any() or not self._can_read("bloom filters", provided):
             return verdicts
-        probes = bloom_probes(self.node, self.metadata, self.options.max_bloom_keys)
-        units = useful_units(self.node, evidence, kept, probes)
-        wanted = [
-            (probe, BloomRequest(self.metadata.path, int(unit), probe.bound.ref.path, probe.bound.leaf.index))
-            for probe in probes
-            for unit in units
-        ]
-        filters = yield from self._load([request for _, request in wanted])
-        if not any(f is not None for f in filters):
+        blooms = Blooms(self.survey, self.node, self.options, self._unusable, self.cache)
+        absent = yield from blooms.absent(evidence, verdicts)
+        if not absent:
             return verdicts
-        for probe in probes:
-            mine = [number for number, (owner, _) in enumerate(wanted) if owner is probe]
-            assert probe.hashes is not None
-            absent = np.zeros(len(verdicts), dtype=bool)
-            absent[units] = absent_by_bloom(probe.hashes, [filters[number] for number in mine])
-            self.cleared[id(probe.node)] = absent
+        self.cleared |= absent
         return self._rejudge("bloom filters", Cause.BLOOM, evidence, verdicts)
 
-    def _load(self, wanted: list[BloomRequest]) -> Generator[Need, list[Any], list[BloomFilter | None]]:
-        if not wanted:
-            return []
-        if self.options.bloom_provider is not None:
-            return (yield wanted)
-        places: list[ByteRange | None] = []
-        for request in wanted:
-            try:
-                places.append(bloom_range(self.metadata, request.row_group, request.leaf))
-            except BadBloom as error:
-                places.append(None)
-                self._ignored(request.row_group, request.column, "bloom filter", error.reason)
-        known = [place for place in places if place is not None]
-        bodies = iter((yield known) if known else [])
-        filters: list[BloomFilter | None] = []
-        for request, place in zip(wanted, places, strict=True):
-            if place is None:
-                filters.append(None)
-                continue
-            try:
-                filters.append((yield from self._parse_bloom(place, next(bodies))))
-            except BadBloom as error:
-                filters.append(None)
-                self._ignored(request.row_group, request.column, "bloom filter", error.reason)
-        return filters
-
-    def _parse_bloom(self, place: ByteRange, body: bytes) -> Generator[Need, list[Any], BloomFilter]:
-        length = bloom_length(body)
-        if length > len(body):  # the writer left the length out and the first piece was too short
-            stop = place.start + length
-            if self.metadata.size is not None and stop > self.metadata.size:
-                raise BadBloom("the filter ends outside the file")
-            (body,) = yield [ByteRange(place.start, stop)]
-        return parse_bloom(body)
-
-    # -- dictionaries ------------------------------------------------------------------------
-
     def _dictionaries(self, evidence: Evidence, verdicts: Array) -> Generator[Need, list[Any], Array]:
-        kept = verdicts == Verdict.SOME
-        if not kept.any() or not self._can_read("dictionaries"):
+        kept = np.flatnonzero(verdicts == Verdict.SOME)
+        if not len(kept) or not self._can_read("dictionaries"):
             return verdicts
-        probes = stored_values(self.node, self.metadata)
-        units = useful_units(self.node, evidence, kept, probes)
-        wanted: list[tuple[Probe, int, ByteRange]] = []
-        for probe in probes:
-            leaf = probe.bound.leaf.index
-            for unit in units.tolist():
-                place = dictionary_range(self.metadata, unit, leaf)
-                if place is not None and dictionary_complete(self.metadata, unit, leaf):
-                    wanted.append((probe, unit, place))
+        wanted = self._wanted_dictionaries(evidence, kept)
         if not wanted:
             return verdicts
-        pages = yield [place for _, _, place in wanted]
+        pages = yield [Fetch(int(self.survey.owners[unit]), place) for _, unit, place in wanted]
         for (probe, unit, _), page in zip(wanted, pages, strict=True):
-            leaf_column = probe.bound.leaf
+            column, group = probe.bound.leaf, int(self.survey.numbers[unit])
             try:
-                values = decode_dictionary(page, self.metadata.chunks(leaf_column.index)[unit], leaf_column)
+                chunk = self.survey.file(unit).chunks(column.index)[group]
+                values = decode_dictionary(page, chunk, column)
             except BadDictionary as error:
-                self._ignored(unit, probe.bound.ref.path, "dictionary", error.reason)
+                self._unusable(unit, probe.bound.ref.path, "dictionary", error.reason)
                 continue
             absent = self.cleared.setdefault(id(probe.node), np.zeros(len(verdicts), dtype=bool))
             absent[unit] |= absent_by_dictionary(probe, values)
         return self._rejudge("dictionaries", Cause.DICTIONARY, evidence, verdicts)
+
+    def _wanted_dictionaries(self, evidence: Evidence, kept: Array) -> list[tuple[Probe, int, ByteRange]]:
+        survey = self.survey
+        probes: dict[int, list[Probe]] = {}
+        best: dict[int, Array] = {}
+        for file in np.unique(survey.owners[kept]).tolist():
+            found = stored_values(self.node, survey.files[file])
+            probes[file] = [probe for probe in found if probe.bound.ref.path not in survey.given]
+            for probe in probes[file]:
+                best.setdefault(id(probe.node), np.zeros(len(survey), dtype=bool))[survey.units(file)] = True
+        wanted: list[tuple[Probe, int, ByteRange]] = []
+        for unit in useful_units(self.node, evidence, kept, best).tolist():
+            file, group = survey.file(unit), int(survey.numbers[unit])
+            for probe in probes[int(survey.owners[unit])]:
+                leaf = probe.bound.leaf.index
+                place = dictionary_range(file, group, leaf)
+                if place is not None and dictionary_complete(file, group, leaf):
+                    wanted.append((probe, unit, place))
+        return wanted
 
     def _rejudge(self, name: str, cause: Cause, evidence: Evidence, verdicts: Array) -> Array:
         """Judge again with what the probes cleared, counting only units that were still open."""
@@ -175,128 +155,108 @@ class Cascade:
         judgement = judge(self.node, evidence.take(units), cleared)
         after = verdicts.copy()
         after[units] = judgement.verdicts()
-        drops = _count(judgement, lambda _node, _units: {cause: _units})
-        self._level(name, after[units], self.metadata.row_group_rows[units], drops)
+        self.ledger.level(name, after[units], self.survey.rows[units], drops_by(judgement, cause))
         return after
 
     # -- pages -------------------------------------------------------------------------------
 
     def _pages(self, evidence: Evidence, refs: Sequence[ColumnRef], verdicts: Array) -> Steps:
-        groups = np.flatnonzero(verdicts == Verdict.SOME).tolist()
+        units = np.flatnonzero(verdicts == Verdict.SOME).tolist()
         found: Segments | None = None
-        if groups and self.options.page_index and self._can_read("page index"):
-            bound = {ref.path: leaf for ref in refs if (leaf := find_leaf(self.metadata, ref)) is not None}
-            indexes = yield from self._page_indexes(groups, bound)
-            if indexes:
-                found = segments(self.metadata, groups, bound, indexes, evidence)
-        starts = self.metadata.row_group_starts
-        stops = starts + self.metadata.row_group_rows
-        total = self.metadata.num_rows
-        whole = RowSet.from_ranges(total, *_pick(starts, stops, verdicts == Verdict.ALL))
+        if units and self.options.page_index and self._can_read("page index"):
+            indexed = yield from self._page_indexes(units, refs)
+            if indexed:
+                found = segments(self.survey, units, indexed, evidence)
+        survey = self.survey
+        whole = np.flatnonzero(verdicts == Verdict.ALL)
         if found is None:
-            rows = RowSet.from_ranges(total, *_pick(starts, stops, verdicts != Verdict.NONE))
-        else:
-            spread = {leaf: absent[found.groups] for leaf, absent in self.cleared.items()}
-            judgement = judge(self.node, found.evidence, spread)
-            pages = judgement.verdicts()
-            self._level(
-                "pages", pages, found.stops - found.starts, _drops(judgement, found.evidence, Cause.PAGE)
-            )
-            rows = whole | RowSet.from_ranges(total, *_pick(found.starts, found.stops, pages != Verdict.NONE))
-            whole |= RowSet.from_ranges(total, *_pick(found.starts, found.stops, pages == Verdict.ALL))
-        return self._result(rows, whole, verdicts)
+            kept = np.flatnonzero(verdicts != Verdict.NONE)
+            rows = survey.row_sets(survey.owners[kept], survey.starts[kept], survey.stops[kept])
+            proven = survey.row_sets(survey.owners[whole], survey.starts[whole], survey.stops[whole])
+            return Outcome(verdicts, rows, proven)
+        cleared = {leaf: absent[found.units] for leaf, absent in self.cleared.items()}
+        judgement = judge(self.node, found.evidence, cleared)
+        pages = judgement.verdicts()
+        drops = drops_of(judgement, found.evidence, Cause.PAGE)
+        self.ledger.level("pages", pages, found.stops - found.starts, drops)
+        return Outcome(
+            verdicts,
+            self._joined(whole, found, pages != Verdict.NONE),
+            self._joined(whole, found, pages == Verdict.ALL),
+        )
+
+    def _joined(self, whole: Array, found: Segments, chosen: Array) -> dict[int, RowSet]:
+        """Whole row groups and the chosen segments, as row sets by file."""
+        survey = self.survey
+        return survey.row_sets(
+            np.concatenate([survey.owners[whole], survey.owners[found.units[chosen]]]),
+            np.concatenate([survey.starts[whole], found.starts[chosen]]),
+            np.concatenate([survey.stops[whole], found.stops[chosen]]),
+        )
 
     def _page_indexes(
-        self, groups: Sequence[int], bound: dict[tuple[str, ...], BoundLeaf]
-    ) -> Generator[Need, list[Any], dict[tuple[int, tuple[str, ...]], PageIndex]]:
+        self, units: Sequence[int], refs: Sequence[ColumnRef]
+    ) -> Generator[Need, list[Any], dict[tuple[int, Path], PageFacts]]:
         """Every wanted page index in one batch; one that can't be trusted is noted and left out."""
-        places = {
-            (group, path): page_index_ranges(self.metadata, group, leaf.leaf.index)
-            for group in groups
-            for path, leaf in bound.items()
-        }
-        usable = {key: pair for key, pair in places.items() if pair[0] is not None and pair[1] is not None}
-        if not usable:
-            return {}
-        bodies = iter((yield [place for pair in usable.values() for place in pair if place is not None]))
-        indexes = {}
-        for group, path in usable:
-            column_index, offset_index = next(bodies), next(bodies)
-            try:
-                indexes[group, path] = parse_page_index(
-                    column_index, offset_index, self.metadata, group, bound[path].leaf.index
-                )
-            except BadPageIndex as error:
-                self._ignored(group, path, "page index", error.reason)
-        return indexes
+        indexed: dict[tuple[int, Path], PageFacts] = {}
+        wanted: list[tuple[int, BoundLeaf]] = []
+        fetches: list[Fetch] = []
+        for unit in units:
+            file, group = self.survey.file(unit), int(self.survey.numbers[unit])
+            for ref in refs:
+                bound = None if ref.path in self.survey.given else find_leaf(file, ref)
+                if bound is None:
+                    continue
+                kept = self._kept(unit, bound)
+                if kept is not None:
+                    indexed[unit, ref.path] = kept
+                    continue
+                places = page_index_ranges(file, group, bound.leaf.index)
+                if places[0] is not None and places[1] is not None:
+                    wanted.append((unit, bound))
+                    fetches += [Fetch(int(self.survey.owners[unit]), p) for p in places if p is not None]
+        bodies = iter((yield fetches) if fetches else ())
+        for unit, bound in wanted:
+            pages = self._parsed(unit, bound, next(bodies), next(bodies))
+            if pages is not None:
+                indexed[unit, bound.ref.path] = pages
+        return indexed
+
+    def _kept(self, unit: int, bound: BoundLeaf) -> PageFacts | None:
+        if self.cache is None:
+            return None
+        found: PageFacts | None = self.cache.get(self._key(unit, bound))
+        return found
+
+    def _key(self, unit: int, bound: BoundLeaf) -> tuple[Any, ...]:
+        file = self.survey.file(unit)
+        group = int(self.survey.numbers[unit])
+        return (PageFacts, file.path, file.version, group, bound.ref.path, str(bound.ref.type))
+
+    def _parsed(
+        self, unit: int, bound: BoundLeaf, column_index: bytes, offset_index: bytes
+    ) -> PageFacts | None:
+        file, group = self.survey.file(unit), int(self.survey.numbers[unit])
+        try:
+            index: PageIndex = parse_page_index(column_index, offset_index, file, group, bound.leaf.index)
+        except BadPageIndex as error:
+            self._unusable(unit, bound.ref.path, "page index", error.reason)
+            return None
+        pages = PageFacts(index, page_facts(file, bound, index))
+        if self.cache is not None:
+            self.cache.put(self._key(unit, bound), pages, _PAGE_WEIGHT * len(index) + len(column_index))
+        return pages
 
     # -- accounts ----------------------------------------------------------------------------
 
     def _can_read(self, what: str, provided: bool = False) -> bool:
         if not self.readable and not provided:
-            self.notes.add("file", f"{what} not read: only the footer is at hand")
+            self.ledger.notes.add("file", f"{what} not read: only the footer is at hand")
         return self.readable or provided
 
-    def _ignored(self, group: int, path: tuple[str, ...], what: str, reason: str) -> None:
-        self.notes.add(f"row group {group}, column {'.'.join(path)}", f"{what} ignored: {reason}")
-
-    def _level(self, name: str, verdicts: Array, rows: Array, drops: tuple[Drop, ...]) -> None:
-        kept = verdicts != Verdict.NONE
-        spent = self.cost()
-        self.levels.append(
-            Level(
-                name,
-                units=len(verdicts),
-                kept=int(kept.sum()),
-                whole=int((verdicts == Verdict.ALL).sum()),
-                rows=int(rows[kept].sum()),
-                drops=drops,
-                requests=spent[0] - self._spent[0],
-                bytes=spent[1] - self._spent[1],
-            )
-        )
-        self._spent = spent
-
-    def _result(self, rows: RowSet, proven: RowSet, verdicts: Array) -> PruneResult:
-        trace = Trace(
-            path=self.metadata.path,
-            predicate=self.predicate,
-            rows=self.metadata.num_rows,
-            rows_kept=len(rows),
-            rows_whole=len(proven),
-            levels=tuple(self.levels),
-            notes=self.notes.done(),
-            unsupported=tuple(str(d) for d in self.compiled.unsupported),
-        )
-        bitmap = rows.to_bitmap() if self.options.emit_roaring else None
-        return PruneResult(rows, proven, verdicts, self.compiled, trace, self.metadata, bitmap)
-
-
-def _pick(starts: Array, stops: Array, chosen: Array) -> tuple[Array, Array]:
-    return starts[chosen], stops[chosen]
-
-
-def _drops(judgement: Judgement, evidence: Evidence, cause: Cause = Cause.BOUNDS) -> tuple[Drop, ...]:
-    """Dropped units by cause and condition: nulls where a unit holds nothing else, else bounds."""
-
-    def causes(node: Node, units: Array) -> dict[Cause, Array]:
-        if isinstance(node, Decided):
-            return {Cause.CONSTANT: units}
-        if not isinstance(node, Leaf):
-            return {cause: units}
-        facts = evidence.facts(node.ref)
-        nulls = ~facts.may_value[units] | (facts.may_value[units] & node.true.spans.is_empty)
-        return {Cause.NULLS: units[nulls], cause: units[~nulls]}
-
-    return _count(judgement, causes)
-
-
-def _count(judgement: Judgement, causes: Callable[[Node, Array], dict[Cause, Array]]) -> tuple[Drop, ...]:
-    blame = judgement.blame()
-    drops = []
-    for number, (node, _) in enumerate(judgement.parts):
-        units = np.flatnonzero(blame == number)
-        drops += [
-            Drop(cause, str(node), len(some)) for cause, some in causes(node, units).items() if len(some)
-        ]
-    return tuple(drops)
+    def _unusable(self, unit: int, path: tuple[str, ...], what: str, reason: str) -> None:
+        survey = self.survey
+        place = f"row group {survey.numbers[unit]}, column {'.'.join(path)}"
+        if len(survey.files) > 1:
+            place = f"{survey.file(unit).path}, {place}"
+        self.ledger.notes.add(place, f"{what} ignored: {reason}")

@@ -13,84 +13,83 @@ from dataclasses import dataclass
 import numpy as np
 
 from skipstone.evidence import Array, ColumnFacts, Evidence
-from skipstone.parquet.evidence import BoundLeaf, page_facts
-from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import PageIndex
+from skipstone.prune.survey import Survey
 
-Indexes = Mapping[tuple[int, tuple[str, ...]], PageIndex]
-"""Page indexes by row group and column path."""
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PageFacts:
+    """The pages of one column in one row group, and what they hold."""
+
+    index: PageIndex
+    facts: ColumnFacts
+
+
+Indexed = Mapping[tuple[int, Path], PageFacts]
+"""Pages by row group (of the survey) and column path."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments:
-    """Row ranges that no page boundary cuts, with their evidence; rows are file-absolute."""
+    """Row ranges that no page boundary cuts, with their evidence; rows count within the file."""
 
     starts: Array
     stops: Array
-    groups: Array
+    units: Array
+    """The row group of each segment."""
     evidence: Evidence
 
 
-def segments(
-    metadata: ParquetMetadata,
-    groups: Sequence[int],
-    bound: Mapping[tuple[str, ...], BoundLeaf],
-    indexes: Indexes,
-    group_evidence: Evidence,
-) -> Segments:
+def segments(survey: Survey, units: Sequence[int], indexed: Indexed, evidence: Evidence) -> Segments:
     """The segments of the given row groups; a column without an index keeps its row group's facts."""
-    starts, stops, owners = _cut(metadata, groups, indexes)
-    columns = {}
-    for path, facts in group_evidence.columns.items():
-        spread = facts.take(owners)
-        if path in bound:
-            pages = _spread_pages(metadata, bound[path], groups, indexes, starts, owners, facts)
-            spread = spread if pages is None else spread.narrowed(pages)
-        columns[path] = spread
-    return Segments(starts, stops, owners, Evidence(stops - starts, columns))
-
-
-def _cut(metadata: ParquetMetadata, groups: Sequence[int], indexes: Indexes) -> tuple[Array, Array, Array]:
-    starts, stops, owners = [], [], []
-    by_group: dict[int, list[Array]] = {group: [] for group in groups}
-    for (group, _), index in indexes.items():
-        by_group[group].append(index.first_rows)
+    cuts: dict[int, list[Array]] = {unit: [] for unit in units}
+    for (unit, _), pages in indexed.items():
+        cuts[unit].append(pages.index.first_rows)
     # A loop per row group, whose boundaries are cut in one operation.
-    for group, cuts in by_group.items():
-        rows = int(metadata.row_group_rows[group])
-        first = int(metadata.row_group_starts[group])
-        edges = np.unique(np.concatenate([np.array([0, rows]), *cuts]))
-        starts.append(edges[:-1] + first)
-        stops.append(edges[1:] + first)
-        owners.append(np.full(len(edges) - 1, group))
-    if not starts:
-        nothing = np.array([], dtype=np.int64)
-        return nothing, nothing, nothing
-    return np.concatenate(starts), np.concatenate(stops), np.concatenate(owners)
+    edges = {
+        unit: np.unique(np.concatenate([np.array([0, survey.rows[unit]]), *mine]))
+        for unit, mine in cuts.items()
+    }
+    counts = np.array([len(e) - 1 for e in edges.values()], dtype=np.int64)
+    owners = np.repeat(np.fromiter(edges, dtype=np.int64, count=len(edges)), counts)
+    nothing = np.zeros(0, dtype=np.int64)
+    inside = np.concatenate([nothing, *(e[:-1] for e in edges.values())])
+    stops = np.concatenate([nothing, *(e[1:] for e in edges.values())])
+    spans = dict(zip(edges, _spans(counts), strict=True))
+    columns = {}
+    for path, facts in evidence.columns.items():
+        spread = facts.take(owners)
+        finer = _spread(path, facts, indexed, spans, inside, owners)
+        columns[path] = spread if finer is None else spread.narrowed(finer)
+    first = survey.starts[owners]
+    return Segments(inside + first, stops + first, owners, Evidence(stops - inside, columns))
 
 
-def _spread_pages(
-    metadata: ParquetMetadata,
-    bound: BoundLeaf,
-    groups: Sequence[int],
-    indexes: Indexes,
-    starts: Array,
+def _spans(counts: Array) -> list[slice]:
+    ends = np.cumsum(counts)
+    return [slice(int(end - count), int(end)) for end, count in zip(ends, counts, strict=True)]
+
+
+def _spread(
+    path: Path,
+    facts: ColumnFacts,
+    indexed: Indexed,
+    spans: Mapping[int, slice],
+    inside: Array,
     owners: Array,
-    group_facts: ColumnFacts,
 ) -> ColumnFacts | None:
     """One column's page facts, one entry per segment; the row group's own where it has no index."""
-    path = bound.ref.path
-    parts = [group_facts]
-    units = owners.copy()
-    before = len(group_facts)
-    for group in groups:
-        index = indexes.get((group, path))
-        if index is None:
+    parts = [facts]
+    taken = owners.copy()
+    before = len(facts)
+    for unit, span in spans.items():
+        pages = indexed.get((unit, path))
+        if pages is None:
             continue
-        mine = owners == group
-        inside = starts[mine] - metadata.row_group_starts[group]
         # The last page that starts at or before the segment: pages without rows come earlier.
-        units[mine] = before + np.searchsorted(index.first_rows, inside, side="right") - 1
-        parts.append(page_facts(metadata, bound, index))
-        before += len(index)
-    return None if len(parts) == 1 else ColumnFacts.concat(parts).take(units)
+        taken[span] = before + np.searchsorted(pages.index.first_rows, inside[span], side="right") - 1
+        parts.append(pages.facts)
+        before += len(pages.index)
+    return None if len(parts) == 1 else ColumnFacts.concat(parts).take(taken)

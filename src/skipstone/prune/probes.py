@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,7 @@ from skipstone.evidence import Array, Evidence
 from skipstone.ir.nodes import Leaf, Node
 from skipstone.ir.transforms import Same
 from skipstone.judge import Cleared, judge
-from skipstone.parquet.bloom import BloomFilter, hash_values, probe
+from skipstone.parquet.bloom import hash_values
 from skipstone.parquet.evidence import BoundLeaf, find_leaf
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.values import decode_keys, encode_key
@@ -39,40 +38,44 @@ def stored_values(node: Node, metadata: ParquetMetadata) -> list[Probe]:
     return probes
 
 
-def bloom_probes(node: Node, metadata: ParquetMetadata, max_keys: int) -> list[Probe]:
-    """Leaves that ask for a short list of values, with their hashes."""
+Hashes = dict[tuple[object, ...], Array | None]
+"""Hashes of a leaf's values by the way a file stores them: most files of a lake store them alike."""
+
+
+def bloom_probes(node: Node, metadata: ParquetMetadata, max_keys: int, known: Hashes) -> list[Probe]:
+    """Leaves that ask for a short list of values, with their hashes; ``known`` spares hashing again."""
     probes = []
     for found in stored_values(node, metadata):
-        if len(found.node.true.spans) > max_keys:
-            continue
-        keys = found.node.true.spans.points()
-        if keys is None or len(keys) > max_keys:
-            continue
-        plain = keys if isinstance(keys, list) else keys.tolist()
-        encoded = [encode_key(found.bound.leaf, key) for key in plain]
-        if all(e is not None for e in encoded):
-            hashes = hash_values(value for e in encoded if e for value in e)
+        stored = found.bound.leaf
+        key = (id(found.node), stored.physical, stored.type_length, stored.logical)
+        if key not in known:
+            known[key] = _hashes(found, max_keys)
+        hashes = known[key]
+        if hashes is not None:
             probes.append(Probe(found.node, found.bound, hashes))
     return probes
 
 
-def useful_units(node: Node, evidence: Evidence, kept: Array, probes: Sequence[Probe]) -> Array:
-    """Of the kept units, those that would be dropped if every probe came back empty."""
-    units = np.flatnonzero(kept)
-    if not probes or not len(units):
+def _hashes(found: Probe, max_keys: int) -> Array | None:
+    if len(found.node.true.spans) > max_keys:
+        return None
+    keys = found.node.true.spans.points()
+    if keys is None or not 0 < len(keys) <= max_keys:
+        return None  # without a value to look up, the leaf's own bits have said it all
+    plain = keys if isinstance(keys, list) else keys.tolist()
+    encoded = [encode_key(found.bound.leaf, key) for key in plain]
+    if any(e is None for e in encoded):
+        return None
+    hashes = hash_values(value for e in encoded if e for value in e)
+    return hashes if len(hashes) else None  # values that the file's type can't hold have no hash
+
+
+def useful_units(node: Node, evidence: Evidence, units: Array, best: Cleared) -> Array:
+    """Of ``units``, those that would be dropped if every probe in ``best`` came back empty."""
+    if not best or not len(units):
         return units[:0]
-    best: Cleared = {id(p.node): np.ones(len(units), dtype=bool) for p in probes}
-    return units[~judge(node, evidence.take(units), best).bits.true]
-
-
-def absent_by_bloom(hashes: Array, filters: Sequence[BloomFilter | None]) -> Array:
-    """Per filter, whether it proves every hashed value absent; a missing filter proves nothing."""
-    absent = np.zeros(len(filters), dtype=bool)
-    have = [number for number, bloom in enumerate(filters) if bloom is not None]
-    if have:
-        found = probe([bloom for bloom in filters if bloom is not None], hashes)
-        absent[have] = ~found.any(axis=1)
-    return absent
+    cleared = {leaf: absent[units] for leaf, absent in best.items()}
+    return units[~judge(node, evidence.take(units), cleared).bits.true]
 
 
 def absent_by_dictionary(found: Probe, values: Array | list[bytes]) -> bool:

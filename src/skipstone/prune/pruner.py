@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any, TypeGuard
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,11 +14,16 @@ from skipstone.parquet.footer import from_pyarrow, read_footer, read_footer_asyn
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.predicate import Predicate
 from skipstone.predicate import predicate as to_predicate
-from skipstone.prune.cascade import Cascade, Need
-from skipstone.prune.options import BloomRequest, PruneOptions
+from skipstone.prune.cascade import Cascade, Outcome
+from skipstone.prune.ledger import Ledger
+from skipstone.prune.needs import is_blooms, ranges_of
+from skipstone.prune.options import PruneOptions
 from skipstone.prune.result import PruneResult
+from skipstone.prune.survey import Survey
+from skipstone.rows import RowSet
 from skipstone.store.source import Source, open_source
 from skipstone.store.tail import TailSource
+from skipstone.trace import Trace
 
 
 class Pruner:
@@ -68,20 +73,20 @@ class Pruner:
         if known is None:
             assert opened is not None
             known = read_footer(opened, tail=self.options.tail_bytes)
-        steps = self._cascade(opened, known).steps()
+        cascade, compiled = self._cascade(opened, known)
+        steps = cascade.steps()
         answer: list[Any] | None = None
         while True:
             try:
                 need = steps.send(answer)  # type: ignore[arg-type]
             except StopIteration as stop:
-                result: PruneResult = stop.value
-                return result
-            if _is_blooms(need):
+                return self._result(known, compiled, cascade.ledger, stop.value)
+            if is_blooms(need):
                 assert self.options.bloom_provider is not None
                 answer = list(self.options.bloom_provider.load(need))
             else:
                 assert opened is not None
-                answer = opened.read_ranges(need)  # type: ignore[arg-type]
+                answer = opened.read_ranges(ranges_of(need))
 
     async def prune_async(
         self,
@@ -95,22 +100,22 @@ class Pruner:
         if known is None:
             assert opened is not None
             known = await read_footer_async(opened, tail=self.options.tail_bytes)
-        steps = self._cascade(opened, known).steps()
+        cascade, compiled = self._cascade(opened, known)
+        steps = cascade.steps()
         answer: list[Any] | None = None
         while True:
             try:
                 need = steps.send(answer)  # type: ignore[arg-type]
             except StopIteration as stop:
-                result: PruneResult = stop.value
-                return result
-            if _is_blooms(need):
+                return self._result(known, compiled, cascade.ledger, stop.value)
+            if is_blooms(need):
                 assert self.options.bloom_provider is not None
                 answer = list(await self.options.bloom_provider.load_async(need))
             else:
                 assert opened is not None
-                answer = await opened.read_ranges_async(need)  # type: ignore[arg-type]
+                answer = await opened.read_ranges_async(ranges_of(need))
 
-    def _cascade(self, source: Source | None, metadata: ParquetMetadata) -> Cascade:
+    def _cascade(self, source: Source | None, metadata: ParquetMetadata) -> tuple[Cascade, Compiled]:
         try:
             compiled = self.compile(self.schema or metadata.query_schema)
         except PredicateError as error:
@@ -121,7 +126,27 @@ class Pruner:
         def cost() -> tuple[int, int]:
             return (source.counter.requests, source.counter.bytes) if source is not None else (0, 0)
 
-        return Cascade(compiled, self.options, metadata, self._text, cost, readable=source is not None)
+        survey = Survey.of([metadata])
+        cascade = Cascade(compiled.node, self.options, survey, Ledger(cost), readable=source is not None)
+        return cascade, compiled
+
+    def _result(
+        self, metadata: ParquetMetadata, compiled: Compiled, ledger: Ledger, outcome: Outcome
+    ) -> PruneResult:
+        nothing = RowSet.none(metadata.num_rows)
+        rows, proven = outcome.rows.get(0, nothing), outcome.proven.get(0, nothing)
+        trace = Trace(
+            path=metadata.path,
+            predicate=self._text,
+            rows=metadata.num_rows,
+            rows_kept=len(rows),
+            rows_whole=len(proven),
+            levels=tuple(ledger.levels),
+            notes=ledger.notes.done(),
+            unsupported=tuple(str(d) for d in compiled.unsupported),
+        )
+        bitmap = rows.to_bitmap() if self.options.emit_roaring else None
+        return PruneResult(rows, proven, outcome.verdicts, compiled, trace, metadata, bitmap)
 
 
 def prune(
@@ -166,7 +191,3 @@ def _is_metadata(value: Any) -> bool:
 
 def _as_metadata(value: Any) -> ParquetMetadata:
     return value if isinstance(value, ParquetMetadata) else from_pyarrow(value)
-
-
-def _is_blooms(need: Need) -> TypeGuard[list[BloomRequest]]:
-    return bool(need) and isinstance(need[0], BloomRequest)

@@ -16,6 +16,8 @@ from skipstone.store.source import IoCounter, check_size
 class BufferSource:
     """A whole file in memory; every range is a read of its own, for there is nothing to save."""
 
+    gap = 0
+
     def __init__(self, data: memoryview | bytes, path: str = "<buffer>") -> None:
         self.path = path
         self.counter = IoCounter()
@@ -66,7 +68,7 @@ class FileObjectSource:
         self.path = name if isinstance(name, str) else "<file object>"
         self.counter = IoCounter()
         self._file = file
-        self._gap = gap
+        self.gap = gap
         # Seek and read belong together, and readers may share the object.
         self._lock = threading.Lock()
 
@@ -89,7 +91,7 @@ class FileObjectSource:
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """The bytes of each range."""
-        plan = coalesce(ranges, self._gap)
+        plan = coalesce(ranges, self.gap)
         return plan.split(self._work(plan.requests)[0])
 
     async def tail_async(self, length: int) -> tuple[bytes, int]:

@@ -3,39 +3,66 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import lru_cache
+from itertools import chain, islice
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from skipstone.errors import ReadError
+from skipstone.store.pool import side_by_side, side_by_side_async
 from skipstone.store.ranges import ByteRange, coalesce
-from skipstone.store.source import IoCounter, check_size, stale
+from skipstone.store.source import IoCounter, check_size, gone, stale
 
 # About what a request's latency is worth in bytes.
 GAP = 1024 * 1024
-_PARALLEL = 8
+# One connection gives a fraction of what a store can: a larger range is asked for in parts.
+LARGE = 16 * 1024 * 1024
+PART = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Version:
+class ObjectVersion:
     """What tells one version of an object from the next; stores without etags still tell size and time."""
 
     size: int
     etag: str | None
     modified: Any
 
-    def same(self, other: _Version) -> bool:
+    @classmethod
+    def of(cls, meta: Any) -> ObjectVersion:
+        """The version that an answer or a listing tells of."""
+        return cls(meta["size"], meta.get("e_tag"), meta.get("last_modified"))
+
+    def same(self, other: ObjectVersion) -> bool:
         """Whether both are one version; times are compared only where there are no etags to tell."""
         if self.etag is not None and other.etag is not None:
-            return (self.size, self.etag) == (other.size, other.etag)
-        return (self.size, self.modified) == (other.size, other.modified)
+            return self.size == other.size and _bare(self.etag) == _bare(other.etag)
+        return (self.size, _second(self.modified)) == (other.size, _second(other.modified))
+
+    def condition(self) -> str | None:
+        """What to ask for with If-Match; a weak etag would never match."""
+        if self.etag is None or self.etag.startswith("W/"):
+            return None
+        # Azure lists its etags without the quotes that it asks for.
+        return f'"{self.etag}"' if self.etag.startswith("0x") else self.etag
+
+
+def _bare(etag: str) -> str:
+    return etag.removeprefix("W/").strip('"')
+
+
+def _second(time: Any) -> Any:
+    # Listings tell milliseconds, HTTP headers don't.
+    return time.replace(microsecond=0) if time is not None else None
 
 
 class ObjectSource:
-    """One object, pinned to the version that the first answer came from.
+    """One object, pinned to the version that the first answer came from, or that is expected.
 
     Every read asks for that version by etag, and the answer's own size and etag are compared as well,
     because not every store honours the condition.
@@ -44,60 +71,70 @@ class ObjectSource:
     def __init__(self, store: Any, key: str, path: str | None = None, *, gap: int = GAP) -> None:
         self.path = path if path is not None else key
         self.counter = IoCounter()
+        self.gap = gap
         self._store = store
         self._key = key
-        self._gap = gap
-        self._version: _Version | None = None
+        self._version: ObjectVersion | None = None
+        self._size: int | None = None
+        self._expected = False
+        self._lock = threading.Lock()
 
     def size(self) -> int:
-        """The object's size in bytes; a request unless something has been read already."""
-        if self._version is None:
+        """The object's size in bytes; a request unless it is known already."""
+        if self._size is None:
             self._pin(self._head())
-        assert self._version is not None
-        return self._version.size
+        assert self._size is not None
+        return self._size
 
     def version(self) -> object | None:
-        """Size and etag, once something has been read."""
+        """Size and etag, once something has been read or expected."""
         return self._version
 
     def expect(self, version: object | None, size: int | None) -> None:
         """Ask for this version from now on: a replaced object fails the next read, at no extra request."""
-        if not isinstance(version, _Version):
-            check_size(self, size)
-        elif self._version is None:
-            self._version = version
-        elif not version.same(self._version):
+        known = version if isinstance(version, ObjectVersion) else None
+        if known is not None and self._version is None:
+            self._version, size = known, known.size
+        elif known is not None and self._version is not None and not known.same(self._version):
             raise stale(self.path)
+        if self._size is None:
+            self._size = size
+            self._expected = size is not None
+        else:
+            check_size(self, size)
 
     def tail(self, length: int) -> tuple[bytes, int]:
         """The last ``length`` bytes and the object's size, in one request where suffix ranges exist."""
         try:
-            return self._get({"suffix": length}), self.size()
+            if self._size is None:
+                return self._get({"suffix": length}), self.size()
         except _SuffixRefusedError:
-            size = self.size()
-            return self.read_ranges([ByteRange(max(size - length, 0), size)])[0], size
+            pass
+        size = self.size()
+        return self.read_ranges([ByteRange(max(size - length, 0), size)])[0], size
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """The bytes of each range; requests run side by side."""
-        plan = coalesce(ranges, self._gap)
-        if len(plan.requests) > 1:
-            with ThreadPoolExecutor(min(_PARALLEL, len(plan.requests))) as pool:
-                bodies = list(pool.map(self._get_range, plan.requests))
-        else:
-            bodies = [self._get_range(request) for request in plan.requests]
-        return plan.split(bodies)
+        """The bytes of each range; requests run side by side, and large ones in parts."""
+        plan = coalesce(ranges, self.gap)
+        parts = [_parts(request) for request in plan.requests]
+        return plan.split(_joined(parts, side_by_side(self._get_range, chain.from_iterable(parts))))
 
     async def tail_async(self, length: int) -> tuple[bytes, int]:
         """``tail`` without blocking the event loop."""
         try:
-            return await self._get_async({"suffix": length}), self.size()
+            if self._size is None:
+                return await self._get_async({"suffix": length}), self.size()
         except _SuffixRefusedError:
-            return await asyncio.to_thread(self.tail, length)
+            pass
+        size = self._size if self._size is not None else await asyncio.to_thread(self.size)
+        return (await self.read_ranges_async([ByteRange(max(size - length, 0), size)]))[0], size
 
     async def read_ranges_async(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """``read_ranges`` without blocking the event loop."""
-        plan = coalesce(ranges, self._gap)
-        return plan.split(await asyncio.gather(*map(self._get_range_async, plan.requests)))
+        plan = coalesce(ranges, self.gap)
+        parts = [_parts(request) for request in plan.requests]
+        fetched = await side_by_side_async(self._get_range_async, chain.from_iterable(parts))
+        return plan.split(_joined(parts, fetched))
 
     def _get_range(self, request: ByteRange) -> bytes:
         return self._full(request, self._get((request.start, request.stop)))
@@ -107,7 +144,10 @@ class ObjectSource:
 
     def _full(self, request: ByteRange, body: bytes) -> bytes:
         if len(body) != request.length:
-            raise ReadError(f"{request}: only {len(body)} bytes came back", path=self.path)
+            # Behind the known end there will never be more.
+            transient = request.stop <= self.size()
+            message = f"{request}: only {len(body)} bytes came back"
+            raise ReadError(message, path=self.path, transient=transient)
         return body
 
     def _get(self, span: Any) -> bytes:
@@ -140,8 +180,9 @@ class ObjectSource:
 
     def _options(self, span: Any) -> dict[str, Any]:
         options: dict[str, Any] = {"range": span}
-        if self._version is not None and self._version.etag is not None:
-            options["if_match"] = self._version.etag
+        condition = self._version.condition() if self._version is not None else None
+        if condition is not None:
+            options["if_match"] = condition
         return options
 
     def _take(self, meta: Any, body: bytes) -> bytes:
@@ -150,28 +191,62 @@ class ObjectSource:
         return body
 
     def _pin(self, meta: Any) -> None:
-        version = _Version(meta["size"], meta.get("e_tag"), meta.get("last_modified"))
-        if self._version is None:
-            self._version = version
-        elif not version.same(self._version):
-            raise ReadError("file changed while it was being read", path=self.path, hint="open it again")
+        version = ObjectVersion.of(meta)
+        with self._lock:
+            if self._version is None and self._size in (None, version.size):
+                self._version, self._size = version, version.size
+        if self._version is None or not version.same(self._version):
+            raise self._changed()
+
+    def _changed(self) -> ReadError:
+        if self._expected:
+            return stale(self.path)
+        return ReadError("file changed while it was being read", path=self.path, hint="open it again")
 
     def _refusal(self, error: Exception, span: Any) -> Exception:
         from obstore import exceptions
 
         if isinstance(error, ReadError):
             return error
+        # A failed request is one too, unless the client itself refused.
+        self.counter.add(0 if isinstance(error, exceptions.NotSupportedError) else 1, 0)
         if isinstance(error, FileNotFoundError):
-            return ReadError("no such object", path=self.path)
+            return gone(self.path) if self._expected else ReadError("no such object", path=self.path)
         if isinstance(error, exceptions.PreconditionError):
-            return ReadError("file changed while it was being read", path=self.path, hint="open it again")
-        if isinstance(
-            error, PermissionError | exceptions.PermissionDeniedError | exceptions.UnauthenticatedError
-        ):
-            return ReadError("permission denied", path=self.path, hint="check the credentials")
-        if isinstance(span, dict) and isinstance(error, exceptions.BaseError):
+            return self._changed()
+        found = refusal(error, self.path)
+        if isinstance(span, dict) and isinstance(error, exceptions.BaseError) and not found.transient:
             return _SuffixRefusedError()
-        return ReadError(_first_line(error), path=self.path)
+        return found
+
+
+def refusal(error: Exception, path: str) -> ReadError:
+    """A failed request as an error that names the object."""
+    from obstore import exceptions
+
+    if isinstance(error, ReadError):
+        return error
+    if isinstance(
+        error, PermissionError | exceptions.PermissionDeniedError | exceptions.UnauthenticatedError
+    ):
+        return ReadError("permission denied", path=path, hint="check the credentials")
+    return ReadError(_first_line(error), path=path, transient=_TRANSIENT.search(str(error)) is not None)
+
+
+# obstore has one class for all of these and tells them apart in its text only.
+_TRANSIENT = re.compile(
+    r"status code: (?:5\d\d|429|408)|SlowDown|timed out|kind: (?:Connect|Timeout|Interrupted|Request|Decode)"
+    r"|connection (?:reset|closed|refused)|error (?:sending request|decoding|reading a body)"
+)
+
+
+def _parts(request: ByteRange) -> list[ByteRange]:
+    return request.cut(PART) if request.length > LARGE else [request]
+
+
+def _joined(parts: Sequence[Sequence[ByteRange]], fetched: list[bytes]) -> list[bytes]:
+    bodies = iter(fetched)
+    return [next(bodies) if len(some) == 1 else b"".join(islice(bodies, len(some))) for some in parts]
 
 
 class _SuffixRefusedError(Exception):
@@ -180,24 +255,31 @@ class _SuffixRefusedError(Exception):
 
 def open_uri(uri: str, storage_options: Mapping[str, Any] | None = None) -> ObjectSource:
     """Open an object by its URI; ``storage_options`` are obstore's config and client options."""
+    base, key = split_uri(uri)
+    return ObjectSource(open_store(base, storage_options, uri), key, uri)
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """The store's part of a URI and the key in it."""
     parts = urlsplit(uri)
-    if parts.query and parts.scheme in ("http", "https"):
+    web = parts.scheme in ("http", "https")
+    if parts.query and web:
         raise ReadError("a URL with a query can't be read", path=uri, hint="pass a file object instead")
-    key = (
-        unquote(parts.path) if parts.scheme in ("http", "https") else uri.split("://", 1)[1].partition("/")[2]
-    )
-    base = f"{parts.scheme}://{parts.netloc}"
+    key = unquote(parts.path) if web else uri.split("://", 1)[1].partition("/")[2]
+    return f"{parts.scheme}://{parts.netloc}", key.lstrip("/")
+
+
+def open_store(base: str, storage_options: Mapping[str, Any] | None, uri: str) -> Any:
+    """The store of a URI's first part; the same one for the same options, since it holds the connections."""
     options = tuple(sorted((storage_options or {}).items()))
     try:
-        store = _shared_store(base, options) if _hashable(options) else _make_store(base, dict(options))
+        return _shared_store(base, options) if _hashable(options) else _make_store(base, dict(options))
     except Exception as error:
         raise ReadError(f"the store can't be opened: {_first_line(error)}", path=uri) from error
-    return ObjectSource(store, key.lstrip("/"), uri)
 
 
 @lru_cache(maxsize=32)
 def _shared_store(base: str, options: tuple[tuple[str, Any], ...]) -> Any:
-    # One store for all objects of a bucket: it holds the connections.
     return _make_store(base, dict(options))
 
 
@@ -206,17 +288,30 @@ def _hashable(options: tuple[tuple[str, Any], ...]) -> bool:
 
 
 def _make_store(base: str, options: dict[str, Any]) -> Any:
-    from obstore.store import HTTPStore, from_url
+    from obstore.store import HTTPStore, MemoryStore, from_url
 
+    if base.startswith("memory"):
+        return MemoryStore()
     names = ("client_options", "retry_config", "credential_provider")
     own: dict[str, Any] = {name: options.pop(name) for name in names if name in options}
     # Other libraries take this one as a store option; obstore panics on it unless it is a client option.
     allow = [options.pop(name) for name in ("allow_http", "aws_allow_http") if name in options]
     if base.startswith("http://") or any(str(value).lower() == "true" for value in allow):
         own["client_options"] = {"allow_http": True, **own.get("client_options", {})}
+    own["client_options"] = {**_CLIENT, **own.get("client_options", {})}
+    own.setdefault("retry_config", _RETRY)
     if base.startswith("http"):
         return HTTPStore.from_url(base, **own)
-    return from_url("memory:///" if base.startswith("memory") else base, config=options or None, **own)
+    return from_url(base, config=options or None, **own)
+
+
+# obstore's own ten retries over three minutes keep a user waiting for a store that is not there.
+_CLIENT = {"connect_timeout": "5s", "timeout": "60s"}
+_RETRY = {
+    "max_retries": 3,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2},
+}
 
 
 def _first_line(error: Exception) -> str:

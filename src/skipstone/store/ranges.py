@@ -18,6 +18,11 @@ class ByteRange:
         """How many bytes the range holds."""
         return self.stop - self.start
 
+    def cut(self, size: int) -> list[ByteRange]:
+        """The range in parts of ``size`` bytes, the last of which may be shorter."""
+        starts = range(self.start, self.stop, size)
+        return [ByteRange(start, min(start + size, self.stop)) for start in starts]
+
     def __str__(self) -> str:
         return f"bytes {self.start}-{self.stop}"
 

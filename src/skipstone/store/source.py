@@ -45,6 +45,10 @@ class Source(Protocol):
     def counter(self) -> IoCounter:
         """What reading has cost so far."""
 
+    @property
+    def gap(self) -> int:
+        """Bytes that cost as much as a request: ranges at most this far apart share one."""
+
     def size(self) -> int:
         """The file's size in bytes."""
 
@@ -74,10 +78,17 @@ def check_size(source: Source, size: int | None) -> None:
 
 
 def stale(path: str) -> ReadError:
-    """The error for metadata that belongs to another file, or to another version of it."""
-    return ReadError(
-        "it is not the file that the metadata was read from", path=path, hint="read the metadata again"
-    )
+    """The error for metadata or a listing of another file, or of another version of it."""
+    message = "it is not the file that the metadata was read from, or that was listed"
+    return ReadError(message, path=path, hint=_AGAIN)
+
+
+def gone(path: str) -> ReadError:
+    """The error for a file that was there when its metadata was read, or when it was listed."""
+    return ReadError("the file is there no more", path=path, hint=_AGAIN)
+
+
+_AGAIN = "it was replaced or deleted: read the metadata again, or refresh the lake"
 
 
 _REMOTE = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "memory")
@@ -116,20 +127,28 @@ def open_source(x: Any, *, storage_options: Mapping[str, Any] | None = None) -> 
 
 def _open_name(name: str | bytes, storage_options: Mapping[str, Any] | None) -> Source:
     path = os.fsdecode(name)
-    scheme, separator, _ = path.partition("://")
-    if separator and scheme.lower() in _REMOTE:
+    local = local_path(path)
+    if local is None:
         from skipstone.store.objects import open_uri
 
         return open_uri(path, storage_options)
     from skipstone.store.local import LocalSource
 
+    return LocalSource(local)
+
+
+def local_path(name: str) -> str | None:
+    """The file-system path that a path or file URI names; None for the URI of a remote store."""
+    scheme, separator, _ = name.partition("://")
     if not separator:
-        return LocalSource(path)
+        return name
+    if scheme.lower() in _REMOTE:
+        return None
     if scheme.lower() != "file":
         known = ", ".join(("file", *_REMOTE))
-        raise ReadError(f"{scheme!r} is no known kind of store", path=path, hint=f"known are {known}")
+        raise ReadError(f"{scheme!r} is no known kind of store", path=name, hint=f"known are {known}")
     # Here, since urllib.request loads HTTP and TLS, which a local path has no use for.
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
-    return LocalSource(url2pathname(urlsplit(path).path))
+    return url2pathname(urlsplit(name).path)

@@ -28,6 +28,16 @@ class TailSource:
         """What reading has cost so far."""
         return self._below.counter
 
+    @property
+    def gap(self) -> int:
+        """Bytes that cost as much as a request."""
+        return self._below.gap
+
+    @property
+    def kept(self) -> int:
+        """Bytes at hand."""
+        return len(self._tail)
+
     def size(self) -> int:
         """The file's size in bytes."""
         return self._size or self._below.size()

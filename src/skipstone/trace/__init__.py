@@ -12,6 +12,7 @@ class Cause(enum.StrEnum):
     """The kind of evidence that dropped a unit."""
 
     CONSTANT = "constant"
+    PARTITION = "partition"
     BOUNDS = "bounds"
     NULLS = "nulls"
     BLOOM = "bloom"
@@ -37,8 +38,8 @@ class Level:
     kept: int
     whole: int
     """Kept units in which every row is proven to match."""
-    rows: int
-    """Rows left after this level."""
+    rows: int | None
+    """Rows left after this level; None where no footer has told yet."""
     drops: tuple[Drop, ...] = ()
     requests: int = 0
     bytes: int = 0

@@ -89,6 +89,8 @@ def test_usage(run: Run, events: Path, words: Callable[[str], str]) -> None:
         "3 wrong predicate",
         "4 unusable file",
         "5 any other",
+        "6 verify found a difference",
+        "130 interrupted",
     ):
         assert code in help_text
 

@@ -34,6 +34,25 @@ def test_size(number: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 µs"),
+        (0.00099949, "999 µs"),
+        (0.0009995, "1.0 ms"),
+        (0.0999, "99.9 ms"),
+        (0.09996, "100 ms"),
+        (0.99949, "999 ms"),
+        (0.9996, "1.00 s"),
+        (59.99, "59.99 s"),
+        (59.999, "1 min 0 s"),
+        (90_061, "1,501 min 1 s"),
+    ],
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert units.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
     ("part", "whole", "text"),
     [
         (0, 10, "0 %"),
@@ -58,6 +77,7 @@ def test_bar_never_hides_a_part() -> None:
         assert empty
     assert units.bar(5, 5, 20) == ("█" * 20, "")
     assert units.bar(0, 5, 20) == ("", "░" * 20)
+    assert units.bar(9, 5, 20) == ("█" * 20, "")
 
 
 def test_shorten_counts_cells() -> None:
@@ -65,3 +85,11 @@ def test_shorten_counts_cells() -> None:
     assert lines.shorten("値値値", 4) == "値…"
     assert lines.shorten("e\u0301e\u0301", 2) == "e\u0301e\u0301"
     assert lines.shorten("abc", 0) == ""
+
+
+def test_wrap_counts_cells_and_loses_nothing_but_the_end() -> None:
+    assert lines.wrap("", 10, 2) == [""]
+    assert lines.wrap("値値値値値", 4, 3) == ["値値", "値値", "値"]
+    assert lines.wrap("値値値値値", 4, 2) == ["値値", "値…"]
+    assert lines.wrap("ab cd ef", 5, 9) == ["ab cd", "ef"]
+    assert lines.wrap("abcdefgh ij", 4, 9) == ["abcd", "efgh", "ij"]

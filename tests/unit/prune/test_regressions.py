@@ -150,3 +150,12 @@ def test_inflated_null_counts_of_old_polars(created_by: str, trusted: bool) -> N
 
     assert all_null_trusted(Writer.parse(created_by)) is trusted
     assert all_null_trusted(Writer.parse("parquet-cpp-arrow version 26.0.1"))
+
+
+def test_a_value_the_files_type_cannot_hold_has_no_hash(tmp_path):
+    path = tmp_path / "f.parquet"
+    table = pa.table({"f": pa.array([0.0, 1.0], pa.float32())})
+    pq.write_table(table, path, bloom_filter_options={"f": {"ndv": 4, "fpp": 0.05}})
+    wide = pa.schema({"f": pa.float64()})
+    for where, kept in ((sk.col("f") == 0.1, 2), (sk.col("f").isin([]), 0), (sk.col("f") == 1.0, 2)):
+        assert len(sk.prune(path, where, wide).rows) == kept

@@ -123,7 +123,7 @@ def test_a_deleted_file_is_missing(file: Path) -> None:
 
 
 def test_a_directory_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(ReadError, match=r"directory.*give one Parquet file"):
+    with pytest.raises(ReadError, match=r"directory.*skipstone.open"):
         open_source(tmp_path)
 
 

@@ -1,6 +1,7 @@
 import asyncio
 import http.server
 import threading
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,14 @@ import pytest
 from obstore.store import MemoryStore
 
 from skipstone.errors import ReadError
-from skipstone.store.objects import ObjectSource
+from skipstone.store.objects import ObjectSource, ObjectVersion
+from skipstone.store.place import open_place
 from skipstone.store.ranges import ByteRange
 from skipstone.store.source import open_source
 
 DATA = bytes(range(250)) * 20_000
+T1 = datetime(2026, 1, 1, tzinfo=UTC)
+T2 = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -57,6 +61,34 @@ def test_asynchronous_reads(store: Any) -> None:
         assert counts(source) == (3, 21)
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (ObjectVersion(5, '"0x8D"', T1), ObjectVersion(5, "0x8D", T2), True),
+        (ObjectVersion(5, 'W/"a"', T1), ObjectVersion(5, '"a"', T1), True),
+        (ObjectVersion(5, '"a"', T1), ObjectVersion(5, '"b"', T1), False),
+        (ObjectVersion(5, '"a"', T1), ObjectVersion(6, '"a"', T1), False),
+        (ObjectVersion(5, None, T1), ObjectVersion(5, '"a"', T1.replace(microsecond=9)), True),
+        (ObjectVersion(5, None, T1), ObjectVersion(5, None, T2), False),
+        (ObjectVersion(5, None, None), ObjectVersion(5, None, None), True),
+    ],
+)
+def test_what_makes_two_versions_one(one: ObjectVersion, other: ObjectVersion, same: bool) -> None:
+    assert one.same(other) is same
+    assert other.same(one) is same
+
+
+def test_what_a_version_asks_for() -> None:
+    etags = ['"a"', 'W/"a"', "0x8D", '"0x8D"', None]
+    assert [ObjectVersion(5, etag, T1).condition() for etag in etags] == [
+        '"a"',
+        None,
+        '"0x8D"',
+        '"0x8D"',
+        None,
+    ]
 
 
 @pytest.mark.parametrize("new", [DATA[::-1], DATA[:-1]])
@@ -166,6 +198,12 @@ def test_http(tmp_path: Path) -> None:
         source = open_source(f"http://127.0.0.1:{server.server_port}/f%20x.parquet")
         assert source.tail(10) == (DATA[990:1_000], 1_000)
         assert source.read_ranges([ByteRange(5, 9)]) == [DATA[5:9]]
+        place, pattern = open_place(source.path)
+        (listed,) = place.list()
+        assert (listed.key, listed.size) == (pattern, 1_000) == ("f x.parquet", 1_000)
+        source = place.open(listed.key, version=listed.version)
+        assert source.tail(10) == (DATA[990:1_000], 1_000)
+        assert counts(source) == (1, 10)
     finally:
         server.shutdown()
         thread.join()

@@ -1,0 +1,209 @@
+"""``python -m benchmarks.selective_reads``: queries over whole lakes, from one row to all of them.
+
+Three lakes (``--lake``): the same 20 million events in 100 and in 1,000 files, and TPC-H's lineitem. Three
+parts (``--part``): *warm*, where everyone keeps what it opened from query to query; *cold*, where everyone
+opens the lake anew each time (files are in the system's page cache in both); and *latency*, where a request
+takes 20 ms. Everyone gives an Arrow table of the same rows, of all columns unless the name says otherwise.
+
+Each repetition asks for other keys or another range (full scans, top 10 and limit excepted), so that nobody
+profits from having answered the very same question. Bytes and requests are those of a question not asked
+before: ours are counted by the lake itself, pyarrow.dataset's by reading through a Python file system in a
+run of its own, which is not timed; those of the others can't be counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from benchmarks.answers import answer_of
+from benchmarks.harness import OURS, Bench, Case, CaseResult, Contender, Pace, Role, Target, Work
+from benchmarks.lakes import BLOCKS, DATA, EVENTS, QUICK_SHARE, Events, Lake, events_lake, lineitem_lake
+from benchmarks.latency import far_dataset, latency_cases
+from benchmarks.peers import DATASET, PEERS, THREADS, Engine, ask_dataset, ours
+from benchmarks.queries import Promise, Query, event_queries, lineitem_queries
+
+LAKES = ("events100", "events1000", "lineitem")
+PARTS = ("warm", "cold", "latency")
+PROMISED_LAKE = "events100"
+FULL_PACE = Pace(seconds=3.0, least=3, most=40)
+OFF = "skipping off"
+COUNTED = 1_000
+"""The variant whose bytes and requests are counted; no repetition asks it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large the lakes are."""
+
+    events: int = EVENTS
+    blocks: int = BLOCKS
+    files: Sequence[int] = (100, 1_000)
+    scale: float = 1.0
+    latency: float = 0.020
+    pace: Pace | None = None
+
+
+FULL = Sizes(pace=FULL_PACE)
+QUICK = Sizes(EVENTS // QUICK_SHARE, scale=1 / QUICK_SHARE)
+
+
+# -- cases -------------------------------------------------------------------------------------
+
+
+Variants = Callable[[int], dict[str, Query]]
+"""The queries of a lake by name, in as many variants as are asked for."""
+
+
+def variants_of(make: Callable[[int], Iterable[Query]]) -> Variants:
+    """Variants that are made once and shared by all contenders."""
+    return cache(lambda variant: {query.name: query for query in make(variant)})
+
+
+def query_cases(lake: Lake, variants: Variants, only: str, *, warm: bool, peers_only: bool) -> Iterator[Case]:
+    """Every query on one lake; what was opened is shared by all of them if they are warm."""
+    entrants = [(engine, Role.PEER) for engine in PEERS]
+    if not peers_only:
+        off = ours(OFF, skipping=False, threads=THREADS)
+        entrants = [(ours(threads=THREADS), Role.OURS), (off, Role.REFERENCE), *entrants]
+    opened = {engine.name: engine.open(lake) if warm else None for engine, _ in entrants}
+    schema = lake.schema
+    counted = _dataset_counter(lake, warm=warm)
+    for query in variants(0).values():
+        if only not in query.name or (query.heavy and not warm):
+            continue
+        contenders = [
+            _contender(
+                engine,
+                role,
+                lake,
+                lambda variant, name=query.name: variants(variant)[name],
+                opened[engine.name],
+                answer_of(query, schema),
+                counted,
+            )
+            for engine, role in entrants
+        ]
+        targets = () if peers_only or not warm or lake.name != PROMISED_LAKE else _targets(query)
+        yield Case(f"{'warm' if warm else 'cold'} {query.name}, {lake.name}", contenders, targets)
+
+
+def _contender(
+    engine: Engine,
+    role: Role,
+    lake: Lake,
+    query: Callable[[int], Query],
+    opened: Any,
+    answer: Callable[[pa.Table], Any],
+    counted: Callable[[Query], tuple[int, int]],
+) -> Contender:
+    numbers = itertools.count()
+
+    def run(asked: Query) -> pa.Table:
+        return engine.ask(engine.open(lake) if opened is None else opened, asked)
+
+    def work(table: pa.Table) -> Work:
+        if role is not Role.PEER:
+            handle = engine.open(lake) if opened is None else opened
+            bytes_, requests = (0, 0) if opened is None else (handle.io.bytes, handle.io.requests)
+            engine.ask(handle, query(COUNTED))
+            return Work(len(table), handle.io.bytes - bytes_, handle.io.requests - requests)
+        return Work(len(table), *counted(query(COUNTED))) if engine.name == DATASET else Work(len(table))
+
+    return Contender(engine.name, run, role, prepare=lambda: query(next(numbers)), answer=answer, work=work)
+
+
+def _dataset_counter(lake: Lake, *, warm: bool) -> Callable[[Query], tuple[int, int]]:
+    """Bytes and requests of pyarrow.dataset, with its footers at hand or not."""
+    known, known_traffic = far_dataset(lake)
+    if warm:
+        for fragment in known.get_fragments():
+            fragment.ensure_complete_metadata()
+
+    def count(query: Query) -> tuple[int, int]:
+        if not warm:
+            dataset, traffic = far_dataset(lake)
+            ask_dataset(dataset, query)
+            return traffic.bytes, traffic.requests
+        bytes_, requests = known_traffic.bytes, known_traffic.requests
+        ask_dataset(known, query)
+        return known_traffic.bytes - bytes_, known_traffic.requests - requests
+
+    return count
+
+
+def _targets(query: Query) -> Sequence[Target]:
+    match query.promise:
+        case Promise.BEST_PEER:
+            return (Target("≤ 1 × the best peer", 1.0, _against_best),)
+        case Promise.DATASET:
+            return (Target("≤ 1/0.95 × pyarrow.dataset", 1 / 0.95, _against_dataset),)
+        case None:
+            return ()
+
+
+def _against_best(found: CaseResult) -> float:
+    assert found.best_peer is not None
+    return found.ms(OURS) / found.best_peer
+
+
+def _against_dataset(found: CaseResult) -> float:
+    return found.ms(OURS) / found.ms(DATASET)
+
+
+# -- running -----------------------------------------------------------------------------------
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--lake", nargs="+", choices=LAKES, default=LAKES, help="which lakes")
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help="which parts")
+    parser.add_argument("--only", metavar="TEXT", default="", help="queries with TEXT in their name")
+    parser.add_argument("--peers", action="store_true", help="peers only")
+    parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="where lakes are kept")
+
+
+def main(argv: Sequence[str] | None = None, sizes: Sizes | None = None) -> None:
+    """Run every section; ``sizes`` is for tests."""
+    about = "Queries over whole lakes, against other engines."
+    bench = Bench.of("selective_reads", about, argv, sizes.pace if sizes else None, _options)
+    if sizes is None:
+        sizes = QUICK if bench.quick else FULL
+        bench.pace = sizes.pace or bench.pace
+    run(bench, sizes)
+    bench.finish()
+
+
+def run(bench: Bench, sizes: Sizes) -> None:
+    """Make the lakes that are asked for and ask them."""
+    given = bench.given
+    events = Events(sizes.events, sizes.blocks, bench.seed)
+    asked: list[tuple[Lake, Variants]] = []
+    of_events = variants_of(lambda variant: event_queries(events, variant))
+    for name, files in zip(LAKES, sizes.files, strict=False):
+        if name in given.lake:
+            lake = events_lake(events, files, given.data, bench.console, name)
+            asked.append((lake, of_events))
+    if "lineitem" in given.lake:
+        lineitem = lineitem_lake(sizes.scale, given.data, bench.console)
+        asked.append((lineitem, variants_of(lambda variant: lineitem_queries(lineitem, variant))))
+    for lake, variants in asked:
+        for part in ("warm", "cold"):
+            if part in given.part:
+                cases = query_cases(lake, variants, given.only, warm=part == "warm", peers_only=given.peers)
+                kind = "kept open" if part == "warm" else "opened anew"
+                bench.section(f"{lake.name}, {kind}: {len(lake.files):,} files", cases)
+    if "latency" in given.part and asked and asked[0][0].name in LAKES[:2]:
+        lake = asked[0][0]
+        cases = latency_cases(lake, events, sizes.latency, only=given.only, peers_only=given.peers)
+        bench.section(f"{lake.name}, {sizes.latency * 1e3:g} ms a request", cases)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""``skipstone explain``: what a query reads and what it doesn't, and why."""
+
+from __future__ import annotations
+
+import enum
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skipstone.cli.options import (
+    AnyWhereOption,
+    BloomOption,
+    ChecksumsOption,
+    ColumnsOption,
+    DialectOption,
+    ForceOption,
+    LakeArgument,
+    LimitOption,
+    OrderOption,
+    OutputOption,
+    PageIndexOption,
+    SkippingOption,
+    StorageOption,
+    ThreadsOption,
+    ZoneOption,
+    open_scan,
+    read_where,
+    storage_options,
+)
+from skipstone.cli.output import emit, guarded, json_text, screen
+from skipstone.cli.progress import progress
+from skipstone.cli.sink import check_output, open_output
+
+if TYPE_CHECKING:
+    from skipstone.explain.why import Why
+    from skipstone.scan.scan import Scan
+    from skipstone.trace.scan import ScanTrace
+
+
+class PlanFormat(enum.StrEnum):
+    """How a plan is shown."""
+
+    TEXT = "text"
+    JSON = "json"
+    HTML = "html"
+
+
+def explain(
+    lake: LakeArgument,
+    where: AnyWhereOption = None,
+    columns: ColumnsOption = None,
+    order_by: OrderOption = None,
+    limit: LimitOption = None,
+    analyze: Annotated[
+        bool, typer.Option("--analyze", help="Run the query as well, and tell what that took.")
+    ] = False,
+    why: Annotated[
+        str | None, typer.Option("--why", metavar="PATH", help="Why this file was kept or dropped.")
+    ] = None,
+    row_group: Annotated[
+        int | None,
+        typer.Option("--row-group", min=0, metavar="N", help="With --why: this row group of the file."),
+    ] = None,
+    row: Annotated[
+        int | None,
+        typer.Option("--row", min=0, metavar="N", help="With --why: the page around this row of the file."),
+    ] = None,
+    dialect: DialectOption = "spark",
+    tz: ZoneOption = "UTC",
+    skipping: SkippingOption = True,
+    page_index: PageIndexOption = True,
+    bloom: BloomOption = True,
+    checksums: ChecksumsOption = False,
+    threads: ThreadsOption = None,
+    format: Annotated[
+        PlanFormat, typer.Option("--format", help="text or html for people, json for programs.")
+    ] = PlanFormat.TEXT,
+    output: OutputOption = None,
+    force: ForceOption = False,
+    storage_option: StorageOption = None,
+) -> None:
+    """Show what a query reads, what it skips, and what let it skip that."""
+    storage = storage_options(storage_option)
+    _check(why, row_group, row, format, analyze=analyze)
+    check_output(output, force=force)
+    with guarded():
+        scan = open_scan(
+            lake,
+            read_where(where, dialect, tz),
+            columns=columns,
+            order_by=order_by,
+            limit=limit,
+            storage=storage,
+            skipping=skipping,
+            page_index=page_index,
+            bloom_filter=bloom,
+            checksums=checksums,
+            threads=threads,
+        )
+        if why is not None:
+            text = _why(scan.plan().why(why, row_group, row), format, to_file=output is not None)
+        else:
+            text = _plan(_trace(scan, analyze=analyze), format, to_file=output is not None)
+        _put(text, output, force=force)
+
+
+def _check(
+    why: str | None, row_group: int | None, row: int | None, format: PlanFormat, *, analyze: bool
+) -> None:
+    """Refuse options that make no sense together."""
+    if why is None and (row_group is not None or row is not None):
+        raise typer.BadParameter("name the file with --why", param_hint="--row-group, --row")
+    if why is not None and analyze:
+        raise typer.BadParameter("a plan tells why, without a run", param_hint="--analyze")
+    if why is not None and format is PlanFormat.HTML:
+        raise typer.BadParameter("--why is told as text or json", param_hint="--format")
+
+
+def _why(found: Why, format: PlanFormat, *, to_file: bool) -> str:
+    from skipstone.explain.why import draw_why
+
+    if format is PlanFormat.JSON:
+        return json_text(found.to_json())
+    on = screen()
+    return draw_why(found, width=on.width, color=on.color and not to_file)
+
+
+def _trace(scan: Scan, *, analyze: bool) -> ScanTrace:
+    """The plan's trace, with a forecast of what it reads and, if asked for, with a run."""
+    from skipstone.scan.forecast import forecast
+
+    with progress("planning", scan.lake):
+        plan = scan.plan()
+        trace = replace(plan.trace, reads=forecast(plan))
+    if not analyze:
+        return trace
+    ran = scan.execute()
+    known = plan.rows if plan.residual is None else None
+    with progress("running", scan.lake, rows=known) as advance, closing(ran.to_batches()) as batches:
+        for batch in batches:
+            advance(batch.num_rows)
+    return replace(trace, run=ran.trace.run)
+
+
+def _plan(trace: ScanTrace, format: PlanFormat, *, to_file: bool) -> str:
+    from skipstone.explain import draw_scan, scan_to_json, scan_to_page
+
+    if format is PlanFormat.JSON:
+        return json_text(scan_to_json(trace))
+    if format is PlanFormat.HTML:
+        return scan_to_page(trace)
+    on = screen()
+    return draw_scan(trace, width=on.width, color=on.color and not to_file)
+
+
+def _put(text: str, output: Path | None, *, force: bool) -> None:
+    if output is None:
+        emit(text)
+        return
+    with open_output(output, force=force) as out:
+        out.write((text.rstrip("\n") + "\n").encode(errors="backslashreplace"))

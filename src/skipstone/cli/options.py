@@ -1,0 +1,157 @@
+"""Arguments and options that commands share, each defined once, and what they mean together."""
+
+from __future__ import annotations
+
+import csv
+import enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from skipstone.predicate import Predicate
+    from skipstone.scan.scan import Scan
+
+
+class Format(enum.StrEnum):
+    """Who reads the output."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+FileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="A Parquet file: a path or a URI such as s3://bucket/key.")
+]
+LakeArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="LAKE", help="A directory of Parquet files, one file, or a quoted glob: a path or a URI."
+    ),
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="text for people, json for programs.")]
+
+# What is asked.
+WhereOption = Annotated[
+    str, typer.Option("--where", metavar="SQL", help="The condition, as in a WHERE clause.")
+]
+AnyWhereOption = Annotated[
+    str | None,
+    typer.Option("--where", metavar="SQL", help="The condition, as in a WHERE clause; every row without it."),
+]
+ColumnsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns", metavar="A,B,S.X", help='Only these columns; may be repeated. Quote a comma: "a,b".'
+    ),
+]
+OrderOption = Annotated[
+    str | None,
+    typer.Option("--order-by", metavar="TERMS", help='As in SQL: "ts desc, id nulls last".'),
+]
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", min=0, metavar="N", help="At most this many rows.")
+]
+DialectOption = Annotated[
+    str, typer.Option("--dialect", help="SQL dialect of --where: spark, hive, trino, presto or duckdb.")
+]
+ZoneOption = Annotated[str, typer.Option("--tz", help="Time zone of timestamps written without one.")]
+
+# How it is found out: none of these changes an answer.
+_READING = "Reading"
+SkippingOption = Annotated[
+    bool,
+    typer.Option(
+        "--skipping/--no-skipping", help="Let metadata drop what can't match.", rich_help_panel=_READING
+    ),
+]
+PageIndexOption = Annotated[
+    bool,
+    typer.Option(
+        "--page-index/--no-page-index", help="Look at the bounds of pages.", rich_help_panel=_READING
+    ),
+]
+BloomOption = Annotated[
+    bool,
+    typer.Option("--bloom/--no-bloom", help="Look values up in bloom filters.", rich_help_panel=_READING),
+]
+ChecksumsOption = Annotated[
+    bool, typer.Option("--checksums", help="Verify the checksums of pages.", rich_help_panel=_READING)
+]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        min=1,
+        metavar="N",
+        help="Row groups read side by side; by default one per core, more where the store is far away.",
+        rich_help_panel=_READING,
+    ),
+]
+StorageOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="KEY=VALUE",
+        help="A setting of the object store; may be repeated.",
+        rich_help_panel=_READING,
+    ),
+]
+
+# Where the answer goes.
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write to a file; it appears when it is complete."),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace the file given by --output.")]
+
+
+def storage_options(pairs: list[str] | None) -> dict[str, str]:
+    """``KEY=VALUE`` settings as a mapping."""
+    found = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            # The value may be a secret typed into the wrong place; it is not repeated.
+            raise typer.BadParameter("give it as KEY=VALUE", param_hint="--storage-option")
+        found[key] = value
+    return found
+
+
+def split_names(parts: list[str] | None) -> list[str]:
+    """Names set apart by commas; one that holds a comma stands in double quotes.
+
+    >>> split_names(["a, s.x", '"b,c"'])
+    ['a', 's.x', 'b,c']
+    """
+    lines = ([part] for part in parts or ())
+    cells = (cell for line in lines for row in csv.reader(line, skipinitialspace=True) for cell in row)
+    return [cell.strip() for cell in cells if cell.strip()]
+
+
+def read_where(where: str | None, dialect: str, tz: str) -> Predicate | None:
+    """The condition, if there is one."""
+    import skipstone as sk
+
+    return None if where is None else sk.parse(where, dialect=dialect, tz=tz)
+
+
+def open_scan(
+    lake: str,
+    where: Predicate | None,
+    *,
+    columns: list[str] | None = None,
+    order_by: str | None = None,
+    limit: int | None = None,
+    storage: dict[str, str],
+    **switches: Any,
+) -> Scan:
+    """The question that the options put; nothing but a listing has been read."""
+    import skipstone as sk
+
+    names = split_names(columns) or None
+    if columns is not None and names is None:
+        raise typer.BadParameter("name a column", param_hint="--columns")
+    order = split_names([order_by]) if order_by is not None else None
+    return sk.open(lake, storage_options=storage or None).scan(where, names, limit, order, **switches)

@@ -1,0 +1,115 @@
+"""What a trace says in words, shared by everything that draws one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skipstone.explain.units import count, percent, plural, size
+from skipstone.trace import Cause, Drop, Level, Note
+from skipstone.trace.scan import Hints, Reads, Run, ScanTrace
+
+EVERY_ROW = "every row"
+NOTHING_TO_READ = "nothing to read"
+NOTHING_TO_TEST = "nothing left to test"
+_CAUSES = {Cause.BLOOM: "bloom filter", Cause.PAGE: "page index"}
+
+
+def cause_name(cause: Cause) -> str:
+    """The evidence as people call it."""
+    return _CAUSES.get(cause, cause.value)
+
+
+def ranked(drops: Sequence[Drop]) -> list[Drop]:
+    """Drops, the largest first."""
+    return sorted(drops, key=lambda drop: -drop.units)
+
+
+def kept_share(level: Level) -> str:
+    """How many units a level kept."""
+    if level.units == 0:
+        return "nothing to judge"
+    return f"kept {count(level.kept)} of {count(level.units)} ({percent(level.kept, level.units)})"
+
+
+def rows_left(level: Level) -> str:
+    """The rows a level left; empty where that is unknown or goes without saying."""
+    return plural(level.rows, "row") if level.kept and level.rows is not None else ""
+
+
+def cost(requests: int, nbytes: int) -> str:
+    """Requests and the bytes they brought."""
+    return f"{plural(requests, 'request')}, {size(nbytes)}"
+
+
+def rows_found(kept: int, whole: int, rows: str, of: int) -> str:
+    """How many of ``of`` rows, called ``rows``, may match; there is at least one."""
+    if kept == 0:
+        return f"none of {rows} can match"
+    return f"{count(kept)} of {rows} may match ({percent(kept, of)}), {count(whole)} proven"
+
+
+def scan_rows(trace: ScanTrace) -> str:
+    """How many rows a scan may give."""
+    if trace.files == 0:
+        return "the lake has no files"
+    if trace.rows == 0:
+        return "no rows left to look at"
+    if not trace.predicate and trace.rows_kept == trace.rows:
+        return f"all {rows_seen(trace)}"
+    return rows_found(trace.rows_kept, trace.rows_whole, rows_seen(trace), trace.rows)
+
+
+def rows_seen(trace: ScanTrace) -> str:
+    """The rows that were looked at, and the word that says so where it wasn't the whole lake."""
+    unseen = any(level.rows is None and level.dropped for level in trace.levels)
+    return plural(trace.rows, "row") + (" looked at" if unseen else "")
+
+
+def scan_files(trace: ScanTrace) -> str:
+    """How many of the lake's files a scan reads."""
+    return f"{count(trace.tasks)} of {plural(trace.files, 'file')}"
+
+
+def data_share(reads: Reads) -> str:
+    """The bytes a scan means to read, of those its columns have."""
+    if reads.of_bytes == 0:
+        return size(reads.bytes)
+    return f"{size(reads.bytes)} of {size(reads.of_bytes)} ({percent(reads.bytes, reads.of_bytes)})"
+
+
+def scan_facts(trace: ScanTrace) -> list[tuple[str, str]]:
+    """What is left to do on rows, and how, as labels and values."""
+    hints = trace.hints
+    facts = [
+        ("test", trace.residual or NOTHING_TO_TEST),
+        ("how", f"{hints.materialise}: {hints.why}" if hints.why else hints.materialise),
+        ("with", _workers(hints)),
+    ]
+    if trace.limit is not None:
+        facts.append(("limit", plural(trace.limit, "row")))
+    if trace.order:
+        facts.append(("order", ", ".join(trace.order)))
+    return facts
+
+
+def _workers(hints: Hints) -> str:
+    threads, rows = plural(hints.threads, "thread"), plural(hints.batch_rows, "row")
+    return f"{threads}, route {hints.route}, batches of up to {rows}"
+
+
+def lake_line(trace: ScanTrace) -> str:
+    """What was scanned: files, version, columns."""
+    columns = f"columns {', '.join(trace.columns)}" if trace.columns else "no columns"
+    version = [f"version {trace.version}"] if trace.version else []
+    return ", ".join([plural(trace.files, "file"), *version, columns])
+
+
+def run_work(run: Run) -> str:
+    """What a run worked through."""
+    pieces = f"{plural(run.pieces, 'piece')} of row groups" if run.pieces else "no row group"
+    return f"read {pieces} in {cost(run.requests, run.bytes)}"
+
+
+def note_text(note: Note) -> str:
+    """A note on one line."""
+    return f"{note.unit}: {note.reason}"

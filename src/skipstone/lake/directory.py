@@ -1,0 +1,252 @@
+"""A directory of Parquet files, pinned to one listing."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from skipstone.errors import (
+    CorruptFileError,
+    EncryptedFileError,
+    NotParquetError,
+    ReadError,
+    SchemaError,
+    UsageError,
+)
+from skipstone.evidence import Array, ColumnFacts
+from skipstone.lake.conform import check_readable
+from skipstone.lake.files import CACHE_BYTES, Files, Io
+from skipstone.lake.partitions import Partitions, read_partitions
+from skipstone.lake.schema import merge_schemas
+from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.prune.survey import Survey
+from skipstone.store.cache import Cache
+from skipstone.store.place import Listed, Place, matches
+from skipstone.store.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from skipstone.lake.statistics import LakeStatistics
+
+# Up to this many files the schema is that of all files; of more, a sample spread over the listing tells it.
+SCHEMA_SAMPLE = 256
+_BROKEN = (NotParquetError, CorruptFileError, EncryptedFileError)
+_SURVEYS = 4
+_PLANS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A file of a lake: its path, its size in bytes, and its partition's values by name."""
+
+    path: str
+    size: int
+    partition: Mapping[str, Any]
+
+
+class DirectoryLake:
+    """The Parquet files below a directory, or one file, as they were when the lake was opened.
+
+    Directories named ``key=value`` are partitions. Hidden files (a name that begins with ``.`` or ``_``,
+    unless it is a partition's) and empty ones are no part of the lake. Listing is all that opening costs;
+    footers are read when a plan needs them, and kept within a bound.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        pattern: str = "",
+        *,
+        schema: pa.Schema | None = None,
+        retry: RetryPolicy | None = None,
+        memory: int = CACHE_BYTES,
+    ) -> None:
+        if schema is not None and not isinstance(schema, pa.Schema):
+            raise UsageError(f"the schema is a {type(schema).__name__}", hint="give a pyarrow.Schema")
+        self._pattern = pattern
+        self._given = schema
+        self._access = Files(place, retry=retry, memory=memory)
+        self._entries: tuple[Listed, ...] = ()
+        self._surveys: OrderedDict[bytes, Survey] = OrderedDict()
+        self.plans: Cache[Any, Any] = Cache(_PLANS)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """List anew: from now on the lake is what the directory holds now."""
+        listed = self._access.place.list()
+        entries = tuple(entry for entry in listed if _visible(entry, self._pattern))
+        if not entries and self._given is None:
+            what = f"no file in it matches {self._pattern}" if self._pattern else "there is no file in it"
+            raise ReadError(what, path=self.uri, hint="hidden and empty files don't count")
+        self._entries = entries
+        self._surveys.clear()
+        self.plans.clear()
+        for name in ("version", "partitions", "_schemas", "schema", "query_schema", "files"):
+            self.__dict__.pop(name, None)
+
+    # -- what there is -----------------------------------------------------------------------
+
+    @property
+    def uri(self) -> str:
+        """The lake's root."""
+        return self._access.place.uri
+
+    @property
+    def access(self) -> Files:
+        """Sources and footers of the files."""
+        return self._access
+
+    @property
+    def entries(self) -> tuple[Listed, ...]:
+        """The files as listed, by path."""
+        return self._entries
+
+    @property
+    def io(self) -> Io:
+        """Requests made and bytes read through this lake so far."""
+        return self._access.io()
+
+    @cached_property
+    def version(self) -> str:
+        """A digest of the listing: equal for the same files in the same versions."""
+        digest = xxhash.xxh3_128()
+        digest.update(self.uri.encode())
+        for entry in self._entries:
+            digest.update(repr((entry.key, entry.size, entry.version)).encode())
+        return digest.hexdigest()
+
+    @cached_property
+    def files(self) -> tuple[FileEntry, ...]:
+        """The lake's files, by path."""
+        names = self.partitions.schema.names
+        values = [column.to_pylist() for column in self.partitions.values]
+        rows = zip(*values, strict=True) if values else (() for _ in self._entries)
+        return tuple(
+            FileEntry(self._access.path(entry), entry.size, dict(zip(names, row, strict=True)))
+            for entry, row in zip(self._entries, rows, strict=True)
+        )
+
+    @cached_property
+    def partitions(self) -> Partitions:
+        """The values that the directories' names give each file."""
+        keys = [entry.key for entry in self._entries]
+        given = self._given
+        if given is not None:
+            # Only names of partitions count here; which those are, the paths tell.
+            names = read_partitions(keys, uri=self.uri).schema.names
+            given = pa.schema([field for field in given if field.name in names])
+        return read_partitions(keys, schema=given, uri=self.uri)
+
+    # -- schema ------------------------------------------------------------------------------
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the lake with the types that reading gives."""
+        return self._schemas[0]
+
+    @cached_property
+    def query_schema(self) -> pa.Schema:
+        """The schema that predicates are bound to: INT96 and old timestamps are instants."""
+        return self._schemas[1]
+
+    @cached_property
+    def _schemas(self) -> tuple[pa.Schema, pa.Schema]:
+        if self._given is not None:
+            schema = self._with_partitions(self._given)
+            return schema, schema
+        footers = self._sample()
+        asked = merge_schemas([(f.path, f.query_schema) for f in footers])
+        try:
+            stored = merge_schemas([(f.path, f.arrow_schema) for f in footers])
+        except SchemaError:
+            # Files with INT96 among files with zones: all are instants then.
+            stored = asked
+        return self._with_partitions(stored), self._with_partitions(asked)
+
+    def _with_partitions(self, data: pa.Schema) -> pa.Schema:
+        """Partition columns keep a place they have in the files, with the directories' type."""
+        partitions = {field.name: field for field in self.partitions.schema}
+        fields = [partitions.pop(field.name, field) for field in data]
+        return pa.schema([*fields, *partitions.values()])
+
+    def _sample(self) -> list[ParquetMetadata]:
+        count = len(self._entries)
+        chosen = np.unique(np.linspace(0, count - 1, min(count, SCHEMA_SAMPLE)).round().astype(int))
+        entries = [self._entries[number] for number in chosen.tolist()]
+        try:
+            return self._access.footers(entries)
+        except _BROKEN:
+            # A file that is broken for good is the business of the query that needs it.
+            footers = [footer for entry in entries if (footer := self._footer_or_none(entry)) is not None]
+            if not footers:
+                raise
+            return footers
+
+    def _footer_or_none(self, entry: Listed) -> ParquetMetadata | None:
+        try:
+            return self._access.footer(entry)
+        except _BROKEN:
+            return None
+
+    # -- footers -----------------------------------------------------------------------------
+
+    def survey(self, files: Array) -> Survey:
+        """The footers of the numbered files, opened where they aren't known yet."""
+        key = files.tobytes()
+        found = self._surveys.get(key)
+        if found is None:
+            footers = self._access.footers([self._entries[number] for number in files.tolist()])
+            self._check(footers)
+            found = Survey.of(footers, self._partition_facts(files))
+            self._surveys[key] = found
+            while len(self._surveys) > _SURVEYS:
+                self._surveys.popitem(last=False)
+        return found
+
+    def _check(self, footers: Iterable[ParquetMetadata]) -> None:
+        """Refuse a file whose columns can't be read as the lake's."""
+        if self._given is None and len(self._entries) <= SCHEMA_SAMPLE:
+            return
+        known: set[pa.Schema] = set()
+        names = set(self.partitions.schema.names)
+        lake = pa.schema([field for field in self.query_schema if field.name not in names])
+        for footer in footers:
+            if footer.query_schema not in known:
+                check_readable(footer.query_schema, lake, footer.path, self.uri)
+                known.add(footer.query_schema)
+
+    def _partition_facts(self, files: Array) -> dict[tuple[str, ...], ColumnFacts]:
+        chosen = self.partitions.take(files)
+        return {(name,): chosen.facts(number) for number, name in enumerate(chosen.schema.names)}
+
+    def partition_values(self, files: Sequence[int]) -> list[tuple[pa.Scalar, ...]]:
+        """The partition of each numbered file, as scalars of the partition columns' types."""
+        return [tuple(column[number] for column in self.partitions.values) for number in files]
+
+    def statistics(self, columns: Sequence[str] | None = None) -> LakeStatistics:
+        """Rows, bytes, and for the named columns (or all) bounds and counts, from every file's footer."""
+        from skipstone.lake.statistics import lake_statistics
+
+        return lake_statistics(self, columns)
+
+    def __repr__(self) -> str:
+        size = sum(entry.size for entry in self._entries)
+        return f"DirectoryLake({self.uri!r}, {len(self._entries):,} files, {size:,} bytes)"
+
+
+def _visible(entry: Listed, pattern: str) -> bool:
+    if entry.key == pattern:
+        return True  # a file asked for by name is read, or complained about
+    if not entry.size or not matches(pattern, entry.key):
+        return False
+    return not any(_hidden(part) for part in entry.key.split("/"))
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)

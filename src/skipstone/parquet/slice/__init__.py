@@ -1,0 +1,11 @@
+"""Page slices: read only the pages that hold some rows, and let pyarrow decode them.
+
+A slice is a valid Parquet file in memory: chosen pages as they are, the dictionary page where one of them
+needs it, and a fresh footer. ``plan`` says which bytes, ``pages`` checks what came, ``build`` makes the file,
+``decode`` reads it, ``cut`` and ``merge`` bring the columns to the wanted rows.
+"""
+
+from skipstone.parquet.slice.plan import slice_ranges
+from skipstone.parquet.slice.steps import slice_steps
+
+__all__ = ["slice_ranges", "slice_steps"]

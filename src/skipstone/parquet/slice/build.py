@@ -1,0 +1,94 @@
+"""A valid Parquet file in memory, made of pages as they are and a fresh footer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.slice import compact as c
+from skipstone.parquet.slice.pages import Chunk
+from skipstone.parquet.slice.projection import Projection
+
+_MAGIC: Final = b"PAR1"
+_FILE_OFFSET: Final = (2, c.I64, c.integer(0))
+
+
+def build_file(
+    metadata: ParquetMetadata, group: int, projection: Projection, chunks: Mapping[int, Chunk], rows: int
+) -> bytes:
+    """The file that holds these chunks, whose columns may differ in length.
+
+    pyarrow gives at most ``rows`` rows of a column, and all rows of a column that has fewer.
+    """
+    parts = [_MAGIC]
+    columns = []
+    position = len(_MAGIC)
+    for leaf, wanted in projection.slots:
+        if not wanted:
+            columns.append(_chunk(_prefix(metadata, leaf, codec=0), 0, 0, len(_MAGIC)))
+            continue
+        chunk = chunks[leaf]
+        size = sum(map(len, chunk.pieces))
+        prefix = _prefix(metadata, leaf, metadata.chunks(leaf)[group].codec)
+        columns.append(_chunk(prefix, chunk.values, size, position))
+        parts += chunk.pieces
+        position += size
+    return _closed(parts, projection, _row_groups(columns, position, rows))
+
+
+def schema_file(projection: Projection) -> bytes:
+    """A file of the same schema without a row group."""
+    return _closed([_MAGIC], projection, b"\x16" + c.integer(0) + b"\x19" + c.listing(c.STRUCT, []))
+
+
+def _closed(parts: list[bytes], projection: Projection, row_groups: bytes) -> bytes:
+    # All in one join, since these can be many bytes.
+    footer = (projection.head, row_groups, projection.tail)
+    return b"".join((*parts, *footer, sum(map(len, footer)).to_bytes(4, "little"), _MAGIC))
+
+
+def _prefix(metadata: ParquetMetadata, leaf: int, codec: int) -> bytes:
+    """A column chunk's fields that don't depend on its pages."""
+    key = ("slice prefix", leaf, codec)
+    found: bytes | None = metadata.memo.get(key)
+    if found is None:
+        column = metadata.leaves[leaf]
+        path = [c.binary(step.encode()) for step in column.path]
+        fields = [
+            (1, c.I32, c.integer(column.physical)),
+            (2, c.LIST, c.list_head(c.I32, 0)),
+            (3, c.LIST, c.listing(c.BINARY, path)),
+            (4, c.I32, c.integer(codec)),
+        ]
+        found = c.opened([_FILE_OFFSET, (3, c.STRUCT, c.opened(fields))])
+        metadata.memo[key] = found
+    return found
+
+
+def _chunk(prefix: bytes, values: int, size: int, offset: int) -> bytes:
+    """A column chunk: the end of its metadata, fields 5, 6, 7 and 9, and its own end."""
+    length = c.integer(size)
+    return b"".join(
+        (
+            prefix,
+            b"\x16",
+            c.integer(values),
+            b"\x16",
+            length,
+            b"\x16",
+            length,
+            b"\x26",
+            c.integer(offset),
+            b"\0\0",
+        )
+    )
+
+
+def _row_groups(columns: list[bytes], size: int, rows: int) -> bytes:
+    """Fields 3 and 4 of a footer: the row count, and one row group."""
+    count = c.integer(rows)
+    group = c.structure(
+        [(1, c.LIST, c.listing(c.STRUCT, columns)), (2, c.I64, c.integer(size)), (3, c.I64, count)]
+    )
+    return b"".join((b"\x16", count, b"\x19", c.listing(c.STRUCT, [group])))

@@ -1,0 +1,83 @@
+"""Cut decoded columns to the wanted rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.parquet.slice.plan import Pages
+from skipstone.rows import runs as run
+from skipstone.rows.rowset import RowSet
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Pieces this long are kept as chunks without a copy; shorter ones are gathered.
+_LONG_PIECE: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """The wanted rows as runs of positions in a decoded column."""
+
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    rows: int
+
+    def apply(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """The column's wanted rows, in order."""
+        if len(self.starts) == 1:
+            return column if self.rows == len(column) else column.slice(int(self.starts[0]), self.rows)
+        if self.rows >= _LONG_PIECE * len(self.starts):
+            pieces = [column.slice(start, stop - start) for start, stop in self._pairs()]
+            return pa.chunked_array([c for piece in pieces for c in piece.chunks], type=column.type)
+        return pa.chunked_array(self._gathered(column), type=column.type)
+
+    def apply_all(self, table: pa.Table) -> pa.Table:
+        """The wanted rows of columns that hold the same rows."""
+        if len(self.starts) == 1:
+            return table if self.rows == len(table) else table.slice(int(self.starts[0]), self.rows)
+        return pa.Table.from_arrays([self.apply(column) for column in table.columns], schema=table.schema)
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        return list(zip(self.starts.tolist(), self.stops.tolist(), strict=True))
+
+    def _gathered(self, column: pa.ChunkedArray) -> list[pa.Array]:
+        # Chunk by chunk: taking from a chunked column would first make one array of it, which can overflow.
+        positions = run.positions((self.starts, self.stops))
+        lengths = np.array([len(chunk) for chunk in column.chunks], dtype=np.int64)
+        ends = np.cumsum(lengths)
+        borders = positions.searchsorted(ends).tolist()
+        found, at = [], 0
+        for chunk, end, length, border in zip(
+            column.chunks, ends.tolist(), lengths.tolist(), borders, strict=True
+        ):
+            if border > at:
+                found.append(_take(chunk, positions[at:border] - (end - length)))
+            at = border
+        return found
+
+
+def _take(array: pa.Array, positions: NDArray[np.int64]) -> pa.Array:
+    try:
+        return array.take(pa.array(positions))
+    except pa.ArrowNotImplementedError:
+        # Views can't be taken from, alone or nested, but slices of them can be joined.
+        starts, stops = run.from_positions(positions)
+        pairs = zip(starts.tolist(), stops.tolist(), strict=True)
+        return pa.concat_arrays([array.slice(start, stop - start) for start, stop in pairs])
+
+
+def cut_for(rows: RowSet, pages: Pages | None) -> Cut:
+    """Where the wanted rows are in a column of these pages, or of a whole chunk."""
+    starts, stops = rows.runs()
+    if pages is None:
+        return Cut(starts, stops, len(rows))
+    # Every run lies inside one interval of pages, since neighbouring pages are one interval.
+    before = np.cumsum(pages.stops - pages.starts) - (pages.stops - pages.starts)
+    owner = pages.starts.searchsorted(starts, "right") - 1
+    shift = before[owner] - pages.starts[owner]
+    return Cut(starts + shift, stops + shift, len(rows))

@@ -1,0 +1,226 @@
+"""Bloom filters of the row groups still open: few keys read a block of each filter, many the whole filter."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from skipstone.evidence import Array, Evidence
+from skipstone.ir.nodes import Node
+from skipstone.judge import Verdict
+from skipstone.parquet.bloom import (
+    BadBloom,
+    BlockProbe,
+    BloomFilter,
+    bloom_length,
+    bloom_range,
+    parse_bloom,
+    probe,
+)
+from skipstone.prune.needs import Fetch, Need, Unusable
+from skipstone.prune.options import BloomRequest, PruneOptions
+from skipstone.prune.probes import Hashes, Probe, bloom_probes, useful_units
+from skipstone.prune.survey import Survey
+from skipstone.store.cache import Cache
+from skipstone.store.ranges import ByteRange
+
+# Whole filters are fetched in portions of about this many bytes, so that many big ones fit in memory.
+_PORTION = 64 * 1024 * 1024
+_MET = object()
+_MET_WEIGHT = 200
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lookup:
+    """One filter to consult: of a probe's column in a row group."""
+
+    unit: int
+    probe: Probe
+    hashes: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Placed:
+    """A filter that the file has: where it is, and how it is read."""
+
+    lookup: _Lookup
+    whole: ByteRange
+    blocks: BlockProbe | None
+
+    @property
+    def ranges(self) -> list[ByteRange]:
+        return [self.whole] if self.blocks is None else self.blocks.ranges(self.whole.start)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blooms:
+    """Consults the filters that could drop a row group which is still open.
+
+    A filter met for the first time is read as little of as the look-up needs. One met again is read whole
+    and kept in ``cache``, if there is one: then the third look-up reads nothing.
+    """
+
+    survey: Survey
+    node: Node
+    options: PruneOptions
+    unusable: Unusable
+    cache: Cache[Any, Any] | None
+
+    def absent(self, evidence: Evidence, verdicts: Array) -> Generator[Need, list[Any], dict[int, Array]]:
+        """Per leaf of the predicate (by ``id``) the row groups in which its values are proven absent."""
+        lookups = self._lookups(evidence, verdicts)
+        present = yield from (self._provided(lookups) if self.options.bloom_provider else self._own(lookups))
+        gone: dict[int, list[int]] = {}
+        for found in lookups:
+            if not present.get(id(found), True):
+                gone.setdefault(id(found.probe.node), []).append(found.unit)
+        return {leaf: _mask(len(self.survey), units) for leaf, units in gone.items()}
+
+    def _lookups(self, evidence: Evidence, verdicts: Array) -> list[_Lookup]:
+        """The filters that could drop a row group, whether or not the files have them."""
+        survey = self.survey
+        known: Hashes = {}
+        best: dict[int, Array] = {}
+        probes: dict[int, list[Probe]] = {}
+        open_units = np.flatnonzero(verdicts == Verdict.SOME)
+        for file in np.unique(survey.owners[open_units]).tolist():
+            found = bloom_probes(self.node, survey.files[file], self.options.max_bloom_keys, known)
+            probes[file] = [one for one in found if one.bound.ref.path not in survey.given]
+            for one in probes[file]:
+                if id(one.node) not in best:
+                    best[id(one.node)] = np.zeros(len(survey), dtype=bool)
+                best[id(one.node)][survey.units(file)] = True
+        return [
+            _Lookup(unit, one, one.hashes)
+            for unit in useful_units(self.node, evidence, open_units, best).tolist()
+            for one in probes[int(survey.owners[unit])]
+            if one.hashes is not None
+        ]
+
+    def _provided(self, lookups: Sequence[_Lookup]) -> Generator[Need, list[Any], dict[int, bool]]:
+        if not lookups:
+            return {}
+        filters = yield [self._request(found) for found in lookups]
+        # A filter that isn't there says nothing.
+        return _present((f, b) for f, b in zip(lookups, filters, strict=True) if b is not None)
+
+    def _request(self, found: _Lookup) -> BloomRequest:
+        file, group = self.survey.file(found.unit), int(self.survey.numbers[found.unit])
+        return BloomRequest(file.path, group, found.probe.bound.ref.path, found.probe.bound.leaf.index)
+
+    def _own(self, lookups: Sequence[_Lookup]) -> Generator[Need, list[Any], dict[int, bool]]:
+        kept: list[tuple[_Lookup, BloomFilter]] = []
+        missing: list[tuple[_Lookup, bool]] = []
+        for found in lookups:
+            known = self.cache.get(self._key(found)) if self.cache is not None else None
+            if isinstance(known, BloomFilter):
+                kept.append((found, known))
+            else:
+                missing.append((found, known is not None))
+        present = _present(kept)
+        for portion in _portions(self._placed(missing)):
+            present |= yield from self._fetched(portion)
+        return present
+
+    def _key(self, found: _Lookup) -> tuple[Any, ...]:
+        file = self.survey.file(found.unit)
+        group, leaf = int(self.survey.numbers[found.unit]), found.probe.bound.leaf.index
+        return (BloomFilter, file.path, file.version, group, leaf)
+
+    def _keep(self, found: _Lookup, bloom: BloomFilter | None, weight: int) -> None:
+        """Remember a filter, or (None) that it has been met."""
+        if self.cache is not None:
+            self.cache.put(self._key(found), _MET if bloom is None else bloom, weight)
+
+    def _placed(self, lookups: Iterable[tuple[_Lookup, bool]]) -> Generator[_Placed]:
+        """The filters that the files have, with the way to read each."""
+        known: dict[tuple[int, int], BlockProbe | None] = {}
+        for found, met in lookups:
+            file, group = self.survey.file(found.unit), int(self.survey.numbers[found.unit])
+            try:
+                whole = bloom_range(file, group, found.probe.bound.leaf.index)
+            except BadBloom as error:
+                self._bad(found, error)
+                continue
+            if whole is None:
+                continue
+            key = (id(found.hashes), whole.length)
+            if key not in known:
+                known[key] = BlockProbe.of(whole.length, found.hashes)
+            yield _Placed(found, whole, None if met else known[key])
+
+    def _bad(self, found: _Lookup, error: BadBloom) -> None:
+        self.unusable(found.unit, found.probe.bound.ref.path, "bloom filter", error.reason)
+
+    def _fetched(self, filters: Sequence[_Placed]) -> Generator[Need, list[Any], dict[int, bool]]:
+        """Whether each filter may contain one of its values, by the look-up's ``id``; silent on a bad one."""
+        wanted = [(int(self.survey.owners[found.lookup.unit]), found.ranges) for found in filters]
+        bodies = iter((yield [Fetch(file, r) for file, ranges in wanted for r in ranges]))
+        whole: list[tuple[_Lookup, BloomFilter]] = []
+        blocks: dict[int, list[tuple[_Placed, list[bytes]]]] = {}
+        for found, (_, ranges) in zip(filters, wanted, strict=True):
+            mine = list(islice(bodies, len(ranges)))
+            try:
+                if found.blocks is None:
+                    bloom = yield from self._parse(found, mine[0])
+                    whole.append((found.lookup, bloom))
+                    self._keep(found.lookup, bloom, bloom.blocks.nbytes)
+                else:
+                    found.blocks.check(mine[0])
+                    blocks.setdefault(id(found.blocks), []).append((found, mine[1:]))
+                    self._keep(found.lookup, None, _MET_WEIGHT)
+            except BadBloom as error:
+                self._bad(found.lookup, error)
+        present = _present(whole)
+        for alike in blocks.values():
+            some = alike[0][0].blocks
+            assert some is not None
+            hits = some.might_contain([body for _, mine in alike for body in mine])
+            present.update((id(found.lookup), bool(hit)) for (found, _), hit in zip(alike, hits, strict=True))
+        return present
+
+    def _parse(self, found: _Placed, body: bytes) -> Generator[Need, list[Any], BloomFilter]:
+        length = bloom_length(body)
+        if length > len(body):  # the writer left the length out and the first piece was too short
+            stop = found.whole.start + length
+            size = self.survey.file(found.lookup.unit).size
+            if size is not None and stop > size:
+                raise BadBloom("the filter ends outside the file")
+            owner = int(self.survey.owners[found.lookup.unit])
+            (body,) = yield [Fetch(owner, ByteRange(found.whole.start, stop))]
+        return parse_bloom(body)
+
+
+def _mask(size: int, units: list[int]) -> Array:
+    mask = np.zeros(size, dtype=bool)
+    mask[units] = True
+    return mask
+
+
+def _portions(filters: Iterable[_Placed]) -> Generator[list[_Placed]]:
+    portion: list[_Placed] = []
+    size = 0
+    for found in filters:
+        size += found.whole.length if found.blocks is None else 0
+        if portion and size > _PORTION:
+            yield portion
+            portion, size = [], found.whole.length
+        portion.append(found)
+    if portion:
+        yield portion
+
+
+def _present(filters: Iterable[tuple[_Lookup, BloomFilter]]) -> dict[int, bool]:
+    """Probe whole filters, all that look for the same values at once."""
+    same: dict[int, list[tuple[_Lookup, BloomFilter]]] = {}
+    for found, bloom in filters:
+        same.setdefault(id(found.hashes), []).append((found, bloom))
+    present: dict[int, bool] = {}
+    for pairs in same.values():
+        hits = probe([bloom for _, bloom in pairs], pairs[0][0].hashes)
+        present.update((id(found), bool(hit.any())) for (found, _), hit in zip(pairs, hits, strict=True))
+    return present

@@ -1,0 +1,1 @@
+"""Phase one plans, phase two executes."""

@@ -1,0 +1,37 @@
+"""COUNT: rows proven to match are counted from metadata; only the others are read and tested."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skipstone.engine.local import stream
+from skipstone.scan.pieces import Piece
+from skipstone.scan.plan import ScanPlan
+from skipstone.scan.projection import Projection
+from skipstone.scan.work import Work
+
+
+def count_rows(plan: ScanPlan) -> int:
+    """How many rows the plan's answer has."""
+    proven = sum(len(task.proven) for task in plan.tasks)
+    if plan.limit is not None and proven >= plan.limit:
+        return plan.limit
+    open_tasks = tuple(
+        replace(task, rows=task.rows - task.proven, proven=task.proven - task.proven)
+        for task in plan.tasks
+        if task.residual
+    )
+    work = Work(replace(plan, tasks=open_tasks))
+    nothing = Projection.of(plan.schemas.read, [])
+
+    def matching(piece: Piece) -> int:
+        return len(work.matches(piece, nothing)[0])
+
+    pieces = work.pieces(Projection.of(plan.schemas.read, work.tested))
+    threads, budget = plan.trace.hints.threads, plan.options.memory
+    total = proven
+    for found in stream(matching, pieces, threads=threads, weigh=lambda piece: piece.weight, budget=budget):
+        total += found
+        if plan.limit is not None and total >= plan.limit:
+            return plan.limit
+    return total

@@ -1,0 +1,225 @@
+"""Phase two: a plan's rows as a stream of batches, pieces decoded side by side and handed on in order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from skipstone.engine.local import stream
+from skipstone.scan.pieces import Piece
+from skipstone.scan.plan import ScanPlan
+from skipstone.scan.reader import joined
+from skipstone.scan.work import Work
+from skipstone.trace.scan import Run, ScanTrace
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+# A row group that takes more than this share of the memory is decoded a batch at a time.
+_TOO_LARGE = 2
+# Batches much smaller than asked for are joined, down to this share of the size asked for.
+_SMALL = 8
+
+
+def execute(plan: ScanPlan, columns: Sequence[str] | None = None) -> Execution:
+    """Read the rows of a plan; ``columns`` reads others of the same rows."""
+    return Execution(plan.with_columns(columns))
+
+
+class Execution:
+    """The answer of a plan, read when it is asked for; each way of asking reads anew."""
+
+    __slots__ = ("_run", "plan")
+
+    def __init__(self, plan: ScanPlan) -> None:
+        self.plan = plan
+        self._run: Run | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the answer."""
+        return self.plan.schema
+
+    @property
+    def trace(self) -> ScanTrace:
+        """The plan's trace, with what the last finished run did."""
+        return replace(self.plan.trace, run=self._run)
+
+    # -- ways to take it ---------------------------------------------------------------------
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as a table."""
+        with closing(self._tables()) as tables:
+            found = [table for table in tables if table.num_rows]
+        return joined(found) if found else self.schema.empty_table()
+
+    read_all = to_arrow
+
+    def to_batches(self) -> Generator[pa.RecordBatch]:
+        """Batches as they are read; closing the generator stops reading."""
+        with closing(self._tables()) as tables:
+            yield from _batches(tables, self.plan.options.batch_rows)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """A stream of batches that any Arrow library can read; closing it stops reading."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.to_batches()
+
+    async def to_batches_async(self) -> AsyncIterator[pa.RecordBatch]:
+        """Batches without blocking the event loop; cancelling stops reading."""
+        batches = self.to_batches()
+        step: asyncio.Task[pa.RecordBatch | None] | None = None
+        try:
+            while True:
+                step = asyncio.create_task(asyncio.to_thread(next, batches, None))
+                batch = await asyncio.shield(step)
+                if batch is None:
+                    return
+                yield batch
+        finally:
+            await asyncio.shield(_closed(batches, step))
+
+    def to_polars(self) -> pl.DataFrame:
+        """All rows as a Polars frame."""
+        import polars as pl
+
+        frame = pl.from_arrow(self.to_arrow())
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """All rows as a pandas frame; ``options`` go to pyarrow."""
+        return self.to_arrow().to_pandas(**options)
+
+    # -- running -----------------------------------------------------------------------------
+
+    def _tables(self) -> Generator[pa.Table]:
+        plan = self.plan
+        work = Work(plan)
+        began, before = time.perf_counter(), plan.files.io()
+        rows = batches = 0
+        pieces = _Counted()
+        with closing(self._rows(work, pieces)) as tables:
+            for table in tables:
+                yield table
+                rows += table.num_rows
+                batches += 1
+        spent = plan.files.io() - before
+        self._run = Run(
+            rows=rows,
+            batches=batches,
+            pieces=pieces.count,
+            seconds=time.perf_counter() - began,
+            requests=spent.requests,
+            bytes=spent.bytes,
+            phases=work.clock.phases(),
+        )
+
+    def _rows(self, work: Work, pieces: _Counted) -> Generator[pa.Table]:
+        plan = self.plan
+        if plan.limit == 0 or not plan.tasks:
+            return
+        if plan.order:
+            from skipstone.scan.sort import sorted_rows
+
+            yield from sorted_rows(work, pieces.over)
+            return
+        missing = plan.limit
+        for found in self._unordered(work, pieces):
+            table = found if missing is None else found.slice(0, missing)
+            yield table
+            if missing is not None:
+                missing -= table.num_rows
+                if not missing:
+                    return
+
+    def _unordered(self, work: Work, pieces: _Counted) -> Generator[pa.Table]:
+        """The rows as they come: by path and position."""
+        plan = self.plan
+        # With a limit and rows to test, begin with few rows: they may be enough.
+        most = 4 * plan.options.batch_rows if plan.limit is not None and work.filter is not None else None
+
+        def run(piece: Piece) -> pa.Table | Generator[pa.Table]:
+            return work.stream(piece) if self._too_large(work, piece) else work.table(piece)
+
+        found = stream(
+            run,
+            pieces.over(work.pieces(work.both, most)),
+            threads=plan.trace.hints.threads,
+            weigh=lambda piece: 0 if self._too_large(work, piece) else piece.weight,
+            budget=plan.options.memory,
+        )
+        with closing(found):  # type: ignore[type-var]
+            for result in found:
+                if isinstance(result, pa.Table):
+                    yield result
+                else:
+                    yield from result
+
+    def _too_large(self, work: Work, piece: Piece) -> bool:
+        """Whether to decode the piece in the consumer's own time, batch by batch."""
+        large = piece.weight * _TOO_LARGE > self.plan.options.memory
+        return large and piece.rows.is_full and work.reader(piece.task).streams
+
+
+async def _closed(batches: Generator[pa.RecordBatch], step: asyncio.Task[Any] | None) -> None:
+    """Close the generator once the thread that is inside it has come out."""
+    if step is not None:
+        await asyncio.wait([step])
+    await asyncio.to_thread(batches.close)
+
+
+class _Counted:
+    """Counts the pieces that pass."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def over(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        for piece in pieces:
+            self.count += 1
+            yield piece
+
+
+def _batches(tables: Iterator[pa.Table], most: int) -> Generator[pa.RecordBatch]:
+    """Tables as batches of at most ``most`` rows; small ones in a row are joined."""
+    waiting: list[pa.Table] = []
+    count = 0
+    for table in tables:
+        if not table.num_rows:
+            continue
+        waiting.append(table)
+        count += table.num_rows
+        if count * _SMALL >= most:
+            yield from _cut(waiting, most)
+            waiting, count = [], 0
+    if waiting:
+        yield from _cut(waiting, most)
+
+
+def _cut(tables: list[pa.Table], most: int) -> Iterator[pa.RecordBatch]:
+    whole = joined(tables)
+    if len(tables) > 1 and whole.num_rows <= most and whole.num_columns:
+        whole = whole.combine_chunks()
+    return iter(whole.to_batches(max_chunksize=most)) if whole.num_columns else _bare(whole.num_rows, most)
+
+
+def _bare(rows: int, most: int) -> Iterator[pa.RecordBatch]:
+    """Batches of no columns, which a table can't be cut into."""
+    for start in range(0, rows, most):
+        count = min(most, rows - start)
+        yield pa.RecordBatch.from_arrays([pa.nulls(count)], [""]).select([])

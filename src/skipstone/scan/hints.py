@@ -1,0 +1,76 @@
+"""How phase two goes about it: late materialisation or one pass, and how many threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from skipstone.ir import Compiled
+from skipstone.lake.files import Files
+from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.prune.survey import Survey
+from skipstone.scan.options import ScanOptions
+from skipstone.scan.plan import Task
+from skipstone.scan.projection import Projection
+from skipstone.trace.scan import Hints
+
+_SAMPLE = 8
+_FAR_THREADS = 16
+
+
+def choose(
+    files: Files,
+    survey: Survey,
+    tasks: Sequence[Task],
+    compiled: Compiled | None,
+    projection: Projection,
+    options: ScanOptions,
+) -> Hints:
+    """The way to read ``tasks``, with the reason."""
+    mode, why = _materialise(files, survey, tasks, compiled, projection, options)
+    return Hints(mode, why, threads(files, options), options.batch_rows, options.route)
+
+
+def threads(files: Files, options: ScanOptions) -> int:
+    """Pieces to decode side by side."""
+    if options.threads is not None:
+        return options.threads
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if files.place.local else max(cores, _FAR_THREADS)
+
+
+def _materialise(
+    files: Files,
+    survey: Survey,
+    tasks: Sequence[Task],
+    compiled: Compiled | None,
+    projection: Projection,
+    options: ScanOptions,
+) -> tuple[str, str]:
+    open_tasks = [task for task in tasks if task.residual]
+    if compiled is None or not open_tasks:
+        return "one-pass", "no row is left to test"
+    tested = {path[0] for path in compiled.residual.columns()}
+    rest = {name for name in projection.names if name not in tested}
+    if not rest:
+        return "one-pass", "the predicate needs every column that is wanted"
+    if options.materialise != "auto":
+        return options.materialise, "asked for"
+    footers = {file.path: file for file in survey.files}
+    sample = open_tasks[:_SAMPLE]
+    payload = sum(_payload(footers[task.path], rest, task) for task in sample)
+    gap = files.source(sample[0].entry).gap
+    if payload <= gap * len(sample):
+        return "one-pass", "the other columns take less than another request"
+    return "late", "the other columns are read only where rows match"
+
+
+def _payload(metadata: ParquetMetadata, names: set[str], task: Task) -> float:
+    """About how many bytes the named columns take in the rows of a task."""
+    size = sum(
+        chunk.total_compressed_size
+        for leaf in metadata.leaves
+        if leaf.path[0] in names
+        for chunk in metadata.chunks(leaf.index)
+    )
+    return size * len(task.rows) / max(metadata.num_rows, 1)

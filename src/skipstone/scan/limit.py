@@ -1,0 +1,36 @@
+"""LIMIT without ORDER BY: rows proven to match come first, and no more of them than it takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skipstone.errors import UsageError
+from skipstone.scan.plan import ScanPlan, Task
+
+
+def check_limit(limit: int | None) -> None:
+    """Refuse what is no number of rows."""
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise UsageError(f"limit={limit!r}", hint="give a whole number of rows, or None")
+
+
+def apply_limit(plan: ScanPlan, limit: int | None) -> ScanPlan:
+    """``plan`` with a limit: cut to proven rows where those are enough, else tried in the best order."""
+    if limit is None:
+        return plan
+    if plan.order:
+        return replace(plan, limit=limit)
+    proven = sum(len(task.proven) for task in plan.tasks)
+    if proven < limit:
+        # Files with most proven rows first: they may fill the limit before another is opened.
+        ranked = sorted(plan.tasks, key=lambda task: -len(task.proven))
+        return replace(plan, limit=limit, tasks=tuple(ranked))
+    tasks: list[Task] = []
+    missing = limit
+    for task in plan.tasks:
+        taken = task.proven.take(missing)
+        if not taken.is_empty:
+            tasks.append(replace(task, rows=taken, proven=taken))
+            missing -= len(taken)
+    trace = replace(plan.trace, residual="", rows_kept=limit, rows_whole=limit, tasks=len(tasks))
+    return replace(plan, limit=limit, tasks=tuple(tasks), trace=trace)

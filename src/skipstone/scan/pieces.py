@@ -1,0 +1,74 @@
+"""Tasks cut into pieces: the rows of one row group that are read at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.pageindex import page_index_ranges
+from skipstone.rows import RowSet
+from skipstone.scan.plan import Task
+from skipstone.scan.reader import estimate
+
+# A piece that decodes to more than this share of the memory is cut, where pages allow it.
+_SHARES = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """Rows of one row group, counted within it; ``tested`` ones are proven already."""
+
+    task: int
+    group: int
+    rows: RowSet
+    proven: bool
+    weight: int
+
+
+def group_rows(metadata: ParquetMetadata, rows: RowSet) -> Iterator[tuple[int, RowSet]]:
+    """A file's rows by row group, counted within the group; groups without any are left out."""
+    starts = metadata.row_group_starts
+    stops = starts + metadata.row_group_rows
+    counts = rows.counts(starts, stops)
+    for group in np.flatnonzero(counts).tolist():
+        total = int(metadata.row_group_rows[group])
+        whole = counts[group] == total
+        yield group, RowSet.all(total) if whole else rows.slice(int(starts[group]), int(stops[group]))
+
+
+def cut_task(
+    number: int, task: Task, metadata: ParquetMetadata, leaves: Sequence[int], memory: int, most: int | None
+) -> Iterator[Piece]:
+    """The pieces of a task in order of rows; ``most`` bounds the rows of one where a limit is near."""
+    starts = metadata.row_group_starts
+    stops = starts + metadata.row_group_rows
+    proven = task.proven.counts(starts, stops)
+    for group, rows in group_rows(metadata, task.rows):
+        weight = estimate(metadata, group, leaves) * len(rows) // rows.total
+        parts = max(-(-weight * _SHARES // memory), 1)
+        if most is not None:
+            parts = max(parts, -(-len(rows) // most))
+        if parts > 1 and not _has_pages(metadata, group, leaves):
+            parts = 1
+        done = int(proven[group]) == len(rows)
+        for part in _split(rows, parts):
+            yield Piece(number, group, part, done, weight // parts)
+
+
+def _has_pages(metadata: ParquetMetadata, group: int, leaves: Iterable[int]) -> bool:
+    """Whether a part of the row group can be read without decoding all of it."""
+    return all(page_index_ranges(metadata, group, leaf)[1] is not None for leaf in leaves)
+
+
+def _split(rows: RowSet, parts: int) -> Iterator[RowSet]:
+    if parts <= 1:
+        yield rows
+        return
+    size = -(-len(rows) // parts)
+    for first in range(0, len(rows), size):
+        last = min(first + size, len(rows)) - 1
+        window = RowSet.from_ranges(rows.total, [(rows.nth(first), rows.nth(last) + 1)])
+        yield rows & window

@@ -1,0 +1,274 @@
+"""ScanPlan: what phase one found, to be executed now, later, elsewhere, or with other columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import xxhash
+
+from skipstone.errors import UsageError
+from skipstone.filter import RowFilter
+from skipstone.ir import Compiled
+from skipstone.lake.files import Files
+from skipstone.predicate import tree
+from skipstone.predicate.tree import Predicate
+from skipstone.rows import RowSet
+from skipstone.scan.options import ScanOptions
+from skipstone.scan.order import Order
+from skipstone.scan.projection import Projection, resolve
+from skipstone.store.place import Listed
+from skipstone.trace.scan import ScanTrace
+
+if TYPE_CHECKING:
+    from skipstone.scan.why import Why
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One file: the rows that may match, those proven to, and the values its directory gives."""
+
+    path: str
+    entry: Listed
+    rows: RowSet
+    proven: RowSet
+    partition: tuple[pa.Scalar, ...]
+
+    @property
+    def residual(self) -> bool:
+        """Whether some of the rows must still be tested."""
+        return len(self.proven) < len(self.rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As arrays: a scalar pickles by way of Python, which has no dates past the year 9999.
+        values = tuple(pa.repeat(value, 1) for value in self.partition)
+        return (_unpickled_task, (self.path, self.entry, self.rows, self.proven, values))
+
+
+def _unpickled_task(
+    path: str, entry: Listed, rows: RowSet, proven: RowSet, values: tuple[pa.Array, ...]
+) -> Task:
+    return Task(path, entry, rows, proven, tuple(value[0] for value in values))
+
+
+@dataclass(frozen=True, eq=False)
+class ScanPlan:
+    """The rows to read of each file, what is still to be tested on them, and the columns wanted.
+
+    Frozen, picklable, equal and hashed by content. Plans of one lake version without a limit combine:
+    ``a & b``, ``a | b``, and ``a - b``, the rows of a for which b is not TRUE.
+    """
+
+    lake: str
+    version: str
+    predicate: Predicate | None
+    projection: Projection
+    tasks: tuple[Task, ...]
+    limit: int | None
+    order: tuple[Order, ...]
+    options: ScanOptions
+    schemas: Schemas
+    files: Files
+    trace: ScanTrace = field(repr=False)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the wanted columns."""
+        return tuple(".".join(path) for path in self.projection.paths)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the answer."""
+        return self.projection.schema
+
+    @property
+    def residual(self) -> Predicate | None:
+        """What must still be tested on rows of tasks that have unproven ones."""
+        return self.predicate if any(task.residual for task in self.tasks) else None
+
+    @property
+    def rows(self) -> int:
+        """How many rows may match."""
+        return sum(len(task.rows) for task in self.tasks)
+
+    @cached_property
+    def filter(self) -> RowFilter | None:
+        """The predicate made ready to test rows; an error if it has a part that nobody can evaluate."""
+        if self.predicate is None:
+            return None
+        return self.make_filter(None)
+
+    def make_filter(self, compiled: Compiled | None) -> RowFilter:
+        """``filter``, with what compiling has found already."""
+        assert self.predicate is not None
+        sensitive = self.options.case_sensitive
+        return RowFilter(self.predicate, self.schemas.query, case_sensitive=sensitive, compiled=compiled)
+
+    def why(self, path: str, row_group: int | None = None, row: int | None = None) -> Why:
+        """Why a file, a row group or the page around a row was kept or dropped, quoting the statistic."""
+        from skipstone.scan.why import explain_why
+
+        return explain_why(self, path, row_group, row)
+
+    def with_columns(self, columns: Sequence[str] | None) -> ScanPlan:
+        """The same rows with other columns."""
+        if columns is None:
+            return self
+        chosen = resolve(columns, self.schemas.read, case_sensitive=self.options.case_sensitive)
+        trace = replace(self.trace, columns=tuple(".".join(path) for path in chosen.paths))
+        changed = replace(self, projection=chosen, trace=trace)
+        changed.__dict__["filter"] = self.filter
+        return changed
+
+    # -- algebra -----------------------------------------------------------------------------
+
+    def __and__(self, other: ScanPlan) -> ScanPlan:
+        return self._combine(
+            other,
+            _both(self.predicate, other.predicate),
+            lambda a, b: (a.rows & b.rows, a.proven & b.proven) if a and b else None,
+        )
+
+    def __or__(self, other: ScanPlan) -> ScanPlan:
+        def united(a: Task | None, b: Task | None) -> tuple[RowSet, RowSet] | None:
+            if a is None or b is None:
+                only = a or b
+                return (only.rows, only.proven) if only else None
+            return a.rows | b.rows, a.proven | b.proven
+
+        return self._combine(other, _either(self.predicate, other.predicate), united)
+
+    def __sub__(self, other: ScanPlan) -> ScanPlan:
+        def rest(a: Task | None, b: Task | None) -> tuple[RowSet, RowSet] | None:
+            if a is None or b is None:
+                return (a.rows, a.proven) if a else None
+            # b's rows only may match: just those proven to can be taken away.
+            return a.rows - b.proven, a.proven - b.rows
+
+        unless = other.predicate if other.predicate is not None else tree.Constant(True)
+        predicate = _both(self.predicate, tree.Not(tree.Truth(unless, True)))
+        return self._combine(other, predicate, rest)
+
+    def _combine(
+        self,
+        other: ScanPlan,
+        predicate: Predicate | None,
+        join: Callable[[Task | None, Task | None], tuple[RowSet, RowSet] | None],
+    ) -> ScanPlan:
+        if not isinstance(other, ScanPlan):
+            return NotImplemented
+        if self.version != other.version:
+            raise UsageError(
+                "the plans are of different lakes, or of different versions of one",
+                hint="plan both on one lake object",
+            )
+        if self.limit is not None or other.limit is not None:
+            raise UsageError("a plan with a limit doesn't combine", hint="limit the combined plan instead")
+        mine = {task.entry: task for task in self.tasks}
+        theirs = {task.entry: task for task in other.tasks}
+        tasks = []
+        for entry in sorted({*mine, *theirs}, key=lambda entry: entry.key):
+            a, b = mine.get(entry), theirs.get(entry)
+            joined = join(a, b)
+            if joined is not None and not joined[0].is_empty:
+                task = a or b
+                assert task is not None
+                tasks.append(replace(task, rows=joined[0], proven=joined[1]))
+        combined = replace(self, predicate=predicate, tasks=tuple(tasks))
+        return replace(combined, trace=_combined_trace(combined, self.trace, other.trace))
+
+    def limited(self, limit: int | None) -> ScanPlan:
+        """The same plan with a limit."""
+        from skipstone.scan.limit import apply_limit
+
+        return replace(apply_limit(self, limit), trace=replace(self.trace, limit=limit))
+
+    # -- identity ----------------------------------------------------------------------------
+
+    @cached_property
+    def digest(self) -> str:
+        """A fingerprint of the content, the same in every process."""
+        found = xxhash.xxh3_128()
+        predicate = None if self.predicate is None else self.predicate.key()
+        head = (
+            self.version,
+            repr(predicate),
+            self.projection.paths,
+            self.limit,
+            [str(term) for term in self.order],
+            repr(self.options),
+        )
+        found.update(repr(head).encode())
+        for task in self.tasks:
+            found.update(repr((task.entry.key, task.entry.size, task.entry.version)).encode())
+            found.update(task.rows.to_bytes())
+            found.update(task.proven.to_bytes())
+        return found.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return self.digest == other.digest if isinstance(other, ScanPlan) else NotImplemented
+
+    def __hash__(self) -> int:
+        return int(self.digest[:15], 16)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("digest", "filter")}
+
+    def __repr__(self) -> str:
+        what = f" where {self.predicate}" if self.predicate is not None else ""
+        return f"ScanPlan({self.lake}{what}: {self.rows:,} rows in {len(self.tasks):,} files)"
+
+    def __str__(self) -> str:
+        from skipstone.explain import draw_scan
+
+        return draw_scan(self.trace)
+
+    def _repr_html_(self) -> str:
+        from skipstone.explain import scan_to_html
+
+        return scan_to_html(self.trace)
+
+
+@dataclass(frozen=True, slots=True)
+class Schemas:
+    """A lake's columns with the types that reading gives, and with those that predicates are bound to."""
+
+    read: pa.Schema
+    query: pa.Schema
+    partition: tuple[str, ...] = ()
+    """Names of the columns that directories give."""
+
+    def partition_of(self, task: Task) -> Mapping[str, pa.Scalar]:
+        """A task's partition values by name."""
+        return dict(zip(self.partition, task.partition, strict=True))
+
+
+def _both(a: Predicate | None, b: Predicate | None) -> Predicate | None:
+    if a is None or b is None:
+        return a if b is None else b
+    return a & b
+
+
+def _either(a: Predicate | None, b: Predicate | None) -> Predicate | None:
+    return None if a is None or b is None else a | b
+
+
+def _text(predicate: Predicate | None) -> str:
+    return "" if predicate is None else str(predicate)
+
+
+def _combined_trace(plan: ScanPlan, a: ScanTrace, b: ScanTrace) -> ScanTrace:
+    return replace(
+        a,
+        predicate=_text(plan.predicate),
+        residual=_text(plan.residual),
+        rows_kept=plan.rows,
+        rows_whole=sum(len(task.proven) for task in plan.tasks),
+        tasks=len(plan.tasks),
+        levels=(),
+        notes=a.notes + tuple(note for note in b.notes if note not in a.notes),
+        unsupported=tuple(dict.fromkeys(a.unsupported + b.unsupported)),
+    )

@@ -1,0 +1,219 @@
+"""Phase one: from a question to a plan. Partitions first, then footers, then whatever they point to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from skipstone.evidence import Array
+from skipstone.ir import Compiled, compile_predicate
+from skipstone.judge import Verdict, judge
+from skipstone.lake.directory import DirectoryLake
+from skipstone.predicate.tree import Predicate
+from skipstone.prune.cascade import Cascade, Outcome
+from skipstone.prune.ledger import Ledger, drops_by
+from skipstone.prune.needs import Fetch
+from skipstone.prune.survey import Survey
+from skipstone.rows import RowSet
+from skipstone.scan.hints import choose
+from skipstone.scan.limit import apply_limit
+from skipstone.scan.options import ScanOptions
+from skipstone.scan.order import Order
+from skipstone.scan.plan import ScanPlan, Schemas, Task
+from skipstone.scan.projection import Projection
+from skipstone.store.place import Listed
+from skipstone.store.ranges import ByteRange
+from skipstone.trace import Cause, Level
+from skipstone.trace.scan import ScanTrace
+
+_FIRST_FOOTERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of a lake."""
+
+    predicate: Predicate | None
+    projection: Projection
+    limit: int | None
+    order: tuple[Order, ...]
+    options: ScanOptions
+
+
+def make_plan(lake: DirectoryLake, question: Question) -> ScanPlan:
+    """Plan a scan of the lake as it is pinned."""
+    planner = _Planner(lake, question, Ledger(lambda: _cost(lake)))
+    return planner.plan()
+
+
+def _cost(lake: DirectoryLake) -> tuple[int, int]:
+    spent = lake.io
+    return spent.requests, spent.bytes
+
+
+@dataclass(slots=True)
+class _Planner:
+    lake: DirectoryLake
+    question: Question
+    ledger: Ledger
+
+    def plan(self) -> ScanPlan:
+        lake, asked = self.lake, self.question
+        # What was spent before is no part of this plan.
+        self.ledger.start()
+        compiled = self._compile()
+        files = np.arange(len(lake.entries))
+        if compiled is not None and asked.options.skipping:
+            files = self._partitions(compiled, files)
+        survey = self._survey(files, compiled)
+        files = files[: len(survey.files)]
+        outcome = self._outcome(survey, files, compiled)
+        tasks = self._tasks(survey, files, outcome)
+        return self._package(survey, compiled, tasks)
+
+    def _compile(self) -> Compiled | None:
+        predicate, options = self.question.predicate, self.question.options
+        if predicate is None:
+            return None
+        return compile_predicate(predicate, self.lake.query_schema, case_sensitive=options.case_sensitive)
+
+    # -- partitions --------------------------------------------------------------------------
+
+    def _partitions(self, compiled: Compiled, files: Array) -> Array:
+        """Drop files by what their directories say, before any footer is opened."""
+        partitions = self.lake.partitions
+        if not len(partitions.schema):
+            return files
+        judgement = judge(compiled.node, partitions.evidence())
+        verdicts = judgement.verdicts()
+        folders = [entry.key.rpartition("/")[0] for entry in self.lake.entries]
+        _, first = np.unique(folders, return_index=True)
+        distinct = judgement.take(first)
+        found = distinct.verdicts()
+        self.ledger.add(
+            Level(
+                "partitions",
+                units=len(found),
+                kept=int((found != Verdict.NONE).sum()),
+                whole=int((found == Verdict.ALL).sum()),
+                rows=None,
+                drops=drops_by(distinct, Cause.PARTITION),
+            )
+        )
+        kept: Array = files[verdicts != Verdict.NONE]
+        return kept
+
+    # -- footers -----------------------------------------------------------------------------
+
+    def _survey(self, files: Array, compiled: Compiled | None) -> Survey:
+        """The footers of the files; with nothing but a limit, no more of them than it takes."""
+        limit = self.question.limit
+        if compiled is not None or limit is None or self.question.order:
+            return self.lake.survey(files)
+        some = _FIRST_FOOTERS
+        while True:
+            survey = self.lake.survey(files[:some])
+            if len(survey.files) == len(files) or survey.rows.sum() >= limit:
+                return survey
+            some *= 4
+
+    def _outcome(self, survey: Survey, files: Array, compiled: Compiled | None) -> Outcome:
+        if compiled is not None and self.question.options.skipping:
+            return self._cascade(survey, files, compiled)
+        verdict = Verdict.ALL if compiled is None else Verdict.SOME
+        totals = np.array([file.num_rows for file in survey.files], dtype=np.int64)
+        self.ledger.level("files", np.full(len(totals), verdict, dtype=np.int8), totals, ())
+        every = {number: RowSet.all(total) for number, total in enumerate(totals.tolist()) if total}
+        verdicts = np.full(len(survey), verdict, dtype=np.int8)
+        return Outcome(verdicts, every, every if compiled is None else {})
+
+    def _cascade(self, survey: Survey, files: Array, compiled: Compiled) -> Outcome:
+        cascade = Cascade(
+            compiled.node,
+            self.question.options.prune,
+            survey,
+            self.ledger,
+            by_file=True,
+            cache=self.lake.access.cache,
+        )
+        steps = cascade.steps()
+        answer: list[Any] | None = None
+        while True:
+            try:
+                need = steps.send(answer)  # type: ignore[arg-type]
+            except StopIteration as stop:
+                outcome: Outcome = stop.value
+                return outcome
+            answer = self._fetch(files, [fetch for fetch in need if isinstance(fetch, Fetch)])
+
+    def _fetch(self, files: Array, need: Sequence[Fetch]) -> list[bytes]:
+        """The bytes asked for, file by file, side by side."""
+        owners = [self.lake.entries[files[fetch.file]] for fetch in need]
+        wanted: dict[Listed, list[ByteRange]] = {}
+        for owner, fetch in zip(owners, need, strict=True):
+            wanted.setdefault(owner, []).append(fetch.range)
+        bodies = {entry: iter(found) for entry, found in self.lake.access.read_many(wanted).items()}
+        return [next(bodies[owner]) for owner in owners]
+
+    # -- the plan ----------------------------------------------------------------------------
+
+    def _tasks(self, survey: Survey, files: Array, outcome: Outcome) -> tuple[Task, ...]:
+        chosen = sorted(outcome.rows)
+        numbers = files[chosen].tolist()
+        partitions = self.lake.partition_values(numbers)
+        return tuple(
+            Task(
+                survey.files[file].path,
+                self.lake.entries[number],
+                outcome.rows[file],
+                outcome.proven.get(file) or RowSet.none(survey.files[file].num_rows),
+                partition,
+            )
+            for file, number, partition in zip(chosen, numbers, partitions, strict=True)
+        )
+
+    def _package(self, survey: Survey, compiled: Compiled | None, tasks: tuple[Task, ...]) -> ScanPlan:
+        lake, asked = self.lake, self.question
+        schemas = Schemas(lake.schema, lake.query_schema, tuple(lake.partitions.schema.names))
+        rows = sum(len(task.rows) for task in tasks)
+        whole = sum(len(task.proven) for task in tasks)
+        hints = choose(lake.access, survey, tasks, compiled, asked.projection, asked.options)
+        trace = ScanTrace(
+            lake=lake.uri,
+            version=lake.version,
+            predicate=str(asked.predicate) if asked.predicate is not None else "",
+            residual=str(compiled.residual) if compiled is not None and whole < rows else "",
+            columns=tuple(".".join(path) for path in asked.projection.paths),
+            limit=asked.limit,
+            order=tuple(map(str, asked.order)),
+            files=len(lake.entries),
+            rows=int(survey.rows.sum()),
+            rows_kept=rows,
+            rows_whole=whole,
+            tasks=len(tasks),
+            levels=tuple(self.ledger.levels),
+            hints=hints,
+            notes=self.ledger.notes.done(),
+            unsupported=tuple(map(str, compiled.unsupported)) if compiled is not None else (),
+        )
+        plan = ScanPlan(
+            lake=lake.uri,
+            version=lake.version,
+            predicate=compiled.residual if compiled is not None else None,
+            projection=asked.projection,
+            tasks=tasks,
+            limit=None,
+            order=asked.order,
+            options=asked.options,
+            schemas=schemas,
+            files=lake.access,
+            trace=trace,
+        )
+        limited = apply_limit(plan, asked.limit)
+        if compiled is not None:
+            # Made now, so that a part nobody can evaluate is refused before anything is read.
+            limited.__dict__["filter"] = limited.make_filter(compiled)
+        return limited

@@ -1,0 +1,376 @@
+"""Reading rows of one file: page slices, or pyarrow's own reader where a row group is read whole."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from skipstone.errors import CorruptFileError, ReadError, SkipstoneError
+from skipstone.evidence import Array
+from skipstone.lake.conform import conform
+from skipstone.lake.files import Files
+from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
+from skipstone.parquet.slice import slice_ranges, slice_steps
+from skipstone.parquet.slice.cut import Cut
+from skipstone.rows import RowSet
+from skipstone.scan.options import Route
+from skipstone.scan.projection import Projection
+from skipstone.store.place import Listed
+from skipstone.store.ranges import ByteRange, coalesce
+from skipstone.store.source import stale
+
+T = TypeVar("T")
+
+_PAGE_WEIGHT = 100
+
+
+class Meter(threading.local):
+    """What the reads of one thread have asked for."""
+
+    requests = 0
+    bytes = 0
+
+    def add(self, ranges: Sequence[ByteRange], gap: int) -> None:
+        """Count ranges as the store will ask for them."""
+        self.requests += len(coalesce(ranges, gap).requests)
+        self.bytes += sum(wanted.length for wanted in ranges)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileReader:
+    """Reads columns of one file in the lake's types; partition columns come from the file's directory."""
+
+    files: Files
+    entry: Listed
+    metadata: ParquetMetadata
+    partition: dict[str, pa.Scalar]
+    route: Route = "auto"
+    checksums: bool = False
+    meter: Meter = field(default_factory=Meter)
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        entry: Listed,
+        partition: dict[str, pa.Scalar],
+        route: Route,
+        checksums: bool,
+        meter: Meter,
+    ) -> FileReader:
+        """Read the footer, or take it from the cache."""
+        return cls(files, entry, files.footer(entry), partition, route, checksums, meter)
+
+    def columns(self, wanted: Projection) -> FileColumns:
+        """What this file has of the wanted columns."""
+        key = (FileColumns, wanted.paths, tuple(self.partition))
+        found: FileColumns | None = self.metadata.memo.get(key)
+        if found is None:
+            found = self.metadata.memo[key] = _file_columns(self.metadata, wanted, self.partition)
+        return found
+
+    def read(self, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
+        """The chosen rows (counted within the row group) of the wanted columns, in the lake's types."""
+        mine = self.columns(wanted)
+        if mine.fields:
+            table = self._table(group, rows, mine)
+            if len(table) != len(rows):
+                raise CorruptFileError(
+                    f"{len(table)} rows came back for {len(rows)}",
+                    path=self.metadata.path,
+                    unit=f"row group {group}",
+                )
+        else:
+            table = bare(len(rows))
+        return self._dress(table, wanted)
+
+    def planned(self, group: int, rows: RowSet, wanted: Projection) -> list[ByteRange]:
+        """The ranges a read would ask for, as far as the page indexes at hand tell."""
+        leaves = self.columns(wanted).leaves
+        if rows.is_full or self.route == "pyarrow":
+            return [self.metadata.chunk_range(group, leaf) for leaf in leaves]
+        return slice_ranges(self.metadata, group, leaves, rows, self._indexes(group, leaves))
+
+    def batches(self, group: int, wanted: Projection, rows: int) -> Generator[pa.Table]:
+        """A whole row group in the lake's types, a few rows at a time: for groups too large to hold."""
+        mine = self.columns(wanted)
+        for batch in self._guarded(group, mine, self._stream(group, mine, rows)):
+            yield self._dress(pa.Table.from_batches([batch]), wanted)
+
+    @property
+    def streams(self) -> bool:
+        """Whether ``batches`` works here: pyarrow must be able to open the file itself."""
+        return self.files.place.local and self.route != "slice"
+
+    # -- the two routes ----------------------------------------------------------------------
+
+    def _table(self, group: int, rows: RowSet, mine: FileColumns) -> pa.Table:
+        if self.route == "pyarrow" and not rows.is_full:
+            return cut(self._table(group, RowSet.all(rows.total), mine), rows)
+        if rows.is_full and self.streams:
+            return self._whole(group, mine)
+        return self._slice(group, rows, mine)
+
+    def _whole(self, group: int, mine: FileColumns) -> pa.Table:
+        try:
+            with self._open(group, mine) as file:
+                return file.reader.read_row_group(group, column_indices=mine.leaves, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise self._blame(group, mine, error) from error
+
+    def _stream(self, group: int, mine: FileColumns, rows: int) -> Generator[pa.RecordBatch]:
+        with self._open(group, mine) as file:
+            yield from file.reader.iter_batches(
+                rows, row_groups=[group], column_indices=mine.leaves, use_threads=True
+            )
+
+    def _guarded(
+        self, group: int, mine: FileColumns, batches: Generator[pa.RecordBatch]
+    ) -> Generator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except (pa.ArrowException, OSError) as error:
+            raise self._blame(group, mine, error) from error
+
+    def _open(self, group: int, mine: FileColumns) -> pq.ParquetFile:
+        path = self.files.path(self.entry)
+        try:
+            raw = pa.OSFile(path)
+            # After it is open: what is checked is what is read, or it has been replaced and that shows.
+            found = FilePath(path).stat()
+        except OSError as error:
+            reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
+            raise ReadError(reason, path=path, hint="open the lake again") from error
+        if (found.st_size, found.st_mtime_ns, found.st_ino) != self.entry.version:
+            raise stale(path)
+        chunks = [self.metadata.chunk_range(group, leaf) for leaf in mine.leaves]
+        # pyarrow reads past our own store; what it reads is known all the same.
+        before = self.meter.requests, self.meter.bytes
+        self.meter.add(chunks, 0)
+        counter = self.files.source(self.entry).counter
+        counter.add(self.meter.requests - before[0], self.meter.bytes - before[1])
+        return pq.ParquetFile(
+            raw, metadata=_pyarrow_metadata(self.metadata), page_checksum_verification=self.checksums
+        )
+
+    def _blame(self, group: int, mine: FileColumns, error: Exception) -> SkipstoneError:
+        """The error for a row group that pyarrow can't read, naming the first column at fault."""
+        guilty = None
+        for leaf in mine.leaves:
+            try:
+                with self._open(group, mine) as file:
+                    file.reader.read_row_group(group, column_indices=[leaf], use_threads=False)
+            except (pa.ArrowException, OSError) as found:
+                guilty, error = self.metadata.leaves[leaf].name, found
+                break
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return CorruptFileError(
+            f"it can't be decoded: {reason}",
+            path=self.metadata.path,
+            unit=f"row group {group}",
+            column=guilty,
+        )
+
+    def _slice(self, group: int, rows: RowSet, mine: FileColumns) -> pa.Table:
+        indexes = {} if rows.is_full else self._indexes(group, mine.leaves)
+        steps = slice_steps(
+            self.metadata,
+            group,
+            mine.fields,
+            rows,
+            indexes,
+            leaves=mine.leaves,
+            checksums=self.checksums,
+        )
+        names = ", ".join(mine.names)
+        return self._drive(steps, f"row group {group}", names)
+
+    def _drive(self, steps: Generator[list[ByteRange], list[bytes], T], unit: str, column: str) -> T:
+        answer: list[bytes] | None = None
+        while True:
+            try:
+                need = steps.send(answer)  # type: ignore[arg-type]
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            answer = self._fetch(need, unit, column)
+
+    def _fetch(self, ranges: Sequence[ByteRange], unit: str, column: str) -> list[bytes]:
+        """Bytes of the file; an error says what was being read."""
+        self.meter.add(ranges, self.files.source(self.entry).gap)
+        try:
+            return self.files.read(self.entry, ranges)
+        except ReadError as error:
+            error.unit = error.unit or unit
+            error.column = error.column or column
+            raise
+
+    # -- page indexes ------------------------------------------------------------------------
+
+    def _indexes(self, group: int, leaves: Sequence[int]) -> dict[int, PageIndex | None]:
+        """Where the pages of each leaf are; None where the file doesn't say, or not credibly."""
+        found: dict[int, PageIndex | None] = {}
+        wanted: list[tuple[int, ByteRange]] = []
+        for leaf in leaves:
+            kept = self.files.cache.get(self._key(group, leaf))
+            if kept is not None:
+                found[leaf] = kept
+                continue
+            place = page_index_ranges(self.metadata, group, leaf)[1]
+            if place is None:
+                found[leaf] = None
+            else:
+                wanted.append((leaf, place))
+        if wanted:
+            names = ", ".join(self.metadata.leaves[leaf].name for leaf, _ in wanted)
+            bodies = self._fetch([place for _, place in wanted], f"row group {group}", names)
+            for (leaf, _), body in zip(wanted, bodies, strict=True):
+                found[leaf] = self._parsed(group, leaf, body)
+        return found
+
+    def _parsed(self, group: int, leaf: int, body: bytes) -> PageIndex | None:
+        try:
+            index = parse_page_index(None, body, self.metadata, group, leaf)
+        except BadPageIndex:
+            return None
+        self.files.cache.put(self._key(group, leaf), index, _PAGE_WEIGHT * len(index))
+        return index
+
+    def _key(self, group: int, leaf: int) -> tuple[Any, ...]:
+        return (PageIndex, self.entry, group, leaf)
+
+    # -- the lake's types --------------------------------------------------------------------
+
+    def _dress(self, table: pa.Table, wanted: Projection) -> pa.Table:
+        """The file's columns as the lake's, with partition columns added and missing ones NULL."""
+        for name in wanted.names:
+            value = self.partition.get(name)
+            if value is not None:
+                table = table.append_column(wanted.schema.field(name), pa.repeat(value, len(table)))
+            elif pa.types.is_timestamp(wanted.schema.field(name).type):
+                table = self._zoned(table, name, wanted.schema.field(name).type)
+        return conform(table, wanted.schema, path=self.metadata.path)
+
+    def _zoned(self, table: pa.Table, name: str, type: pa.DataType) -> pa.Table:
+        """INT96 and old timestamps are instants, though pyarrow reads them without a zone.
+
+        Where other files of the lake have a zone, so must these.
+        """
+        place = table.schema.get_field_index(name)
+        if type.tz is None or place < 0 or table.schema.field(place).type.tz is not None:
+            return table
+        meant = self.metadata.query_schema.field(name).type
+        column = table.column(place).cast(meant) if meant.tz is not None else table.column(place)
+        return table.set_column(place, pa.field(name, column.type), column)
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """Wanted columns as a file has them: top-level fields, and the leaves to read of them."""
+
+    fields: list[int]
+    leaves: list[int]
+    names: list[str]
+
+
+def _file_columns(metadata: ParquetMetadata, wanted: Projection, partition: dict[str, Any]) -> FileColumns:
+    schema = metadata.arrow_schema
+    fields: list[int] = []
+    leaves: list[int] = []
+    names: list[str] = []
+    for name in wanted.names:
+        if name in partition:
+            continue
+        places = schema.get_all_field_indices(name)
+        if not places:
+            continue
+        if len(places) > 1:
+            raise CorruptFileError(
+                "the file has the column more than once",
+                path=metadata.path,
+                column=name,
+                hint="leave it out of columns=",
+            )
+        below = [leaf for leaf in metadata.leaves if leaf.path[0] == name]
+        paths = [path for path in wanted.paths if path[0] == name]
+        chosen = [leaf.index for leaf in below if any(leaf.path[: len(path)] == path for path in paths)]
+        fields.append(places[0])
+        names.append(name)
+        # A struct without any of the wanted fields still tells where it is NULL.
+        leaves += chosen or [below[0].index]
+    return FileColumns(fields, sorted(leaves), names)
+
+
+def _pyarrow_metadata(metadata: ParquetMetadata) -> pq.FileMetaData:
+    """The footer as pyarrow has it, parsed once."""
+    if pq.FileMetaData not in metadata.memo:
+        footer = metadata.footer
+        shell = b"".join((b"PAR1", footer, len(footer).to_bytes(4, "little"), b"PAR1"))
+        metadata.memo[pq.FileMetaData] = pq.read_metadata(pa.BufferReader(shell))
+    found: pq.FileMetaData = metadata.memo[pq.FileMetaData]
+    return found
+
+
+def estimate(metadata: ParquetMetadata, group: int, leaves: Sequence[int]) -> int:
+    """About how many bytes the leaves of a row group take when they are decoded."""
+    chunks = [metadata.chunks(leaf)[group].total_compressed_size for leaf in leaves]
+    raw = metadata.row_groups[group]
+    packed = sum(column.meta_data.total_compressed_size for column in raw.columns or () if column.meta_data)
+    share = sum(chunks) / max(packed, 1)
+    # Dictionaries make text far smaller in the file than in memory; how much can't be told.
+    least = 16 * int(metadata.row_group_rows[group]) * len(leaves)
+    return max(int((raw.total_byte_size or 0) * share), sum(chunks), least)
+
+
+def bare(rows: int) -> pa.Table:
+    """A table of no columns that still knows its number of rows."""
+    return pa.table({"": pa.nulls(rows)}).select([])
+
+
+def joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables of one schema one after the other, rows of tables without columns included."""
+    if tables[0].num_columns:
+        return pa.concat_tables(tables)
+    return bare(sum(table.num_rows for table in tables))
+
+
+def take(table: pa.Table, positions: Array) -> pa.Table:
+    """Rows of a table at positions in any order, whatever its types."""
+    if not table.num_columns:
+        return bare(len(positions))
+    where = pa.array(positions, pa.int64())
+    columns = [_taken(column, where) for column in table.columns]
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+_WIDE = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+
+
+def _taken(column: pa.ChunkedArray, where: pa.Array) -> pa.ChunkedArray:
+    try:
+        return column.take(where)
+    except pa.ArrowNotImplementedError:
+        # Arrow can't take from views, but it can take from what they are cast to, and join slices.
+        if column.type in _WIDE:
+            return column.cast(_WIDE[column.type]).take(where).cast(column.type)
+        whole = column.combine_chunks()
+        rows = [whole.slice(position, 1) for position in where.to_pylist()]
+        return pa.chunked_array([pa.concat_arrays(rows)] if rows else [], column.type)
+
+
+def cut(table: pa.Table, rows: RowSet) -> pa.Table:
+    """The chosen rows of a table, whatever its types."""
+    if rows.is_full:
+        return table
+    chosen = Cut(*rows.runs(), len(rows))
+    columns = [chosen.apply(column) for column in table.columns]
+    if not columns:
+        return bare(len(rows))
+    return pa.Table.from_arrays(columns, schema=table.schema)

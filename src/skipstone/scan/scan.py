@@ -1,0 +1,167 @@
+"""Scan: a question put to a lake, answered in whatever form is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from skipstone.errors import UsageError
+from skipstone.lake.directory import DirectoryLake
+from skipstone.predicate import predicate as to_predicate
+from skipstone.scan.count import count_rows
+from skipstone.scan.execute import Execution, execute
+from skipstone.scan.limit import check_limit
+from skipstone.scan.options import ScanOptions
+from skipstone.scan.order import parse_order
+from skipstone.scan.plan import ScanPlan
+from skipstone.scan.planner import Question, make_plan
+from skipstone.scan.projection import resolve
+from skipstone.trace.scan import ScanTrace
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+    from skipstone.scan.verify import Verification
+
+
+class Scan:
+    """Rows of a lake that match a predicate. Nothing is read before an answer is asked for."""
+
+    __slots__ = ("_asked", "lake")
+
+    def __init__(
+        self,
+        lake: DirectoryLake,
+        where: Any,
+        columns: Sequence[str] | None,
+        limit: int | None,
+        order_by: Any,
+        options: ScanOptions,
+    ) -> None:
+        check_limit(limit)
+        self.lake = lake
+        order = order_by if isinstance(order_by, str) or order_by is None else tuple(order_by)
+        names = columns if isinstance(columns, str) or columns is None else tuple(columns)
+        text = where if isinstance(where, str) or where is None else to_predicate(where)
+        self._asked = (text, names, limit, order, options)
+
+    # -- phase one ---------------------------------------------------------------------------
+
+    def plan(self) -> ScanPlan:
+        """The plan; asked again on the same version of the lake, the same plan."""
+
+        def make() -> tuple[ScanPlan, int]:
+            return make_plan(self.lake, self._question()), 1
+
+        found: ScanPlan = self.lake.plans.get_or_make(self._asked, make)
+        return found
+
+    def _question(self) -> Question:
+        where, columns, limit, order, options = self._asked
+        sensitive, schema = options.case_sensitive, self.lake.schema
+        return Question(
+            None if where is None else to_predicate(where),
+            resolve(columns, schema, case_sensitive=sensitive),
+            limit,
+            parse_order(order, schema, case_sensitive=sensitive),
+            options,
+        )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the answer."""
+        _, columns, _, _, options = self._asked
+        return resolve(columns, self.lake.schema, case_sensitive=options.case_sensitive).schema
+
+    def explain(self, analyze: bool = False, format: str = "text") -> str:
+        """What is read and what is not, and why; ``analyze`` also runs the scan. Text, json or html."""
+        from skipstone.explain import draw_scan, scan_to_json, scan_to_page
+        from skipstone.scan.forecast import forecast
+
+        if format not in ("text", "json", "html"):
+            raise UsageError(f"format={format!r}", hint="give text, json or html")
+        plan = self.plan()
+        trace = replace(plan.trace, reads=forecast(plan))
+        if analyze:
+            trace = replace(trace, run=self._analyzed(plan))
+        if format == "json":
+            import json
+
+            return json.dumps(scan_to_json(trace), indent=2)
+        return scan_to_page(trace) if format == "html" else draw_scan(trace)
+
+    @staticmethod
+    def _analyzed(plan: ScanPlan) -> Any:
+        ran = execute(plan)
+        for _ in ran.to_batches():
+            pass
+        return ran.trace.run
+
+    # -- phase two ---------------------------------------------------------------------------
+
+    def execute(self) -> Execution:
+        """The answer, to be taken in any form."""
+        return execute(self.plan())
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as a table."""
+        return self.execute().to_arrow()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """A stream of batches; closing it stops reading."""
+        return self.execute().to_reader()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.execute().__arrow_c_stream__(requested_schema)
+
+    def to_batches_async(self) -> AsyncIterator[pa.RecordBatch]:
+        """Batches without blocking the event loop; cancelling stops reading."""
+        return self._batches_async()
+
+    async def _batches_async(self) -> AsyncIterator[pa.RecordBatch]:
+        import asyncio
+
+        ran = await asyncio.to_thread(self.execute)
+        async for batch in ran.to_batches_async():
+            yield batch
+
+    def to_polars(self) -> pl.DataFrame:
+        """All rows as a Polars frame."""
+        return self.execute().to_polars()
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """All rows as a pandas frame; ``options`` go to pyarrow."""
+        return self.execute().to_pandas(**options)
+
+    def count(self) -> int:
+        """How many rows match; those that metadata proves are not read."""
+        return count_rows(self.plan())
+
+    def verify(self) -> Verification:
+        """Run with skipping and without, and report every difference."""
+        from skipstone.scan.verify import verify
+
+        return verify(self.lake, self._question())
+
+    # -- looks -------------------------------------------------------------------------------
+
+    def trace(self) -> ScanTrace:
+        """What the plan found, as data."""
+        return self.plan().trace
+
+    def __repr__(self) -> str:
+        where, columns, limit, order, _ = self._asked
+        parts = [
+            f"where={str(where)!r}" if where is not None else "",
+            f"columns={list(columns)}" if columns is not None else "",
+            f"limit={limit}" if limit is not None else "",
+            f"order_by={order!r}" if order is not None else "",
+        ]
+        return f"Scan({', '.join([self.lake.uri, *filter(None, parts)])})"
+
+    def _repr_html_(self) -> str:
+        return self.plan()._repr_html_()

@@ -1,0 +1,356 @@
+"""A scan held against its own truth: every row of every file, read by pyarrow and tested one by one.
+
+Nothing here trusts what it checks. Row groups are read whole by pyarrow's reader, one at a time; the rows
+that match are compared with the rows that the plan keeps and calls proven, and their values with those that
+executing the plan gives.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from skipstone.errors import CorruptFileError
+from skipstone.explain.verify import Difference, Kind, Verification
+from skipstone.filter import RowFilter
+from skipstone.lake.conform import conform
+from skipstone.lake.directory import DirectoryLake
+from skipstone.lake.files import Files
+from skipstone.rows import RowSet
+from skipstone.scan.compare import Stream, differences, text_of
+from skipstone.scan.execute import execute
+from skipstone.scan.order import sort_positions
+from skipstone.scan.pieces import group_rows
+from skipstone.scan.plan import ScanPlan, Task
+from skipstone.scan.planner import Question, make_plan
+from skipstone.scan.projection import Projection
+from skipstone.scan.reader import cut, take
+from skipstone.store.place import Listed
+from skipstone.store.ranges import ByteRange
+
+__all__ = ["Difference", "Verification", "verify"]
+
+_MOST_DIFFERENCES = 20
+_LONGEST_VALUE = 60
+_Problem: TypeAlias = tuple[Kind, str, int | None, RowSet | None, str]
+"""A difference in reading: kind, path, row group, rows, detail."""
+
+
+def verify(lake: DirectoryLake, question: Question) -> Verification:
+    """Answer the question with skipping and without, and report every difference."""
+    began = time.perf_counter()
+    plan = make_plan(lake, question)
+    ran = execute(plan)
+    with closing(ran.to_batches()) as batches:
+        answered = sum(batch.num_rows for batch in batches)
+    seconds = time.perf_counter() - began
+    run = ran.trace.run
+    assert run is not None
+    truth = _Truth(lake, question)
+    before, began = lake.io, time.perf_counter()
+    matching = truth.matching()
+    spent, without = lake.io - before, time.perf_counter() - began
+    whole = plan if question.limit is None else make_plan(lake, replace(question, limit=None))
+    found = _Differences(whole)
+    found.plan(lake, matching)
+    _answer(truth, plan, whole, matching, answered, found)
+    return Verification(
+        lake=lake.uri,
+        predicate=str(question.predicate) if question.predicate is not None else "",
+        files=len(lake.entries),
+        rows_matching=sum(map(len, matching.values())),
+        rows_proven=sum(len(task.proven) for task in whole.tasks),
+        rows_read_with=plan.rows,
+        rows_read_without=sum(rows.total for rows in matching.values()),
+        bytes_with=plan.trace.bytes + run.bytes,
+        bytes_without=spent.bytes,
+        seconds_with=seconds,
+        seconds_without=without,
+        differences=tuple(found.listed),
+        left_out=found.left_out,
+    )
+
+
+# -- the truth ---------------------------------------------------------------------------------
+
+
+class _Bytes(io.RawIOBase):
+    """A file of the lake, in the version that was listed, as pyarrow's reader takes it."""
+
+    def __init__(self, files: Files, entry: Listed) -> None:
+        self._files, self._entry, self._at = files, entry, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._entry.size}[whence]
+        self._at = start + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        stop = self._entry.size if size < 0 else min(self._at + size, self._entry.size)
+        if stop <= self._at:
+            return b""
+        (data,) = self._files.source(self._entry).read_ranges([ByteRange(self._at, stop)])
+        self._at = stop
+        return data
+
+
+@dataclass(slots=True)
+class _Truth:
+    """Rows of the lake as pyarrow reads them, row group by row group."""
+
+    lake: DirectoryLake
+    question: Question
+    filter: RowFilter | None = field(init=False)
+    both: Projection = field(init=False)
+    _numbers: dict[Listed, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        asked, lake = self.question, self.lake
+        self.filter = None
+        if asked.predicate is not None:
+            sensitive = asked.options.case_sensitive
+            self.filter = RowFilter(asked.predicate, lake.query_schema, case_sensitive=sensitive)
+        tested = self.filter.columns if self.filter is not None else ()
+        self.both = Projection.of(lake.schema, [*asked.projection.paths, *tested])
+        self._numbers = {entry: number for number, entry in enumerate(lake.entries)}
+
+    def matching(self) -> dict[Listed, RowSet]:
+        """The rows of each file that match, counted within it."""
+        found: dict[Listed, RowSet] = {}
+        for entry in self.lake.entries:
+            with self._open(entry) as file:
+                groups = range(file.metadata.num_row_groups)
+                parts = [self._matches(self._read(file, entry, group, self.both)) for group in groups]
+            found[entry] = RowSet.concat(parts) if parts else RowSet.none(0)
+        return found
+
+    def _matches(self, table: pa.Table) -> RowSet:
+        if self.filter is None:
+            return RowSet.all(table.num_rows)
+        return RowSet.from_mask(self.filter.mask(table)) if table.num_rows else RowSet.none(0)
+
+    def rows(self, entry: Listed, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
+        """Some rows of a row group, counted within it."""
+        with self._open(entry) as file:
+            return cut(self._read(file, entry, group, wanted), rows)
+
+    def _open(self, entry: Listed) -> pq.ParquetFile:
+        return pq.ParquetFile(_Bytes(self.lake.access, entry))
+
+    def _read(self, file: pq.ParquetFile, entry: Listed, group: int, wanted: Projection) -> pa.Table:
+        try:
+            return self._table(file, entry, group, wanted)
+        except (pa.ArrowException, OSError) as error:
+            path, unit = self.lake.access.path(entry), f"row group {group}"
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise CorruptFileError(f"pyarrow can't read it: {reason}", path=path, unit=unit) from error
+
+    def _table(self, file: pq.ParquetFile, entry: Listed, group: int, wanted: Projection) -> pa.Table:
+        lake = self.lake
+        names = lake.partitions.schema.names
+        (values,) = lake.partition_values([self._numbers[entry]])
+        metadata = lake.access.footer(entry)
+        stored = set(wanted.names).difference(names)
+        leaves = [leaf.index for leaf in metadata.leaves if leaf.path[0] in stored]
+        count = file.metadata.row_group(group).num_rows
+        if leaves:
+            table = file.reader.read_row_group(group, column_indices=leaves, use_threads=True)
+        else:
+            table = pa.table({"": pa.nulls(count)}).select([])
+        for name, value in zip(names, values, strict=True):
+            if name in wanted.names:
+                table = table.append_column(wanted.schema.field(name), pa.repeat(value, count))
+        return conform(table, wanted.schema, path=metadata.path)
+
+
+# -- the plan ----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Differences:
+    """Collects differences, no more than a bounded number, each with what ``whole`` rests on there."""
+
+    whole: ScanPlan
+    listed: list[Difference] = field(default_factory=list)
+    left_out: int = 0
+
+    def add(self, kind: Kind, path: str, group: int | None, rows: RowSet | None, detail: str) -> None:
+        """A difference in reading, which no statistic explains."""
+        self._add(Difference(kind, path, group, rows, detail))
+
+    def _add(self, difference: Difference) -> None:
+        if len(self.listed) < _MOST_DIFFERENCES:
+            self.listed.append(difference)
+        else:
+            self.left_out += 1
+
+    def plan(self, lake: DirectoryLake, matching: Mapping[Listed, RowSet]) -> None:
+        """Rows that match but aren't kept, and rows called proven that don't match."""
+        tasks = {task.entry: task for task in self.whole.tasks}
+        for entry in lake.entries:
+            true, task = matching[entry], tasks.get(entry)
+            nothing = RowSet.none(true.total)
+            kept, proven = (task.rows, task.proven) if task is not None else (nothing, nothing)
+            self._certified("lost", entry, true - kept, "the row filter says TRUE for these rows")
+            self._certified(
+                "false proof", entry, proven - true, "the row filter doesn't say TRUE for these rows"
+            )
+
+    def _certified(self, kind: Kind, entry: Listed, rows: RowSet, detail: str) -> None:
+        """One difference per unit that the plan judged, with its judgement."""
+        files = self.whole.files
+        footer = files.footer(entry)
+        while not rows.is_empty:
+            group = int(np.searchsorted(footer.row_group_starts, rows.first, side="right")) - 1
+            if len(self.listed) >= _MOST_DIFFERENCES:
+                self.left_out += sum(1 for _ in group_rows(footer, rows))
+                return
+            why = self.whole.why(entry.key, row=rows.first)
+            assert why.rows is not None
+            mine = rows & RowSet.from_ranges(rows.total, [why.rows])
+            self._add(Difference(kind, files.path(entry), group, mine, detail, why))
+            rows = rows - mine
+
+
+# -- the answer --------------------------------------------------------------------------------
+
+
+def _answer(
+    truth: _Truth,
+    plan: ScanPlan,
+    whole: ScanPlan,
+    matching: Mapping[Listed, RowSet],
+    answered: int,
+    found: _Differences,
+) -> None:
+    """Compare values row by row; an ordered answer also by its sort keys, a limited one by its length."""
+    sound = not found.listed
+    _Reading(truth, replace(whole, order=()) if plan.order else plan, matching, found).compare()
+    if not sound or found.listed:
+        return  # with other rows than the right ones, their order and number say nothing new
+    total = sum(map(len, matching.values()))
+    wanted = total if plan.limit is None else min(plan.limit, total)
+    if answered != wanted:
+        kind: Kind = "lost" if answered < wanted else "extra rows"
+        found.add(kind, plan.lake, None, None, f"the answer has {answered:,} rows, {wanted:,} are right")
+    elif plan.order:
+        _compare_order(truth, plan, matching, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What executing a plan gives, held against the same rows read whole."""
+
+    truth: _Truth
+    plan: ScanPlan
+    matching: Mapping[Listed, RowSet]
+    found: _Differences
+
+    def compare(self) -> None:
+        """Compare the answer as it streams; if it is wrong somewhere, every row group by itself."""
+        problem = self._streamed()
+        before = len(self.found.listed)
+        if problem is None:
+            return
+        for task in self.plan.tasks:
+            for group, _ in group_rows(self.plan.files.footer(task.entry), task.rows):
+                self._alone(task, group)
+        if len(self.found.listed) == before:
+            # Right piece by piece, wrong as a whole.
+            self.found.add(*problem)
+
+    def _expected(self, task: Task) -> RowSet:
+        # Rows falsely called proven are given untested: that is reported of the plan already.
+        return (self.matching[task.entry] & task.rows) | task.proven
+
+    def _streamed(self) -> _Problem | None:
+        """The first place where the answer is wrong."""
+        missing = self.plan.limit
+        with closing(execute(self.plan).to_batches()) as batches:
+            answer = Stream(batches)
+            for task in self.plan.tasks:
+                footer = self.plan.files.footer(task.entry)
+                for group, mine in group_rows(footer, self._expected(task)):
+                    some = mine if missing is None else mine.take(missing)
+                    if some.is_empty:
+                        break
+                    wanted = self.truth.rows(task.entry, group, some, self.plan.projection)
+                    if differences(answer.take(len(some)), wanted):
+                        here = some.shift(int(footer.row_group_starts[group]), total=footer.num_rows)
+                        detail = "right when read alone, not within the whole answer"
+                        return "wrong order", task.path, group, here, detail
+                    missing = None if missing is None else missing - len(some)
+            more = answer.rest()
+        return ("extra rows", self.plan.lake, None, None, f"{more:,} rows follow the last") if more else None
+
+    def _alone(self, task: Task, group: int) -> None:
+        """Execute the plan for one row group, and say what is wrong with it."""
+        footer = self.plan.files.footer(task.entry)
+        start, count = int(footer.row_group_starts[group]), int(footer.row_group_rows[group])
+        window = RowSet.from_ranges(footer.num_rows, [(start, start + count)])
+        part = replace(task, rows=task.rows & window, proven=task.proven & window)
+        here = self._expected(task) & window
+        got = execute(replace(self.plan, tasks=(part,), limit=None)).to_arrow()
+        rows = here.slice(start, start + count)
+        wanted = self.truth.rows(task.entry, group, rows, self.plan.projection)
+        if got.num_rows != wanted.num_rows:
+            kind: Kind = "lost" if got.num_rows < wanted.num_rows else "extra rows"
+            detail = (
+                f"reading gave {got.num_rows:,} rows for {wanted.num_rows:,} that the plan keeps and match"
+            )
+            self.found.add(kind, task.path, group, here, detail)
+            return
+        wrong = differences(got, wanted)
+        if wrong:
+            bad = np.unique(np.concatenate(list(wrong.values())))
+            name, first = next((name, int(places[0])) for name, places in wrong.items())
+            values = [text_of(table.column(name)[first])[:_LONGEST_VALUE] for table in (got, wanted)]
+            detail = f"columns {', '.join(wrong)}; the first has {name} = {values[0]} instead of {values[1]}"
+            places = RowSet.from_positions(footer.num_rows, here.positions()[bad])
+            self.found.add("wrong values", task.path, group, places, detail)
+
+
+def _compare_order(
+    truth: _Truth, plan: ScanPlan, matching: Mapping[Listed, RowSet], found: _Differences
+) -> None:
+    """The sort keys of the answer beside those of all matching rows, sorted; only keys are held."""
+    keys = Projection.of(plan.schemas.read, [term.path for term in plan.order])
+    tables = [
+        truth.rows(entry, group, mine, keys)
+        for entry, rows in matching.items()
+        for group, mine in group_rows(plan.files.footer(entry), rows)
+    ]
+    every = pa.concat_tables(tables) if tables else keys.schema.empty_table()
+    right = take(every, sort_positions(every, plan.order, plan.limit)) if tables else every
+    at = 0
+    with closing(execute(replace(plan, projection=keys)).to_batches()) as batches:
+        for batch in batches:
+            wanted = right.slice(at, batch.num_rows)
+            if differences(pa.Table.from_batches([batch]), wanted):
+                by = ", ".join(map(str, plan.order))
+                found.add(
+                    "wrong order",
+                    plan.lake,
+                    None,
+                    None,
+                    f"by {by}, among rows {at:,} and following of the answer",
+                )
+                return
+            at += batch.num_rows

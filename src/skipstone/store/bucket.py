@@ -1,0 +1,156 @@
+"""A prefix in S3, Google Cloud, Azure or memory; of an HTTP server, which can't list, one file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from skipstone.errors import ReadError
+from skipstone.store.objects import ObjectSource, ObjectVersion, open_store, refusal, split_uri
+from skipstone.store.place import Listed, missing, split_glob
+
+# How many entries cross from obstore at a time; S3 gives a thousand per request.
+_CHUNK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPlace:
+    """A prefix of an object store; with ``only`` one object of it is listed."""
+
+    uri: str
+    prefix: str
+    # A store is known by its URI and holds connections, which don't compare.
+    store: Any = field(compare=False, repr=False)
+    only: str | None = None
+    # How to open the store anew in another process, where it was opened here and not by the caller.
+    origin: tuple[str, Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        store = None if self.origin is not None else self.store
+        return (_restored, (self.uri, self.prefix, store, self.only, self.origin))
+
+    @property
+    def local(self) -> bool:
+        """It is not."""
+        return False
+
+    def list(self) -> list[Listed]:
+        """Every object below the prefix, by key; a request per page, none per object."""
+        if self.only is not None:
+            meta = _head(self.store, self._key(self.only), self.path(self.only))
+            if meta is None:
+                raise missing(self.path(self.only))
+            return [Listed(self.only, meta["size"], ObjectVersion.of(meta))]
+        skip = len(self.prefix) + 1 if self.prefix else 0
+        files = [
+            Listed(meta["path"][skip:], meta["size"], ObjectVersion.of(meta))
+            for page in _pages(self.store, self.prefix, self.uri, _CHUNK)
+            for meta in page
+            # Some tools mark a directory by an object of its name.
+            if len(meta["path"]) > skip
+        ]
+        files.sort(key=lambda file: file.key)
+        return files
+
+    def open(self, key: str, *, version: object | None = None, size: int | None = None) -> ObjectSource:
+        """An object, untouched before its first read."""
+        source = ObjectSource(self.store, self._key(key), self.path(key))
+        source.expect(version, size)
+        return source
+
+    def path(self, key: str) -> str:
+        """The object's URI."""
+        return _join(self.uri, quote(key) if self.uri.startswith("http") else key)
+
+    def _key(self, key: str) -> str:
+        return f"{self.prefix}/{key}" if self.prefix else key
+
+
+def open_bucket(name: str, storage_options: Mapping[str, Any] | None, store: Any) -> tuple[ObjectPlace, str]:
+    """The place for a URI, or for a key in a ``store``: a prefix, an object or a glob."""
+    origin = None
+    if store is None:
+        base, key = split_uri(name)
+        store = open_store(base, storage_options, name)
+        origin = (base, dict(storage_options or {}))
+    else:
+        base, key = _base(store), name.lstrip("/")
+    if base.startswith("http"):
+        return _open_page(name, base, key, store, origin)
+    fixed, glob = split_glob(key)
+    prefix = fixed.rstrip("/")
+    if glob or _is_prefix(store, prefix, name, sure=fixed != prefix):
+        return ObjectPlace(_join(base, prefix), prefix, store, origin=origin), glob
+    if fixed != prefix or not prefix or _head(store, prefix, name) is None:
+        raise missing(name)
+    parent, _, only = prefix.rpartition("/")
+    return ObjectPlace(_join(base, parent), parent, store, only, origin), only
+
+
+def _open_page(name: str, base: str, key: str, store: Any, origin: Any) -> tuple[ObjectPlace, str]:
+    parent, _, only = key.rpartition("/")
+    if not only or split_glob(key)[1]:
+        raise ReadError("an HTTP server can't be listed", path=name, hint="give the URL of one file")
+    return ObjectPlace(_join(base, quote(parent)), parent, store, only, origin), only
+
+
+def _is_prefix(store: Any, prefix: str, name: str, *, sure: bool) -> bool:
+    """Whether anything lies below, be it a mark; who may read one object need not be allowed to list."""
+    try:
+        return any(_pages(store, prefix, name, 1))
+    except ReadError as error:
+        if sure or error.message != "permission denied":
+            raise
+        return False
+
+
+def _pages(store: Any, prefix: str, path: str, size: int) -> Iterator[Any]:
+    import obstore
+
+    try:
+        yield from obstore.list(store, prefix or None, chunk_size=size)
+    except FileNotFoundError:
+        raise missing(path) from None
+    except Exception as error:
+        raise refusal(error, path) from error
+
+
+def _head(store: Any, key: str, path: str) -> Any:
+    import obstore
+
+    try:
+        return obstore.head(store, key)
+    except FileNotFoundError:
+        return None
+    except Exception as error:
+        raise refusal(error, path) from error
+
+
+# Reading a store's config panics for some options, so that its text has to tell the bucket.
+_NAMED = re.compile(r'(S3|GCS|Azure)Store\((?:bucket|container_name)="([^"]*)"')
+_SCHEMES = {"S3": "s3", "GCS": "gs", "Azure": "az"}
+
+
+def _base(store: Any) -> str:
+    """A store's own part of the URIs in it, prefix included."""
+    if hasattr(store, "url"):
+        return str(store.url).rstrip("/")
+    prefix = str(getattr(store, "prefix", None) or "").strip("/")
+    named = _NAMED.match(repr(store))
+    if named is not None:
+        return _join(f"{_SCHEMES[named[1]]}://{named[2]}", prefix)
+    return _join("file://" if prefix else "memory://", prefix)
+
+
+def _join(base: str, key: str) -> str:
+    return f"{base}/{key}" if key else base
+
+
+def _restored(uri: str, prefix: str, store: Any, only: str | None, origin: Any) -> ObjectPlace:
+    if store is None:
+        base, options = origin
+        store = open_store(base, options, uri)
+    return ObjectPlace(uri, prefix, store, only, origin)

@@ -1,0 +1,126 @@
+"""A store that is far away, simulated: for benchmarks and tests."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from skipstone.store.objects import GAP
+from skipstone.store.place import Listed, Place
+from skipstone.store.pool import PARALLEL
+from skipstone.store.ranges import ByteRange, coalesce
+from skipstone.store.source import IoCounter, Source
+
+_PAGE = 1000
+
+
+class LatencySource:
+    """Waits before it reads from the source below: for each round of requests, and for the bytes.
+
+    Ranges are coalesced as for an object store, so that the source below counts what a far one would.
+    """
+
+    def __init__(
+        self,
+        below: Source,
+        seconds: float,
+        bytes_per_second: float | None = None,
+        *,
+        parallel: int = PARALLEL,
+        gap: int = GAP,
+    ) -> None:
+        self.gap = gap
+        self._below = below
+        self._seconds = seconds
+        self._rate = bytes_per_second
+        self._parallel = parallel
+
+    @property
+    def path(self) -> str:
+        """The file's name in messages."""
+        return self._below.path
+
+    @property
+    def counter(self) -> IoCounter:
+        """What reading has cost so far."""
+        return self._below.counter
+
+    def size(self) -> int:
+        """The file's size in bytes; a request unless the version is known."""
+        if self._below.version() is None:
+            time.sleep(self._wait(1, 0))
+        return self._below.size()
+
+    def version(self) -> object | None:
+        """What tells this version of the file from another."""
+        return self._below.version()
+
+    def expect(self, version: object | None, size: int | None) -> None:
+        """Refuse to be another version."""
+        self._below.expect(version, size)
+
+    def tail(self, length: int) -> tuple[bytes, int]:
+        """The last ``length`` bytes and the file's size, after a request's wait."""
+        time.sleep(self._wait(1, length))
+        return self._below.tail(length)
+
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """The bytes of each range, after the wait of requests side by side."""
+        plan = coalesce(ranges, self.gap)
+        time.sleep(self._wait_for(plan.requests))
+        return plan.split(self._below.read_ranges(plan.requests) if plan.requests else [])
+
+    async def tail_async(self, length: int) -> tuple[bytes, int]:
+        """``tail`` without blocking the event loop."""
+        await asyncio.sleep(self._wait(1, length))
+        return await self._below.tail_async(length)
+
+    async def read_ranges_async(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """``read_ranges`` without blocking the event loop."""
+        plan = coalesce(ranges, self.gap)
+        await asyncio.sleep(self._wait_for(plan.requests))
+        return plan.split(await self._below.read_ranges_async(plan.requests) if plan.requests else [])
+
+    def _wait_for(self, requests: Sequence[ByteRange]) -> float:
+        return self._wait(len(requests), sum(request.length for request in requests))
+
+    def _wait(self, requests: int, transferred: int) -> float:
+        rounds = -(-requests // self._parallel)
+        return rounds * self._seconds + (transferred / self._rate if self._rate is not None else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowPlace:
+    """A place whose every request takes ``seconds``, whatever it really takes."""
+
+    place: Place
+    seconds: float
+    bytes_per_second: float | None = None
+    parallel: int = PARALLEL
+
+    @property
+    def uri(self) -> str:
+        """The root's name."""
+        return self.place.uri
+
+    @property
+    def local(self) -> bool:
+        """It plays a far one."""
+        return False
+
+    def list(self) -> list[Listed]:
+        """The files below, a request's wait for every thousand."""
+        files = self.place.list()
+        time.sleep(self.seconds * max(-(-len(files) // _PAGE), 1))
+        return files
+
+    def open(self, key: str, *, version: object | None = None, size: int | None = None) -> LatencySource:
+        """A file that is slow to read."""
+        below = self.place.open(key, version=version, size=size)
+        return LatencySource(below, self.seconds, self.bytes_per_second, parallel=self.parallel)
+
+    def path(self, key: str) -> str:
+        """The full path or URI of a file."""
+        return self.place.path(key)

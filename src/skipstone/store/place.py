@@ -1,0 +1,123 @@
+"""A root under which a lake's files lie, whatever the store: list them, and open each as it was listed.
+
+To add a kind of place, write a class with the members of ``Place`` and name it in ``open_place``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+from skipstone.errors import ReadError, UsageError
+from skipstone.store.source import Source, local_path
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A file as the listing saw it; ``version`` is what ``Source.expect`` takes and ``version`` gives."""
+
+    key: str
+    size: int
+    version: object
+
+
+class Place(Protocol):
+    """A root with files below it; picklable, and every failure is a ReadError that names the file."""
+
+    @property
+    def uri(self) -> str:
+        """The root's name, for messages and identity."""
+
+    @property
+    def local(self) -> bool:
+        """Whether the files are in the local file system."""
+
+    def list(self) -> list[Listed]:
+        """Every file below the root by key, hidden and empty ones too; one that was named is alone."""
+
+    def open(self, key: str, *, version: object | None = None, size: int | None = None) -> Source:
+        """A file, untouched before its first read, which refuses another version than this."""
+
+    def path(self, key: str) -> str:
+        """The full path or URI of a file."""
+
+
+def open_place(
+    x: Any, *, storage_options: Mapping[str, Any] | None = None, store: Any = None
+) -> tuple[Place, str]:
+    """The place that a path, URI, or (with an obstore ``store``) a key names, and which files are meant.
+
+    The pattern is "" for a directory, the key of one file, or a glob; ``matches`` tells what it means.
+    """
+    if not isinstance(x, str | os.PathLike):
+        hint = "give a directory, a file or a glob: a path or a URI"
+        raise UsageError(f"can't list files from {type(x).__name__}", hint=hint)
+    name = os.fsdecode(os.fspath(x))
+    if store is None:
+        local = local_path(name)
+        if local is not None:
+            from skipstone.store.folder import open_folder
+
+            return open_folder(local)
+    from skipstone.store.bucket import open_bucket
+
+    return open_bucket(name, storage_options, store)
+
+
+def missing(path: str) -> ReadError:
+    """The error for a name with nothing behind it."""
+    return ReadError("no such file or directory", path=path)
+
+
+_MAGIC = re.compile(r"[*?\[]")
+
+
+def split_glob(name: str) -> tuple[str, str]:
+    """The longest fixed directory of a name, and the glob below it ("" if there is none).
+
+    >>> split_glob("lake/day=*/f?.parquet")
+    ('lake', 'day=*/f?.parquet')
+    """
+    magic = _MAGIC.search(name)
+    if magic is None:
+        return name, ""
+    cut = name.rfind("/", 0, magic.start()) + 1
+    glob = name[cut:]
+    # A directory stands for all that is below it.
+    return name[: max(cut - 1, 0)], f"{glob}**" if glob.endswith("/") else glob
+
+
+def matches(pattern: str, key: str) -> bool:
+    """Whether a pattern that ``open_place`` gave means this file.
+
+    >>> [matches("**/day=[12]/*.parquet", f"{day}/f.parquet") for day in ("day=1", "x/day=2", "day=3")]
+    [True, True, False]
+    """
+    return pattern in ("", key) or _glob(pattern).fullmatch(key) is not None
+
+
+@lru_cache(maxsize=64)
+def _glob(pattern: str) -> re.Pattern[str]:
+    return re.compile(_TOKEN.sub(_translate, pattern), re.DOTALL)
+
+
+# In this order: whole segments of two stars, stars, one character, a class, anything else as it is.
+_TOKEN = re.compile(r"(?P<deep>(?<![^/])\*\*(?:/|$))|\*+|\?|\[(?P<not>!?)(?P<set>\]?[^\]/]*)\]|.", re.DOTALL)
+
+
+def _translate(token: re.Match[str]) -> str:
+    text = token.group()
+    if token["deep"] is not None:
+        return "(?:[^/]+/)*" if text.endswith("/") else ".*"
+    if text[0] == "*":
+        return "[^/]*"
+    if text == "?":
+        return "[^/]"
+    if token["set"]:
+        members = re.sub(r"([\\\[\]^&|~])", r"\\\1", token["set"])
+        return f"(?!/)[{'^' if token['not'] else ''}{members}]"
+    return re.escape(text)

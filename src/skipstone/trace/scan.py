@@ -1,0 +1,95 @@
+"""What a scan planned, and, once it has run, what it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skipstone.trace import Level, Note
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Data that phase two reads: planned figures are estimates, since matching rows decide about payload."""
+
+    requests: int
+    bytes: int
+    of_bytes: int
+    """Bytes of the same columns in the whole lake, as far as footers have been opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """How phase two goes about it, and why."""
+
+    materialise: str
+    why: str
+    threads: int
+    batch_rows: int
+    route: str
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One part of a run: planning, reading the predicate's columns, reading the others."""
+
+    name: str
+    rows: int
+    """Rows that came out of it."""
+    requests: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run did."""
+
+    rows: int
+    batches: int
+    pieces: int
+    """Row groups, or parts of them, that were read."""
+    seconds: float
+    requests: int
+    bytes: int
+    phases: tuple[Phase, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTrace:
+    """The whole plan of one scan: levels from the lake down to pages, then what is left to read."""
+
+    lake: str
+    version: str
+    predicate: str
+    residual: str
+    """What is still tested on rows; empty when metadata has proven every row that is kept."""
+    columns: tuple[str, ...]
+    limit: int | None
+    order: tuple[str, ...]
+    files: int
+    rows: int
+    """Rows of the files whose footers were looked at."""
+    rows_kept: int
+    rows_whole: int
+    """Rows proven to match."""
+    tasks: int
+    levels: tuple[Level, ...]
+    hints: Hints
+    notes: tuple[Note, ...] = ()
+    unsupported: tuple[str, ...] = ()
+    reads: Reads | None = None
+    run: Run | None = None
+
+    @property
+    def requests(self) -> int:
+        """Reads of metadata, over all levels."""
+        return sum(level.requests for level in self.levels)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of metadata read, over all levels."""
+        return sum(level.bytes for level in self.levels)
+
+    def level(self, name: str) -> Level | None:
+        """The level of that name, if planning reached it."""
+        return next((level for level in self.levels if level.name == name), None)

@@ -1,0 +1,198 @@
+"""A place that writes down every request made of it, and lets a fault have its way with some."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from skipstone.errors import ReadError
+from skipstone.store.place import Listed, Place, open_place
+from skipstone.store.ranges import ByteRange
+from skipstone.store.source import IoCounter, Source
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call to a source, by its number among all calls to the place."""
+
+    number: int
+    key: str
+    ranges: tuple[ByteRange, ...]
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes were asked for."""
+        return sum(r.length for r in self.ranges)
+
+
+class Fault:
+    """What goes wrong: nothing, in this one."""
+
+    def before(self, request: Request, path: str) -> None:
+        """Raise instead of reading."""
+
+    def after(self, request: Request, bodies: list[bytes]) -> list[bytes]:
+        """Change what was read."""
+        return bodies
+
+
+@dataclass
+class Fails(Fault):
+    """Requests from the ``first`` on fail, ``times`` of them."""
+
+    first: int
+    times: float = 1
+    transient: bool = False
+    message: str = "connection reset by peer"
+    struck: Request | None = None
+
+    def before(self, request: Request, path: str) -> None:
+        if self.first <= request.number < self.first + self.times:
+            self.struck = self.struck or request
+            raise ReadError(self.message, path=path, transient=self.transient)
+
+
+@dataclass
+class Truncates(Fault):
+    """The answers to one request come back short, without an error."""
+
+    first: int
+    struck: Request | None = None
+
+    def after(self, request: Request, bodies: list[bytes]) -> list[bytes]:
+        if request.number != self.first:
+            return bodies
+        self.struck = request
+        return [body[: len(body) // 2] for body in bodies]
+
+
+@dataclass
+class Flips(Fault):
+    """A byte of a file reads wrong, whoever asks for it."""
+
+    key: str
+    position: int
+    struck: Request | None = None
+
+    def after(self, request: Request, bodies: list[bytes]) -> list[bytes]:
+        if request.key != self.key:
+            return bodies
+        out = []
+        for wanted, body in zip(request.ranges, bodies, strict=True):
+            if wanted.start <= self.position < wanted.stop:
+                self.struck = request
+                at = self.position - wanted.start
+                body = body[:at] + bytes([body[at] ^ 0x55]) + body[at + 1 :]
+            out.append(body)
+        return out
+
+
+class WatchedPlace:
+    """Any place, watched."""
+
+    def __init__(self, place: Place, fault: Fault | None = None, *, local: bool = False) -> None:
+        self.place = place
+        self.local = local  # near files may be read around their sources
+        self.fault = fault or Fault()
+        self.requests: list[Request] = []
+        self.delay: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def at(cls, root: Path | str, fault: Fault | None = None, *, local: bool = False) -> WatchedPlace:
+        """A watched directory."""
+        return cls(open_place(str(root))[0], fault, local=local)
+
+    @property
+    def uri(self) -> str:
+        return self.place.uri
+
+    def list(self) -> list[Listed]:
+        return self.place.list()
+
+    def path(self, key: str) -> str:
+        return self.place.path(key)
+
+    def open(self, key: str, *, version: object | None = None, size: int | None = None) -> WatchedSource:
+        return WatchedSource(self, key, self.place.open(key, version=version, size=size))
+
+    def note(self, key: str, ranges: Sequence[ByteRange]) -> Request:
+        """Write a request down."""
+        with self._lock:
+            request = Request(len(self.requests), key, tuple(ranges))
+            self.requests.append(request)
+        return request
+
+    def ranges(self, key: str) -> list[ByteRange]:
+        """Every range that was asked of a file."""
+        return [r for request in self.requests if request.key == key for r in request.ranges]
+
+
+class WatchedSource:
+    """One file of a watched place."""
+
+    def __init__(self, place: WatchedPlace, key: str, below: Source) -> None:
+        self.place, self.key, self.below = place, key, below
+
+    @property
+    def path(self) -> str:
+        return self.below.path
+
+    @property
+    def counter(self) -> IoCounter:
+        return self.below.counter
+
+    @property
+    def gap(self) -> int:
+        return self.below.gap
+
+    def size(self) -> int:
+        return self.below.size()
+
+    def version(self) -> object | None:
+        return self.below.version()
+
+    def expect(self, version: object | None, size: int | None) -> None:
+        self.below.expect(version, size)
+
+    def tail(self, length: int) -> tuple[bytes, int]:
+        size = self.below.size()
+        request = self._ask([ByteRange(max(size - length, 0), size)])
+        body, size = self.below.tail(length)
+        return self.place.fault.after(request, [body])[0], size
+
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+        request = self._ask(ranges)
+        return self.place.fault.after(request, self.below.read_ranges(ranges))
+
+    async def tail_async(self, length: int) -> tuple[bytes, int]:
+        return await asyncio.to_thread(self.tail, length)
+
+    async def read_ranges_async(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+        return await asyncio.to_thread(self.read_ranges, ranges)
+
+    def _ask(self, ranges: Sequence[ByteRange]) -> Request:
+        request = self.place.note(self.key, ranges)
+        if self.place.delay is not None:
+            self.place.delay()
+        self.place.fault.before(request, self.path)
+        return request
+
+
+def data_end(path: Path | str) -> int:
+    """Where a file's data pages end and its indexes and footer begin (no bloom filters between)."""
+    footer = pq.read_metadata(path)
+    groups = [footer.row_group(n) for n in range(footer.num_row_groups)]
+    chunks = [group.column(n) for group in groups for n in range(footer.num_columns)]
+    return max(_start(chunk) + chunk.total_compressed_size for chunk in chunks)
+
+
+def _start(chunk: Any) -> int:
+    start = chunk.dictionary_page_offset
+    return int(chunk.data_page_offset if start is None else start)
