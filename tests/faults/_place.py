@@ -60,15 +60,16 @@ class Fails(Fault):
 
 @dataclass
 class Truncates(Fault):
-    """The answers to one request come back short, without an error."""
+    """The answers to ``times`` requests come back short, without an error."""
 
     first: int
+    times: float = 1
     struck: Request | None = None
 
     def after(self, request: Request, bodies: list[bytes]) -> list[bytes]:
-        if request.number != self.first:
+        if not self.first <= request.number < self.first + self.times:
             return bodies
-        self.struck = request
+        self.struck = self.struck or request
         return [body[: len(body) // 2] for body in bodies]
 
 

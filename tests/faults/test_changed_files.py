@@ -140,7 +140,7 @@ def test_while_batches_are_being_read(
     home: Home, own_lake: Path, change: Callable[[Home, Path], None]
 ) -> None:
     """Rows that came before are the file's own; then the error, never an early end."""
-    reader = home.open().scan("x < 50", threads=1, memory=1, batch_rows=50).to_reader()
+    reader = home.open().scan("x < 50", threads=1, memory=100_000, batch_rows=50).to_reader()
     rows = [reader.read_next_batch()]
     change(home, own_lake)
     with pytest.raises(ReadError) as caught:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from skipstone.domain.keys import Kind, key_space, to_key
 from skipstone.evidence import ColumnFacts
+from skipstone.ir import compile_predicate
 from skipstone.ir.bind import Binder
-from skipstone.ir.nodes import ColumnRef
+from skipstone.ir.nodes import All, ColumnRef, Leaf
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.scan.order import Order, column_at
 from skipstone.scan.pieces import Piece
@@ -45,11 +46,12 @@ def rank(work: Work, pieces: Sequence[Piece]) -> list[Ranked]:
     term = work.plan.order[0]
     ref = Binder(work.plan.schemas.query).column(term.path)
     facts: dict[int, ColumnFacts] = {}
-    partition = work.plan.schemas.partition
+    nulls, nans = _allowed(work, ref)
     ranked = []
     for piece in pieces:
         if piece.task not in facts:
-            facts[piece.task] = _facts(work, piece.task, ref, partition)
+            known = _facts(work, piece.task, ref)
+            facts[piece.task] = replace(known, may_null=known.may_null & nulls, may_nan=known.may_nan & nans)
         ranked.append(Ranked(piece, best_key(facts[piece.task], piece.group, term)))
 
     def order(a: Ranked, b: Ranked) -> int:
@@ -58,9 +60,22 @@ def rank(work: Work, pieces: Sequence[Piece]) -> list[Ranked]:
     return sorted(ranked, key=functools.cmp_to_key(order))
 
 
-def _facts(work: Work, task: int, ref: ColumnRef, partition: Sequence[str]) -> ColumnFacts:
+def _allowed(work: Work, ref: ColumnRef) -> tuple[bool, bool]:
+    """Whether matching rows may have NULL and NaN in the column: ``x < 5`` lets neither through."""
+    plan = work.plan
+    if plan.predicate is None:
+        return True, True
+    node = compile_predicate(
+        plan.predicate, plan.schemas.query, case_sensitive=plan.options.case_sensitive
+    ).node
+    conjuncts = node.args if isinstance(node, All) else (node,)
+    mine = [leaf for leaf in conjuncts if isinstance(leaf, Leaf) and leaf.ref == ref]
+    return all(leaf.true.nulls for leaf in mine), all(leaf.true.nans for leaf in mine)
+
+
+def _facts(work: Work, task: int, ref: ColumnRef) -> ColumnFacts:
     reader = work.reader(task)
-    if ref.path[0] in partition:
+    if ref.path[0] in work.plan.schemas.partition:
         # One value for the whole file, but which facts it gives is not worth a special case.
         return ColumnFacts.unknown(ref.type, reader.metadata.row_group_count)
     return row_group_facts(reader.metadata, ref)

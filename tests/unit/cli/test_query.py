@@ -230,7 +230,7 @@ class TestErrors:
             return str(done.stderr)
 
         assert "no such file" in failed(Exit.FILE, tmp_path / "nowhere")
-        assert "no Parquet files" in failed(Exit.FILE, tmp_path)
+        assert "there is no file in it" in failed(Exit.FILE, tmp_path)
         failed(Exit.FILE, "gopher://host/lake")
         assert "something is missing" in failed(Exit.PREDICATE, hive, "--where", "id =")
         assert "did you mean id?" in failed(Exit.PREDICATE, hive, "--where", "idd = 1")

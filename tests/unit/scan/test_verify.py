@@ -82,6 +82,7 @@ def test_a_selective_scan(root: Path) -> None:
         {"where": "kind = 'kind 1'", "order_by": "kind", "limit": 30},
         {"where": "id < 900", "skipping": False},
         {"where": "id < 900", "route": "slice", "materialise": "late", "threads": 3, "batch_rows": 64},
+        {"where": "id > 300", "columns": []},
     ],
 )
 def test_other_questions(root: Path, asked: dict[str, Any]) -> None:
