@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +50,11 @@ class Fails(Fault):
     times: float = 1
     transient: bool = False
     message: str = "connection reset by peer"
-    struck: Request | None = None
+    struck: list[Request] = field(default_factory=list)
 
     def before(self, request: Request, path: str) -> None:
         if self.first <= request.number < self.first + self.times:
-            self.struck = self.struck or request
+            self.struck.append(request)
             raise ReadError(self.message, path=path, transient=self.transient)
 
 
@@ -64,12 +64,12 @@ class Truncates(Fault):
 
     first: int
     times: float = 1
-    struck: Request | None = None
+    struck: list[Request] = field(default_factory=list)
 
     def after(self, request: Request, bodies: list[bytes]) -> list[bytes]:
         if not self.first <= request.number < self.first + self.times:
             return bodies
-        self.struck = self.struck or request
+        self.struck.append(request)
         return [body[: len(body) // 2] for body in bodies]
 
 
@@ -79,7 +79,7 @@ class Flips(Fault):
 
     key: str
     position: int
-    struck: Request | None = None
+    struck: list[Request] = field(default_factory=list)
 
     def after(self, request: Request, bodies: list[bytes]) -> list[bytes]:
         if request.key != self.key:
@@ -87,7 +87,7 @@ class Flips(Fault):
         out = []
         for wanted, body in zip(request.ranges, bodies, strict=True):
             if wanted.start <= self.position < wanted.stop:
-                self.struck = request
+                self.struck.append(request)
                 at = self.position - wanted.start
                 body = body[:at] + bytes([body[at] ^ 0x55]) + body[at + 1 :]
             out.append(body)

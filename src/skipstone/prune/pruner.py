@@ -16,12 +16,13 @@ from skipstone.predicate import Predicate
 from skipstone.predicate import predicate as to_predicate
 from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Ledger
-from skipstone.prune.needs import is_blooms, ranges_of
+from skipstone.prune.needs import Need, is_blooms, ranges_of
 from skipstone.prune.options import PruneOptions
 from skipstone.prune.result import PruneResult
 from skipstone.prune.survey import Survey
 from skipstone.rows import RowSet
 from skipstone.store.source import Source, open_source
+from skipstone.store.steps import drive, drive_async
 from skipstone.store.tail import TailSource
 from skipstone.trace import Trace
 
@@ -74,19 +75,15 @@ class Pruner:
             assert opened is not None
             known = read_footer(opened, tail=self.options.tail_bytes)
         cascade, compiled = self._cascade(opened, known)
-        steps = cascade.steps()
-        answer: list[Any] | None = None
-        while True:
-            try:
-                need = steps.send(answer)  # type: ignore[arg-type]
-            except StopIteration as stop:
-                return self._result(known, compiled, cascade.ledger, stop.value)
+
+        def answer(need: Need) -> list[Any]:
             if is_blooms(need):
                 assert self.options.bloom_provider is not None
-                answer = list(self.options.bloom_provider.load(need))
-            else:
-                assert opened is not None
-                answer = opened.read_ranges(ranges_of(need))
+                return list(self.options.bloom_provider.load(need))
+            assert opened is not None
+            return opened.read_ranges(ranges_of(need))
+
+        return self._result(known, compiled, cascade.ledger, drive(cascade.steps(), answer))
 
     async def prune_async(
         self,
@@ -101,19 +98,16 @@ class Pruner:
             assert opened is not None
             known = await read_footer_async(opened, tail=self.options.tail_bytes)
         cascade, compiled = self._cascade(opened, known)
-        steps = cascade.steps()
-        answer: list[Any] | None = None
-        while True:
-            try:
-                need = steps.send(answer)  # type: ignore[arg-type]
-            except StopIteration as stop:
-                return self._result(known, compiled, cascade.ledger, stop.value)
+
+        async def answer(need: Need) -> list[Any]:
             if is_blooms(need):
                 assert self.options.bloom_provider is not None
-                answer = list(await self.options.bloom_provider.load_async(need))
-            else:
-                assert opened is not None
-                answer = await opened.read_ranges_async(ranges_of(need))
+                return list(await self.options.bloom_provider.load_async(need))
+            assert opened is not None
+            return await opened.read_ranges_async(ranges_of(need))
+
+        outcome = await drive_async(cascade.steps(), answer)
+        return self._result(known, compiled, cascade.ledger, outcome)
 
     def _cascade(self, source: Source | None, metadata: ParquetMetadata) -> tuple[Cascade, Compiled]:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from skipstone.prune.probes import bloom_probes, useful_units
 from skipstone.prune.survey import Survey
 from skipstone.scan.quote import Quoter, looked_for
 from skipstone.store.place import Listed
+from skipstone.store.steps import drive
 from skipstone.trace import Cause
 
 _Quote = Callable[[Node], str]
@@ -116,14 +116,7 @@ class Levels:
         return verdicts, cleared
 
     def _drive(self, cascade: Cascade) -> None:
-        steps = cascade.steps()
-        answer: list[Any] | None = None
-        while True:
-            try:
-                need = steps.send(answer)  # type: ignore[arg-type]
-            except StopIteration:
-                return
-            answer = self.files.read(self.entry, ranges_of(need))
+        drive(cascade.steps(), lambda need: self.files.read(self.entry, ranges_of(need)))
 
     def _pages(self, groups: Sequence[int]) -> tuple[Segments | None, dict[tuple[int, Path], PageFacts]]:
         metadata = self.survey.files[0]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +13,7 @@ from skipstone.lake.directory import DirectoryLake
 from skipstone.predicate.tree import Predicate
 from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Ledger, drops_by
-from skipstone.prune.needs import Fetch
+from skipstone.prune.needs import Fetch, Need
 from skipstone.prune.survey import Survey
 from skipstone.rows import RowSet
 from skipstone.scan.hints import choose
@@ -26,6 +24,7 @@ from skipstone.scan.plan import ScanPlan, Schemas, Task
 from skipstone.scan.projection import Projection
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
+from skipstone.store.steps import drive
 from skipstone.trace import Cause, Level
 from skipstone.trace.scan import ScanTrace
 
@@ -139,18 +138,11 @@ class _Planner:
             by_file=True,
             cache=self.lake.access.cache,
         )
-        steps = cascade.steps()
-        answer: list[Any] | None = None
-        while True:
-            try:
-                need = steps.send(answer)  # type: ignore[arg-type]
-            except StopIteration as stop:
-                outcome: Outcome = stop.value
-                return outcome
-            answer = self._fetch(files, [fetch for fetch in need if isinstance(fetch, Fetch)])
+        return drive(cascade.steps(), lambda need: self._fetch(files, need))
 
-    def _fetch(self, files: Array, need: Sequence[Fetch]) -> list[bytes]:
+    def _fetch(self, files: Array, asked: Need) -> list[bytes]:
         """The bytes asked for, file by file, side by side."""
+        need = [fetch for fetch in asked if isinstance(fetch, Fetch)]
         owners = [self.lake.entries[files[fetch.file]] for fetch in need]
         wanted: dict[Listed, list[ByteRange]] = {}
         for owner, fetch in zip(owners, need, strict=True):

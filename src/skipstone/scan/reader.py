@@ -6,7 +6,7 @@ import threading
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,8 +25,7 @@ from skipstone.scan.projection import Projection
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange, coalesce
 from skipstone.store.source import stale
-
-T = TypeVar("T")
+from skipstone.store.steps import drive
 
 _PAGE_WEIGHT = 100
 
@@ -189,18 +188,8 @@ class FileReader:
             leaves=mine.leaves,
             checksums=self.checksums,
         )
-        names = ", ".join(mine.names)
-        return self._drive(steps, f"row group {group}", names)
-
-    def _drive(self, steps: Generator[list[ByteRange], list[bytes], T], unit: str, column: str) -> T:
-        answer: list[bytes] | None = None
-        while True:
-            try:
-                need = steps.send(answer)  # type: ignore[arg-type]
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            answer = self._fetch(need, unit, column)
+        unit, names = f"row group {group}", ", ".join(mine.names)
+        return drive(steps, lambda need: self._fetch(need, unit, names))
 
     def _fetch(self, ranges: Sequence[ByteRange], unit: str, column: str) -> list[bytes]:
         """Bytes of the file; an error says what was being read."""

@@ -11,12 +11,13 @@ from skipstone.store.objects import GAP
 from skipstone.store.place import Listed, Place
 from skipstone.store.pool import PARALLEL
 from skipstone.store.ranges import ByteRange, coalesce
-from skipstone.store.source import IoCounter, Source
+from skipstone.store.source import Source
+from skipstone.store.wrapped import Wrapped
 
 _PAGE = 1000
 
 
-class LatencySource:
+class LatencySource(Wrapped):
     """Waits before it reads from the source below: for each round of requests, and for the bytes.
 
     Ranges are coalesced as for an object store, so that the source below counts what a far one would.
@@ -31,35 +32,22 @@ class LatencySource:
         parallel: int = PARALLEL,
         gap: int = GAP,
     ) -> None:
-        self.gap = gap
-        self._below = below
+        super().__init__(below)
+        self._gap = gap
         self._seconds = seconds
         self._rate = bytes_per_second
         self._parallel = parallel
 
     @property
-    def path(self) -> str:
-        """The file's name in messages."""
-        return self._below.path
-
-    @property
-    def counter(self) -> IoCounter:
-        """What reading has cost so far."""
-        return self._below.counter
+    def gap(self) -> int:
+        """Bytes that cost as much as a request."""
+        return self._gap
 
     def size(self) -> int:
         """The file's size in bytes; a request unless the version is known."""
         if self._below.version() is None:
             time.sleep(self._wait(1, 0))
         return self._below.size()
-
-    def version(self) -> object | None:
-        """What tells this version of the file from another."""
-        return self._below.version()
-
-    def expect(self, version: object | None, size: int | None) -> None:
-        """Refuse to be another version."""
-        self._below.expect(version, size)
 
     def tail(self, length: int) -> tuple[bytes, int]:
         """The last ``length`` bytes and the file's size, after a request's wait."""

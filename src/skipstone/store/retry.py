@@ -12,7 +12,8 @@ from typing import TypeVar
 from skipstone.errors import ReadError
 from skipstone.store.local import refusal
 from skipstone.store.ranges import ByteRange
-from skipstone.store.source import IoCounter, Source
+from skipstone.store.source import Source
+from skipstone.store.wrapped import Wrapped
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ class RetryPolicy:
         return delay * random.uniform(0.5, 1.0) if self.jitter else delay  # noqa: S311
 
 
-class RetrySource:
+class RetrySource(Wrapped):
     """Reads from the source below, and once more after a transient failure, with growing delays.
 
     A failed call is repeated as a whole, and each attempt counts. An attempt on the event loop is cancelled
@@ -50,34 +51,15 @@ class RetrySource:
         sleep_async: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(below)
         self.policy = policy if policy is not None else RetryPolicy()
-        self._below = below
         self._sleep = sleep
         self._sleep_async = sleep_async
         self._clock = clock
 
-    @property
-    def path(self) -> str:
-        """The file's name in messages."""
-        return self._below.path
-
-    @property
-    def counter(self) -> IoCounter:
-        """What reading has cost so far, failed attempts included."""
-        return self._below.counter
-
-    @property
-    def gap(self) -> int:
-        """Bytes that cost as much as a request."""
-        return self._below.gap
-
     def size(self) -> int:
         """The file's size in bytes."""
         return self._try(self._below.size)
-
-    def version(self) -> object | None:
-        """What tells this version of the file from another."""
-        return self._below.version()
 
     def expect(self, version: object | None, size: int | None) -> None:
         """Refuse to be another version."""

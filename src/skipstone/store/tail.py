@@ -5,33 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skipstone.store.ranges import ByteRange
-from skipstone.store.source import IoCounter, Source
+from skipstone.store.source import Source
+from skipstone.store.wrapped import Wrapped
 
 
-class TailSource:
+class TailSource(Wrapped):
     """Serves ranges out of the tail once it has been read; everything else goes to the source below."""
 
-    __slots__ = ("_below", "_size", "_tail")
-
     def __init__(self, below: Source) -> None:
-        self._below = below
+        super().__init__(below)
         self._tail = b""
         self._size = 0
-
-    @property
-    def path(self) -> str:
-        """The file's name in messages."""
-        return self._below.path
-
-    @property
-    def counter(self) -> IoCounter:
-        """What reading has cost so far."""
-        return self._below.counter
-
-    @property
-    def gap(self) -> int:
-        """Bytes that cost as much as a request."""
-        return self._below.gap
 
     @property
     def kept(self) -> int:
@@ -41,14 +25,6 @@ class TailSource:
     def size(self) -> int:
         """The file's size in bytes."""
         return self._size or self._below.size()
-
-    def version(self) -> object | None:
-        """What tells this version of the file from another."""
-        return self._below.version()
-
-    def expect(self, version: object | None, size: int | None) -> None:
-        """Refuse to be another version."""
-        self._below.expect(version, size)
 
     def tail(self, length: int) -> tuple[bytes, int]:
         """The last bytes, which are kept."""
