@@ -126,6 +126,8 @@ class ScanPlan:
     # -- algebra -----------------------------------------------------------------------------
 
     def __and__(self, other: ScanPlan) -> ScanPlan:
+        if not isinstance(other, ScanPlan):
+            return NotImplemented
         return self._combine(
             other,
             _both(self.predicate, other.predicate),
@@ -133,6 +135,9 @@ class ScanPlan:
         )
 
     def __or__(self, other: ScanPlan) -> ScanPlan:
+        if not isinstance(other, ScanPlan):
+            return NotImplemented
+
         def united(a: Task | None, b: Task | None) -> tuple[RowSet, RowSet] | None:
             if a is None or b is None:
                 only = a or b
@@ -142,6 +147,9 @@ class ScanPlan:
         return self._combine(other, _either(self.predicate, other.predicate), united)
 
     def __sub__(self, other: ScanPlan) -> ScanPlan:
+        if not isinstance(other, ScanPlan):
+            return NotImplemented
+
         def rest(a: Task | None, b: Task | None) -> tuple[RowSet, RowSet] | None:
             if a is None or b is None:
                 return (a.rows, a.proven) if a else None
@@ -158,8 +166,6 @@ class ScanPlan:
         predicate: Predicate | None,
         join: Callable[[Task | None, Task | None], tuple[RowSet, RowSet] | None],
     ) -> ScanPlan:
-        if not isinstance(other, ScanPlan):
-            return NotImplemented
         if self.version != other.version:
             raise UsageError(
                 "the plans are of different lakes, or of different versions of one",
