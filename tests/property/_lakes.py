@@ -481,5 +481,12 @@ def _which(found: pa.Table, wanted: pa.Table) -> str:
 
 def under(schema: pa.Schema, made: Table) -> Table:
     """The pools of the columns that a schema has, for predicates about it."""
-    pools = {path: pool for path, pool in made.pools.items() if path[0] in schema.names}
-    return Table(schema.empty_table(), pools, [p for p in made.nested if p[0] in schema.names])
+    pools = {path: pool for path, pool in made.pools.items() if _has(schema, path)}
+    return Table(schema.empty_table(), pools, [path for path in made.nested if _has(schema, path)])
+
+
+def _has(schema: pa.Schema, path: tuple[str, ...]) -> bool:
+    if path[0] not in schema.names:
+        return False
+    type = schema.field(path[0]).type
+    return len(path) == 1 or (pa.types.is_struct(type) and type.get_field_index(path[1]) >= 0)

@@ -95,11 +95,14 @@ class NumberSpans:
         return NumberSpans(self.space, *_normal(self.space, lows, highs))
 
     def intersect(self, other: NumberSpans) -> NumberSpans:
-        if self.is_all:
-            return other
-        if other.is_all:
-            return self
-        return self.complement().union(other.complement()).complement()
+        # Of each span here, the spans there that it meets are neighbours: from the first that doesn't end
+        # before it to the last that doesn't begin after it.
+        first = np.searchsorted(other.highs, self.lows, side="left")
+        counts = np.maximum(np.searchsorted(other.lows, self.highs, side="right") - first, 0)
+        mine = np.repeat(np.arange(len(self)), counts)
+        theirs = np.arange(len(mine)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+        lows = np.maximum(self.lows[mine], other.lows[theirs])
+        return NumberSpans(self.space, lows, np.minimum(self.highs[mine], other.highs[theirs]))
 
     def complement(self) -> NumberSpans:
         floor, ceiling = limits(self.space)

@@ -97,6 +97,14 @@ def _salt() -> NDArray[np.uint32]:
     return np.array(words, dtype=np.uint32)
 
 
+def has_bloom(metadata: ParquetMetadata, leaf: int) -> bool:
+    """Whether any chunk of a leaf has a filter; told once per footer."""
+    key = (BloomFilter, leaf)
+    if key not in metadata.memo:
+        metadata.memo[key] = any(c.bloom_filter_offset is not None for c in metadata.chunks(leaf))
+    return bool(metadata.memo[key])
+
+
 def bloom_range(metadata: ParquetMetadata, row_group: int, leaf: int) -> ByteRange | None:
     """Where a chunk's filter is; without a known length, a first piece that holds at least its header."""
     chunk = metadata.chunks(leaf)[row_group]

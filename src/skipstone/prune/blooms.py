@@ -18,6 +18,7 @@ from skipstone.parquet.bloom import (
     BloomFilter,
     bloom_length,
     bloom_range,
+    has_bloom,
     parse_bloom,
     probe,
 )
@@ -89,7 +90,7 @@ class Blooms:
         open_units = np.flatnonzero(verdicts == Verdict.SOME)
         for file in np.unique(survey.owners[open_units]).tolist():
             found = bloom_probes(self.node, survey.files[file], self.options.max_bloom_keys, known)
-            probes[file] = [one for one in found if one.bound.ref.path not in survey.given]
+            probes[file] = [one for one in found if self._may_help(file, one)]
             for one in probes[file]:
                 if id(one.node) not in best:
                     best[id(one.node)] = np.zeros(len(survey), dtype=bool)
@@ -100,6 +101,14 @@ class Blooms:
             for one in probes[int(survey.owners[unit])]
             if one.hashes is not None
         ]
+
+    def _may_help(self, file: int, probe: Probe) -> bool:
+        """Whether there can be a filter: a partition's value has none, nor has a column written without."""
+        if probe.bound.ref.path in self.survey.given:
+            return False
+        return self.options.bloom_provider is not None or has_bloom(
+            self.survey.files[file], probe.bound.leaf.index
+        )
 
     def _provided(self, lookups: Sequence[_Lookup]) -> Generator[Need, list[Any], dict[int, bool]]:
         if not lookups:

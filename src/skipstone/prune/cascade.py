@@ -14,7 +14,7 @@ import numpy as np
 
 from skipstone.evidence import Array, Evidence
 from skipstone.ir.nodes import ColumnRef, Node
-from skipstone.judge import Judgement, Verdict, judge
+from skipstone.judge import Verdict, judge
 from skipstone.parquet.dictionary import (
     BadDictionary,
     decode_dictionary,
@@ -24,7 +24,7 @@ from skipstone.parquet.dictionary import (
 from skipstone.parquet.evidence import BoundLeaf, find_leaf, page_facts
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.prune.blooms import Blooms
-from skipstone.prune.ledger import Ledger, drops_by, drops_of
+from skipstone.prune.ledger import Blame, Ledger
 from skipstone.prune.needs import Fetch, Need
 from skipstone.prune.options import PruneOptions
 from skipstone.prune.pages import PageFacts, Path, Segments, segments
@@ -74,27 +74,27 @@ class Cascade:
         evidence = self.survey.evidence(refs)
         judgement = judge(self.node, evidence)
         verdicts = judgement.verdicts()
+        blame = Blame.of(judgement, evidence)
         if self.by_file:
-            self._files(judgement, evidence)
-        self.ledger.level("row groups", verdicts, self.survey.rows, drops_of(judgement, evidence))
+            self._files(verdicts, blame)
+        self.ledger.level("row groups", verdicts, self.survey.rows, blame.drops())
         if self.options.bloom_filter:
             verdicts = yield from self._blooms(evidence, verdicts)
         if self.options.dictionary:
             verdicts = yield from self._dictionaries(evidence, verdicts)
         return (yield from self._pages(evidence, refs, verdicts))
 
-    def _files(self, judgement: Judgement, evidence: Evidence) -> None:
+    def _files(self, verdicts: Array, blame: Blame) -> None:
         """A file is kept for its row groups; one that is dropped is so for the reason of its first."""
-        survey, verdicts = self.survey, judgement.verdicts()
+        survey = self.survey
         count = len(survey.files)
         groups = np.diff(survey.firsts)
         kept = np.bincount(survey.owners[verdicts != Verdict.NONE], minlength=count)
         whole = np.bincount(survey.owners[verdicts == Verdict.ALL], minlength=count)
         found = (kept > 0).astype(np.int8) + ((whole == groups) & (groups > 0))
-        rows = np.array([file.num_rows for file in survey.files], dtype=np.int64)
+        rows = np.bincount(survey.owners, weights=survey.rows, minlength=count).astype(np.int64)
         first = survey.firsts[:-1][(kept == 0) & (groups > 0)]
-        drops = drops_of(judgement.take(first), evidence.take(first))
-        self.ledger.level("files", found, rows, drops)
+        self.ledger.level("files", found, rows, blame.drops(first))
 
     # -- bloom filters and dictionaries ------------------------------------------------------
 
@@ -155,7 +155,8 @@ class Cascade:
         judgement = judge(self.node, evidence.take(units), cleared)
         after = verdicts.copy()
         after[units] = judgement.verdicts()
-        self.ledger.level(name, after[units], self.survey.rows[units], drops_by(judgement, cause))
+        drops = Blame.all_by(judgement, cause).drops()
+        self.ledger.level(name, after[units], self.survey.rows[units], drops)
         return after
 
     # -- pages -------------------------------------------------------------------------------
@@ -177,7 +178,7 @@ class Cascade:
         cleared = {leaf: absent[found.units] for leaf, absent in self.cleared.items()}
         judgement = judge(self.node, found.evidence, cleared)
         pages = judgement.verdicts()
-        drops = drops_of(judgement, found.evidence, Cause.PAGE)
+        drops = Blame.of(judgement, found.evidence, Cause.PAGE).drops()
         self.ledger.level("pages", pages, found.stops - found.starts, drops)
         return Outcome(
             verdicts,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from skipstone.evidence import Array, Evidence
-from skipstone.ir.nodes import Decided, Leaf, Node
+from skipstone.ir.nodes import Decided, Leaf
 from skipstone.judge import Judgement, Verdict
 from skipstone.trace import Cause, Drop, Level, Notes
 
@@ -52,32 +52,45 @@ class Ledger:
         self._spent = spent
 
 
-def drops_of(judgement: Judgement, evidence: Evidence, cause: Cause = Cause.BOUNDS) -> tuple[Drop, ...]:
-    """Dropped units by cause and condition: nulls where a unit holds nothing else, else ``cause``."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Blame:
+    """Per dropped unit the conjunct that no row can satisfy, and the kind of evidence that says so."""
 
-    def causes(node: Node, units: Array) -> dict[Cause, Array]:
-        if isinstance(node, Decided):
-            return {Cause.CONSTANT: units}
-        if not isinstance(node, Leaf):
-            return {cause: units}
-        facts = evidence.facts(node.ref)
-        nulls = ~facts.may_value[units] | (facts.may_value[units] & node.true.spans.is_empty)
-        return {Cause.NULLS: units[nulls], cause: units[~nulls]}
+    parts: tuple[str, ...]
+    causes: tuple[Cause, ...]
+    part: Array
+    """The number of the conjunct to blame; -1 for a unit that is kept."""
+    cause: Array
 
-    return _count(judgement, causes)
+    @classmethod
+    def of(cls, judgement: Judgement, evidence: Evidence, cause: Cause = Cause.BOUNDS) -> Blame:
+        """Nulls where a unit holds nothing else, else ``cause``."""
+        part = judgement.blame()
+        causes = (cause, Cause.NULLS, Cause.CONSTANT)
+        kind = np.zeros(len(part), dtype=np.int8)
+        for number, (node, _) in enumerate(judgement.parts):
+            if isinstance(node, Decided):
+                kind[part == number] = causes.index(Cause.CONSTANT)
+            elif isinstance(node, Leaf):
+                facts = evidence.facts(node.ref)
+                empty = ~facts.may_value if not node.true.spans.is_empty else np.ones(len(part), dtype=bool)
+                kind[(part == number) & empty] = causes.index(Cause.NULLS)
+        return cls(tuple(str(node) for node, _ in judgement.parts), causes, part, kind)
 
+    @classmethod
+    def all_by(cls, judgement: Judgement, cause: Cause) -> Blame:
+        """One cause for all."""
+        part = judgement.blame()
+        names = tuple(str(node) for node, _ in judgement.parts)
+        return cls(names, (cause,), part, np.zeros(len(part), dtype=np.int8))
 
-def drops_by(judgement: Judgement, cause: Cause) -> tuple[Drop, ...]:
-    """Dropped units by condition, all for one cause."""
-    return _count(judgement, lambda _node, units: {cause: units})
-
-
-def _count(judgement: Judgement, causes: Callable[[Node, Array], dict[Cause, Array]]) -> tuple[Drop, ...]:
-    blame = judgement.blame()
-    drops = []
-    for number, (node, _) in enumerate(judgement.parts):
-        units = np.flatnonzero(blame == number)
-        drops += [
-            Drop(cause, str(node), len(some)) for cause, some in causes(node, units).items() if len(some)
-        ]
-    return tuple(drops)
+    def drops(self, units: Array | None = None) -> tuple[Drop, ...]:
+        """Dropped units by cause and condition; of all units, or of some."""
+        part, kind = (self.part, self.cause) if units is None else (self.part[units], self.cause[units])
+        dropped = part >= 0
+        width = len(self.causes)
+        counts = np.bincount(part[dropped] * width + kind[dropped], minlength=width * len(self.parts))
+        return tuple(
+            Drop(self.causes[at % width], self.parts[at // width], int(counts[at]))
+            for at in np.flatnonzero(counts).tolist()
+        )

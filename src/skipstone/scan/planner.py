@@ -12,7 +12,7 @@ from skipstone.judge import Verdict, judge
 from skipstone.lake.directory import DirectoryLake
 from skipstone.predicate.tree import Predicate
 from skipstone.prune.cascade import Cascade, Outcome
-from skipstone.prune.ledger import Ledger, drops_by
+from skipstone.prune.ledger import Blame, Ledger
 from skipstone.prune.needs import Fetch, Need
 from skipstone.prune.survey import Survey
 from skipstone.rows import RowSet
@@ -99,7 +99,7 @@ class _Planner:
                 kept=int((found != Verdict.NONE).sum()),
                 whole=int((found == Verdict.ALL).sum()),
                 rows=None,
-                drops=drops_by(distinct, Cause.PARTITION),
+                drops=Blame.all_by(distinct, Cause.PARTITION).drops(),
             )
         )
         kept: Array = files[verdicts != Verdict.NONE]
