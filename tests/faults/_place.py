@@ -186,7 +186,7 @@ class WatchedSource:
         return request
 
 
-def data_end(path: Path | str) -> int:
+def data_end(path: Path) -> int:
     """Where a file's data pages end and its indexes and footer begin (no bloom filters between)."""
     footer = pq.read_metadata(path)
     groups = [footer.row_group(n) for n in range(footer.num_row_groups)]

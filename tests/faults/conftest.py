@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 ROWS, FILES = 400, 3
 
 
+@functools.cache
 def fault_table(number: int) -> pa.Table:
     """Rows ``number * 400`` onwards: sorted ids, values that are not, texts, a struct and a list."""
     ids = range(number * ROWS, (number + 1) * ROWS)

@@ -102,7 +102,12 @@ CHANGES: dict[str, Callable[[Home, Path], None]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+@pytest.mark.parametrize(
+    ("home", "switches"),
+    [*(("disk", switches) for switches in SWITCHES), ("s3", {}), ("s3", {"materialise": "late"})],
+    indirect=["home"],
+    ids=str,
+)
 def test_between_plan_and_execution(
     home: Home, own_lake: Path, change: Callable[[Home, Path], None], switches: dict[str, Any]
 ) -> None:

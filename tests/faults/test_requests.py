@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
 ATTEMPTS = 3
 
 
+@functools.cache
 def wanted() -> pa.Table:
     """The right rows."""
     table = pa.concat_tables([fault_table(n) for n in range(FILES)])

@@ -11,6 +11,7 @@ from typing import Any
 from skipstone.engine.local import gather
 from skipstone.parquet.footer import read_footer
 from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.wire import paused_gc
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed, Place
 from skipstone.store.ranges import ByteRange
@@ -102,7 +103,8 @@ class Files:
 
     def footers(self, entries: Sequence[Listed]) -> list[ParquetMetadata]:
         """The metadata of many files, fetched side by side."""
-        return gather(self.footer, entries, threads=self.threads)
+        with paused_gc():
+            return gather(self.footer, entries, threads=self.threads)
 
     def read(self, entry: Listed, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Bytes of one file; those at its end may still be at hand."""

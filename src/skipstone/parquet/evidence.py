@@ -39,14 +39,15 @@ class BoundLeaf:
 def find_leaf(metadata: ParquetMetadata, ref: ColumnRef) -> BoundLeaf | None:
     """The flat leaf that stores ``ref``; None if it is nested, missing or not comparable."""
     key = (BoundLeaf, ref.path, str(ref.type))
-    if key not in metadata.memo:
-        metadata.memo[key] = _find_leaf(metadata, ref)
-    found: BoundLeaf | None = metadata.memo[key]
+    memo = metadata.kin.memo
+    if key not in memo:
+        memo[key] = _find_leaf(metadata, ref)
+    found: BoundLeaf | None = memo[key]
     return found
 
 
 def _find_leaf(metadata: ParquetMetadata, ref: ColumnRef) -> BoundLeaf | None:
-    leaves = metadata.memo.setdefault((BoundLeaf, "leaves"), {})
+    leaves = metadata.kin.memo.setdefault((BoundLeaf, "leaves"), {})
     if not leaves:
         leaves.update((leaf.path, leaf) for leaf in metadata.leaves if leaf.max_repetition == 0)
     leaf, own = leaves.get(ref.path), own_type(metadata, ref.path)
@@ -57,11 +58,12 @@ def _find_leaf(metadata: ParquetMetadata, ref: ColumnRef) -> BoundLeaf | None:
 def own_type(metadata: ParquetMetadata, path: tuple[str, ...]) -> pa.DataType | None:
     """The type of the file's column at ``path``; None if there isn't exactly one."""
     key = (own_type, "types")
-    if key not in metadata.memo:
+    memo = metadata.kin.memo
+    if key not in memo:
         found: dict[tuple[str, ...], pa.DataType | None] = {}
         _collect_types(list(metadata.query_schema), (), found)
-        metadata.memo[key] = found
-    return metadata.memo[key].get(path)
+        memo[key] = found
+    return memo[key].get(path)
 
 
 def _collect_types(

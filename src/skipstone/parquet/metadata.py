@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.errors import CorruptFileError, EncryptedFileError
-from skipstone.parquet.schema import LeafColumn, is_unmarked_instant, leaf_columns, text
+from skipstone.parquet.kin import Kin
+from skipstone.parquet.schema import LeafColumn, is_unmarked_instant, text
 from skipstone.parquet.shell import schema_shell
 from skipstone.parquet.structs import (
     ChunkDetails,
@@ -62,13 +63,12 @@ class ParquetMetadata:
     """
 
     __slots__ = (
-        "_arrow_schema",
         "_chunks",
         "_details",
         "_raw",
         "created_by",
         "footer",
-        "leaves",
+        "kin",
         "memo",
         "num_rows",
         "path",
@@ -96,12 +96,11 @@ class ParquetMetadata:
         self.row_groups: list[RowGroup] = raw.row_groups
         self.created_by = text(raw.created_by or b"")
         self.writer = Writer.parse(self.created_by)
-        self.leaves: tuple[LeafColumn, ...] = leaf_columns(raw.schema, raw.column_orders, path)
+        self.kin = Kin.of(raw, path)
         self.row_group_rows: NDArray[np.int64] = self._count_rows(raw.num_rows)
         self.num_rows: int = int(self.row_group_rows.sum())
         self.row_group_starts: NDArray[np.int64] = np.cumsum(self.row_group_rows) - self.row_group_rows
         self._raw = raw
-        self._arrow_schema: pa.Schema | None = None
         self._details: FileDetails | None = None
         self._chunks: dict[int, list[ColumnMetaData]] = {}
         # What other rooms have worked out from this footer, kept as long as the footer is.
@@ -115,6 +114,11 @@ class ParquetMetadata:
     def __repr__(self) -> str:
         shape = f"{self.num_rows} rows, {self.row_group_count} row groups, {len(self.leaves)} columns"
         return f"ParquetMetadata({self.path!r}, {shape})"
+
+    @property
+    def leaves(self) -> tuple[LeafColumn, ...]:
+        """The stored columns."""
+        return self.kin.leaves
 
     @property
     def footer_size(self) -> int:
@@ -135,13 +139,13 @@ class ParquetMetadata:
     @property
     def arrow_schema(self) -> pa.Schema:
         """The schema as pyarrow reads it, made at the first call."""
-        if self._arrow_schema is None:
+        if self.kin.arrow_schema is None:
             footer = self.footer
             if self.row_group_count >= _MANY_ROW_GROUPS:
                 pairs = [(p.key, p.value) for p in self._raw.key_value_metadata or () if p.key is not None]
                 footer = schema_shell(footer, pairs, self._raw.created_by or b"")
-            self._arrow_schema = self._read_schema(footer)
-        return self._arrow_schema
+            self.kin.arrow_schema = self._read_schema(footer)
+        return self.kin.arrow_schema
 
     def _read_schema(self, footer: bytes) -> pa.Schema:
         import pyarrow as pa
@@ -162,15 +166,16 @@ class ParquetMetadata:
         pyarrow reads INT96 and timestamps of the deprecated converted types without a zone. By the format,
         and in Spark, they are instants, which decides what a time in a predicate means.
         """
-        if "query schema" not in self.memo:
+        memo = self.kin.memo
+        if "query schema" not in memo:
             import pyarrow as pa
 
             instants = {leaf.path for leaf in self.leaves if is_unmarked_instant(leaf)}
             fields = [_with_zone(field, (), instants) for field in self.arrow_schema] if instants else []
-            self.memo["query schema"] = (
+            memo["query schema"] = (
                 pa.schema(fields, self.arrow_schema.metadata) if fields else self.arrow_schema
             )
-        return self.memo["query schema"]
+        return memo["query schema"]
 
     def column(self, group: int, leaf: int) -> ColumnChunk:
         """One raw chunk, with the places of its page index."""

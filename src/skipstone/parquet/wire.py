@@ -34,6 +34,11 @@ class Struct:
         values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
         return f"{type(self).__name__}({values})"
 
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def read(self, protocol: Any) -> None:
         """Fill this struct with the pure-Python decoder, used where Thrift's C extension is not built."""
         protocol.readStruct(self, self.thrift_spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -21,6 +22,7 @@ TAIL = 64 * 1024
 """Read at first from the end of a file of unknown footer size."""
 
 
+@functools.cache
 def table(first: int = 0) -> pa.Table:
     """Sorted ids, random numbers and texts, and a column of fewer values for a dictionary."""
     rng = np.random.default_rng(first)
