@@ -72,9 +72,6 @@ class DirectoryLake:
         self._pattern = pattern
         self._given = schema
         self._access = Files(place, retry=retry, memory=memory)
-        self._entries: tuple[Listed, ...] = ()
-        self._surveys: OrderedDict[bytes, Survey] = OrderedDict()
-        self.plans: Cache[Any, Any] = Cache(_PLANS)
         self.refresh()
 
     def refresh(self) -> None:
@@ -84,9 +81,12 @@ class DirectoryLake:
         if not entries and self._given is None:
             what = f"no file in it matches {self._pattern}" if self._pattern else "there is no file in it"
             raise ReadError(what, path=self.uri, hint="hidden and empty files don't count")
+        self._pin(entries)
+
+    def _pin(self, entries: tuple[Listed, ...]) -> None:
         self._entries = entries
-        self._surveys.clear()
-        self.plans.clear()
+        self._surveys: OrderedDict[bytes, Survey] = OrderedDict()
+        self.plans: Cache[Any, Any] = Cache(_PLANS)
         for name in ("version", "partitions", "_schemas", "schema", "query_schema", "files"):
             self.__dict__.pop(name, None)
 
@@ -235,9 +235,26 @@ class DirectoryLake:
 
         return lake_statistics(self, columns)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The listing goes along: elsewhere it is the same version of the lake.
+        return (_moved, (type(self), self._access, self._pattern, self._given, self._entries))
+
     def __repr__(self) -> str:
         size = sum(entry.size for entry in self._entries)
         return f"DirectoryLake({self.uri!r}, {len(self._entries):,} files, {size:,} bytes)"
+
+
+def _moved(
+    cls: type[DirectoryLake],
+    access: Files,
+    pattern: str,
+    schema: pa.Schema | None,
+    entries: tuple[Listed, ...],
+) -> DirectoryLake:
+    lake = cls.__new__(cls)
+    lake._access, lake._pattern, lake._given = access, pattern, schema
+    lake._pin(entries)
+    return lake
 
 
 def _visible(entry: Listed, pattern: str) -> bool:

@@ -320,7 +320,8 @@ def _packed(metadata: ParquetMetadata, ref: ColumnRef) -> Array:
     sizes = np.zeros(metadata.row_group_count, dtype=np.int64)
     for leaf in metadata.leaves:
         if leaf.path[:depth] == ref.path:
-            sizes += [chunk.total_compressed_size for chunk in metadata.chunks(leaf.index)]
+            chunks = metadata.chunks(leaf.index)
+            sizes += np.array([chunk.total_compressed_size for chunk in chunks], dtype=np.int64)
     return sizes
 
 

@@ -21,6 +21,7 @@ _ENCRYPTED_MAGIC = b"PARE"
 # The footer's length and the magic.
 _TRAILER = 8
 DEFAULT_TAIL = 64 * 1024
+_OTHERS = "open a glob such as 'lake/**/*.parquet' to leave other files out"
 
 
 def read_footer(source: Source, *, tail: int = DEFAULT_TAIL) -> ParquetMetadata:
@@ -65,13 +66,13 @@ def locate_footer(tail: bytes, size: int, path: str) -> ByteRange:
     """Where the footer is in the file, told from the file's last bytes."""
     if size < _TRAILER + len(_MAGIC):
         what = "the file is empty" if size == 0 else f"{size} bytes are too few for a Parquet file"
-        raise NotParquetError(what, path=path)
+        raise NotParquetError(what, path=path, hint=_OTHERS)
     if tail[-4:] == _ENCRYPTED_MAGIC:
         raise EncryptedFileError(
             "the footer is encrypted", path=path, hint="Skipstone reads no encrypted footers"
         )
     if tail[-4:] != _MAGIC:
-        hint = "the file is no Parquet file or was not written to its end"
+        hint = f"it is no Parquet file or was not written to its end; {_OTHERS}"
         raise NotParquetError(f"it ends in {tail[-4:]!r} instead of {_MAGIC!r}", path=path, hint=hint)
     # The head is checked only when it is at hand: elsewhere it would cost a request and prove little.
     if len(tail) == size and tail[:4] != _MAGIC:

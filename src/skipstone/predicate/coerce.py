@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from skipstone.domain import DomainTree
-from skipstone.errors import PredicateError
+from skipstone.errors import ParseError, PredicateError
 from skipstone.predicate.tree import Constant, Expr, Predicate, condition
 
 
@@ -18,6 +18,11 @@ def parse(text: str, dialect: str = "spark", tz: str = "UTC") -> Predicate:
     """
     from skipstone.predicate.sql import parse_sql
 
+    if isinstance(text, str) and not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ParseError(f"the text holds half a character: {error.reason}") from None
     return parse_sql(text, dialect, tz)
 
 

@@ -96,6 +96,10 @@ class Expr:
             "not with and/or/not, and write a range as col.between(low, high)"
         )
 
+    def __iter__(self) -> Iterator[Expr]:
+        # Without it Python would ask for fields 0, 1, 2 and so on without end.
+        raise TypeError("a Skipstone expression is no list")
+
     # -- builders ----------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> Predicate:  # type: ignore[override]

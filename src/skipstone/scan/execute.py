@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skipstone.engine.local import stream
+from skipstone.errors import UsageError
 from skipstone.scan.pieces import Piece
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.reader import joined
@@ -30,6 +31,10 @@ _SMALL = 8
 
 def execute(plan: ScanPlan, columns: Sequence[str] | None = None) -> Execution:
     """Read the rows of a plan; ``columns`` reads others of the same rows."""
+    if not isinstance(plan, ScanPlan):
+        raise UsageError(
+            f"can't execute a {type(plan).__name__}", hint="give a plan, as scan.plan() makes it"
+        )
     return Execution(plan.with_columns(columns))
 
 
@@ -68,7 +73,7 @@ class Execution:
             yield from _batches(tables, self.plan.options.batch_rows)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """A stream of batches that any Arrow library can read; closing it stops reading."""
+        """A stream of batches that any Arrow library can read; it reads no further than it is consumed."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:

@@ -7,11 +7,17 @@ from dataclasses import replace
 from skipstone.errors import UsageError
 from skipstone.scan.plan import ScanPlan, Task
 
+# More rows than a lake can have, and still a number that Arrow can count with.
+_EVERY = 2**62
 
-def check_limit(limit: int | None) -> None:
-    """Refuse what is no number of rows."""
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+
+def checked_limit(limit: int | None) -> int | None:
+    """A caller's limit, or an error if it is no number of rows."""
+    if limit is None:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise UsageError(f"limit={limit!r}", hint="give a whole number of rows, or None")
+    return min(limit, _EVERY)
 
 
 def apply_limit(plan: ScanPlan, limit: int | None) -> ScanPlan:

@@ -61,6 +61,8 @@ class ScanOptions:
 
 def scan_options(options: ScanOptions | None, switches: dict[str, Any]) -> ScanOptions:
     """``options`` with some fields changed by name."""
+    if options is not None and not isinstance(options, ScanOptions):
+        raise UsageError(f"options={options!r}", hint="give sk.ScanOptions(...), or its fields by name")
     known = [field.name for field in fields(ScanOptions)]
     unknown = sorted(switches.keys() - set(known))
     if unknown:

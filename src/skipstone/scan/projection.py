@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from skipstone.errors import UnknownColumnError, UsageError
+from skipstone.errors import SchemaError, UnknownColumnError, UsageError
 from skipstone.ir.bind import Binder
 
 Path: TypeAlias = tuple[str, ...]
@@ -46,8 +46,12 @@ class Projection:
 def resolve(columns: Sequence[str] | None, schema: pa.Schema, *, case_sensitive: bool) -> Projection:
     """What a caller's list of names means; None is every column. ``s.x`` is field x of struct s."""
     if columns is None:
+        twice = sorted({name for name in schema.names if len(schema.get_all_field_indices(name)) > 1})
+        if twice:
+            message = "the files have more than one column of this name"
+            raise SchemaError(message, column=twice[0], hint="name the columns you want in columns=")
         return Projection(tuple((name,) for name in schema.names), schema)
-    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+    if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
         raise UsageError(f"columns={columns!r}", hint="give a list of column names")
     repeated = sorted({name for name in columns if list(columns).count(name) > 1})
     if repeated:

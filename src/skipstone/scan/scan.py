@@ -13,7 +13,7 @@ from skipstone.lake.directory import DirectoryLake
 from skipstone.predicate import predicate as to_predicate
 from skipstone.scan.count import count_rows
 from skipstone.scan.execute import Execution, execute
-from skipstone.scan.limit import check_limit
+from skipstone.scan.limit import checked_limit
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.order import parse_order
 from skipstone.scan.plan import ScanPlan
@@ -42,12 +42,16 @@ class Scan:
         order_by: Any,
         options: ScanOptions,
     ) -> None:
-        check_limit(limit)
         self.lake = lake
-        order = order_by if isinstance(order_by, str) or order_by is None else tuple(order_by)
-        names = columns if isinstance(columns, str) or columns is None else tuple(columns)
+        limit = checked_limit(limit)
+        order = _listed(order_by, "order_by", 'give a list such as ["ts desc", "id"]')
+        names = _listed(columns, "columns", "give a list of column names")
         text = where if isinstance(where, str) or where is None else to_predicate(where)
         self._asked = (text, names, limit, order, options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        where, columns, limit, order, options = self._asked
+        return (Scan, (self.lake, where, columns, limit, order, options))
 
     # -- phase one ---------------------------------------------------------------------------
 
@@ -112,7 +116,7 @@ class Scan:
         return self.execute().to_arrow()
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """A stream of batches; closing it stops reading."""
+        """A stream of batches, read no further than it is consumed."""
         return self.execute().to_reader()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -165,3 +169,13 @@ class Scan:
 
     def _repr_html_(self) -> str:
         return self.plan()._repr_html_()
+
+
+def _listed(value: Any, what: str, hint: str) -> Any:
+    """A caller's list, made firm; one name is left for the reader of names to judge."""
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        return tuple(value)
+    except TypeError:
+        raise UsageError(f"{what}={value!r}", hint=hint) from None

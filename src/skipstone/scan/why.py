@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import os
 from dataclasses import dataclass, field, replace
+from os import PathLike, fsdecode
 from pathlib import Path as LocalPath
 
 import numpy as np
@@ -33,7 +33,7 @@ _MOST_NAMES = 3
 
 def explain_why(plan: ScanPlan, path: str, row_group: int | None = None, row: int | None = None) -> Why:
     """Why the plan keeps or drops a file, a row group of it, or the page around one of its rows."""
-    entry = _find(plan, os.fspath(path))
+    entry = _find(plan, path)
     task = next((task for task in plan.tasks if task.entry == entry), None)
     return _Inquiry(plan, entry, task).answer(row_group, row)
 
@@ -43,6 +43,9 @@ def explain_why(plan: ScanPlan, path: str, row_group: int | None = None, row: in
 
 def _find(plan: ScanPlan, name: str) -> Listed:
     """The file of this key, path or ending; files that the plan dropped are found in the listing."""
+    if not isinstance(name, str | PathLike):
+        raise UsageError(f"can't find a file by {name!r}", hint="give its path")
+    name = fsdecode(name)
     place = plan.files.place
     entries = {task.entry.key: task.entry for task in plan.tasks}
 

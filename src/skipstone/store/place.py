@@ -57,6 +57,8 @@ def open_place(
         hint = "give a directory, a file or a glob: a path or a URI"
         raise UsageError(f"can't list files from {type(x).__name__}", hint=hint)
     name = os.fsdecode(os.fspath(x))
+    if not name and store is None:
+        raise UsageError("the path is empty", hint='give "." for the current directory')
     if store is None:
         local = local_path(name)
         if local is not None:

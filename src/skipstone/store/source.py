@@ -151,4 +151,8 @@ def local_path(name: str) -> str | None:
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
-    return url2pathname(urlsplit(name).path)
+    parts = urlsplit(name)
+    if parts.netloc not in ("", "localhost"):
+        hint = "a local file is written with three slashes, as in file:///tmp/f.parquet"
+        raise ReadError(f"files of the host {parts.netloc} can't be read", path=name, hint=hint)
+    return url2pathname(parts.path)

@@ -11,7 +11,7 @@ import pytest
 from obstore.store import MemoryStore
 
 import skipstone as sk
-from skipstone.errors import NotParquetError, ReadError, SchemaError, UsageError
+from skipstone.errors import NotParquetError, ParseError, ReadError, SchemaError, UsageError
 from skipstone.lake import directory
 
 
@@ -186,3 +186,69 @@ def test_plans_of_a_lake_travel(tmp_path):
     assert hash(there) == hash(plan)
     assert sk.execute(there).to_arrow() == sk.execute(plan).to_arrow()
     assert sk.execute(there, columns=["k"]).to_arrow().to_pydict() == {"k": [1, 1]}
+
+
+def test_a_lake_and_its_scans_travel_with_their_listing(tmp_path):
+    write(tmp_path / "1.parquet", id=[1, 2])
+    lake = sk.open(tmp_path)
+    scan = lake.scan("id > 1", columns=["id"], order_by="id", limit=5)
+    there, asked = pickle.loads(pickle.dumps((lake, scan)))
+    write(tmp_path / "2.parquet", id=[3])
+    assert there.version == lake.version
+    assert there.scan().count() == 2
+    assert asked.to_arrow() == scan.to_arrow()
+    there.refresh()
+    assert there.scan().count() == 3
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"columns": 5},
+        {"columns": sk.col("id")},
+        {"order_by": 5},
+        {"order_by": sk.col("id")},
+        {"options": 5},
+        {"limit": -3},
+    ],
+)
+def test_what_can_not_be_asked(tmp_path, asked):
+    write(tmp_path / "1.parquet", id=[1])
+    with pytest.raises(UsageError):
+        sk.open(tmp_path).scan(**asked).to_arrow()
+
+
+def test_odd_questions(tmp_path):
+    write(tmp_path / "1.parquet", id=[1], s=["x"])
+    lake = sk.open(tmp_path)
+    assert lake.scan(limit=10**30).count() == 1
+    assert lake.scan(columns=(name for name in ("id",))).to_arrow().to_pydict() == {"id": [1]}
+    with pytest.raises(ParseError):
+        lake.scan("s = '\ud800'").to_arrow()
+    for wrong in (None, lake.scan()):
+        with pytest.raises(UsageError, match="give a plan"):
+            sk.execute(wrong)
+    with pytest.raises(UsageError, match="columns"):
+        sk.execute(lake.scan().plan(), columns=5)
+    with pytest.raises(UsageError, match="give its path"):
+        lake.scan().plan().why(5)
+    with pytest.raises(UsageError, match="empty"):
+        sk.open("")
+    with pytest.raises(ReadError, match="host"):
+        sk.open("file://host/x")
+
+
+def test_a_name_that_occurs_twice(tmp_path):
+    pq.write_table(pa.table([[1], [2], [3]], names=["a", "a", "b"]), tmp_path / "f.parquet")
+    lake = sk.open(tmp_path)
+    with pytest.raises(SchemaError, match="more than one column"):
+        lake.scan().to_arrow()
+    assert lake.scan("b = 3", columns=["b"]).to_arrow().to_pydict() == {"b": [3]}
+
+
+def test_a_file_without_row_groups(tmp_path):
+    pq.ParquetWriter(tmp_path / "f.parquet", pa.schema({"id": pa.int64()})).close()
+    lake = sk.open(tmp_path)
+    assert lake.statistics().rows == 0
+    assert lake.scan("id = 1").to_arrow().num_rows == 0
+    assert lake.scan().count() == 0
