@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+import skipstone as sk
 from skipstone.errors import ReadError
 from skipstone.store.place import Listed, Place, open_place
 from skipstone.store.ranges import ByteRange
@@ -184,6 +185,11 @@ class WatchedSource:
             self.place.delay()
         self.place.fault.before(request, self.path)
         return request
+
+
+def open_watched(place: WatchedPlace, retry: sk.RetryPolicy | None = None, **options: Any) -> sk.Lake:
+    """What ``sk.open`` would give, on this place."""
+    return sk.Lake(place, "", retry=retry, **options)
 
 
 def data_end(path: Path) -> int:

@@ -14,7 +14,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import ReadError
-from tests.faults.conftest import FILES, ROWS, fault_table, write_file
+from tests.faults._files import FILES, ROWS, fault_table, write_file
 
 VICTIM = "part-1.parquet"
 ALL = pa.concat_tables([fault_table(n) for n in range(FILES)])

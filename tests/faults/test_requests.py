@@ -18,9 +18,8 @@ import pytest
 
 from skipstone.errors import ReadError, SkipstoneError
 from skipstone.store.retry import RetryPolicy
-from tests.faults._place import Fails, Fault, Flips, Request, Truncates, WatchedPlace, data_end
-from tests.faults.conftest import FILES, fault_table
-from tests.faults.opening import open_watched
+from tests.faults._files import FILES, fault_table
+from tests.faults._place import Fails, Fault, Flips, Request, Truncates, WatchedPlace, data_end, open_watched
 from tests.property._patch import data_pages, dictionary_pages, page_header_size
 
 WHERE = "x < 40 and id between 350 and 700"

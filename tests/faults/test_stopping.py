@@ -16,8 +16,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import SkipstoneError
-from tests.faults._place import Fails, WatchedPlace
-from tests.faults.opening import open_watched
+from tests.faults._place import Fails, WatchedPlace, open_watched
 
 FILES, ROWS = 24, 2_000
 BYTES = ROWS * 8 * 2

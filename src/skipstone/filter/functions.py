@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.domain.keys import is_text
-from skipstone.filter import arithmetic, texts, times
+from skipstone.filter import arithmetic, regex, texts, times
 from skipstone.filter.arithmetic import as_type, common_type, is_number
 from skipstone.filter.rows import Rows
 from skipstone.filter.series import Arguments, Series, apply
@@ -94,6 +94,7 @@ FUNCTIONS: dict[str, Build] = {
     **dict.fromkeys(("substr", "left", "right"), texts.part),
     "concat": texts.joined,
     "replace": texts.replaced,
+    "rlike": regex.matched,
     **dict.fromkeys(times.FIELDS, times.field),
     "date_trunc": times.truncated,
     "datediff": times.day_count,

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
-from tests.faults._place import WatchedPlace, data_end
-from tests.faults.opening import open_watched
+from tests.faults._place import WatchedPlace, data_end, open_watched
 from tests.property._patch import Page, data_pages, dictionary_pages
 
 ROWS, GROUP, PAGE = 200_000, 100_000, 4_000
