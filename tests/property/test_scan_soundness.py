@@ -27,7 +27,7 @@ from tests.property._predicates import Predicates, is_drawn
 from tests.property._scans import SHARES, WAYS, ScanCase, World
 
 SAMPLE = 1_500
-SHARE = 0.4
+SHARE = 0.35
 """A scan takes longer than pruning a file: of the number of cases set for that, this part."""
 PER_LAKE = 2
 WAYS_PER_CASE = 2

@@ -154,4 +154,6 @@ def open_scan(
     if columns is not None and names is None:
         raise typer.BadParameter("name a column", param_hint="--columns")
     order = split_names([order_by]) if order_by is not None else None
+    if order == []:
+        raise typer.BadParameter("no column is named", param_hint="--order-by")
     return sk.open(lake, storage_options=storage or None).scan(where, names, limit, order, **switches)

@@ -57,6 +57,15 @@ class RowFormat(enum.StrEnum):
     ARROW = "arrow"
 
 
+_ENDINGS = {
+    "txt": RowFormat.TABLE,
+    "ndjson": RowFormat.JSONL,
+    "pq": RowFormat.PARQUET,
+    "arrows": RowFormat.ARROW,
+    "ipc": RowFormat.ARROW,
+}
+
+
 def query(
     lake: LakeArgument,
     where: AnyWhereOption = None,
@@ -64,13 +73,13 @@ def query(
     order_by: OrderOption = None,
     limit: LimitOption = None,
     format: Annotated[
-        RowFormat,
+        RowFormat | None,
         typer.Option(
             "--format",
             help="table for people; csv, json (one array), jsonl (an object per line), parquet, "
-            "arrow (an IPC stream).",
+            "arrow (an IPC stream). By default what the name of --output ends in, else table.",
         ),
-    ] = RowFormat.TABLE,
+    ] = None,
     output: OutputOption = None,
     force: ForceOption = False,
     explain: Annotated[
@@ -88,6 +97,7 @@ def query(
     """Print the rows that match, or write them to a file."""
     storage = storage_options(storage_option)
     check_output(output, force=force)
+    format = format or _format_of(output)
     if format in (RowFormat.PARQUET, RowFormat.ARROW) and output is None and sys.stdout.isatty():
         raise typer.BadParameter(
             f"{format} is not for terminals; give --output, or send it to a file or a pipe",
@@ -112,6 +122,19 @@ def query(
         ran = asked.show() if format is RowFormat.TABLE else asked.write(format)
         if explain:
             _explain(ran)
+
+
+def _format_of(output: Path | None) -> RowFormat:
+    """The format that a file's name asks for."""
+    if output is None:
+        return RowFormat.TABLE
+    ending = output.suffix.lower().removeprefix(".")
+    try:
+        return _ENDINGS.get(ending) or RowFormat(ending)
+    except ValueError:
+        raise typer.BadParameter(
+            f"the name {output.name} doesn't tell a format; give one", param_hint="--format"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,23 @@ class Kin:
     Everything read from these alone is worked out once, and kept in ``memo``.
     """
 
-    __slots__ = ("_likeness", "arrow_schema", "leaves", "memo")
+    __slots__ = ("_by_name", "_likeness", "arrow_schema", "leaves", "memo")
 
     def __init__(self, raw: FileMetaData, path: str) -> None:
         self._likeness = _likeness(raw)
         self.leaves: tuple[LeafColumn, ...] = leaf_columns(raw.schema or [], raw.column_orders, path)
         self.arrow_schema: pa.Schema | None = None
         self.memo: dict[Any, Any] = {}
+        self._by_name: dict[str, list[LeafColumn]] = {}
+
+    def leaves_of(self, name: str) -> list[LeafColumn]:
+        """The leaves of a top-level column."""
+        if not self._by_name:
+            found: dict[str, list[LeafColumn]] = {}
+            for leaf in self.leaves:
+                found.setdefault(leaf.path[0], []).append(leaf)
+            self._by_name = found
+        return self._by_name.get(name, [])
 
     @classmethod
     def of(cls, raw: FileMetaData, path: str) -> Kin:

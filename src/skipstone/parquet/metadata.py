@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skipstone.errors import CorruptFileError, EncryptedFileError
+from skipstone.errors import CorruptFileError, EncryptedFileError, SchemaError
 from skipstone.parquet.kin import Kin
 from skipstone.parquet.schema import LeafColumn, is_unmarked_instant, text
 from skipstone.parquet.shell import schema_shell
@@ -157,6 +157,9 @@ class ParquetMetadata:
         except (pa.ArrowException, OSError, ValueError) as error:
             if footer is not self.footer:
                 return self._read_schema(self.footer)
+            if isinstance(error, pa.ArrowNotImplementedError):
+                message = f"a column has a type that can't be read: {error}"
+                raise SchemaError(message, path=self.path, hint="rewrite it with another type") from error
             raise CorruptFileError(f"pyarrow can't read the schema: {error}", path=self.path) from error
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -28,9 +29,13 @@ class Projection:
     def of(cls, schema: pa.Schema, paths: Iterable[Path]) -> Projection:
         """The columns at ``paths``, in the order of their first mention."""
         kept = _outermost(paths)
-        names = dict.fromkeys(path[0] for path in kept)
-        fields = [_cut(schema.field(name), [path[1:] for path in kept if path[0] == name]) for name in names]
+        fields = [_cut(schema.field(name), mine) for name, mine in _below(kept).items()]
         return cls(kept, pa.schema(fields))
+
+    @property
+    def below(self) -> dict[str, list[Path]]:
+        """For each column the paths into it; the empty path is all of it."""
+        return _below(self.paths)
 
     @property
     def names(self) -> list[str]:
@@ -46,18 +51,28 @@ class Projection:
 def resolve(columns: Sequence[str] | None, schema: pa.Schema, *, case_sensitive: bool) -> Projection:
     """What a caller's list of names means; None is every column. ``s.x`` is field x of struct s."""
     if columns is None:
-        twice = sorted({name for name in schema.names if len(schema.get_all_field_indices(name)) > 1})
-        if twice:
+        for name in _repeated(schema.names):
             message = "the files have more than one column of this name"
-            raise SchemaError(message, column=twice[0], hint="name the columns you want in columns=")
+            raise SchemaError(message, column=name, hint="name the columns you want in columns=")
         return Projection(tuple((name,) for name in schema.names), schema)
     if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
         raise UsageError(f"columns={columns!r}", hint="give a list of column names")
-    repeated = sorted({name for name in columns if list(columns).count(name) > 1})
+    repeated = _repeated(columns)
     if repeated:
         raise UsageError(f"a column is asked for twice: {', '.join(repeated)}")
     binder = Binder(schema, case_sensitive)
     return Projection.of(schema, [find_path(binder, name) for name in columns])
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _below(paths: Iterable[Path]) -> dict[str, list[Path]]:
+    found: dict[str, list[Path]] = {}
+    for path in paths:
+        found.setdefault(path[0], []).append(path[1:])
+    return found
 
 
 def find_path(binder: Binder, name: str) -> Path:

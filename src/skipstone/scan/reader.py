@@ -274,6 +274,7 @@ def _file_columns(metadata: ParquetMetadata, wanted: Projection, partition: dict
     fields: list[int] = []
     leaves: list[int] = []
     names: list[str] = []
+    asked = wanted.below
     for name in wanted.names:
         if name in partition:
             continue
@@ -287,9 +288,10 @@ def _file_columns(metadata: ParquetMetadata, wanted: Projection, partition: dict
                 column=name,
                 hint="leave it out of columns=",
             )
-        below = [leaf for leaf in metadata.leaves if leaf.path[0] == name]
-        paths = [path for path in wanted.paths if path[0] == name]
-        chosen = [leaf.index for leaf in below if any(leaf.path[: len(path)] == path for path in paths)]
+        below = metadata.kin.leaves_of(name)
+        chosen = [
+            leaf.index for leaf in below if any(leaf.path[1 : 1 + len(path)] == path for path in asked[name])
+        ]
         fields.append(places[0])
         names.append(name)
         # A struct without any of the wanted fields still tells where it is NULL.
