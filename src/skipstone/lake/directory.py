@@ -241,7 +241,7 @@ class DirectoryLake:
 
     def __repr__(self) -> str:
         size = sum(entry.size for entry in self._entries)
-        return f"DirectoryLake({self.uri!r}, {len(self._entries):,} files, {size:,} bytes)"
+        return f"{type(self).__name__}({self.uri!r}, {len(self._entries):,} files, {size:,} bytes)"
 
 
 def _moved(

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from skipstone.engine.local import gather
+from skipstone.errors import UsageError
 from skipstone.parquet.footer import read_footer
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.wire import paused_gc
@@ -50,6 +51,8 @@ class Files:
     """
 
     def __init__(self, place: Place, *, retry: RetryPolicy | None = None, memory: int = CACHE_BYTES) -> None:
+        if retry is not None and not isinstance(retry, RetryPolicy):
+            raise UsageError(f"retry={retry!r}", hint="give a RetryPolicy")
         self.place = place
         self.retry = retry or RetryPolicy()
         self.memory = memory

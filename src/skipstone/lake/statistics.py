@@ -130,6 +130,8 @@ class LakeStatistics:
 
 def lake_statistics(lake: DirectoryLake, columns: Sequence[str] | None = None) -> LakeStatistics:
     """The statistics of the named columns, or of all; every footer is opened."""
+    if columns is not None and not isinstance(columns, list | tuple):
+        raise UsageError(f"columns={columns!r}", hint="give a list of column names")
     survey = lake.survey(np.arange(len(lake.entries)))
     refs = list(_refs(lake.query_schema, columns))
     names = ["path", "rows", "bytes"]

@@ -46,7 +46,7 @@ def predicate(value: Any) -> Predicate:
         from skipstone.predicate.arrow import from_arrow
 
         return from_arrow(value)
-    if "polars" in roots:
+    if "polars" in roots and hasattr(value, "meta"):
         from skipstone.predicate.polars import from_polars
 
         return from_polars(value)

@@ -126,6 +126,8 @@ class Expr:
 
     def isin(self, values: Iterable[object] | pa.Array | pa.ChunkedArray) -> Predicate:
         """``self IN (values)``; give an Arrow array for a large set."""
+        if isinstance(values, Expr):
+            raise PredicateError("isin needs a list of values, not a column", hint="compare the two columns")
         return IsIn(self, value_array(values))
 
     def between(
@@ -485,6 +487,9 @@ def col(name: str, *fields: str) -> Column:
 
     A name is taken literally: ``col("a.b")`` is the column called ``a.b``.
     """
+    for part in (name, *fields):
+        if not isinstance(part, str):
+            raise PredicateError(f"{part!r} is no column's name", hint="give a text")
     return Column((name, *fields))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -82,19 +83,25 @@ class Execution:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.to_batches()
 
-    async def to_batches_async(self) -> AsyncIterator[pa.RecordBatch]:
+    async def to_batches_async(self) -> AsyncGenerator[pa.RecordBatch]:
         """Batches without blocking the event loop; cancelling stops reading."""
         batches = self.to_batches()
-        step: asyncio.Task[pa.RecordBatch | None] | None = None
+        inside = threading.Lock()
+
+        def step() -> pa.RecordBatch | None:
+            with inside:
+                return next(batches, None)
+
+        def stop() -> None:
+            with inside:  # not before the thread that is in it has come out
+                batches.close()
+
         try:
-            while True:
-                step = asyncio.create_task(asyncio.to_thread(next, batches, None))
-                batch = await asyncio.shield(step)
-                if batch is None:
-                    return
+            while (batch := await asyncio.to_thread(step)) is not None:
                 yield batch
         finally:
-            await asyncio.shield(_closed(batches, step))
+            # Not waited for: whoever leaves may be on the way out of the event loop.
+            asyncio.get_running_loop().run_in_executor(None, stop)
 
     def to_polars(self) -> pl.DataFrame:
         """All rows as a Polars frame."""
@@ -177,13 +184,6 @@ class Execution:
         """Whether to decode the piece in the consumer's own time, batch by batch."""
         large = piece.weight * _TOO_LARGE > self.plan.options.memory
         return large and piece.rows.is_full and work.reader(piece.task).streams
-
-
-async def _closed(batches: Generator[pa.RecordBatch], step: asyncio.Task[Any] | None) -> None:
-    """Close the generator once the thread that is inside it has come out."""
-    if step is not None:
-        await asyncio.wait([step])
-    await asyncio.to_thread(batches.close)
 
 
 class _Counted:

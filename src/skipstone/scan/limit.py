@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 
 from skipstone.errors import UsageError
@@ -15,9 +16,13 @@ def checked_limit(limit: int | None) -> int | None:
     """A caller's limit, or an error if it is no number of rows."""
     if limit is None:
         return None
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+    try:
+        rows = -1 if isinstance(limit, bool) else operator.index(limit)
+    except TypeError:
+        rows = -1
+    if rows < 0:
         raise UsageError(f"limit={limit!r}", hint="give a whole number of rows, or None")
-    return min(limit, _EVERY)
+    return min(rows, _EVERY)
 
 
 def apply_limit(plan: ScanPlan, limit: int | None) -> ScanPlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -130,8 +131,9 @@ class Scan:
         import asyncio
 
         ran = await asyncio.to_thread(self.execute)
-        async for batch in ran.to_batches_async():
-            yield batch
+        async with aclosing(ran.to_batches_async()) as batches:
+            async for batch in batches:
+                yield batch
 
     def to_polars(self) -> pl.DataFrame:
         """All rows as a Polars frame."""

@@ -196,6 +196,9 @@ class _Inquiry:
 
 
 def _group(metadata: ParquetMetadata, row_group: int | None, row: int | None) -> int | None:
+    for number in (row_group, row):
+        if number is not None and not isinstance(number, int):
+            raise UsageError(f"{number!r} is no number", hint="row groups and rows are counted from 0")
     if row_group is not None and not 0 <= row_group < metadata.row_group_count:
         raise UsageError(
             f"there is no row group {row_group}",
