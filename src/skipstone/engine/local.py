@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -29,10 +29,13 @@ def stream(
     more than ``budget`` together (one item always may), so a slow consumer holds the work back. Closing
     the iterator starts nothing more and waits for what is running.
     """
-    if threads <= 1:
-        yield from map(work, items)
-        return
     queue = iter(items)
+    first = list(islice(queue, 2))
+    if threads <= 1 or len(first) <= 1:
+        # One item is done sooner than threads are started.
+        yield from map(work, chain(first, queue))
+        return
+    queue = chain(first, queue)
     waiting: deque[tuple[Future[R], int]] = deque()
     held: list[T] = []
     load = 0
