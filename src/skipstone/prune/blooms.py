@@ -61,8 +61,8 @@ class _Placed:
 class Blooms:
     """Consults the filters that could drop a row group which is still open.
 
-    A filter met for the first time is read as little of as the look-up needs. One met again is read whole
-    and kept in ``cache``, if there is one: then the third look-up reads nothing.
+    A filter met for the first time is read as little of as the look-up needs. One met again, or in a store
+    that is ``near``, is read whole and kept in ``cache``, if there is one: then the next look-up reads nothing.
     """
 
     survey: Survey
@@ -70,6 +70,7 @@ class Blooms:
     options: PruneOptions
     unusable: Unusable
     cache: Cache[Any, Any] | None
+    near: bool = False
 
     def absent(self, evidence: Evidence, verdicts: Array) -> Generator[Need, list[Any], dict[int, Array]]:
         """Per leaf of the predicate (by ``id``) the row groups in which its values are proven absent."""
@@ -87,9 +88,14 @@ class Blooms:
         known: Hashes = {}
         best: dict[int, Array] = {}
         probes: dict[int, list[Probe]] = {}
+        alike: dict[int, list[Probe]] = {}
         open_units = np.flatnonzero(verdicts == Verdict.SOME)
         for file in np.unique(survey.owners[open_units]).tolist():
-            found = bloom_probes(self.node, survey.files[file], self.options.max_bloom_keys, known)
+            footer = survey.files[file]
+            found = alike.get(id(footer.kin))
+            if found is None:
+                found = bloom_probes(self.node, footer, self.options.max_bloom_keys, known)
+                alike[id(footer.kin)] = found
             probes[file] = [one for one in found if self._may_help(file, one)]
             for one in probes[file]:
                 if id(one.node) not in best:
@@ -160,7 +166,8 @@ class Blooms:
             key = (id(found.hashes), whole.length)
             if key not in known:
                 known[key] = BlockProbe.of(whole.length, found.hashes)
-            yield _Placed(found, whole, None if met else known[key])
+            keep = met or (self.near and self.cache is not None)
+            yield _Placed(found, whole, None if keep else known[key])
 
     def _bad(self, found: _Lookup, error: BadBloom) -> None:
         self.unusable(found.unit, found.probe.bound.ref.path, "bloom filter", error.reason)
