@@ -29,11 +29,14 @@ def stream(
     more than ``budget`` together (one item always may), so a slow consumer holds the work back. Closing
     the iterator starts nothing more and waits for what is running.
     """
+    if threads <= 1:
+        yield from map(work, items)
+        return
     queue = iter(items)
     first = list(islice(queue, 2))
-    if threads <= 1 or len(first) <= 1:
+    if len(first) <= 1:
         # One item is done sooner than threads are started.
-        yield from map(work, chain(first, queue))
+        yield from map(work, first)
         return
     queue = chain(first, queue)
     waiting: deque[tuple[Future[R], int]] = deque()

@@ -62,7 +62,7 @@ class Blooms:
     """Consults the filters that could drop a row group which is still open.
 
     A filter met for the first time is read as little of as the look-up needs. One met again, or in a store
-    that is ``near``, is read whole and kept in ``cache``, if there is one: then the next look-up reads nothing.
+    that is ``near``, is read whole and kept in ``cache``, if there is one: the next look-up reads nothing.
     """
 
     survey: Survey

@@ -122,8 +122,8 @@ class Execution:
         work = Work(plan)
         began, before = time.perf_counter(), plan.files.io()
         rows = batches = 0
-        pieces = _Counted()
-        with closing(self._rows(work, pieces)) as tables:
+        done = _Done()
+        with closing(self._rows(work, done)) as tables:
             for table in tables:
                 yield table
                 rows += table.num_rows
@@ -132,24 +132,24 @@ class Execution:
         self._run = Run(
             rows=rows,
             batches=batches,
-            pieces=pieces.count,
+            pieces=done.pieces,
             seconds=time.perf_counter() - began,
             requests=spent.requests,
             bytes=spent.bytes,
             phases=work.clock.phases(),
         )
 
-    def _rows(self, work: Work, pieces: _Counted) -> Generator[pa.Table]:
+    def _rows(self, work: Work, done: _Done) -> Generator[pa.Table]:
         plan = self.plan
         if plan.limit == 0 or not plan.tasks:
             return
         if plan.order:
             from skipstone.scan.sort import sorted_rows
 
-            yield from sorted_rows(work, pieces.over)
+            yield from sorted_rows(work, done)
             return
         missing = plan.limit
-        for found in self._unordered(work, pieces):
+        for found in self._unordered(work, done):
             table = found if missing is None else found.slice(0, missing)
             yield table
             if missing is not None:
@@ -157,18 +157,19 @@ class Execution:
                 if not missing:
                     return
 
-    def _unordered(self, work: Work, pieces: _Counted) -> Generator[pa.Table]:
+    def _unordered(self, work: Work, done: _Done) -> Generator[pa.Table]:
         """The rows as they come: by path and position."""
         plan = self.plan
         # With a limit and rows to test, begin with few rows: they may be enough.
         most = 4 * plan.options.batch_rows if plan.limit is not None and work.filter is not None else None
 
         def run(piece: Piece) -> pa.Table | Generator[pa.Table]:
+            done(piece)
             return work.stream(piece) if self._too_large(work, piece) else work.table(piece)
 
         found = stream(
             run,
-            pieces.over(work.pieces(work.both, most)),
+            work.pieces(work.both, most),
             threads=plan.trace.hints.threads,
             weigh=lambda piece: 0 if self._too_large(work, piece) else piece.weight,
             budget=plan.options.memory,
@@ -186,18 +187,20 @@ class Execution:
         return large and piece.rows.is_full and work.reader(piece.task).streams
 
 
-class _Counted:
-    """Counts the pieces that pass."""
+class _Done:
+    """Counts the pieces that were read, whatever thread reads them."""
 
-    __slots__ = ("count",)
+    __slots__ = ("_pieces",)
 
     def __init__(self) -> None:
-        self.count = 0
+        self._pieces: list[Piece] = []
 
-    def over(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
-        for piece in pieces:
-            self.count += 1
-            yield piece
+    def __call__(self, piece: Piece) -> None:
+        self._pieces.append(piece)
+
+    @property
+    def pieces(self) -> int:
+        return len(self._pieces)
 
 
 def _batches(tables: Iterator[pa.Table], most: int) -> Generator[pa.RecordBatch]:

@@ -113,9 +113,22 @@ class FileReader:
     def _table(self, group: int, rows: RowSet, mine: FileColumns) -> pa.Table:
         if self.route == "pyarrow" and not rows.is_full:
             return cut(self._table(group, RowSet.all(rows.total), mine), rows)
-        if rows.is_full and self.streams:
+        if not self.streams:
+            return self._slice(group, rows, mine)
+        if rows.is_full:
             return self._whole(group, mine)
+        if self._needs_every_page(group, rows, mine):
+            # Cutting pages out would read the same bytes, with more steps.
+            return cut(self._whole(group, mine), rows)
         return self._slice(group, rows, mine)
+
+    def _needs_every_page(self, group: int, rows: RowSet, mine: FileColumns) -> bool:
+        """Whether each page of each leaf holds one of the rows."""
+        indexes = self._indexes(group, mine.leaves)
+        return all(
+            index is None or bool(rows.counts(index.first_rows, index.first_rows + index.row_counts).all())
+            for index in indexes.values()
+        )
 
     def _whole(self, group: int, mine: FileColumns) -> pa.Table:
         try:

@@ -7,7 +7,7 @@ the winners; their other columns are read at last, for those rows alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,16 +23,16 @@ from skipstone.scan.reader import joined, take
 from skipstone.scan.topk import Ranked, Threshold, rank
 from skipstone.scan.work import Work
 
-Over = Callable[[Iterator[Piece]], Iterator[Piece]]
+Done = Callable[[Piece], None]
 _PLACE = ("skipstone task", "skipstone group", "skipstone row")
 
 
-def sorted_rows(work: Work, over: Over) -> Generator[pa.Table]:
+def sorted_rows(work: Work, done: Done) -> Generator[pa.Table]:
     """The plan's rows in order, in batches."""
     plan = work.plan
     keys = Projection.of(plan.schemas.read, [term.path for term in plan.order])
-    keyed = KeyReader(work, keys)
-    best = _top(keyed, over, plan.limit) if plan.limit is not None else _all(keyed, over)
+    keyed = KeyReader(work, keys, done)
+    best = _top(keyed, plan.limit) if plan.limit is not None else _all(keyed)
     if best is None or not best.num_rows:
         return
     step = plan.options.batch_rows
@@ -46,9 +46,11 @@ class KeyReader:
 
     work: Work
     keys: Projection
+    done: Done
 
     def read(self, piece: Piece) -> pa.Table:
         """Keys and places of the rows of a piece that match."""
+        self.done(piece)
         work = self.work
         if piece.proven:
             rows, table = piece.rows, work.read(piece, piece.rows, self.keys, "sort keys")
@@ -84,9 +86,9 @@ class KeyReader:
         return take(found, back)
 
 
-def _all(keyed: KeyReader, over: Over) -> pa.Table | None:
+def _all(keyed: KeyReader) -> pa.Table | None:
     plan = keyed.work.plan
-    pieces = list(over(keyed.work.pieces(keyed.keys)))
+    pieces = list(keyed.work.pieces(keyed.keys))
     tables = gather(keyed.read, pieces, threads=plan.trace.hints.threads)
     if not tables:
         return None
@@ -94,7 +96,7 @@ def _all(keyed: KeyReader, over: Over) -> pa.Table | None:
     return take(every, sort_positions(every, plan.order))
 
 
-def _top(keyed: KeyReader, over: Over, limit: int) -> pa.Table | None:
+def _top(keyed: KeyReader, limit: int) -> pa.Table | None:
     """The first ``limit`` rows, visiting units by their bounds."""
     plan = keyed.work.plan
     threads = plan.trace.hints.threads
@@ -102,7 +104,7 @@ def _top(keyed: KeyReader, over: Over, limit: int) -> pa.Table | None:
     threshold = Threshold(plan.order[0], limit)
     best: pa.Table | None = None
     while ranked and (wave := _wave(ranked, threshold, threads)):
-        tables = gather(keyed.read, list(over(iter(wave))), threads=threads)
+        tables = gather(keyed.read, wave, threads=threads)
         found = joined([*([best] if best is not None else []), *tables])
         # By place first, so that ties are settled by path and position whatever order units came in.
         found = take(found, np.lexsort([np.asarray(found.column(name)) for name in reversed(_PLACE)]))
