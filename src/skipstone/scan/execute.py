@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from skipstone.engine.local import stream
 from skipstone.errors import UsageError
-from skipstone.scan.pieces import Piece
+from skipstone.scan.pieces import Piece, merge_whole
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.reader import joined
 from skipstone.scan.work import Work
@@ -169,7 +169,7 @@ class Execution:
 
         found = stream(
             run,
-            work.pieces(work.both, most),
+            self._pieces(work, most),
             threads=plan.trace.hints.threads,
             weigh=lambda piece: 0 if self._too_large(work, piece) else piece.weight,
             budget=plan.options.memory,
@@ -180,6 +180,11 @@ class Execution:
                     yield result
                 else:
                     yield from result
+
+    def _pieces(self, work: Work, most: int | None) -> Iterator[Piece]:
+        pieces = work.pieces(work.both, most)
+        whole = self.plan.files.place.local and self.plan.options.route != "slice"
+        return merge_whole(pieces, self.plan.options.memory) if whole and most is None else pieces
 
     def _too_large(self, work: Work, piece: Piece) -> bool:
         """Whether to decode the piece in the consumer's own time, batch by batch."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,13 +19,15 @@ _SHARES = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """Rows of one row group, counted within it; ``tested`` ones are proven already."""
+    """Rows of one row group, counted within it; ``proven`` ones need no test."""
 
     task: int
     group: int
     rows: RowSet
     proven: bool
     weight: int
+    more: int = 0
+    """How many whole row groups after this one are read with it."""
 
 
 def group_rows(metadata: ParquetMetadata, rows: RowSet) -> Iterator[tuple[int, RowSet]]:
@@ -56,6 +58,29 @@ def cut_task(
         done = int(proven[group]) == len(rows)
         for part in _split(rows, parts):
             yield Piece(number, group, part, done, weight // parts)
+
+
+def merge_whole(pieces: Iterable[Piece], memory: int) -> Iterator[Piece]:
+    """Small whole row groups of one file that need no test, read as one: an open file serves them all."""
+    held: Piece | None = None
+    for piece in pieces:
+        if held is not None and _follows(held, piece, memory):
+            held = replace(held, weight=held.weight + piece.weight, more=held.more + 1)
+            continue
+        if held is not None:
+            yield held
+        held = piece
+    if held is not None:
+        yield held
+
+
+def _follows(held: Piece, piece: Piece, memory: int) -> bool:
+    return (
+        piece.task == held.task
+        and piece.group == held.group + held.more + 1
+        and all(p.proven and p.rows.is_full for p in (held, piece))
+        and (held.weight + piece.weight) * _SHARES <= memory
+    )
 
 
 def _has_pages(metadata: ParquetMetadata, group: int, leaves: Iterable[int]) -> bool:

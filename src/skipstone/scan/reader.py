@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -75,6 +76,13 @@ class FileReader:
             found = self.metadata.memo[key] = _file_columns(self.metadata, wanted, self.partition)
         return found
 
+    def read_whole(self, groups: Sequence[int], wanted: Projection) -> pa.Table:
+        """Whole row groups of the wanted columns, in the lake's types; only where ``streams`` is true."""
+        mine = self.columns(wanted)
+        rows = int(self.metadata.row_group_rows[list(groups)].sum())
+        table = self._whole(groups, mine) if mine.fields else bare(rows)
+        return self._dress(table, wanted)
+
     def read(self, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
         """The chosen rows (counted within the row group) of the wanted columns, in the lake's types."""
         mine = self.columns(wanted)
@@ -116,10 +124,10 @@ class FileReader:
         if not self.streams:
             return self._slice(group, rows, mine)
         if rows.is_full:
-            return self._whole(group, mine)
+            return self._whole([group], mine)
         if self._needs_every_page(group, rows, mine):
             # Cutting pages out would read the same bytes, with more steps.
-            return cut(self._whole(group, mine), rows)
+            return cut(self._whole([group], mine), rows)
         return self._slice(group, rows, mine)
 
     def _needs_every_page(self, group: int, rows: RowSet, mine: FileColumns) -> bool:
@@ -130,15 +138,17 @@ class FileReader:
             for index in indexes.values()
         )
 
-    def _whole(self, group: int, mine: FileColumns) -> pa.Table:
+    def _whole(self, groups: Sequence[int], mine: FileColumns) -> pa.Table:
         try:
-            with self._open(group, mine) as file:
-                return file.reader.read_row_group(group, column_indices=mine.leaves, use_threads=False)
+            with self._open(groups, mine) as file:
+                return file.reader.read_row_groups(
+                    list(groups), column_indices=mine.leaves, use_threads=False
+                )
         except (pa.ArrowException, OSError) as error:
-            raise self._blame(group, mine, error) from error
+            raise self._blame(groups, mine, error) from error
 
     def _stream(self, group: int, mine: FileColumns, rows: int) -> Generator[pa.RecordBatch]:
-        with self._open(group, mine) as file:
+        with self._open([group], mine) as file:
             yield from file.reader.iter_batches(
                 rows, row_groups=[group], column_indices=mine.leaves, use_threads=True
             )
@@ -149,9 +159,9 @@ class FileReader:
         try:
             yield from batches
         except (pa.ArrowException, OSError) as error:
-            raise self._blame(group, mine, error) from error
+            raise self._blame([group], mine, error) from error
 
-    def _open(self, group: int, mine: FileColumns) -> pq.ParquetFile:
+    def _open(self, groups: Sequence[int], mine: FileColumns) -> pq.ParquetFile:
         path = self.files.path(self.entry)
         try:
             raw = pa.OSFile(path)
@@ -162,7 +172,7 @@ class FileReader:
             raise ReadError(reason, path=path, hint="open the lake again") from error
         if (found.st_size, found.st_mtime_ns, found.st_ino) != self.entry.version:
             raise stale(path)
-        chunks = [self.metadata.chunk_range(group, leaf) for leaf in mine.leaves]
+        chunks = [self.metadata.chunk_range(group, leaf) for group in groups for leaf in mine.leaves]
         # pyarrow reads past our own store; what it reads is known all the same.
         before = self.meter.requests, self.meter.bytes
         self.meter.add(chunks, 0)
@@ -172,21 +182,21 @@ class FileReader:
             raw, metadata=_pyarrow_metadata(self.metadata), page_checksum_verification=self.checksums
         )
 
-    def _blame(self, group: int, mine: FileColumns, error: Exception) -> SkipstoneError:
+    def _blame(self, groups: Sequence[int], mine: FileColumns, error: Exception) -> SkipstoneError:
         """The error for a row group that pyarrow can't read, naming the first column at fault."""
-        guilty = None
-        for leaf in mine.leaves:
+        place, guilty = groups[0], None
+        for group, leaf in product(groups, mine.leaves):
             try:
-                with self._open(group, mine) as file:
+                with self._open([group], mine) as file:
                     file.reader.read_row_group(group, column_indices=[leaf], use_threads=False)
             except (pa.ArrowException, OSError) as found:
-                guilty, error = self.metadata.leaves[leaf].name, found
+                place, guilty, error = group, self.metadata.leaves[leaf].name, found
                 break
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         return CorruptFileError(
             f"it can't be decoded: {reason}",
             path=self.metadata.path,
-            unit=f"row group {group}",
+            unit=f"row group {place}",
             column=guilty,
         )
 
