@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from skipstone.engine.local import stream
 from skipstone.errors import UsageError
-from skipstone.scan.pieces import Piece, merge_whole
+from skipstone.scan.pieces import Growth, Piece, merge_whole
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.reader import joined
 from skipstone.scan.work import Work
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _TOO_LARGE = 2
 # Batches much smaller than asked for are joined, down to this share of the size asked for.
 _SMALL = 8
+_FIRST_ROWS = 8_192
+_TRIED = 3
 
 
 def execute(plan: ScanPlan, columns: Sequence[str] | None = None) -> Execution:
@@ -160,36 +163,46 @@ class Execution:
     def _unordered(self, work: Work, done: _Done) -> Generator[pa.Table]:
         """The rows as they come: by path and position."""
         plan = self.plan
-        # With a limit and rows to test, begin with few rows: they may be enough.
-        most = 4 * plan.options.batch_rows if plan.limit is not None and work.filter is not None else None
 
         def run(piece: Piece) -> pa.Table | Generator[pa.Table]:
             done(piece)
             return work.stream(piece) if self._too_large(work, piece) else work.table(piece)
 
+        pieces = self._pieces(work)
+        # With a limit and rows to test, the first few pieces are small: they may be all it takes.
+        tried = islice(pieces, _TRIED if plan.limit is not None and work.filter is not None else 0)
+        yield from _flat(map(run, tried))
         found = stream(
             run,
-            self._pieces(work, most),
+            pieces,
             threads=plan.trace.hints.threads,
             weigh=lambda piece: 0 if self._too_large(work, piece) else piece.weight,
             budget=plan.options.memory,
         )
         with closing(found):  # type: ignore[type-var]
-            for result in found:
-                if isinstance(result, pa.Table):
-                    yield result
-                else:
-                    yield from result
+            yield from _flat(found)
 
-    def _pieces(self, work: Work, most: int | None) -> Iterator[Piece]:
-        pieces = work.pieces(work.both, most)
-        whole = self.plan.files.place.local and self.plan.options.route != "slice"
-        return merge_whole(pieces, self.plan.options.memory) if whole and most is None else pieces
+    def _pieces(self, work: Work) -> Iterator[Piece]:
+        plan = self.plan
+        if plan.limit is not None and work.filter is not None:
+            return work.pieces(work.both, Growth(_FIRST_ROWS))
+        pieces = work.pieces(work.both)
+        whole = plan.files.place.local and plan.options.route != "slice"
+        return merge_whole(pieces, plan.options.memory) if whole else pieces
 
     def _too_large(self, work: Work, piece: Piece) -> bool:
         """Whether to decode the piece in the consumer's own time, batch by batch."""
         large = piece.weight * _TOO_LARGE > self.plan.options.memory
         return large and piece.rows.is_full and work.reader(piece.task).streams
+
+
+def _flat(results: Iterable[pa.Table | Generator[pa.Table]]) -> Generator[pa.Table]:
+    """Tables, and those of pieces that are decoded in the consumer's own time."""
+    for result in results:
+        if isinstance(result, pa.Table):
+            yield result
+        else:
+            yield from result
 
 
 class _Done:

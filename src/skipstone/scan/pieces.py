@@ -15,6 +15,7 @@ from skipstone.scan.reader import estimate
 
 # A piece that decodes to more than this share of the memory is cut, where pages allow it.
 _SHARES = 4
+_FASTER = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,23 +42,45 @@ def group_rows(metadata: ParquetMetadata, rows: RowSet) -> Iterator[tuple[int, R
         yield group, RowSet.all(total) if whole else rows.slice(int(starts[group]), int(stops[group]))
 
 
+class Growth:
+    """Pieces that begin small and grow: where a limit is near, few rows may be enough."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    def split(self, rows: RowSet) -> Iterator[RowSet]:
+        """Parts of a row group's rows, each larger than the one before."""
+        first = 0
+        while first < len(rows):
+            count = min(self._rows, len(rows) - first)
+            yield _part(rows, first, count)
+            first += count
+            self._rows *= _FASTER
+
+
 def cut_task(
-    number: int, task: Task, metadata: ParquetMetadata, leaves: Sequence[int], memory: int, most: int | None
+    number: int,
+    task: Task,
+    metadata: ParquetMetadata,
+    leaves: Sequence[int],
+    memory: int,
+    growth: Growth | None,
 ) -> Iterator[Piece]:
-    """The pieces of a task in order of rows; ``most`` bounds the rows of one where a limit is near."""
+    """The pieces of a task in order of rows."""
     starts = metadata.row_group_starts
     stops = starts + metadata.row_group_rows
     proven = task.proven.counts(starts, stops)
     for group, rows in group_rows(metadata, task.rows):
         weight = estimate(metadata, group, leaves) * len(rows) // rows.total
         parts = max(-(-weight * _SHARES // memory), 1)
-        if most is not None:
-            parts = max(parts, -(-len(rows) // most))
-        if parts > 1 and not _has_pages(metadata, group, leaves):
-            parts = 1
         done = int(proven[group]) == len(rows)
-        for part in _split(rows, parts):
-            yield Piece(number, group, part, done, weight // parts)
+        cut: Iterable[RowSet] = (rows,)
+        if (parts > 1 or growth is not None) and _has_pages(metadata, group, leaves):
+            cut = _split(rows, parts) if growth is None else growth.split(rows)
+        for part in cut:
+            yield Piece(number, group, part, done, weight * len(part) // len(rows))
 
 
 def merge_whole(pieces: Iterable[Piece], memory: int) -> Iterator[Piece]:
@@ -89,11 +112,12 @@ def _has_pages(metadata: ParquetMetadata, group: int, leaves: Iterable[int]) -> 
 
 
 def _split(rows: RowSet, parts: int) -> Iterator[RowSet]:
-    if parts <= 1:
-        yield rows
-        return
     size = -(-len(rows) // parts)
     for first in range(0, len(rows), size):
-        last = min(first + size, len(rows)) - 1
-        window = RowSet.from_ranges(rows.total, [(rows.nth(first), rows.nth(last) + 1)])
-        yield rows & window
+        yield _part(rows, first, min(size, len(rows) - first))
+
+
+def _part(rows: RowSet, first: int, count: int) -> RowSet:
+    """``count`` rows of a set, from its ``first`` on."""
+    window = RowSet.from_ranges(rows.total, [(rows.nth(first), rows.nth(first + count - 1) + 1)])
+    return rows & window

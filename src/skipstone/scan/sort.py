@@ -24,6 +24,7 @@ from skipstone.scan.topk import Ranked, Threshold, rank
 from skipstone.scan.work import Work
 
 Done = Callable[[Piece], None]
+_WIDEST = 16
 _PLACE = ("skipstone task", "skipstone group", "skipstone row")
 
 
@@ -103,7 +104,10 @@ def _top(keyed: KeyReader, limit: int) -> pa.Table | None:
     ranked = rank(keyed.work, list(keyed.work.pieces(keyed.keys)))
     threshold = Threshold(plan.order[0], limit)
     best: pa.Table | None = None
-    while ranked and (wave := _wave(ranked, threshold, threads)):
+    width = threads
+    while ranked and (wave := _wave(ranked, threshold, width)):
+        # The first waves set the mark; if it drops few units, all the rest must be read anyway.
+        width = min(width * 2, threads * _WIDEST)
         tables = gather(keyed.read, wave, threads=threads)
         found = joined([*([best] if best is not None else []), *tables])
         # By place first, so that ties are settled by path and position whatever order units came in.
@@ -113,10 +117,10 @@ def _top(keyed: KeyReader, limit: int) -> pa.Table | None:
     return best
 
 
-def _wave(ranked: list[Ranked], threshold: Threshold, threads: int) -> list[Piece]:
+def _wave(ranked: list[Ranked], threshold: Threshold, width: int) -> list[Piece]:
     """The next units that may still hold a winner."""
     wave: list[Piece] = []
-    while ranked and len(wave) < threads:
+    while ranked and len(wave) < width:
         unit = ranked.pop(0)
         if threshold.beaten_by(unit):
             wave.append(unit.piece)

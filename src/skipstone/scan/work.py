@@ -13,7 +13,7 @@ from skipstone.evidence import Array
 from skipstone.filter import RowFilter
 from skipstone.lake.conform import conform
 from skipstone.rows import RowSet
-from skipstone.scan.pieces import Piece, cut_task
+from skipstone.scan.pieces import Growth, Piece, cut_task
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Path, Projection
 from skipstone.scan.reader import FileReader, Meter, cut
@@ -92,8 +92,8 @@ class Work:
             self._readers[task] = found
         return found
 
-    def pieces(self, wanted: Projection, most: int | None = None) -> Iterator[Piece]:
-        """Every piece of the plan in order; with ``most`` they begin that small and grow."""
+    def pieces(self, wanted: Projection, growth: Growth | None = None) -> Iterator[Piece]:
+        """Every piece of the plan in order."""
         plan = self.plan
         for number, task in enumerate(plan.tasks):
             if number % _FOOTERS_AHEAD == 0:
@@ -101,10 +101,9 @@ class Work:
                 plan.files.footers([t.entry for t in ahead])
             reader = self.reader(number)
             leaves = reader.columns(wanted).leaves
-            yield from cut_task(number, task, reader.metadata, leaves, plan.options.memory, most)
+            yield from cut_task(number, task, reader.metadata, leaves, plan.options.memory, growth)
             # A file that is done with gives back what was worked out for it.
             self._readers.pop(number - _FOOTERS_AHEAD, None)
-            most = None if most is None else most * 2
 
     # -- one piece ---------------------------------------------------------------------------
 
