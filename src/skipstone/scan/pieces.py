@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -39,7 +40,13 @@ def group_rows(metadata: ParquetMetadata, rows: RowSet) -> Iterator[tuple[int, R
     for group in np.flatnonzero(counts).tolist():
         total = int(metadata.row_group_rows[group])
         whole = counts[group] == total
-        yield group, RowSet.all(total) if whole else rows.slice(int(starts[group]), int(stops[group]))
+        yield group, _all(total) if whole else rows.slice(int(starts[group]), int(stops[group]))
+
+
+@lru_cache(maxsize=64)
+def _all(total: int) -> RowSet:
+    # Row groups of one lake are mostly of one size.
+    return RowSet.all(total)
 
 
 class Growth:
