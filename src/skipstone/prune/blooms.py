@@ -31,8 +31,8 @@ from skipstone.store.ranges import ByteRange
 
 # Whole filters are fetched in portions of about this many bytes, so that many big ones fit in memory.
 _PORTION = 64 * 1024 * 1024
-_MET = object()
-_MET_WEIGHT = 200
+# Longer filters than this are not worth their room in the cache.
+_KEPT = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,8 +61,8 @@ class _Placed:
 class Blooms:
     """Consults the filters that could drop a row group which is still open.
 
-    A filter met for the first time is read as little of as the look-up needs. One met again, or in a store
-    that is ``near``, is read whole and kept in ``cache``, if there is one: the next look-up reads nothing.
+    Without a ``cache`` as little of a filter is read as the look-up needs. With one, filters are read whole
+    (nearby ranges share a request anyway) and kept: the next look-up reads nothing.
     """
 
     survey: Survey
@@ -70,7 +70,6 @@ class Blooms:
     options: PruneOptions
     unusable: Unusable
     cache: Cache[Any, Any] | None
-    near: bool = False
 
     def absent(self, evidence: Evidence, verdicts: Array) -> Generator[Need, list[Any], dict[int, Array]]:
         """Per leaf of the predicate (by ``id``) the row groups in which its values are proven absent."""
@@ -129,13 +128,13 @@ class Blooms:
 
     def _own(self, lookups: Sequence[_Lookup]) -> Generator[Need, list[Any], dict[int, bool]]:
         kept: list[tuple[_Lookup, BloomFilter]] = []
-        missing: list[tuple[_Lookup, bool]] = []
+        missing: list[_Lookup] = []
         for found in lookups:
             known = self.cache.get(self._key(found)) if self.cache is not None else None
-            if isinstance(known, BloomFilter):
-                kept.append((found, known))
+            if known is None:
+                missing.append(found)
             else:
-                missing.append((found, known is not None))
+                kept.append((found, known))
         present = _present(kept)
         for portion in _portions(self._placed(missing)):
             present |= yield from self._fetched(portion)
@@ -146,15 +145,10 @@ class Blooms:
         group, leaf = int(self.survey.numbers[found.unit]), found.probe.bound.leaf.index
         return (BloomFilter, file.path, file.version, group, leaf)
 
-    def _keep(self, found: _Lookup, bloom: BloomFilter | None, weight: int) -> None:
-        """Remember a filter, or (None) that it has been met."""
-        if self.cache is not None:
-            self.cache.put(self._key(found), _MET if bloom is None else bloom, weight)
-
-    def _placed(self, lookups: Iterable[tuple[_Lookup, bool]]) -> Generator[_Placed]:
+    def _placed(self, lookups: Iterable[_Lookup]) -> Generator[_Placed]:
         """The filters that the files have, with the way to read each."""
         known: dict[tuple[int, int], BlockProbe | None] = {}
-        for found, met in lookups:
+        for found in lookups:
             file, group = self.survey.file(found.unit), int(self.survey.numbers[found.unit])
             try:
                 whole = bloom_range(file, group, found.probe.bound.leaf.index)
@@ -165,9 +159,9 @@ class Blooms:
                 continue
             key = (id(found.hashes), whole.length)
             if key not in known:
-                known[key] = BlockProbe.of(whole.length, found.hashes)
-            keep = met or (self.near and self.cache is not None)
-            yield _Placed(found, whole, None if keep else known[key])
+                blocks = self.cache is None or whole.length > _KEPT
+                known[key] = BlockProbe.of(whole.length, found.hashes) if blocks else None
+            yield _Placed(found, whole, known[key])
 
     def _bad(self, found: _Lookup, error: BadBloom) -> None:
         self.unusable(found.unit, found.probe.bound.ref.path, "bloom filter", error.reason)
@@ -184,11 +178,11 @@ class Blooms:
                 if found.blocks is None:
                     bloom = yield from self._parse(found, mine[0])
                     whole.append((found.lookup, bloom))
-                    self._keep(found.lookup, bloom, bloom.blocks.nbytes)
+                    if self.cache is not None:
+                        self.cache.put(self._key(found.lookup), bloom, bloom.blocks.nbytes)
                 else:
                     found.blocks.check(mine[0])
                     blocks.setdefault(id(found.blocks), []).append((found, mine[1:]))
-                    self._keep(found.lookup, None, _MET_WEIGHT)
             except BadBloom as error:
                 self._bad(found.lookup, error)
         present = _present(whole)

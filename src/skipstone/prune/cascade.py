@@ -66,8 +66,6 @@ class Cascade:
     """Whether the account has a level for files."""
     cache: Cache[Any, Any] | None = None
     """Keeps page indexes and bloom filters between runs."""
-    near: bool = False
-    """Whether bytes cost so little that what may be asked for again is read at once."""
     cleared: dict[int, Array] = field(default_factory=dict)
 
     def steps(self) -> Steps:
@@ -104,7 +102,7 @@ class Cascade:
         provided = self.options.bloom_provider is not None
         if not (verdicts == Verdict.SOME).any() or not self._can_read("bloom filters", provided):
             return verdicts
-        blooms = Blooms(self.survey, self.node, self.options, self._unusable, self.cache, self.near)
+        blooms = Blooms(self.survey, self.node, self.options, self._unusable, self.cache)
         absent = yield from blooms.absent(evidence, verdicts)
         if not absent:
             return verdicts

@@ -137,7 +137,6 @@ class _Planner:
             self.ledger,
             by_file=True,
             cache=self.lake.access.cache,
-            near=self.lake.access.place.local,
         )
         return drive(cascade.steps(), lambda need: self._fetch(files, need))
 

@@ -19,7 +19,7 @@ from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.slice import slice_ranges, slice_steps
-from skipstone.parquet.slice.cut import Cut
+from skipstone.parquet.slice.cut import Cut, take_values
 from skipstone.rows import RowSet
 from skipstone.scan.options import Route
 from skipstone.scan.projection import Projection
@@ -359,24 +359,17 @@ def take(table: pa.Table, positions: Array) -> pa.Table:
     """Rows of a table at positions in any order, whatever its types."""
     if not table.num_columns:
         return bare(len(positions))
-    where = pa.array(positions, pa.int64())
-    columns = [_taken(column, where) for column in table.columns]
+    columns = [_taken(column, positions) for column in table.columns]
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
-_WIDE = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-
-
-def _taken(column: pa.ChunkedArray, where: pa.Array) -> pa.ChunkedArray:
-    try:
-        return column.take(where)
-    except pa.ArrowNotImplementedError:
-        # Arrow can't take from views, but it can take from what they are cast to, and join slices.
-        if column.type in _WIDE:
-            return column.cast(_WIDE[column.type]).take(where).cast(column.type)
-        whole = column.combine_chunks()
-        rows = [whole.slice(position, 1) for position in where.to_pylist()]
-        return pa.chunked_array([pa.concat_arrays(rows)] if rows else [], column.type)
+def _taken(column: pa.ChunkedArray, where: Array) -> pa.ChunkedArray:
+    if column.num_chunks != 1:
+        try:
+            return column.take(pa.array(where, pa.int64()))
+        except pa.ArrowNotImplementedError:
+            column = pa.chunked_array([column.combine_chunks()], column.type)
+    return pa.chunked_array([take_values(column.chunk(0), where)], column.type)
 
 
 def cut(table: pa.Table, rows: RowSet) -> pa.Table:

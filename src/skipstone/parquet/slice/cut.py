@@ -56,19 +56,36 @@ class Cut:
             column.chunks, ends.tolist(), lengths.tolist(), borders, strict=True
         ):
             if border > at:
-                found.append(_take(chunk, positions[at:border] - (end - length)))
+                found.append(take_values(chunk, positions[at:border] - (end - length)))
             at = border
         return found
 
 
-def _take(array: pa.Array, positions: NDArray[np.int64]) -> pa.Array:
+def take_values(array: pa.Array, positions: NDArray[np.int64]) -> pa.Array:
+    """Values at positions in any order, of any type: Arrow has no kernel for views."""
+    wide = _WIDE.get(array.type)
+    if wide is not None:
+        return _take_views(array, positions).cast(wide).cast(array.type)
     try:
         return array.take(pa.array(positions))
     except pa.ArrowNotImplementedError:
-        # Views can't be taken from, alone or nested, but slices of them can be joined.
-        starts, stops = run.from_positions(positions)
-        pairs = zip(starts.tolist(), stops.tolist(), strict=True)
-        return pa.concat_arrays([array.slice(start, stop - start) for start, stop in pairs])
+        # Views inside other values: slices of them can be joined.
+        rows = [array.slice(position, 1) for position in positions.tolist()]
+        return pa.concat_arrays(rows) if rows else array.slice(0, 0)
+
+
+_WIDE = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+
+
+def _take_views(array: pa.Array, positions: NDArray[np.int64]) -> pa.Array:
+    """The chosen views over the same bytes; the caller copies the bytes they need out of them."""
+    valid, views, *data = array.buffers()
+    chosen = np.frombuffer(views, dtype="V16")[array.offset : array.offset + len(array)][positions]
+    if array.null_count:
+        valid = pa.py_buffer(np.packbits(np.asarray(array.is_valid())[positions], bitorder="little"))
+    else:
+        valid = None
+    return pa.Array.from_buffers(array.type, len(positions), [valid, pa.py_buffer(chosen), *data])
 
 
 def cut_for(rows: RowSet, pages: Pages | None) -> Cut:
