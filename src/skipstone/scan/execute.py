@@ -31,6 +31,7 @@ _TOO_LARGE = 2
 _SMALL = 8
 _FIRST_ROWS = 8_192
 _TRIED = 3
+_MANY = 4
 
 
 def execute(plan: ScanPlan, columns: Sequence[str] | None = None) -> Execution:
@@ -188,7 +189,9 @@ class Execution:
             return work.pieces(work.both, Growth(_FIRST_ROWS))
         pieces = work.pieces(work.both)
         whole = plan.files.place.local and plan.options.route != "slice"
-        return merge_whole(pieces, plan.options.memory) if whole else pieces
+        # Of few files the row groups are better shared out among the threads.
+        many = len(plan.tasks) >= _MANY * plan.trace.hints.threads
+        return merge_whole(pieces, plan.options.memory) if whole and many else pieces
 
     def _too_large(self, work: Work, piece: Piece) -> bool:
         """Whether to decode the piece in the consumer's own time, batch by batch."""
