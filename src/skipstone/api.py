@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from skipstone.domain import Bound, ColumnDomain, ColumnHandle, Domain, Marker, Range
-from skipstone.errors import SkipstoneError
+from skipstone.errors import SkipstoneError, UsageError
 from skipstone.explain.verify import Verification
 from skipstone.explain.why import Why
 from skipstone.ir import Compiled, Diagnostic
@@ -89,6 +89,7 @@ class Lake(DirectoryLake):
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         order_by: Any = None,
+        snapshot: Any = None,
         *,
         options: ScanOptions | None = None,
         **switches: Any,
@@ -96,8 +97,13 @@ class Lake(DirectoryLake):
         """Ask for the rows that match.
 
         ``where`` is SQL text or any predicate that :func:`predicate` takes; ``order_by`` is as in
-        ``["ts desc", "id"]``; ``switches`` are fields of :class:`ScanOptions`.
+        ``["ts desc", "id"]``; ``switches`` are fields of :class:`ScanOptions`. A directory has no snapshots
+        but the one it was opened with.
         """
+        if snapshot is not None:
+            raise UsageError(
+                "a directory has no snapshots", path=self.uri, hint="open it anew, or refresh it"
+            )
         return Scan(self, where, columns, limit, order_by, scan_options(options, switches))
 
 

@@ -209,6 +209,7 @@ def test_a_lake_and_its_scans_travel_with_their_listing(tmp_path):
         {"order_by": 5},
         {"order_by": sk.col("id")},
         {"options": 5},
+        {"snapshot": 3},
         {"limit": -3},
     ],
 )
