@@ -109,7 +109,7 @@ def test_the_compilers_errors() -> None:
     "text",
     [
         "soundex(St.y) = 'x'",
-        "St.y RLIKE 'x'",
+        "St.y RLIKE '(?i)x'",
         "exp(b) > 1",
         "cast(b AS string) = '1.0'",
         "cast(b AS decimal(5, 1)) = 1",
