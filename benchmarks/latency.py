@@ -137,12 +137,12 @@ class Far:
 def latency_cases(
     lake: Lake, events: Events, seconds: float, *, only: str = "", peers_only: bool
 ) -> Iterator[Case]:
-    """Look-ups on a lake that nobody has seen yet, and on one whose footers were read for another look-up."""
-    other = next(event_queries(events, 1))
+    """Look-ups on a lake that nobody has seen yet, and on one that was asked the like for another value."""
+    others = {query.name: query for query in event_queries(events, 1)}
     for query in event_queries(events):
         if query.name in ASKED and only in query.name:
-            for warm in (False, True):
-                yield _case(lake, query, other if warm else None, seconds, peers_only=peers_only)
+            for before in (None, others[query.name]):
+                yield _case(lake, query, before, seconds, peers_only=peers_only)
 
 
 def _case(lake: Lake, query: Query, before: Query | None, seconds: float, *, peers_only: bool) -> Case:
