@@ -71,9 +71,10 @@ class FileReader:
     def columns(self, wanted: Projection) -> FileColumns:
         """What this file has of the wanted columns."""
         key = (FileColumns, wanted.paths, tuple(self.partition))
-        found: FileColumns | None = self.metadata.memo.get(key)
+        memo = self.metadata.kin.memo
+        found: FileColumns | None = memo.get(key)
         if found is None:
-            found = self.metadata.memo[key] = _file_columns(self.metadata, wanted, self.partition)
+            found = memo[key] = _file_columns(self.metadata, wanted, self.partition)
         return found
 
     def read_whole(self, groups: Sequence[int], wanted: Projection) -> pa.Table:

@@ -153,6 +153,6 @@ def local_path(name: str) -> str | None:
 
     parts = urlsplit(name)
     if parts.netloc not in ("", "localhost"):
-        hint = "a local file is written with three slashes, as in file:///tmp/f.parquet"
+        hint = "a local file is written with three slashes, as in file:///data/f.parquet"
         raise ReadError(f"files of the host {parts.netloc} can't be read", path=name, hint=hint)
     return url2pathname(parts.path)
