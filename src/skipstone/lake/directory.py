@@ -77,7 +77,7 @@ class DirectoryLake:
     def refresh(self) -> None:
         """List anew: from now on the lake is what the directory holds now."""
         listed = self._access.place.list()
-        entries = tuple(entry for entry in listed if _visible(entry, self._pattern))
+        entries = tuple(entry for entry in listed if is_visible(entry, self._pattern))
         if not entries and self._given is None:
             what = f"no file in it matches {self._pattern}" if self._pattern else "there is no file in it"
             raise ReadError(what, path=self.uri, hint="hidden and empty files don't count")
@@ -257,7 +257,8 @@ def _moved(
     return lake
 
 
-def _visible(entry: Listed, pattern: str) -> bool:
+def is_visible(entry: Listed, pattern: str = "") -> bool:
+    """Whether a file is part of a lake: meant by the pattern, not hidden and not empty."""
     if entry.key == pattern:
         return True  # a file asked for by name is read, or complained about
     if not entry.size or not matches(pattern, entry.key):

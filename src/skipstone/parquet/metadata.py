@@ -121,6 +121,11 @@ class ParquetMetadata:
         return self.kin.leaves
 
     @property
+    def identity(self) -> tuple[str, object, int]:
+        """What tells this file from others, and from itself once rewritten, also where a store can't."""
+        return (self.path, self.version, hash(self.footer))
+
+    @property
     def footer_size(self) -> int:
         """Bytes of the encoded footer."""
         return len(self.footer)

@@ -143,7 +143,7 @@ class Blooms:
     def _key(self, found: _Lookup) -> tuple[Any, ...]:
         file = self.survey.file(found.unit)
         group, leaf = int(self.survey.numbers[found.unit]), found.probe.bound.leaf.index
-        return (BloomFilter, file.path, file.version, group, leaf)
+        return (BloomFilter, file.identity, group, leaf)
 
     def _placed(self, lookups: Iterable[_Lookup]) -> Generator[_Placed]:
         """The filters that the files have, with the way to read each."""

@@ -232,7 +232,7 @@ class Cascade:
     def _key(self, unit: int, bound: BoundLeaf) -> tuple[Any, ...]:
         file = self.survey.file(unit)
         group = int(self.survey.numbers[unit])
-        return (PageFacts, file.path, file.version, group, bound.ref.path, str(bound.ref.type))
+        return (PageFacts, file.identity, group, bound.ref.path, str(bound.ref.type))
 
     def _parsed(
         self, unit: int, bound: BoundLeaf, column_index: bytes, offset_index: bytes

@@ -190,7 +190,8 @@ class ScanPlan:
         """The same plan with a limit."""
         from skipstone.scan.limit import apply_limit
 
-        return replace(apply_limit(self, limit), trace=replace(self.trace, limit=limit))
+        cut = apply_limit(self, limit)
+        return replace(cut, trace=replace(cut.trace, limit=limit))
 
     # -- identity ----------------------------------------------------------------------------
 

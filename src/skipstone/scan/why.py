@@ -16,6 +16,7 @@ from skipstone.explain.why import Why, WhyStep, span_text
 from skipstone.ir import compile_predicate
 from skipstone.ir.nodes import ColumnRef, Node
 from skipstone.judge import Judgement, Verdict, judge
+from skipstone.lake.directory import is_visible
 from skipstone.lake.partitions import Partitions, read_partitions
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.prune.survey import Survey
@@ -56,7 +57,7 @@ def _find(plan: ScanPlan, name: str) -> Listed:
     found = exact()
     if found is not None:
         return found
-    entries = {entry.key: entry for entry in place.list() if _visible(entry)} | entries
+    entries = {entry.key: entry for entry in place.list() if is_visible(entry)} | entries
     found = exact()
     if found is not None:
         return found
@@ -77,11 +78,6 @@ def _find(plan: ScanPlan, name: str) -> Listed:
         path=plan.lake,
         hint=f"did you mean {', '.join(near)}?" if near else "give a path relative to the lake's root",
     )
-
-
-def _visible(entry: Listed) -> bool:
-    parts = entry.key.split("/")
-    return bool(entry.size) and not any(p[0] == "." or (p[0] == "_" and "=" not in p) for p in parts if p)
 
 
 # -- one file, judged again --------------------------------------------------------------------

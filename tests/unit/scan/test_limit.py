@@ -81,3 +81,14 @@ def test_top_k_visits_few_row_groups(lake):
     run = lake.scan("x < 9", order_by="id desc", limit=10, threads=1).execute()
     assert run.to_arrow()["id"].to_pylist() == list(range(39_999, 39_989, -1))
     assert run.trace.run.pieces == 1
+
+
+def test_without_skipping_top_k_visits_every_row_group(lake):
+    run = lake.scan(order_by="id desc", limit=10, skipping=False).execute()
+    assert run.to_arrow()["id"].to_pylist() == list(range(39_999, 39_989, -1))
+    assert run.trace.run.pieces == 16
+
+
+def test_a_plan_cut_to_proven_rows_says_so(lake):
+    plan = lake.scan("id < 30000 and part = 0").plan().limited(7)
+    assert (plan.trace.limit, plan.trace.rows_kept, plan.trace.residual) == (7, 7, "")
