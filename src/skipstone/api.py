@@ -11,9 +11,10 @@ from skipstone.domain import Bound, ColumnDomain, ColumnHandle, Domain, Marker, 
 from skipstone.errors import SkipstoneError, UsageError
 from skipstone.explain.verify import Verification
 from skipstone.explain.why import Why
+from skipstone.index.lake import IndexedLake
 from skipstone.ir import Compiled, Diagnostic
 from skipstone.judge import Verdict
-from skipstone.lake.directory import DirectoryLake, FileEntry
+from skipstone.lake.directory import FileEntry
 from skipstone.lake.statistics import ColumnStatistics, LakeStatistics
 from skipstone.parquet.footer import read_footer
 from skipstone.parquet.metadata import ParquetMetadata
@@ -24,7 +25,7 @@ from skipstone.scan.execute import Execution, execute
 from skipstone.scan.options import ScanOptions, scan_options
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.scan import Scan
-from skipstone.store.place import open_place
+from skipstone.store.place import open_place, open_root
 from skipstone.store.retry import RetryPolicy
 from skipstone.store.source import open_source
 from skipstone.trace import Trace
@@ -80,7 +81,7 @@ def read_metadata(source: Any, storage_options: Mapping[str, Any] | None = None)
     return read_footer(open_source(source, storage_options=storage_options))
 
 
-class Lake(DirectoryLake):
+class Lake(IndexedLake):
     """A directory of Parquet files, or one file, to be scanned."""
 
     def scan(
@@ -114,11 +115,14 @@ def open(
     store: Any = None,
     schema: pa.Schema | None = None,
     retry: RetryPolicy | None = None,
+    index_root: Any = None,
 ) -> Lake:
     """Open a directory of Parquet files, one file, or a glob, as it is now.
 
     ``path`` is a path or a URI; ``storage_options`` go to obstore, or give an obstore ``store`` and the
     path within it. ``schema`` sets the columns and their types instead of taking them from the files.
+    ``index_root`` is where the lake's index is, unless in ``_skipstone`` in the lake itself.
     """
     place, pattern = open_place(path, storage_options=storage_options, store=store)
-    return Lake(place, pattern, schema=schema, retry=retry)
+    root = None if index_root is None else open_root(index_root, storage_options=storage_options, store=store)
+    return Lake(place, pattern, schema=schema, retry=retry, index_root=root)

@@ -12,7 +12,10 @@
     │   ├── CorruptFileError      metadata that contradicts itself or the file's size
     │   ├── EncryptedFileError    encrypted footer or columns
     │   ├── ReadError             bytes that could not be read, or came back short
+    │   ├── WriteError            a file that could not be written or deleted
+    │   ├── ConflictError         a file that somebody else wrote first
     │   └── SchemaError           columns or partitions that don't fit the rest of the lake
+    ├── JobError                  work that failed on an engine, with the end of its traceback
     └── RowSetError               row sets of different files, rows outside the file
 
 Each error carries ``path``, ``unit`` and ``column`` where it has them, and ``hint``: the next step.
@@ -23,9 +26,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "ConflictError",
     "CorruptFileError",
     "EncryptedFileError",
     "FileError",
+    "JobError",
     "NotExpressibleError",
     "NotParquetError",
     "ParseError",
@@ -37,6 +42,7 @@ __all__ = [
     "TypeMismatchError",
     "UnknownColumnError",
     "UsageError",
+    "WriteError",
 ]
 
 
@@ -133,8 +139,20 @@ class ReadError(FileError):
         self.transient = transient
 
 
+class WriteError(FileError):
+    """A file that could not be written or deleted; nothing of it is left behind."""
+
+
+class ConflictError(FileError):
+    """A file that was to be written by one writer only, and another one was first."""
+
+
 class SchemaError(FileError):
     """A file whose columns or partitions don't fit those of the rest of the lake."""
+
+
+class JobError(SkipstoneError):
+    """Work that failed on an engine for another reason than those of this tree."""
 
 
 class RowSetError(SkipstoneError):

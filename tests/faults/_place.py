@@ -121,6 +121,21 @@ class WatchedPlace:
     def path(self, key: str) -> str:
         return self.place.path(key)
 
+    def below(self, prefix: str) -> Any:
+        return self.place.below(prefix)
+
+    def child(self, key: str) -> WatchedPlace:
+        """The place below, whose requests are written down here as well."""
+        below = WatchedPlace(self.place.child(key), self.fault, local=self.local)
+        below.requests, below._lock = self.requests, self._lock
+        return below
+
+    def write(self, key: str, parts: Any, *, exclusive: bool = False) -> None:
+        self.place.write(key, parts, exclusive=exclusive)
+
+    def delete(self, keys: Any) -> None:
+        self.place.delete(keys)
+
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> WatchedSource:
         return WatchedSource(self, key, self.place.open(key, version=version, size=size))
 

@@ -26,7 +26,7 @@ from skipstone.lake.files import CACHE_BYTES, Files, Io
 from skipstone.lake.partitions import Partitions, read_partitions
 from skipstone.lake.schema import merge_schemas
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.prune.survey import Survey
+from skipstone.prune.survey import Footers, Survey
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed, Place, matches
 from skipstone.store.retry import RetryPolicy
@@ -78,6 +78,7 @@ class DirectoryLake:
         """List anew: from now on the lake is what the directory holds now."""
         listed = self._access.place.list()
         entries = tuple(entry for entry in listed if is_visible(entry, self._pattern))
+        self._others = tuple(entry for entry in listed if entry.key.startswith("_"))
         if not entries and self._given is None:
             what = f"no file in it matches {self._pattern}" if self._pattern else "there is no file in it"
             raise ReadError(what, path=self.uri, hint="hidden and empty files don't count")
@@ -106,6 +107,16 @@ class DirectoryLake:
     def entries(self) -> tuple[Listed, ...]:
         """The files as listed, by path."""
         return self._entries
+
+    @property
+    def others(self) -> tuple[Listed, ...]:
+        """Files that were listed in hidden directories of the root."""
+        return self._others
+
+    @property
+    def listed_whole(self) -> bool:
+        """Whether the listing saw all that is below the root, or one file of it."""
+        return all(entry.key != self._pattern for entry in self._entries[:2])
 
     @property
     def io(self) -> Io:
@@ -180,17 +191,17 @@ class DirectoryLake:
         chosen = np.unique(np.linspace(0, count - 1, min(count, SCHEMA_SAMPLE)).round().astype(int))
         entries = [self._entries[number] for number in chosen.tolist()]
         try:
-            return self._access.footers(entries)
+            return self._access.layouts(entries)
         except _BROKEN:
             # A file that is broken for good is the business of the query that needs it.
-            footers = [footer for entry in entries if (footer := self._footer_or_none(entry)) is not None]
+            footers = [footer for entry in entries if (footer := self._layout_or_none(entry)) is not None]
             if not footers:
                 raise
             return footers
 
-    def _footer_or_none(self, entry: Listed) -> ParquetMetadata | None:
+    def _layout_or_none(self, entry: Listed) -> ParquetMetadata | None:
         try:
-            return self._access.footer(entry)
+            return self._access.layout(entry)
         except _BROKEN:
             return None
 
@@ -201,15 +212,19 @@ class DirectoryLake:
         key = files.tobytes()
         found = self._surveys.get(key)
         if found is None:
-            footers = self._access.footers([self._entries[number] for number in files.tolist()])
-            self._check(footers)
-            found = Survey.of(footers, self._partition_facts(files))
+            found = Survey.joined([self.footers(files)], self.partition_facts(files))
             self._surveys[key] = found
             while len(self._surveys) > _SURVEYS:
                 self._surveys.popitem(last=False)
         return found
 
-    def _check(self, footers: Iterable[ParquetMetadata]) -> None:
+    def footers(self, files: Array) -> Footers:
+        """The numbered files as a run of a survey; one that doesn't fit the lake's schema is an error."""
+        footers = self._access.footers([self._entries[number] for number in files.tolist()])
+        self.check(footers)
+        return Footers.of(footers)
+
+    def check(self, footers: Iterable[ParquetMetadata]) -> None:
         """Refuse a file whose columns can't be read as the lake's."""
         if self._given is None and len(self._entries) <= SCHEMA_SAMPLE:
             return
@@ -221,7 +236,8 @@ class DirectoryLake:
                 check_readable(footer.query_schema, lake, footer.path, self.uri)
                 known.add(footer.query_schema)
 
-    def _partition_facts(self, files: Array) -> dict[tuple[str, ...], ColumnFacts]:
+    def partition_facts(self, files: Array) -> dict[tuple[str, ...], ColumnFacts]:
+        """What the directories say of the numbered files."""
         chosen = self.partitions.take(files)
         return {(name,): chosen.facts(number) for number, name in enumerate(chosen.schema.names)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -24,6 +24,8 @@ CACHE_BYTES = 256 * 1024 * 1024
 _TAIL_CACHE_BYTES = 64 * 1024 * 1024
 # Parsed, a footer takes some thirty times its bytes, the facts worked out from it included.
 _FOOTER_WEIGHT = 30
+# A file as an index knows it, with the chunks of a few columns.
+_RECORD_WEIGHT = 4_000
 # Local files come from the page cache as fast as one thread parses them.
 _LOCAL_THREADS = 1
 _REMOTE_THREADS = 32
@@ -57,6 +59,8 @@ class Files:
         self.retry = retry or RetryPolicy()
         self.memory = memory
         self.cache: Cache[Any, Any] = Cache(memory)
+        self.recorded: Callable[[Listed], ParquetMetadata | None] | None = None
+        """Looks a file up in an index."""
         self._tails: Cache[Listed, TailSource] = Cache(_TAIL_CACHE_BYTES)
         self._sources: dict[Listed, Source] = {}
         self._counters: list[IoCounter] = []
@@ -103,6 +107,28 @@ class Files:
 
         found: ParquetMetadata = self.cache.get_or_make((ParquetMetadata, entry), make)
         return found
+
+    def layout(self, entry: Listed) -> ParquetMetadata:
+        """Where everything is in the file: as an index recorded it, else as its footer says.
+
+        Recorded metadata has no statistics, but facts: who quotes the former asks for the footer.
+        """
+        recorded = self.recorded
+        if recorded is None:
+            return self.footer(entry)
+
+        def make() -> tuple[ParquetMetadata, int]:
+            return recorded(entry) or self.footer(entry), _RECORD_WEIGHT
+
+        found: ParquetMetadata = self.cache.get_or_make((Files.layout, entry), make)
+        return found
+
+    def layouts(self, entries: Sequence[Listed]) -> list[ParquetMetadata]:
+        """The layouts of many files; footers that are needed are fetched side by side."""
+        if self.recorded is None:
+            return self.footers(entries)
+        with paused_gc():
+            return gather(self.layout, entries, threads=self.threads)
 
     def footers(self, entries: Sequence[Listed]) -> list[ParquetMetadata]:
         """The metadata of many files, fetched side by side."""

@@ -136,15 +136,15 @@ def lake_statistics(lake: DirectoryLake, columns: Sequence[str] | None = None) -
     refs = list(_refs(lake.query_schema, columns))
     names = ["path", "rows", "bytes"]
     arrays = [
-        pa.array([file.path for file in survey.files], pa.string()),
-        pa.array([file.num_rows for file in survey.files], pa.int64()),
+        pa.array([file.path for file in survey.files()], pa.string()),
+        pa.array(survey.totals, pa.int64()),
         pa.array([entry.size for entry in lake.entries], pa.int64()),
     ]
     found = []
     for ref in refs:
         type = _read_type(lake.schema, ref)
         column = _Units.of(survey, ref, type)
-        by_file = column.summed(survey.owners, len(survey.files))
+        by_file = column.summed(survey.owners, survey.count)
         whole = column.summed(np.zeros_like(survey.owners), 1)
         names.append(".".join(ref.path))
         arrays.append(pa.StructArray.from_arrays(list(by_file.values()), list(by_file)))
@@ -212,7 +212,7 @@ class _Units:
         # A loop over files: each has its own schema, writer and leaves, and remembers its own facts.
         parts = [
             (*known_bounds(file, ref, mine), null_counts(file, ref, mine), _packed(file, ref))
-            for file in survey.files
+            for file in survey.files()
             for mine in [row_group_facts(file, ref)]
         ]
         empty = (np.zeros(0, bool), np.zeros(0, bool), np.zeros(0, np.int64), np.zeros(0, np.int64))

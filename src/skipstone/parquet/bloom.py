@@ -64,12 +64,12 @@ def hash_values(values: Iterable[bytes]) -> NDArray[np.uint64]:
 def probe(filters: Sequence[BloomFilter], hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Probe many filters with many hashes: ``[filter, hash]``, false only where surely absent."""
     found = np.empty((len(filters), len(hashes)), dtype=np.bool_)
-    masks = _masks(hashes)
+    masks = block_masks(hashes)
     by_size: dict[int, list[int]] = {}
     for position, bloom in enumerate(filters):
         by_size.setdefault(len(bloom.blocks), []).append(position)
     for size, positions in by_size.items():
-        chosen = _blocks(hashes, size)
+        chosen = block_numbers(hashes, size)
         # In pieces, since the gathered blocks take 32 bytes per filter and hash.
         step = max(1, _GATHER // len(positions))
         for start in range(0, len(hashes), step):
@@ -80,12 +80,13 @@ def probe(filters: Sequence[BloomFilter], hashes: NDArray[np.uint64]) -> NDArray
     return found
 
 
-def _blocks(hashes: NDArray[np.uint64], count: int) -> NDArray[np.intp]:
+def block_numbers(hashes: NDArray[np.uint64], count: int) -> NDArray[np.intp]:
+    """The block each hash falls into, of a filter with ``count`` blocks."""
     half = np.uint64(32)
     return (((hashes >> half) * np.uint64(count)) >> half).astype(np.intp)
 
 
-def _masks(hashes: NDArray[np.uint64]) -> NDArray[np.uint32]:
+def block_masks(hashes: NDArray[np.uint64]) -> NDArray[np.uint32]:
     """The bit each hash sets in every word of its block."""
     keys = (hashes & np.uint64(0xFFFFFFFF)).astype(np.uint32)
     return np.uint32(1) << ((keys[:, np.newaxis] * _salt()) >> np.uint32(27))
@@ -143,9 +144,9 @@ class BlockProbe:
         header = size - length
         if not 0 < header <= _MAX_HEADER or length < _BLOCK_BYTES or len(hashes) > _FEW_KEYS:
             return None
-        blocks = _blocks(hashes, length // _BLOCK_BYTES)
+        blocks = block_numbers(hashes, length // _BLOCK_BYTES)
         offsets = tuple((header + _BLOCK_BYTES * blocks).tolist())
-        return cls(header, length, offsets, _masks(hashes))
+        return cls(header, length, offsets, block_masks(hashes))
 
     def ranges(self, start: int) -> list[ByteRange]:
         """What to read of the filter that begins at ``start``."""

@@ -91,7 +91,7 @@ def row_group_facts(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
     """What the footer says about one column in each row group; worked out once per footer."""
     key = (ColumnFacts, ref.path, str(ref.type))
     if key not in metadata.memo:
-        metadata.memo[key] = _row_group_facts(metadata, ref)
+        metadata.memo[key] = metadata.known_facts(ref) or _row_group_facts(metadata, ref)
     facts: ColumnFacts = metadata.memo[key]
     return facts
 

@@ -29,8 +29,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from skipstone.evidence import ColumnFacts
+    from skipstone.ir.nodes import ColumnRef
+    from skipstone.parquet.pageindex import PageIndex
+
 # Below this pyarrow parses the whole footer about as fast as the schema is cut out of it.
 _MANY_ROW_GROUPS = 16
+_ORDERS = {"TYPE_ORDER": 1, "IEEE_754_TOTAL_ORDER": 2, "INT96_TIMESTAMP_ORDER": 3}
 _WRITER = re.compile(r"\s*(.*?)\s+version\s+v?(\d{1,9}(?:\.\d{1,9})*)", re.IGNORECASE)
 
 
@@ -185,6 +190,24 @@ class ParquetMetadata:
             )
         return memo["query schema"]
 
+    def shell(self) -> bytes:
+        """A footer of the same schema, key-value pairs, writer and column orders, without row groups."""
+        raw = self._raw
+        pairs = [(pair.key, pair.value) for pair in raw.key_value_metadata or () if pair.key is not None]
+        orders = [_ORDERS.get(order.variant or "", 0) for order in raw.column_orders or ()]
+        return schema_shell(self.footer, pairs, raw.created_by or b"", orders)
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether some of the file is encrypted."""
+        return self._raw.encryption_algorithm is not None
+
+    def group_sizes(self, group: int) -> tuple[int, int]:
+        """Bytes of a row group: decoded, as far as the writer says, and as they are stored."""
+        raw = self.row_groups[group]
+        chunks = (column.meta_data for column in raw.columns or ())
+        return raw.total_byte_size or 0, sum(chunk.total_compressed_size for chunk in chunks if chunk)
+
     def column(self, group: int, leaf: int) -> ColumnChunk:
         """One raw chunk, with the places of its page index."""
         columns = self.row_groups[group].columns
@@ -258,6 +281,14 @@ class ParquetMetadata:
         groups = self._details.row_groups
         columns = groups[group].columns if groups is not None else None
         return columns[leaf].meta_data if columns is not None else None
+
+    def known_places(self, group: int, leaf: int) -> PageIndex | None:  # noqa: ARG002
+        """Where the pages of a chunk are, if that is known without reading on; a footer doesn't tell."""
+        return None
+
+    def known_facts(self, ref: ColumnRef) -> ColumnFacts | None:  # noqa: ARG002
+        """Facts about a column in each row group that somebody has worked out; a footer holds statistics."""
+        return None
 
     def chunk_range(self, group: int, leaf: int) -> ByteRange:
         """The bytes of one chunk, dictionary page included."""

@@ -13,29 +13,42 @@ _LIST, _SET, _MAP, _STRUCT = 9, 10, 11, 12
 _FIXED = {1: 0, 2: 0, 3: 1, 7: 8}
 _VARINTS = (4, 5, 6)
 _BINARY = 8
-_LAST_KEPT, _ROW_GROUPS = 3, 4
+_LAST_KEPT, _ROWS = 2, 3
 
 
 class _UnusualFooterError(Exception):
     """The fields stand in another order, or a type is not known."""
 
 
-def schema_shell(footer: bytes, key_values: Iterable[tuple[bytes, bytes | None]], created_by: bytes) -> bytes:
-    """A footer with the same schema and key-value pairs and no row groups, or ``footer`` itself."""
+def schema_shell(
+    footer: bytes,
+    key_values: Iterable[tuple[bytes, bytes | None]],
+    created_by: bytes,
+    orders: Iterable[int] = (),
+) -> bytes:
+    """A footer with the same schema and key-value pairs and no row groups, or ``footer`` itself.
+
+    ``orders`` are the columns' orders as field numbers of the format's union, 0 for one that is not known.
+    """
     try:
-        start = _row_groups_at(footer)
+        start = _rows_at(footer)
     except (_UnusualFooterError, IndexError, RecursionError):
         return footer
     pairs = [_pair(key, value) for key, value in key_values]
-    parts = [footer[:start], bytes([0x19, _STRUCT])]
+    # No rows, and a list without row groups.
+    parts = [footer[:start], b"\x16\0", bytes([0x19, _STRUCT])]
     if pairs:
         parts += [b"\x19", _list_header(len(pairs)), *pairs]
-    parts += [b"\x18" if pairs else b"\x28", _bytes(created_by), b"\0"]
+    parts += [b"\x18" if pairs else b"\x28", _bytes(created_by)]
+    kinds = [bytes([order << 4 | _STRUCT, 0, 0]) if order else b"\0" for order in orders]
+    if kinds:
+        parts += [b"\x19", _list_header(len(kinds)), *kinds]
+    parts.append(b"\0")
     return b"".join(parts)
 
 
-def _row_groups_at(data: bytes) -> int:
-    """Where the field of row groups begins, with fields 1, 2 and 3 before it in this order."""
+def _rows_at(data: bytes) -> int:
+    """Where the number of rows begins, with fields 1 and 2 before it in this order."""
     position, field = 0, 0
     while True:
         head = data[position]
@@ -43,7 +56,7 @@ def _row_groups_at(data: bytes) -> int:
         if not step:
             raise _UnusualFooterError
         field += step
-        if field == _ROW_GROUPS and step == 1:
+        if field == _ROWS and step == 1:
             return position
         if field > _LAST_KEPT:
             raise _UnusualFooterError

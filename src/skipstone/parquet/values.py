@@ -72,7 +72,7 @@ def conversion(leaf: LeafColumn, own: pa.DataType, wanted: pa.DataType) -> tuple
     if stored is None:
         return None
     first = _relabel(stored, storage_type(own))
-    second = _widen(storage_type(own), storage_type(wanted))
+    second = widen(storage_type(own), storage_type(wanted))
     return None if first is None or second is None else (*first, *second)
 
 
@@ -98,7 +98,8 @@ def _both_bytes(a: pa.DataType, b: pa.DataType) -> bool:
     return spaces[0].kind is Kind.BYTES and spaces[1].kind is Kind.BYTES and not decimals
 
 
-def _widen(own: pa.DataType, wanted: pa.DataType) -> tuple[Transform, ...] | None:
+def widen(own: pa.DataType, wanted: pa.DataType) -> tuple[Transform, ...] | None:
+    """Steps from keys of a type to keys of a wider one; None where no exact way is known."""
     if own == wanted or (_both_bytes(own, wanted) and is_text(own) == is_text(wanted)):
         return ()
     spaces = key_space(own), key_space(wanted)

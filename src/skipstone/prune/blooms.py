@@ -73,24 +73,27 @@ class Blooms:
 
     def absent(self, evidence: Evidence, verdicts: Array) -> Generator[Need, list[Any], dict[int, Array]]:
         """Per leaf of the predicate (by ``id``) the row groups in which its values are proven absent."""
-        lookups = self._lookups(evidence, verdicts)
+        masks: dict[int, Array] = {}
+        units = np.flatnonzero(verdicts == Verdict.SOME)
+        if self.options.bloom_provider is None:
+            masks, units = self.survey.absent(self.node, units, self.options.max_bloom_keys)
+        lookups = self._lookups(evidence, units)
         present = yield from (self._provided(lookups) if self.options.bloom_provider else self._own(lookups))
-        gone: dict[int, list[int]] = {}
         for found in lookups:
             if not present.get(id(found), True):
-                gone.setdefault(id(found.probe.node), []).append(found.unit)
-        return {leaf: _mask(len(self.survey), units) for leaf, units in gone.items()}
+                mask = masks.setdefault(id(found.probe.node), np.zeros(len(self.survey), dtype=bool))
+                mask[found.unit] = True
+        return masks
 
-    def _lookups(self, evidence: Evidence, verdicts: Array) -> list[_Lookup]:
+    def _lookups(self, evidence: Evidence, open_units: Array) -> list[_Lookup]:
         """The filters that could drop a row group, whether or not the files have them."""
         survey = self.survey
         known: Hashes = {}
         best: dict[int, Array] = {}
         probes: dict[int, list[Probe]] = {}
         alike: dict[int, list[Probe]] = {}
-        open_units = np.flatnonzero(verdicts == Verdict.SOME)
         for file in np.unique(survey.owners[open_units]).tolist():
-            footer = survey.files[file]
+            footer = survey.metadata(file)
             found = alike.get(id(footer.kin))
             if found is None:
                 found = bloom_probes(self.node, footer, self.options.max_bloom_keys, known)
@@ -112,7 +115,7 @@ class Blooms:
         if probe.bound.ref.path in self.survey.given:
             return False
         return self.options.bloom_provider is not None or has_bloom(
-            self.survey.files[file], probe.bound.leaf.index
+            self.survey.metadata(file), probe.bound.leaf.index
         )
 
     def _provided(self, lookups: Sequence[_Lookup]) -> Generator[Need, list[Any], dict[int, bool]]:
@@ -203,12 +206,6 @@ class Blooms:
             owner = int(self.survey.owners[found.lookup.unit])
             (body,) = yield [Fetch(owner, ByteRange(found.whole.start, stop))]
         return parse_bloom(body)
-
-
-def _mask(size: int, units: list[int]) -> Array:
-    mask = np.zeros(size, dtype=bool)
-    mask[units] = True
-    return mask
 
 
 def _portions(filters: Iterable[_Placed]) -> Generator[list[_Placed]]:

@@ -87,14 +87,13 @@ class Cascade:
     def _files(self, verdicts: Array, blame: Blame) -> None:
         """A file is kept for its row groups; one that is dropped is so for the reason of its first."""
         survey = self.survey
-        count = len(survey.files)
+        count = survey.count
         groups = np.diff(survey.firsts)
         kept = np.bincount(survey.owners[verdicts != Verdict.NONE], minlength=count)
         whole = np.bincount(survey.owners[verdicts == Verdict.ALL], minlength=count)
         found = (kept > 0).astype(np.int8) + ((whole == groups) & (groups > 0))
-        rows = np.bincount(survey.owners, weights=survey.rows, minlength=count).astype(np.int64)
         first = survey.firsts[:-1][(kept == 0) & (groups > 0)]
-        self.ledger.level("files", found, rows, blame.drops(first))
+        self.ledger.level("files", found, survey.totals, blame.drops(first))
 
     # -- bloom filters and dictionaries ------------------------------------------------------
 
@@ -134,7 +133,7 @@ class Cascade:
         probes: dict[int, list[Probe]] = {}
         best: dict[int, Array] = {}
         for file in np.unique(survey.owners[kept]).tolist():
-            found = stored_values(self.node, survey.files[file])
+            found = stored_values(self.node, survey.metadata(file))
             probes[file] = [probe for probe in found if probe.bound.ref.path not in survey.given]
             for probe in probes[file]:
                 best.setdefault(id(probe.node), np.zeros(len(survey), dtype=bool))[survey.units(file)] = True
@@ -208,7 +207,7 @@ class Cascade:
                 bound = None if ref.path in self.survey.given else find_leaf(file, ref)
                 if bound is None:
                     continue
-                kept = self._kept(unit, bound)
+                kept = self._kept(unit, bound) or self.survey.pages(unit, bound.ref)
                 if kept is not None:
                     indexed[unit, ref.path] = kept
                     continue
@@ -258,6 +257,6 @@ class Cascade:
     def _unusable(self, unit: int, path: tuple[str, ...], what: str, reason: str) -> None:
         survey = self.survey
         place = f"row group {survey.numbers[unit]}, column {'.'.join(path)}"
-        if len(survey.files) > 1:
+        if survey.count > 1:
             place = f"{survey.file(unit).path}, {place}"
         self.ledger.notes.add(place, f"{what} ignored: {reason}")

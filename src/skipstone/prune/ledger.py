@@ -29,14 +29,20 @@ class Ledger:
         """Count from here: what was spent before belongs to somebody else."""
         self._spent = self.cost()
 
+    def spend(self) -> tuple[int, int]:
+        """Requests and bytes since the level before, which are a level's own from here on."""
+        spent, before = self.cost(), self._spent
+        self._spent = spent
+        return spent[0] - before[0], spent[1] - before[1]
+
     def add(self, level: Level) -> None:
-        """Record a level that cost nothing."""
+        """Record a level."""
         self.levels.append(level)
 
     def level(self, name: str, verdicts: Array, rows: Array, drops: tuple[Drop, ...]) -> None:
         """Record what a level kept; its cost is what was spent since the level before."""
         kept = verdicts != Verdict.NONE
-        spent = self.cost()
+        requests, size = self.spend()
         self.levels.append(
             Level(
                 name,
@@ -45,11 +51,10 @@ class Ledger:
                 whole=int((verdicts == Verdict.ALL).sum()),
                 rows=int(rows[kept].sum()),
                 drops=drops,
-                requests=spent[0] - self._spent[0],
-                bytes=spent[1] - self._spent[1],
+                requests=requests,
+                bytes=size,
             )
         )
-        self._spent = spent
 
 
 @dataclass(frozen=True, slots=True, eq=False)

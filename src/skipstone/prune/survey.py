@@ -1,19 +1,84 @@
-"""The footers of several files as one run of row groups, so that one judgement serves them all."""
+"""What is known of several files as one run of row groups, so that one judgement serves them all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from skipstone.evidence import Array, ColumnFacts, Evidence
-from skipstone.ir.nodes import ColumnRef
+from skipstone.ir.nodes import ColumnRef, Node
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.rows import RowSet
 
+if TYPE_CHECKING:
+    from skipstone.prune.pages import PageFacts
+
 _NO_FACTS: Mapping[tuple[str, ...], ColumnFacts] = {}
+
+
+class Part(Protocol):
+    """A run of files whose row groups are known from the same source: footers, or an index."""
+
+    @property
+    def counts(self) -> Array:
+        """Row groups of each file."""
+
+    @property
+    def rows(self) -> Array:
+        """Rows of each row group."""
+
+    def file(self, number: int) -> ParquetMetadata:
+        """One file's metadata."""
+
+    def facts(self, ref: ColumnRef) -> ColumnFacts:
+        """What is known about a column in each row group."""
+
+    def pages(self, unit: int, ref: ColumnRef) -> PageFacts | None:
+        """The pages of a chunk, where they are known without reading."""
+
+    def absent(self, node: Node, units: Array, max_keys: int) -> tuple[dict[int, Array], bool]:
+        """Per leaf (by ``id``) the row groups of ``units`` that filters at hand rule out.
+
+        And whether that is all that bloom filters can say of this part.
+        """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Footers:
+    """Files whose footers were read."""
+
+    files: Sequence[ParquetMetadata]
+    counts: Array
+    rows: Array
+
+    @classmethod
+    def of(cls, files: Iterable[ParquetMetadata]) -> Footers:
+        """These footers."""
+        known = tuple(files)
+        counts = np.array([file.row_group_count for file in known], dtype=np.int64)
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls(known, counts, np.concatenate([nothing, *(file.row_group_rows for file in known)]))
+
+    def file(self, number: int) -> ParquetMetadata:
+        """One footer."""
+        return self.files[number]
+
+    def facts(self, ref: ColumnRef) -> ColumnFacts:
+        """What the footers say."""
+        # A loop over files: each has its own schema, and remembers its own facts.
+        return ColumnFacts.concat([row_group_facts(file, ref) for file in self.files])
+
+    def pages(self, unit: int, ref: ColumnRef) -> PageFacts | None:  # noqa: ARG002
+        """Page indexes must be read."""
+        return None
+
+    def absent(self, node: Node, units: Array, max_keys: int) -> tuple[dict[int, Array], bool]:  # noqa: ARG002
+        """Bloom filters must be read."""
+        return {}, False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +89,7 @@ class Survey:
     them as well, the directory's value stands.
     """
 
-    files: tuple[ParquetMetadata, ...]
+    parts: tuple[Part, ...]
     given: Mapping[tuple[str, ...], ColumnFacts]
     owners: Array
     """The file of each row group."""
@@ -35,6 +100,8 @@ class Survey:
     rows: Array
     starts: Array
     """The first row of each row group, counted within its file."""
+    totals: Array
+    """Rows of each file."""
     _facts: dict[tuple[tuple[str, ...], str], ColumnFacts] = field(default_factory=dict)
 
     @classmethod
@@ -44,34 +111,62 @@ class Survey:
         given: Mapping[tuple[str, ...], ColumnFacts] = _NO_FACTS,
     ) -> Survey:
         """Number the row groups of ``files`` through."""
-        known = tuple(files)
-        counts = np.array([file.row_group_count for file in known], dtype=np.int64)
-        firsts = np.zeros(len(known) + 1, dtype=np.int64)
-        np.cumsum(counts, out=firsts[1:])
-        owners = np.repeat(np.arange(len(known)), counts)
+        return cls.joined([Footers.of(files)], given)
+
+    @classmethod
+    def joined(
+        cls, parts: Iterable[Part], given: Mapping[tuple[str, ...], ColumnFacts] = _NO_FACTS
+    ) -> Survey:
+        """Several runs of files, one after the other."""
+        known = tuple(part for part in parts if len(part.counts))
         nothing = np.zeros(0, dtype=np.int64)
-        rows = np.concatenate([nothing, *(file.row_group_rows for file in known)])
-        starts = np.concatenate([nothing, *(file.row_group_starts for file in known)])
-        return cls(known, given, owners, np.arange(firsts[-1]) - firsts[owners], firsts, rows, starts)
+        counts = np.concatenate([nothing, *(part.counts for part in known)])
+        rows = np.concatenate([nothing, *(part.rows for part in known)])
+        firsts = np.zeros(len(counts) + 1, dtype=np.int64)
+        np.cumsum(counts, out=firsts[1:])
+        owners = np.repeat(np.arange(len(counts)), counts)
+        before = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(rows, out=before[1:])
+        starts = before[:-1] - before[firsts[owners]]
+        totals = before[firsts[1:]] - before[firsts[:-1]]
+        numbers = np.arange(len(rows)) - firsts[owners]
+        return cls(known, given, owners, numbers, firsts, rows, starts, totals)
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def count(self) -> int:
+        """How many files there are."""
+        return len(self.totals)
 
     @property
     def stops(self) -> Array:
         """One past the last row of each row group, counted within its file."""
         return self.starts + self.rows
 
+    def metadata(self, number: int) -> ParquetMetadata:
+        """The metadata of a file."""
+        for part in self.parts:
+            if number < len(part.counts):
+                return part.file(number)
+            number -= len(part.counts)
+        raise IndexError(number)
+
+    def files(self) -> Iterator[ParquetMetadata]:
+        """The metadata of every file."""
+        return (part.file(number) for part in self.parts for number in range(len(part.counts)))
+
     def file(self, unit: int) -> ParquetMetadata:
-        """The footer that a row group belongs to."""
-        return self.files[int(self.owners[unit])]
+        """The metadata of the file that a row group belongs to."""
+        return self.metadata(int(self.owners[unit]))
 
     def units(self, file: int) -> range:
         """The row groups of a file."""
         return range(int(self.firsts[file]), int(self.firsts[file + 1]))
 
     def evidence(self, refs: Sequence[ColumnRef]) -> Evidence:
-        """What the footers say about the columns in each row group."""
+        """What is known about the columns in each row group."""
         return Evidence(self.rows, {ref.path: self.facts(ref) for ref in refs})
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
@@ -82,13 +177,38 @@ class Survey:
             given = self.given.get(ref.path)
             if given is not None:
                 found = given.take(self.owners)
-            elif self.files:
-                # A loop over files: each has its own schema, and remembers its own facts.
-                found = ColumnFacts.concat([row_group_facts(file, ref) for file in self.files])
+            elif self.parts:
+                found = ColumnFacts.concat([part.facts(ref) for part in self.parts])
             else:
                 found = ColumnFacts.unknown(ref.type, 0)
             self._facts[key] = found
         return found
+
+    def pages(self, unit: int, ref: ColumnRef) -> PageFacts | None:
+        """The pages of a column in a row group, where they are known without reading."""
+        for part in self.parts:
+            if unit < len(part.rows):
+                return part.pages(unit, ref)
+            unit -= len(part.rows)
+        raise IndexError(unit)
+
+    def absent(self, node: Node, units: Array, max_keys: int) -> tuple[dict[int, Array], Array]:
+        """What bloom filters at hand rule out per leaf, and of ``units`` those with filters still to read."""
+        masks: dict[int, Array] = {}
+        unread = []
+        first = 0
+        for part in self.parts:
+            last = first + len(part.rows)
+            mine = units[(units >= first) & (units < last)]
+            if len(mine):
+                found, settled = part.absent(node, mine - first, max_keys)
+                for leaf, gone in found.items():
+                    mask = masks.setdefault(leaf, np.zeros(len(self), dtype=bool))
+                    mask[mine] = gone
+                if not settled:
+                    unread.append(mine)
+            first = last
+        return masks, np.concatenate([units[:0], *unread])
 
     def row_sets(self, owners: Array, starts: Array, stops: Array) -> dict[int, RowSet]:
         """Row ranges, each of the file that owns it, as one row set per file that has any."""
@@ -97,6 +217,6 @@ class Survey:
         files, first = np.unique(owners, return_index=True)
         edges = [*first.tolist(), len(owners)]
         return {
-            file: RowSet.from_ranges(self.files[file].num_rows, starts[a:b], stops[a:b])
+            file: RowSet.from_ranges(int(self.totals[file]), starts[a:b], stops[a:b])
             for file, a, b in zip(files.tolist(), edges[:-1], edges[1:], strict=True)
         }

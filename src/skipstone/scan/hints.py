@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from skipstone.ir import Compiled
 from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.prune.survey import Survey
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.plan import Task
 from skipstone.scan.projection import Projection
@@ -20,14 +19,13 @@ _FAR_THREADS = 16
 
 def choose(
     files: Files,
-    survey: Survey,
     tasks: Sequence[Task],
     compiled: Compiled | None,
     projection: Projection,
     options: ScanOptions,
 ) -> Hints:
     """The way to read ``tasks``, with the reason."""
-    mode, why = _materialise(files, survey, tasks, compiled, projection, options)
+    mode, why = _materialise(files, tasks, compiled, projection, options)
     return Hints(mode, why, threads(files, options), options.batch_rows, options.route)
 
 
@@ -41,7 +39,6 @@ def threads(files: Files, options: ScanOptions) -> int:
 
 def _materialise(
     files: Files,
-    survey: Survey,
     tasks: Sequence[Task],
     compiled: Compiled | None,
     projection: Projection,
@@ -56,9 +53,8 @@ def _materialise(
         return "one-pass", "the predicate needs every column that is wanted"
     if options.materialise != "auto":
         return options.materialise, "asked for"
-    footers = {file.path: file for file in survey.files}
     sample = open_tasks[:_SAMPLE]
-    payload = sum(_payload(footers[task.path], rest, task) for task in sample)
+    payload = sum(_payload(files.layout(task.entry), rest, task) for task in sample)
     gap = files.source(sample[0].entry).gap
     if payload <= gap * len(sample):
         return "one-pass", "the other columns take less than another request"
@@ -69,8 +65,8 @@ def _payload(metadata: ParquetMetadata, names: set[str], task: Task) -> float:
     """About how many bytes the named columns take in the rows of a task."""
     size = sum(
         chunk.total_compressed_size
-        for leaf in metadata.leaves
-        if leaf.path[0] in names
+        for name in names
+        for leaf in metadata.kin.leaves_of(name)
         for chunk in metadata.chunks(leaf.index)
     )
     return size * len(task.rows) / max(metadata.num_rows, 1)

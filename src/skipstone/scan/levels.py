@@ -119,7 +119,7 @@ class Levels:
         drive(cascade.steps(), lambda need: self.files.read(self.entry, ranges_of(need)))
 
     def _pages(self, groups: Sequence[int]) -> tuple[Segments | None, dict[tuple[int, Path], PageFacts]]:
-        metadata = self.survey.files[0]
+        metadata = self.survey.metadata(0)
         indexed: dict[tuple[int, Path], PageFacts] = {}
         for group in groups:
             for path, facts in self.evidence.columns.items():
@@ -230,7 +230,7 @@ def _joined(nodes: Sequence[Node]) -> str:
 
 def _consulted(levels: Levels, groups: Array, verdicts: Array) -> dict[int, list[Leaf]]:
     """The conditions that were looked up in a bloom filter of each row group."""
-    metadata = levels.survey.files[0]
+    metadata = levels.survey.metadata(0)
     probes = [
         probe
         for probe in bloom_probes(levels.node, metadata, levels.options.max_bloom_keys, {})

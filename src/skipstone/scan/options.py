@@ -19,6 +19,8 @@ class ScanOptions:
 
     skipping: bool = True
     """Whether metadata may drop anything; without it every row is read and tested."""
+    index: bool = True
+    """Whether the lake's index is asked; without it every footer is opened."""
     page_index: bool = True
     bloom_filter: bool = True
     dictionary: bool = False

@@ -115,7 +115,11 @@ def _follows(held: Piece, piece: Piece, memory: int) -> bool:
 
 def _has_pages(metadata: ParquetMetadata, group: int, leaves: Iterable[int]) -> bool:
     """Whether a part of the row group can be read without decoding all of it."""
-    return all(page_index_ranges(metadata, group, leaf)[1] is not None for leaf in leaves)
+    return all(
+        page_index_ranges(metadata, group, leaf)[1] is not None
+        or metadata.known_places(group, leaf) is not None
+        for leaf in leaves
+    )
 
 
 def _split(rows: RowSet, parts: int) -> Iterator[RowSet]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from skipstone.evidence import Array
+from skipstone.index.container import BadIndex
+from skipstone.index.coverage import Coverage
+from skipstone.index.lake import IndexedLake
 from skipstone.ir import Compiled, compile_predicate
+from skipstone.ir.nodes import ColumnRef
 from skipstone.judge import Verdict, judge
-from skipstone.lake.directory import DirectoryLake
 from skipstone.predicate.tree import Predicate
 from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Blame, Ledger
 from skipstone.prune.needs import Fetch, Need
-from skipstone.prune.survey import Survey
+from skipstone.prune.survey import Part, Survey
 from skipstone.rows import RowSet
 from skipstone.scan.hints import choose
 from skipstone.scan.limit import apply_limit
@@ -26,7 +30,7 @@ from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
 from skipstone.store.steps import drive
 from skipstone.trace import Cause, Level
-from skipstone.trace.scan import ScanTrace
+from skipstone.trace.scan import IndexUse, ScanTrace
 
 _FIRST_FOOTERS = 8
 
@@ -42,22 +46,31 @@ class Question:
     options: ScanOptions
 
 
-def make_plan(lake: DirectoryLake, question: Question) -> ScanPlan:
-    """Plan a scan of the lake as it is pinned."""
-    planner = _Planner(lake, question, Ledger(lambda: _cost(lake)))
-    return planner.plan()
+def make_plan(lake: IndexedLake, question: Question) -> ScanPlan:
+    """Plan a scan of the lake as it is pinned; a damaged part of its index is done without."""
+    use = question.options.skipping and question.options.index
+    while True:
+        coverage = lake.index.coverage if use else None
+        try:
+            return _Planner(lake, question, Ledger(lambda: _cost(lake)), coverage).plan()
+        except BadIndex as error:
+            assert coverage is not None
+            coverage.distrust(error.name, error.reason)
 
 
-def _cost(lake: DirectoryLake) -> tuple[int, int]:
+def _cost(lake: IndexedLake) -> tuple[int, int]:
     spent = lake.io
     return spent.requests, spent.bytes
 
 
 @dataclass(slots=True)
 class _Planner:
-    lake: DirectoryLake
+    lake: IndexedLake
     question: Question
     ledger: Ledger
+    coverage: Coverage | None
+    dropped: int = 0
+    """Rows of files that the index has dropped."""
 
     def plan(self) -> ScanPlan:
         lake, asked = self.lake, self.question
@@ -67,8 +80,7 @@ class _Planner:
         files = np.arange(len(lake.entries))
         if compiled is not None and asked.options.skipping:
             files = self._partitions(compiled, files)
-        survey = self._survey(files, compiled)
-        files = files[: len(survey.files)]
+        survey, files = self._survey(files, compiled)
         outcome = self._outcome(survey, files, compiled)
         tasks = self._tasks(survey, files, outcome)
         return self._package(survey, compiled, tasks)
@@ -107,23 +119,57 @@ class _Planner:
 
     # -- footers -----------------------------------------------------------------------------
 
-    def _survey(self, files: Array, compiled: Compiled | None) -> Survey:
-        """The footers of the files; with nothing but a limit, no more of them than it takes."""
+    def _survey(self, files: Array, compiled: Compiled | None) -> tuple[Survey, Array]:
+        """What is known of the files that are left; with nothing but a limit, of no more than it takes."""
         limit = self.question.limit
         if compiled is not None or limit is None or self.question.order:
-            return self.lake.survey(files)
+            return self._looked(files, compiled)
         some = _FIRST_FOOTERS
         while True:
-            survey = self.lake.survey(files[:some])
-            if len(survey.files) == len(files) or survey.rows.sum() >= limit:
-                return survey
+            survey, chosen = self._looked(files[:some], None)
+            if len(chosen) == len(files) or survey.rows.sum() >= limit:
+                return survey, chosen
             some *= 4
+
+    def _looked(self, files: Array, compiled: Compiled | None) -> tuple[Survey, Array]:
+        """Files from the index where it knows them, the others from their footers."""
+        coverage = self.coverage
+        if coverage is None or not coverage.covered:
+            return self.lake.survey(files), files
+        known, unknown = self._sieved(coverage, files, compiled)
+        parts: list[Part] = [coverage.part(segment, rows) for segment, rows in known]
+        numbers = [coverage.files_of(segment, rows) for segment, rows in known]
+        if len(unknown):
+            parts.append(self.lake.footers(unknown))
+            numbers.append(unknown)
+        chosen = np.concatenate([files[:0], *numbers])
+        return Survey.joined(parts, self.lake.partition_facts(chosen)), chosen
+
+    def _sieved(
+        self, coverage: Coverage, files: Array, compiled: Compiled | None
+    ) -> tuple[Sequence[tuple[int, Array]], Array]:
+        """Files that the index keeps, by segment, and those whose footers must be opened."""
+        unknown = files[coverage.owner[files] < 0]
+        if compiled is None:
+            return coverage.rows_of(files), unknown
+        refs = list({ref.path: ColumnRef(ref.path, ref.type) for ref in compiled.node.refs()}.values())
+        given = self.lake.partition_facts(files)
+        sieved = coverage.sieve(compiled.node, refs, files, given)
+        self.dropped = sieved.rows_dropped
+        spent = self.ledger.spend()
+        self.ledger.add(
+            Level("index", sieved.units, sieved.count, sieved.whole, sieved.rows, sieved.drops, *spent)
+        )
+        # Of columns that a segment doesn't hold only footers tell.
+        served = [pair for pair in sieved.kept if coverage.serves(pair[0], refs, given)]
+        others = [coverage.files_of(*pair) for pair in sieved.kept if pair not in served]
+        return served, np.sort(np.concatenate([unknown, *others]))
 
     def _outcome(self, survey: Survey, files: Array, compiled: Compiled | None) -> Outcome:
         if compiled is not None and self.question.options.skipping:
             return self._cascade(survey, files, compiled)
         verdict = Verdict.ALL if compiled is None else Verdict.SOME
-        totals = np.array([file.num_rows for file in survey.files], dtype=np.int64)
+        totals = survey.totals
         self.ledger.level("files", np.full(len(totals), verdict, dtype=np.int8), totals, ())
         every = {number: RowSet.all(total) for number, total in enumerate(totals.tolist()) if total}
         verdicts = np.full(len(survey), verdict, dtype=np.int8)
@@ -153,18 +199,26 @@ class _Planner:
     # -- the plan ----------------------------------------------------------------------------
 
     def _tasks(self, survey: Survey, files: Array, outcome: Outcome) -> tuple[Task, ...]:
-        chosen = sorted(outcome.rows)
+        chosen = sorted(outcome.rows, key=lambda file: int(files[file]))
         numbers = files[chosen].tolist()
         partitions = self.lake.partition_values(numbers)
         return tuple(
             Task(
-                survey.files[file].path,
+                self.lake.access.path(self.lake.entries[number]),
                 self.lake.entries[number],
                 outcome.rows[file],
-                outcome.proven.get(file) or RowSet.none(survey.files[file].num_rows),
+                outcome.proven.get(file) or RowSet.none(int(survey.totals[file])),
                 partition,
             )
             for file, number, partition in zip(chosen, numbers, partitions, strict=True)
+        )
+
+    def _index_use(self) -> IndexUse | None:
+        if self.coverage is None:
+            return None
+        coverage = self.coverage
+        return IndexUse(
+            self.lake.index.uri, coverage.manifest.number, coverage.covered, tuple(coverage.problems)
         )
 
     def _package(self, survey: Survey, compiled: Compiled | None, tasks: tuple[Task, ...]) -> ScanPlan:
@@ -172,7 +226,7 @@ class _Planner:
         schemas = Schemas(lake.schema, lake.query_schema, tuple(lake.partitions.schema.names))
         rows = sum(len(task.rows) for task in tasks)
         whole = sum(len(task.proven) for task in tasks)
-        hints = choose(lake.access, survey, tasks, compiled, asked.projection, asked.options)
+        hints = choose(lake.access, tasks, compiled, asked.projection, asked.options)
         trace = ScanTrace(
             lake=lake.uri,
             version=lake.version,
@@ -182,13 +236,14 @@ class _Planner:
             limit=asked.limit,
             order=tuple(map(str, asked.order)),
             files=len(lake.entries),
-            rows=int(survey.rows.sum()),
+            rows=int(survey.rows.sum()) + self.dropped,
             rows_kept=rows,
             rows_whole=whole,
             tasks=len(tasks),
             levels=tuple(self.ledger.levels),
             hints=hints,
             notes=self.ledger.notes.done(),
+            index=self._index_use(),
             unsupported=tuple(map(str, compiled.unsupported)) if compiled is not None else (),
         )
         plan = ScanPlan(

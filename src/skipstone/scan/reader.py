@@ -18,6 +18,7 @@ from skipstone.lake.conform import conform
 from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
+from skipstone.parquet.recorded import RecordedMetadata
 from skipstone.parquet.slice import slice_ranges, slice_steps
 from skipstone.parquet.slice.cut import Cut, take_values
 from skipstone.rows import RowSet
@@ -29,6 +30,8 @@ from skipstone.store.source import stale
 from skipstone.store.steps import drive
 
 _PAGE_WEIGHT = 100
+# Below this, cutting an indexed file's pages out costs less than opening its footer.
+_WORTH_A_FOOTER = 8 * 1024 * 1024
 
 
 class Meter(threading.local):
@@ -65,8 +68,8 @@ class FileReader:
         checksums: bool,
         meter: Meter,
     ) -> FileReader:
-        """Read the footer, or take it from the cache."""
-        return cls(files, entry, files.footer(entry), partition, route, checksums, meter)
+        """Find out where everything is: from an index, the footer, or the cache."""
+        return cls(files, entry, files.layout(entry), partition, route, checksums, meter)
 
     def columns(self, wanted: Projection) -> FileColumns:
         """What this file has of the wanted columns."""
@@ -122,7 +125,7 @@ class FileReader:
     def _table(self, group: int, rows: RowSet, mine: FileColumns) -> pa.Table:
         if self.route == "pyarrow" and not rows.is_full:
             return cut(self._table(group, RowSet.all(rows.total), mine), rows)
-        if not self.streams:
+        if not self._opens(group, mine):
             return self._slice(group, rows, mine)
         if rows.is_full:
             return self._whole([group], mine)
@@ -130,6 +133,13 @@ class FileReader:
             # Cutting pages out would read the same bytes, with more steps.
             return cut(self._whole([group], mine), rows)
         return self._slice(group, rows, mine)
+
+    def _opens(self, group: int, mine: FileColumns) -> bool:
+        """Whether pyarrow may read the file itself; for little of an indexed file, no footer is opened."""
+        if not self.streams or not isinstance(self.metadata, RecordedMetadata):
+            return self.streams
+        size = sum(self.metadata.chunk_range(group, leaf).length for leaf in mine.leaves)
+        return size > _WORTH_A_FOOTER
 
     def _needs_every_page(self, group: int, rows: RowSet, mine: FileColumns) -> bool:
         """Whether each page of each leaf holds one of the rows."""
@@ -179,9 +189,8 @@ class FileReader:
         self.meter.add(chunks, 0)
         counter = self.files.source(self.entry).counter
         counter.add(self.meter.requests - before[0], self.meter.bytes - before[1])
-        return pq.ParquetFile(
-            raw, metadata=_pyarrow_metadata(self.metadata), page_checksum_verification=self.checksums
-        )
+        metadata = _pyarrow_metadata(self.files.footer(self.entry))
+        return pq.ParquetFile(raw, metadata=metadata, page_checksum_verification=self.checksums)
 
     def _blame(self, groups: Sequence[int], mine: FileColumns, error: Exception) -> SkipstoneError:
         """The error for a row group that pyarrow can't read, naming the first column at fault."""
@@ -232,7 +241,7 @@ class FileReader:
         found: dict[int, PageIndex | None] = {}
         wanted: list[tuple[int, ByteRange]] = []
         for leaf in leaves:
-            kept = self.files.cache.get(self._key(group, leaf))
+            kept = self.files.cache.get(self._key(group, leaf)) or self._known(group, leaf)
             if kept is not None:
                 found[leaf] = kept
                 continue
@@ -247,6 +256,12 @@ class FileReader:
             for (leaf, _), body in zip(wanted, bodies, strict=True):
                 found[leaf] = self._parsed(group, leaf, body)
         return found
+
+    def _known(self, group: int, leaf: int) -> PageIndex | None:
+        index = self.metadata.known_places(group, leaf)
+        if index is not None:
+            self.files.cache.put(self._key(group, leaf), index, _PAGE_WEIGHT * len(index))
+        return index
 
     def _parsed(self, group: int, leaf: int, body: bytes) -> PageIndex | None:
         try:
@@ -336,12 +351,11 @@ def _pyarrow_metadata(metadata: ParquetMetadata) -> pq.FileMetaData:
 def estimate(metadata: ParquetMetadata, group: int, leaves: Sequence[int]) -> int:
     """About how many bytes the leaves of a row group take when they are decoded."""
     chunks = [metadata.chunks(leaf)[group].total_compressed_size for leaf in leaves]
-    raw = metadata.row_groups[group]
-    packed = sum(column.meta_data.total_compressed_size for column in raw.columns or () if column.meta_data)
+    plain, packed = metadata.group_sizes(group)
     share = sum(chunks) / max(packed, 1)
     # Dictionaries make text far smaller in the file than in memory; how much can't be told.
     least = 16 * int(metadata.row_group_rows[group]) * len(leaves)
-    return max(int((raw.total_byte_size or 0) * share), sum(chunks), least)
+    return max(int(plain * share), sum(chunks), least)
 
 
 def bare(rows: int) -> pa.Table:

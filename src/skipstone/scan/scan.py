@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skipstone.errors import UsageError
-from skipstone.lake.directory import DirectoryLake
+from skipstone.index.lake import IndexedLake
 from skipstone.predicate import predicate as to_predicate
 from skipstone.scan.count import count_rows
 from skipstone.scan.execute import Execution, execute
@@ -36,7 +36,7 @@ class Scan:
 
     def __init__(
         self,
-        lake: DirectoryLake,
+        lake: IndexedLake,
         where: Any,
         columns: Sequence[str] | None,
         limit: int | None,

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from skipstone.errors import CorruptFileError
 from skipstone.explain.verify import Difference, Kind, Verification
 from skipstone.filter import RowFilter
+from skipstone.index.lake import IndexedLake
 from skipstone.lake.conform import conform
-from skipstone.lake.directory import DirectoryLake
 from skipstone.lake.files import Files
 from skipstone.rows import RowSet
 from skipstone.scan.compare import Stream, differences, text_of
@@ -44,7 +44,7 @@ _Problem: TypeAlias = tuple[Kind, str, int | None, RowSet | None, str]
 """A difference in reading: kind, path, row group, rows, detail."""
 
 
-def verify(lake: DirectoryLake, question: Question) -> Verification:
+def verify(lake: IndexedLake, question: Question) -> Verification:
     """Answer the question with skipping and without, and report every difference."""
     began = time.perf_counter()
     plan = make_plan(lake, question)
@@ -115,7 +115,7 @@ class _Bytes(io.RawIOBase):
 class _Truth:
     """Rows of the lake as pyarrow reads them, row group by row group."""
 
-    lake: DirectoryLake
+    lake: IndexedLake
     question: Question
     filter: RowFilter | None = field(init=False)
     both: Projection = field(init=False)
@@ -201,7 +201,7 @@ class _Differences:
         else:
             self.left_out += 1
 
-    def plan(self, lake: DirectoryLake, matching: Mapping[Listed, RowSet]) -> None:
+    def plan(self, lake: IndexedLake, matching: Mapping[Listed, RowSet]) -> None:
         """Rows that match but aren't kept, and rows called proven that don't match."""
         tasks = {task.entry: task for task in self.whole.tasks}
         for entry in lake.entries:

@@ -98,7 +98,7 @@ class Work:
         for number, task in enumerate(plan.tasks):
             if number % _FOOTERS_AHEAD == 0:
                 ahead = plan.tasks[number : number + _FOOTERS_AHEAD]
-                plan.files.footers([t.entry for t in ahead])
+                plan.files.layouts([t.entry for t in ahead])
             reader = self.reader(number)
             leaves = reader.columns(wanted).leaves
             yield from cut_task(number, task, reader.metadata, leaves, plan.options.memory, growth)

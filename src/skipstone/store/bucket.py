@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from skipstone.errors import ReadError
-from skipstone.store.objects import ObjectSource, ObjectVersion, open_store, refusal, split_uri
+from skipstone.errors import ConflictError, ReadError, WriteError
+from skipstone.store.objects import (
+    LARGE,
+    PART,
+    ObjectSource,
+    ObjectVersion,
+    open_store,
+    refusal,
+    split_uri,
+)
 from skipstone.store.place import Listed, missing, split_glob
 
 # How many entries cross from obstore at a time; S3 gives a thousand per request.
@@ -37,6 +45,26 @@ class ObjectPlace:
         """It is not."""
         return False
 
+    def below(self, prefix: str) -> list[Listed]:
+        """The objects below a prefix of this one; none if there are none."""
+        if not prefix:
+            return self.list()
+        if self.only is not None:
+            return []
+        pages = _pages(self.store, self._key(prefix.strip("/")), self.path(prefix), _CHUNK)
+        return _listed((meta for page in pages for meta in page), self._skip())
+
+    def folders(self) -> list[str]:
+        """The prefixes one level down."""
+        if self.only is not None:
+            return []
+        return sorted(path[self._skip() :].rstrip("/") for path in self._level()["common_prefixes"])
+
+    def files_here(self) -> list[Listed]:
+        """The objects in the prefix itself."""
+        return self.list() if self.only is not None else _listed(self._level()["objects"], self._skip())
+
+    # The last that names the type, which this name hides.
     def list(self) -> list[Listed]:
         """Every object below the prefix, by key; a request per page, none per object."""
         if self.only is not None:
@@ -44,16 +72,12 @@ class ObjectPlace:
             if meta is None:
                 raise missing(self.path(self.only))
             return [Listed(self.only, meta["size"], ObjectVersion.of(meta))]
-        skip = len(self.prefix) + 1 if self.prefix else 0
-        files = [
-            Listed(meta["path"][skip:], meta["size"], ObjectVersion.of(meta))
-            for page in _pages(self.store, self.prefix, self.uri, _CHUNK)
-            for meta in page
-            # Some tools mark a directory by an object of its name.
-            if len(meta["path"]) > skip
-        ]
-        files.sort(key=lambda file: file.key)
-        return files
+        pages = _pages(self.store, self.prefix, self.uri, _CHUNK)
+        return _listed((meta for page in pages for meta in page), self._skip())
+
+    def child(self, key: str) -> ObjectPlace:
+        """The prefix below this one."""
+        return ObjectPlace(self.path(key), self._key(key), self.store, origin=self.origin)
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> ObjectSource:
         """An object, untouched before its first read."""
@@ -61,12 +85,46 @@ class ObjectPlace:
         source.expect(version, size)
         return source
 
+    def write(self, key: str, parts: Iterable[bytes | memoryview], *, exclusive: bool = False) -> None:
+        """Write an object; in one request if it is small, or if the store has to tell who was first."""
+        import obstore
+        from obstore import exceptions
+
+        # Whatever the parts raise is raised before anything is sent.
+        body = b"".join(parts)
+        mode: Any = "create" if exclusive else "overwrite"
+        large = len(body) > LARGE and not exclusive
+        try:
+            obstore.put(self.store, self._key(key), body, mode=mode, use_multipart=large, chunk_size=PART)
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+            raise ConflictError("the object exists already", path=self.path(key)) from None
+        except Exception as error:
+            raise _failure(error, self.path(key)) from error
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects, as many per request as the store takes."""
+        if names := [self._key(key) for key in keys]:
+            _delete(self.store, names, self.uri)
+
     def path(self, key: str) -> str:
         """The object's URI."""
         return _join(self.uri, quote(key) if self.uri.startswith("http") else key)
 
     def _key(self, key: str) -> str:
         return f"{self.prefix}/{key}" if self.prefix else key
+
+    def _skip(self) -> int:
+        return len(self.prefix) + 1 if self.prefix else 0
+
+    def _level(self) -> Any:
+        import obstore
+
+        try:
+            return obstore.list_with_delimiter(self.store, self.prefix or None)
+        except FileNotFoundError:
+            raise missing(self.uri) from None
+        except Exception as error:
+            raise refusal(error, self.uri) from error
 
 
 def open_bucket(name: str, storage_options: Mapping[str, Any] | None, store: Any) -> tuple[ObjectPlace, str]:
@@ -88,6 +146,19 @@ def open_bucket(name: str, storage_options: Mapping[str, Any] | None, store: Any
         raise missing(name)
     parent, _, only = prefix.rpartition("/")
     return ObjectPlace(_join(base, parent), parent, store, only, origin), only
+
+
+def bucket_root(name: str, storage_options: Mapping[str, Any] | None, store: Any) -> ObjectPlace:
+    """The prefix that a URI, or a key in a ``store``, names."""
+    origin = None
+    if store is None:
+        base, key = split_uri(name)
+        store = open_store(base, storage_options, name)
+        origin = (base, dict(storage_options or {}))
+    else:
+        base, key = _base(store), name
+    prefix = key.strip("/")
+    return ObjectPlace(_join(base, prefix), prefix, store, origin=origin)
 
 
 def _open_page(name: str, base: str, key: str, store: Any, origin: Any) -> tuple[ObjectPlace, str]:
@@ -116,6 +187,35 @@ def _pages(store: Any, prefix: str, path: str, size: int) -> Iterator[Any]:
         raise missing(path) from None
     except Exception as error:
         raise refusal(error, path) from error
+
+
+def _listed(metas: Iterable[Any], skip: int) -> list[Listed]:
+    files = [
+        Listed(meta["path"][skip:], meta["size"], ObjectVersion.of(meta))
+        for meta in metas
+        # Some tools mark a directory by an object of its name.
+        if len(meta["path"]) > skip
+    ]
+    files.sort(key=lambda file: file.key)
+    return files
+
+
+def _delete(store: Any, names: list[str], path: str) -> None:
+    import obstore
+
+    try:
+        obstore.delete(store, names)
+    except FileNotFoundError:
+        # Some stores miss what is gone, and may have left the rest.
+        for name in names if len(names) > 1 else ():
+            _delete(store, [name], path)
+    except Exception as error:
+        raise _failure(error, path) from error
+
+
+def _failure(error: Exception, path: str) -> WriteError:
+    found = refusal(error, path)
+    return WriteError(found.message, path=path, hint=found.hint)
 
 
 def _head(store: Any, key: str, path: str) -> Any:

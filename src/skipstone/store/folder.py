@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
-from skipstone.errors import ReadError
+from skipstone.errors import ConflictError, ReadError, WriteError
 from skipstone.store.local import LocalSource, identity_of, refusal
 from skipstone.store.place import Listed, missing, split_glob
 
@@ -23,19 +27,72 @@ class LocalPlace:
         """It is."""
         return True
 
+    def below(self, prefix: str) -> list[Listed]:
+        """The files below a directory of this one; none if there is no such directory."""
+        if not prefix:
+            return self.list() if os.path.lexists(self.uri) else []
+        folder = None if self.only is not None else _descend(self.uri, prefix.strip("/"))
+        return _walk(folder) if folder is not None else []
+
+    def folders(self) -> list[str]:
+        """The directories in this one."""
+        found = _scan(_root(self.uri)).folders if self.only is None else []
+        return sorted(folder.key for folder in found)
+
+    def files_here(self) -> list[Listed]:
+        """The files in the directory itself."""
+        return self.list() if self.only is not None else sorted(_scan(_root(self.uri)).files, key=_key)
+
+    # The last that names the type, which this name hides.
     def list(self) -> list[Listed]:
         """Every file below the directory, by key; links are followed, though never in a circle."""
         if self.only is None:
-            return _walk(self.uri)
+            return _walk(_root(self.uri))
         path = self.path(self.only)
         found = _stat(path)
         return [Listed(self.only, found.st_size, identity_of(found))]
+
+    def child(self, key: str) -> LocalPlace:
+        """The directory below this one, which need not exist yet."""
+        return LocalPlace(self.path(key))
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> LocalSource:
         """A file, untouched before its first read."""
         source = LocalSource(self.path(key), lazy=True)
         source.expect(version, size)
         return source
+
+    def write(self, key: str, parts: Iterable[bytes | memoryview], *, exclusive: bool = False) -> None:
+        """Write a file whole or not at all: under a hidden name first, which only a kill leaves behind."""
+        path = Path(self.path(key))
+        hidden = path.with_name(f".{os.urandom(16).hex()}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with hidden.open("xb") as file:
+                    for part in parts:
+                        file.write(part)
+                    file.flush()
+                    os.fsync(file.fileno())
+                if exclusive:
+                    _link(hidden, path)
+                else:
+                    hidden.replace(path)
+            finally:
+                hidden.unlink(missing_ok=True)
+        except OSError as error:
+            raise _failure(error, path) from error
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete files, though not the directories that they leave empty."""
+        for key in keys:
+            path = Path(self.path(key))
+            try:
+                path.unlink(missing_ok=True)
+            except NotADirectoryError:
+                continue
+            except OSError as error:
+                raise _failure(error, path) from error
 
     def path(self, key: str) -> str:
         """The file's path."""
@@ -72,39 +129,109 @@ def _stat(path: str) -> os.stat_result:
         raise refusal(error, path) from error
 
 
-def _walk(root: str) -> list[Listed]:
+def _link(hidden: Path, path: Path) -> None:
+    """Give a file its name, unless there is one of that name; only a link is that in one step."""
+    try:
+        path.hardlink_to(hidden)
+    except FileExistsError:
+        raise ConflictError("the file exists already", path=str(path)) from None
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP):
+            raise
+        message = "the file system has no hard links, which tell who of several writers was first"
+        raise WriteError(message, path=str(path), hint="write to another file system") from error
+
+
+def _failure(error: OSError, path: Path) -> WriteError:
+    message = error.strerror or str(error)
+    return WriteError(message[:1].lower() + message[1:], path=str(path), hint=_HINTS.get(error.errno or 0))
+
+
+_HINTS = {
+    errno.EACCES: "write to a directory that you may write to",
+    errno.EPERM: "write to a directory that you may write to",
+    errno.EROFS: "write to another file system",
+    errno.ENOSPC: "free some space, or write to another file system",
+    errno.EDQUOT: "free some space, or write to another file system",
+}
+
+
+class _Folder(NamedTuple):
+    """A directory, its key ("" for the root) and, against circles of links, it and all that are above it."""
+
+    path: str
+    key: str
+    line: frozenset[tuple[int, int]]
+
+
+class _Found(NamedTuple):
+    """What is in a directory."""
+
+    files: list[Listed]
+    folders: list[_Folder]
+
+
+def _root(path: str) -> _Folder:
+    return _Folder(path, "", frozenset((_node(_stat(path)),)))
+
+
+def _descend(root: str, key: str) -> _Folder | None:
+    """The directory of a key; None if there is none, or only a link to one above."""
+    path, line = root, frozenset[tuple[int, int]]()
+    try:
+        for name in ("", *key.split("/")):
+            path = os.path.join(path, name)  # noqa: PTH118
+            found = os.stat(path)  # noqa: PTH116
+            if not stat.S_ISDIR(found.st_mode) or _node(found) in line:
+                return None
+            line |= {_node(found)}
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise refusal(error, path) from error
+    return _Folder(path, key, line)
+
+
+def _walk(start: _Folder) -> list[Listed]:
     files: list[Listed] = []
-    # Each directory with its key and, against circles of links, all directories above it.
-    waiting = [(root, "", frozenset((_node(_stat(root)),)))]
+    waiting = [start]
     while waiting:
-        directory, prefix, above = waiting.pop()
-        for entry in _entries(directory, prefix):
-            key = prefix + entry.name
-            try:
-                found = _entry_stat(entry)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise refusal(error, entry.path) from error
-            if not stat.S_ISDIR(found.st_mode):
-                files.append(Listed(key, found.st_size, identity_of(found)))
-            elif (node := _node(found)) not in above:
-                waiting.append((entry.path, key + "/", above | {node}))
-    files.sort(key=lambda file: file.key)
+        found = _scan(waiting.pop())
+        files += found.files
+        waiting += found.folders
+    files.sort(key=_key)
     return files
 
 
-def _entries(directory: str, prefix: str) -> list[os.DirEntry[str]]:
+def _scan(folder: _Folder) -> _Found:
+    here = _Found([], [])
+    prefix = f"{folder.key}/" if folder.key else ""
+    for entry in _entries(folder):
+        key = prefix + entry.name
+        try:
+            found = _entry_stat(entry)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise refusal(error, entry.path) from error
+        if not stat.S_ISDIR(found.st_mode):
+            here.files.append(Listed(key, found.st_size, identity_of(found)))
+        elif (node := _node(found)) not in folder.line:
+            here.folders.append(_Folder(entry.path, key, folder.line | {node}))
+    return here
+
+
+def _entries(folder: _Folder) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(directory) as entries:
+        with os.scandir(folder.path) as entries:
             return list(entries)
     except FileNotFoundError as error:
-        if prefix:
+        if folder.key:
             # It was deleted meanwhile, with all that it held.
             return []
-        raise missing(directory) from error
+        raise missing(folder.path) from error
     except OSError as error:
-        raise refusal(error, directory) from error
+        raise refusal(error, folder.path) from error
 
 
 def _entry_stat(entry: os.DirEntry[str]) -> os.stat_result:
@@ -117,3 +244,7 @@ def _entry_stat(entry: os.DirEntry[str]) -> os.stat_result:
 
 def _node(found: os.stat_result) -> tuple[int, int]:
     return (found.st_dev, found.st_ino)
+
+
+def _key(file: Listed) -> str:
+    return file.key

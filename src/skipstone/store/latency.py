@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from skipstone.store.objects import GAP
 from skipstone.store.place import Listed, Place
@@ -98,17 +98,56 @@ class SlowPlace:
         """It plays a far one."""
         return False
 
+    def below(self, prefix: str) -> list[Listed]:
+        """The files below a directory, a request's wait for every thousand."""
+        files = self.place.below(prefix)
+        self._wait_for_pages(len(files))
+        return files
+
+    def folders(self) -> list[str]:
+        """The directories in the root, a request's wait for every thousand."""
+        names = self.place.folders()
+        self._wait_for_pages(len(names))
+        return names
+
+    def files_here(self) -> list[Listed]:
+        """The files in the root itself, a request's wait for every thousand."""
+        files = self.place.files_here()
+        self._wait_for_pages(len(files))
+        return files
+
+    # The last that names the type, which this name hides.
     def list(self) -> list[Listed]:
         """The files below, a request's wait for every thousand."""
         files = self.place.list()
-        time.sleep(self.seconds * max(-(-len(files) // _PAGE), 1))
+        self._wait_for_pages(len(files))
         return files
+
+    def child(self, key: str) -> SlowPlace:
+        """The place below this one, as slow."""
+        return replace(self, place=self.place.child(key))
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> LatencySource:
         """A file that is slow to read."""
         below = self.place.open(key, version=version, size=size)
         return LatencySource(below, self.seconds, self.bytes_per_second, parallel=self.parallel)
 
+    def write(self, key: str, parts: Iterable[bytes | memoryview], *, exclusive: bool = False) -> None:
+        """Write a file, after the wait for a request and for the bytes."""
+        body = b"".join(parts)
+        sending = len(body) / self.bytes_per_second if self.bytes_per_second is not None else 0.0
+        time.sleep(self.seconds + sending)
+        self.place.write(key, [body], exclusive=exclusive)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete files, a request's wait for every thousand."""
+        names = tuple(keys)
+        self._wait_for_pages(len(names))
+        self.place.delete(names)
+
     def path(self, key: str) -> str:
         """The full path or URI of a file."""
         return self.place.path(key)
+
+    def _wait_for_pages(self, entries: int) -> None:
+        time.sleep(self.seconds * max(-(-entries // _PAGE), 1))

@@ -1,4 +1,4 @@
-"""A root under which a lake's files lie, whatever the store: list them, and open each as it was listed.
+"""A root under which a lake's files lie, whatever the store: list them, open each as it was listed, write.
 
 To add a kind of place, write a class with the members of ``Place`` and name it in ``open_place``.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -26,7 +26,10 @@ class Listed:
 
 
 class Place(Protocol):
-    """A root with files below it; picklable, and every failure is a ReadError that names the file."""
+    """A root with files below it; picklable.
+
+    Every failure is a ReadError or, of ``write`` and ``delete``, a WriteError; each names the file.
+    """
 
     @property
     def uri(self) -> str:
@@ -36,11 +39,33 @@ class Place(Protocol):
     def local(self) -> bool:
         """Whether the files are in the local file system."""
 
+    def below(self, prefix: str) -> list[Listed]:
+        """What ``list`` gives of one directory below the root, by the same keys; nothing if there is none."""
+
+    def folders(self) -> list[str]:
+        """The directories in the root: ``files_here`` and what is ``below`` each of them is ``list``."""
+
+    def files_here(self) -> list[Listed]:
+        """The files in the root itself."""
+
+    # The last that names the type, which this name hides.
     def list(self) -> list[Listed]:
         """Every file below the root by key, hidden and empty ones too; one that was named is alone."""
 
+    def child(self, key: str) -> Place:
+        """The place below this one, which need not exist yet."""
+
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> Source:
         """A file, untouched before its first read, which refuses another version than this."""
+
+    def write(self, key: str, parts: Iterable[bytes | memoryview], *, exclusive: bool = False) -> None:
+        """Write a file whole or not at all, in the place of an older one.
+
+        Of several ``exclusive`` writers one wins, and the others get a ConflictError.
+        """
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete files; those that are gone already are fine."""
 
     def path(self, key: str) -> str:
         """The full path or URI of a file."""
@@ -68,6 +93,21 @@ def open_place(
     from skipstone.store.bucket import open_bucket
 
     return open_bucket(name, storage_options, store)
+
+
+def open_root(x: Any, *, storage_options: Mapping[str, Any] | None = None, store: Any = None) -> Place:
+    """The directory or prefix of that name, which need not exist yet."""
+    if not isinstance(x, str | os.PathLike):
+        raise UsageError(f"{x!r} is no place", hint="give a directory: a path or a URI")
+    name = os.fsdecode(os.fspath(x))
+    local = local_path(name)
+    if local is not None and store is None:
+        from skipstone.store.folder import LocalPlace
+
+        return LocalPlace(os.path.abspath(local))  # noqa: PTH100
+    from skipstone.store.bucket import bucket_root
+
+    return bucket_root(name, storage_options, store)
 
 
 def missing(path: str) -> ReadError:

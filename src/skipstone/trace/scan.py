@@ -55,6 +55,17 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexUse:
+    """The index that a plan has asked: where it is, its version, how many files it knew."""
+
+    place: str
+    version: int
+    covered: int
+    problems: tuple[str, ...] = ()
+    """Why parts of it were not used."""
+
+
+@dataclass(frozen=True, slots=True)
 class ScanTrace:
     """The whole plan of one scan: levels from the lake down to pages, then what is left to read."""
 
@@ -77,6 +88,7 @@ class ScanTrace:
     hints: Hints
     notes: tuple[Note, ...] = ()
     unsupported: tuple[str, ...] = ()
+    index: IndexUse | None = None
     reads: Reads | None = None
     run: Run | None = None
 

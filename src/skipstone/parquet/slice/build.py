@@ -51,7 +51,7 @@ def _closed(parts: list[bytes], projection: Projection, row_groups: bytes) -> by
 def _prefix(metadata: ParquetMetadata, leaf: int, codec: int) -> bytes:
     """A column chunk's fields that don't depend on its pages."""
     key = ("slice prefix", leaf, codec)
-    found: bytes | None = metadata.memo.get(key)
+    found: bytes | None = metadata.kin.memo.get(key)
     if found is None:
         column = metadata.leaves[leaf]
         path = [c.binary(step.encode()) for step in column.path]
@@ -62,7 +62,7 @@ def _prefix(metadata: ParquetMetadata, leaf: int, codec: int) -> bytes:
             (4, c.I32, c.integer(codec)),
         ]
         found = c.opened([_FILE_OFFSET, (3, c.STRUCT, c.opened(fields))])
-        metadata.memo[key] = found
+        metadata.kin.memo[key] = found
     return found
 
 

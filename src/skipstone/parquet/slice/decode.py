@@ -100,7 +100,7 @@ class Decoder:
 
     def _target(self, field: Wanted) -> pa.Field:
         """What the field is when pyarrow reads these leaves of it together."""
-        memo = self._metadata.memo
+        memo = self._metadata.kin.memo
         key = ("slice target", field.leaves)
         if key not in memo:
             reader = open_file(schema_file(self._projection), checksums=False)

@@ -141,7 +141,7 @@ def _plan(
     head = int(index.offsets[0])
     # Whatever stands before the first data page; not every writer says that it is a dictionary page.
     dictionary = ByteRange(chunk.start, head) if head > chunk.start else None
-    use = _use(metadata, group, leaf) if dictionary is not None else Use.SOME
+    use = dictionary_use(metadata, group, leaf) if dictionary is not None else Use.SOME
     fetched = dictionary is not None and (
         use is Use.ALL or (use is Use.SOME and dictionary.length <= SMALL_DICTIONARY)
     )
@@ -199,7 +199,8 @@ def _chunk_range(metadata: ParquetMetadata, group: int, leaf: int) -> ByteRange:
     return found
 
 
-def _use(metadata: ParquetMetadata, group: int, leaf: int) -> Use:
+def dictionary_use(metadata: ParquetMetadata, group: int, leaf: int) -> Use:
+    """Which data pages of a chunk need its dictionary page, as far as the footer tells."""
     key = ("slice dictionary", group, leaf)
     found: Use | None = metadata.memo.get(key)
     if found is None:

@@ -56,10 +56,10 @@ def projection_of(
 ) -> Projection | None:
     """The projection of these fields, None when the footer can't be taken apart."""
     key = ("slice projection", tuple(fields), None if leaves is None else frozenset(leaves))
-    if key not in metadata.memo:
+    if key not in metadata.kin.memo:
         shape = shape_of(metadata)
-        metadata.memo[key] = None if shape is None else _projection(metadata, shape, key[1], key[2])
-    found: Projection | None = metadata.memo[key]
+        metadata.kin.memo[key] = None if shape is None else _projection(metadata, shape, key[1], key[2])
+    found: Projection | None = metadata.kin.memo[key]
     return found
 
 

@@ -41,9 +41,9 @@ class Shape:
 
 def shape_of(metadata: ParquetMetadata) -> Shape | None:
     """The shape of a file, None when its footer can't be taken apart so; made once per footer."""
-    if "slice shape" not in metadata.memo:
-        metadata.memo["slice shape"] = _shape(metadata)
-    found: Shape | None = metadata.memo["slice shape"]
+    if "slice shape" not in metadata.kin.memo:
+        metadata.kin.memo["slice shape"] = _shape(metadata)
+    found: Shape | None = metadata.kin.memo["slice shape"]
     return found
 
 

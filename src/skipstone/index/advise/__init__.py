@@ -1,0 +1,7 @@
+"""Advice before an index is built: which columns, which bloom filters, which order of rows."""
+
+from __future__ import annotations
+
+from skipstone.index.advise.advisor import advise
+
+__all__ = ["advise"]

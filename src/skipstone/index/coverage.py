@@ -1,0 +1,301 @@
+"""An index matched against one listing of a lake: which files it knows, and what it says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from skipstone.evidence import Array, ColumnFacts, Evidence
+from skipstone.index.container import BadIndex
+from skipstone.index.draft import ranges
+from skipstone.index.manifest import Manifest
+from skipstone.index.marks import match
+from skipstone.index.search import search
+from skipstone.index.segment import Segment
+from skipstone.ir.nodes import ColumnRef, Node
+from skipstone.judge import Verdict, judge
+from skipstone.lake.files import Files
+from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.prune.ledger import Blame
+from skipstone.prune.pages import PageFacts
+from skipstone.prune.probes import Hashes, bloom_probes
+from skipstone.store.place import Listed
+from skipstone.trace import Cause, Drop
+
+Given = Mapping[tuple[str, ...], ColumnFacts]
+
+# Fewer files than this are judged at once: a search or a look at blocks would take as long.
+_FEW: Final = 4096
+# A search that leaves more than this share of the files is no gain.
+_SHARE: Final = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sieved:
+    """Files that may hold a match, by segment; and the account of those that can't."""
+
+    kept: tuple[tuple[int, Array], ...]
+    """Segment number, and the rows of its files."""
+    units: int
+    whole: int
+    rows: int
+    """Rows of the files that are kept."""
+    rows_dropped: int
+    drops: tuple[Drop, ...]
+
+    @property
+    def count(self) -> int:
+        """How many files are kept."""
+        return sum(len(rows) for _, rows in self.kept)
+
+
+@dataclass(eq=False)
+class Coverage:
+    """The segments of an index, and where each file of a listing is in them."""
+
+    manifest: Manifest
+    access: Files
+    """The lake's files."""
+    entries: Sequence[Listed]
+    segments: list[Segment]
+    problems: list[str]
+    """Why parts of the index are not used."""
+    owner: Array = field(init=False)
+    """Per file of the listing its segment, -1 where the index doesn't know the file."""
+    row: Array = field(init=False)
+
+    def match(self, marks: Array) -> Coverage:
+        """Find the listing's files in the segments."""
+        self.owner = np.full(len(marks), -1, dtype=np.int64)
+        self.row = np.full(len(marks), -1, dtype=np.int64)
+        for number, segment in enumerate(self.segments):
+            try:
+                places = match(segment.marks, marks)
+            except BadIndex as error:
+                self.problems.append(f"{segment.container.name}: {error.reason}")
+                continue
+            found = places >= 0
+            self.owner[found], self.row[found] = number, places[found]
+        return self
+
+    def distrust(self, name: str, reason: str) -> None:
+        """Do without a segment from now on."""
+        self.problems.append(f"{name}: {reason}")
+        for number, segment in enumerate(self.segments):
+            if segment.container.name == name:
+                self.owner[self.owner == number] = -1
+        self.__dict__.pop("_files", None)
+
+    @cached_property
+    def _files(self) -> list[Array]:
+        """Per segment and row the number of the file in the listing, or -1."""
+        found = []
+        for number, segment in enumerate(self.segments):
+            files = np.full(len(segment), -1, dtype=np.int64)
+            mine = np.flatnonzero(self.owner == number)
+            files[self.row[mine]] = mine
+            found.append(files)
+        return found
+
+    @property
+    def covered(self) -> int:
+        """How many files of the listing the index knows."""
+        return int((self.owner >= 0).sum())
+
+    def files_of(self, segment: int, rows: Array) -> Array:
+        """Numbers in the listing of some files of a segment."""
+        return self._files[segment][rows]
+
+    # -- one file ----------------------------------------------------------------------------
+
+    def metadata(self, file: int) -> ParquetMetadata | None:
+        """A file's metadata without its footer; None where the index doesn't know it."""
+        segment = int(self.owner[file])
+        if segment < 0:
+            return None
+        entry = self.entries[file]
+        return self.segments[segment].metadata(
+            int(self.row[file]), entry, self.access.path(entry), lambda: self.access.footer(entry)
+        )
+
+    def kinds(self) -> list[ParquetMetadata]:
+        """One file of every schema that the index knows."""
+        found = []
+        for number, segment in enumerate(self.segments):
+            mine = np.flatnonzero(self.owner == number)
+            _, first = np.unique(segment.common("kin")[self.row[mine]], return_index=True)
+            found += [self.access.layout(self.entries[file]) for file in mine[first].tolist()]
+        return found
+
+    # -- many files --------------------------------------------------------------------------
+
+    def rows_of(self, files: Array) -> tuple[tuple[int, Array], ...]:
+        """Some files by segment, as rows of it; those the index doesn't know are left out."""
+        owners = self.owner[files]
+        return tuple(
+            (int(segment), self.row[files[owners == segment]])
+            for segment in np.unique(owners[owners >= 0]).tolist()
+        )
+
+    def serves(self, segment: int, refs: Sequence[ColumnRef], given: Given) -> bool:
+        """Whether a segment knows all that footers would say of these columns."""
+        mine = self.segments[segment]
+        return all(ref.path in given or mine.has("group", ref) for ref in refs)
+
+    def sieve(self, node: Node, refs: Sequence[ColumnRef], files: Array, given: Given) -> Sieved:
+        """Of the listing's ``files`` that the index knows, those that may hold a match.
+
+        ``given`` are facts about partition columns of ``files``. Blocks of files are judged first, in all
+        segments at once, then the files in blocks that are left, or those that a search finds.
+        """
+        place = np.full(len(self.entries), -1, dtype=np.int64)
+        place[files] = np.arange(len(files))
+        blocks = self._blocks(node, refs)
+        kept: list[tuple[int, Array]] = []
+        drops: dict[tuple[Cause, str], int] = {}
+        units = whole = rows_kept = rows_all = 0
+        for number, segment in enumerate(self.segments):
+            numbers = self._files[number]
+            known = numbers >= 0
+            known[known] = place[numbers[known]] >= 0
+            total = int(known.sum())
+            if not total:
+                continue
+            units += total
+            counts = segment.common("rows")
+            rows_all += int(counts[known].sum())
+            rows = self._candidates(node, number, None if blocks is None else blocks[number])
+            rows = np.flatnonzero(known) if rows is None else rows[known[rows]]
+            evidence = self._evidence(segment, refs, rows, given, place[numbers[rows]])
+            judgement = judge(node, evidence)
+            verdicts = judgement.verdicts()
+            chosen = verdicts != Verdict.NONE
+            whole += int((verdicts == Verdict.ALL).sum())
+            for drop in Blame.of(judgement, evidence).drops():
+                key = (drop.cause, drop.condition)
+                drops[key] = drops.get(key, 0) + drop.units
+            if total > len(rows):
+                key = (Cause.BOUNDS, str(node))
+                drops[key] = drops.get(key, 0) + total - len(rows)
+            rows = rows[chosen]
+            rows_kept += int(counts[rows].sum())
+            if len(rows):
+                kept.append((number, rows))
+        told = tuple(Drop(cause, text, count) for (cause, text), count in drops.items())
+        return Sieved(tuple(kept), units, whole, rows_kept, rows_all - rows_kept, told)
+
+    def _blocks(self, node: Node, refs: Sequence[ColumnRef]) -> list[Array] | None:
+        """Per segment the blocks that may hold a match; None where there are too few files to bother."""
+        if sum(map(len, self.segments)) <= _FEW:
+            return None
+        columns = {
+            ref.path: ColumnFacts.concat([segment.facts("block", ref) for segment in self.segments])
+            for ref in refs
+        }
+        counts = [-(-len(segment) // segment.block) for segment in self.segments]
+        # Row counts of blocks are not known, so none may be taken for empty.
+        evidence = Evidence(np.full(sum(counts), -1, dtype=np.int64), columns)
+        may = judge(node, evidence).bits.true
+        return [np.flatnonzero(part) for part in np.split(may, np.cumsum(counts)[:-1])]
+
+    def _candidates(self, node: Node, number: int, blocks: Array | None) -> Array | None:
+        """Rows of a segment that are worth a judgement; None for all of them."""
+        segment = self.segments[number]
+        if blocks is None:
+            return None
+        size = segment.block
+        left = len(blocks) * size
+        if left > _FEW:
+            found = search(node, segment.search, left // _SHARE)
+            if found is not None:
+                return found[np.isin(found // size, blocks)]
+            if left >= len(segment):
+                return None
+        rows = (blocks[:, np.newaxis] * size + np.arange(size)).ravel()
+        return rows[rows < len(segment)]
+
+    @staticmethod
+    def _evidence(
+        segment: Segment, refs: Sequence[ColumnRef], rows: Array, given: Given, files: Array
+    ) -> Evidence:
+        every = len(rows) == len(segment)
+        columns = {
+            ref.path: given[ref.path].take(files)
+            if ref.path in given
+            else segment.facts("file", ref, None if every else rows)
+            for ref in refs
+        }
+        counts = segment.common("rows")
+        return Evidence(counts if every else counts[rows], columns)
+
+    def part(self, segment: int, rows: Array) -> Recorded:
+        """Files of a segment as a run of a survey."""
+        return Recorded.of(self, segment, rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """Files of one segment, whose row groups the index knows."""
+
+    coverage: Coverage
+    segment: Segment
+    files: Array
+    """Their numbers in the listing."""
+    counts: Array
+    rows: Array
+    groups: Array
+    """Their row groups' numbers in the segment."""
+    _known: dict[int, ParquetMetadata] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, coverage: Coverage, number: int, rows: Array) -> Recorded:
+        """Some files of a segment."""
+        segment = coverage.segments[number]
+        counts = segment.common("counts")
+        groups = ranges(segment.firsts[:-1], counts, rows)
+        return cls(
+            coverage,
+            segment,
+            coverage.files_of(number, rows),
+            counts[rows],
+            segment.common("group_rows")[groups],
+            groups,
+        )
+
+    def file(self, number: int) -> ParquetMetadata:
+        """A file's metadata."""
+        return self.coverage.access.layout(self.coverage.entries[int(self.files[number])])
+
+    def facts(self, ref: ColumnRef) -> ColumnFacts:
+        """What the index says about a column in each row group."""
+        every = len(self.groups) == self.segment.groups
+        return self.segment.facts("group", ref, None if every else self.groups)
+
+    def pages(self, unit: int, ref: ColumnRef) -> PageFacts | None:
+        """The pages of a chunk, where the index knows them."""
+        return self.segment.pages(int(self.groups[unit]), ref)
+
+    def absent(self, node: Node, units: Array, max_keys: int) -> tuple[dict[int, Array], bool]:
+        """What the index's own bloom filters rule out; filters that it didn't take over are in the files."""
+        segment = self.segment
+        kins = segment.common("kin")[self.coverage.row[self.files]]
+        owners = np.repeat(np.arange(len(self.counts)), self.counts)[units]
+        masks: dict[int, Array] = {}
+        hashes: Hashes = {}
+        settled = True
+        for kin in np.unique(kins[owners]).tolist():
+            mine = kins[owners] == kin
+            for probe in bloom_probes(node, segment.shell(kin), max_keys, hashes):
+                path = probe.bound.ref.path
+                if probe.hashes is None:
+                    continue
+                if segment.has_bloom(path):
+                    gone = segment.absent(path, probe.hashes, self.groups[units[mine]])[1]
+                    mask = masks.setdefault(id(probe.node), np.zeros(len(units), dtype=bool))
+                    mask[mine] = gone
+                settled = settled and segment.has_own_blooms(path)
+        return masks, settled

@@ -1,0 +1,328 @@
+"""A segment before it is written: what is known of N files, in columns. One file makes a draft of one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.evidence import Array, ColumnFacts
+from skipstone.evidence.hull import hull
+from skipstone.index.container import COMMON, Writer
+from skipstone.index.levels import Level, split_bytes, write_facts, write_level
+from skipstone.index.search import search_arrays
+from skipstone.index.spec import Path
+
+BLOCK: Final = 1024
+"""Files of a segment whose facts are summed up in one block."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pages:
+    """The pages of one column: how many each row group has (0: not known), where they are, what they hold."""
+
+    counts: Array
+    first_rows: Array
+    offsets: Array
+    sizes: Array
+    level: Level | None
+
+    @classmethod
+    def concat(cls, parts: list[Pages]) -> Pages:
+        """Row groups one after the other."""
+        levels = [part.level for part in parts if part.level is not None]
+        return cls(
+            np.concatenate([part.counts for part in parts]),
+            np.concatenate([part.first_rows for part in parts]),
+            np.concatenate([part.offsets for part in parts]),
+            np.concatenate([part.sizes for part in parts]),
+            Level.concat(levels) if levels else None,
+        )
+
+    def take(self, groups: Array) -> Pages:
+        """The pages of the chosen row groups."""
+        pages = ranges(np.cumsum(self.counts) - self.counts, self.counts, groups)
+        level = None if self.level is None else self.level.take(pages)
+        return Pages(
+            self.counts[groups], self.first_rows[pages], self.offsets[pages], self.sizes[pages], level
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stack:
+    """Bloom filters of one size: the row group of each, and their bits as ``[filter, block, word]``."""
+
+    groups: Array
+    bits: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnDraft:
+    """One leaf column; without ``groups`` only the places of its pages are known."""
+
+    type: pa.DataType | None = None
+    groups: Level | None = None
+    pages: Pages | None = None
+    blooms: dict[int, Stack] = field(default_factory=dict)
+    """By the number of blocks."""
+    origins: Array | None = None
+    """Per file, where the facts came from."""
+    sums: dict[str, Array] = field(default_factory=dict)
+    """Block aggregates by name: one element per row group, or per page where the name says so."""
+    sketches: dict[str, list[bytes]] = field(default_factory=dict)
+    """By kind, one per row group."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """N files and their columns."""
+
+    keys: list[str]
+    versions: list[str]
+    marks: Array
+    sizes: Array
+    kins: list[bytes]
+    kin: Array
+    """Per file the number of its shell in ``kins``."""
+    counts: Array
+    """Row groups per file."""
+    group_rows: Array
+    group_sizes: Array
+    chunk_counts: Array
+    chunks: Array
+    columns: dict[Path, ColumnDraft]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Draft]) -> Draft:
+        """Files one after the other; all parts have the same columns."""
+        if len(parts) == 1:
+            return parts[0]
+        kins: dict[bytes, int] = {}
+        kin = [
+            np.array([kins.setdefault(shell, len(kins)) for shell in part.kins], dtype=np.uint32)[part.kin]
+            for part in parts
+        ]
+        names = ("marks", "sizes", "counts", "group_rows", "group_sizes", "chunk_counts", "chunks")
+        joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        firsts = np.cumsum([0, *(len(part.group_rows) for part in parts[:-1])])
+        paths = dict.fromkeys(path for part in parts for path in part.columns)
+        return cls(
+            keys=[key for part in parts for key in part.keys],
+            versions=[version for part in parts for version in part.versions],
+            kins=list(kins),
+            kin=np.concatenate(kin),
+            columns={path: _joined(path, parts, firsts.tolist()) for path in paths},
+            **joined,
+        )
+
+    def take(self, files: Array) -> Draft:
+        """The chosen files."""
+        groups = ranges(np.cumsum(self.counts) - self.counts, self.counts, files)
+        chunks = ranges(np.cumsum(self.chunk_counts) - self.chunk_counts, self.chunk_counts, files)
+        numbers = files.tolist()
+        return replace(
+            self,
+            keys=[self.keys[number] for number in numbers],
+            versions=[self.versions[number] for number in numbers],
+            marks=self.marks[files],
+            sizes=self.sizes[files],
+            kin=self.kin[files],
+            counts=self.counts[files],
+            group_rows=self.group_rows[groups],
+            group_sizes=self.group_sizes[groups],
+            chunk_counts=self.chunk_counts[files],
+            chunks=self.chunks[chunks],
+            columns={path: _taken(column, files, groups) for path, column in self.columns.items()},
+        )
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def write(self, spec: str, *, own_blooms: bool) -> tuple[list[bytes | memoryview], int]:
+        """The segment's file in pieces, and the length of its directory."""
+        writer = Writer()
+        for name, array in self._common().items():
+            writer.add(COMMON, name, array)
+        starts = np.cumsum(self.counts) - self.counts
+        for number, column in enumerate(self.columns.values()):
+            _write_column(writer, number, column, starts, alone=bool((self.counts == 1).all()))
+        fields = [
+            pa.field(str(number), c.type or pa.null()) for number, c in enumerate(self.columns.values())
+        ]
+        head = {
+            "spec": spec,
+            "own_blooms": own_blooms,
+            "files": len(self),
+            "groups": len(self.group_rows),
+            "block": BLOCK,
+            "paths": [list(path) for path in self.columns],
+            "types": pa.schema(fields).serialize().to_pybytes().hex(),
+        }
+        return writer.parts({"segment": json.dumps(head)})
+
+    def _common(self) -> dict[str, Array]:
+        arrays: dict[str, Array] = {
+            "marks": self.marks,
+            "sizes": self.sizes,
+            "kin": self.kin.astype(np.uint32),
+            "rows": np.bincount(
+                np.repeat(np.arange(len(self)), self.counts), weights=self.group_rows, minlength=len(self)
+            ).astype(np.int64),
+            "counts": self.counts,
+            "group_rows": self.group_rows,
+            "group_sizes": self.group_sizes,
+            "chunk_counts": self.chunk_counts,
+            "chunks": self.chunks.view(np.uint8),
+        }
+        texts = {"keys": self.keys, "versions": self.versions}
+        for name, values in texts.items():
+            coded = [value.encode(errors="surrogateescape") for value in values]
+            arrays[f"{name}/offsets"], arrays[f"{name}/data"] = split_bytes(
+                pa.array(coded, pa.large_binary())
+            )
+        arrays["kins/offsets"], arrays["kins/data"] = split_bytes(pa.array(self.kins, pa.large_binary()))
+        return arrays
+
+
+def ranges(firsts: Array, counts: Array, chosen: Array) -> Array:
+    """The positions in the runs ``firsts`` to ``firsts + counts`` of the chosen units, run by run."""
+    lengths = counts[chosen]
+    ends = np.cumsum(lengths)
+    found: Array = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
+        firsts[chosen] - ends + lengths, lengths
+    )
+    return found
+
+
+def _write_column(writer: Writer, number: int, column: ColumnDraft, starts: Array, *, alone: bool) -> None:
+    if column.groups is not None:
+        files = column.groups.hull(starts)
+        blocks = hull(files.facts, np.arange(0, len(starts), BLOCK))
+        write_facts(writer, number, "block", blocks)
+        write_level(writer, number, "file", files)
+        for name, array in search_arrays(files.facts).items():
+            writer.add(number, f"file/{name}", array)
+        # Where every file is one row group, both levels are the same.
+        if not alone:
+            write_level(writer, number, "group", column.groups)
+        assert column.origins is not None
+        writer.add(number, "origin", column.origins)
+    if column.pages is not None:
+        pages = column.pages
+        firsts = np.zeros(len(pages.counts) + 1, dtype=np.int64)
+        np.cumsum(pages.counts, out=firsts[1:])
+        writer.add(number, "page/firsts", firsts)
+        for name in ("first_rows", "offsets", "sizes"):
+            writer.add(number, f"page/{name}", getattr(pages, name))
+        if pages.level is not None:
+            write_level(writer, number, "page", pages.level)
+    for blocks_count, stack in sorted(column.blooms.items()):
+        writer.add(number, f"bloom/{blocks_count}/groups", stack.groups.astype(np.uint32))
+        # Block by block, all filters side by side: looking up a value touches one run of bytes.
+        writer.add(number, f"bloom/{blocks_count}/bits", stack.bits.transpose(1, 0, 2))
+    for name, array in column.sums.items():
+        writer.add(number, f"sum/{name}", array)
+    for name, blobs in column.sketches.items():
+        offsets, data = split_bytes(pa.array(blobs, pa.large_binary()))
+        writer.add(number, f"sketch/{name}/offsets", offsets)
+        writer.add(number, f"sketch/{name}/data", data)
+
+
+def _joined(path: Path, parts: Sequence[Draft], firsts: list[int]) -> ColumnDraft:
+    columns = [part.columns.get(path) or _nothing(part) for part in parts]
+    known = [column for column in columns if column.groups is not None]
+    type = known[0].type if known else None
+    groups = origins = None
+    if type is not None:
+        levels = [
+            column.groups or Level.of(ColumnFacts.unknown(type, len(part.group_rows)))
+            for column, part in zip(columns, parts, strict=True)
+        ]
+        groups = Level.concat(levels)
+        origins = np.concatenate(
+            [
+                np.zeros(len(part), dtype=np.uint8) if column.origins is None else column.origins
+                for column, part in zip(columns, parts, strict=True)
+            ]
+        )
+    pages = None
+    if any(column.pages is not None for column in columns):
+        deep = any(c.pages is not None and c.pages.level is not None for c in columns)
+        pages = Pages.concat(
+            [
+                _filled(column.pages or _no_pages(len(part.group_rows)), type if deep else None)
+                for column, part in zip(columns, parts, strict=True)
+            ]
+        )
+    stacks: dict[int, list[Stack]] = {}
+    for column, first in zip(columns, firsts, strict=True):
+        for size, stack in column.blooms.items():
+            stacks.setdefault(size, []).append(Stack(stack.groups + first, stack.bits))
+    blooms = {
+        size: Stack(np.concatenate([s.groups for s in alike]), np.concatenate([s.bits for s in alike]))
+        for size, alike in stacks.items()
+    }
+    # Aggregates that some file lacks could not be told apart from those of its neighbours.
+    sums = {
+        name: np.concatenate([column.sums[name] for column in columns])
+        for name in columns[0].sums
+        if all(name in column.sums for column in columns)
+    }
+    sketches = {
+        name: [blob for column in columns for blob in column.sketches[name]]
+        for name in columns[0].sketches
+        if all(name in column.sketches for column in columns)
+    }
+    return ColumnDraft(type, groups, pages, blooms, origins, sums, sketches)
+
+
+def _nothing(part: Draft) -> ColumnDraft:
+    """A column that the files of a part don't have."""
+    return ColumnDraft(pages=_no_pages(len(part.group_rows)))
+
+
+def _no_pages(groups: int) -> Pages:
+    none = np.zeros(0, dtype=np.int64)
+    return Pages(np.zeros(groups, dtype=np.int64), none, none, none.astype(np.int32), None)
+
+
+def _filled(pages: Pages, type: pa.DataType | None) -> Pages:
+    if type is None or pages.level is not None:
+        return pages if type is not None else replace(pages, level=None)
+    return replace(pages, level=Level.of(ColumnFacts.unknown(type, len(pages.first_rows))))
+
+
+def _taken(column: ColumnDraft, files: Array, groups: Array) -> ColumnDraft:
+    blooms: dict[int, Stack] = {}
+    for size, stack in column.blooms.items():
+        # The new number of each old row group that is kept.
+        order = np.argsort(groups, kind="stable")
+        at = np.searchsorted(groups[order], stack.groups)
+        kept = at < len(groups)
+        kept[kept] = groups[order][at[kept]] == stack.groups[kept]
+        if kept.any():
+            numbers = order[at[kept]]
+            again = np.argsort(numbers, kind="stable")
+            blooms[size] = Stack(numbers[again], stack.bits[kept][again])
+    pages = None if column.pages is None else column.pages.take(groups)
+    by_page = groups
+    if column.pages is not None:
+        counts = column.pages.counts
+        by_page = ranges(np.cumsum(counts) - counts, counts, groups)
+    sums = {n: array[by_page if n.startswith("page/") else groups] for n, array in column.sums.items()}
+    sketches = {name: [blobs[g] for g in groups.tolist()] for name, blobs in column.sketches.items()}
+    return ColumnDraft(
+        column.type,
+        None if column.groups is None else column.groups.take(groups),
+        pages,
+        blooms,
+        None if column.origins is None else column.origins[files],
+        sums,
+        sketches,
+    )

@@ -1,0 +1,298 @@
+"""``lake.index``: build, refresh, look, advise, drop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+from skipstone.domain.keys import is_ordered, storage_type
+from skipstone.errors import ReadError, UnknownColumnError, UsageError
+from skipstone.index.build import Job, Progress, Report, open_segment
+from skipstone.index.container import BadIndex
+from skipstone.index.coverage import Coverage
+from skipstone.index.manifest import FOLDER, Manifest, SegmentNote, read_manifest
+from skipstone.index.marks import marks_of
+from skipstone.index.segment import Segment
+from skipstone.index.spec import Path, Spec
+from skipstone.lake.files import Files
+from skipstone.store.place import Listed, Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from skipstone.explain.advice import Advice
+    from skipstone.explain.status import IndexStatus
+    from skipstone.index.lake import IndexedLake
+
+DEFAULT_COLUMNS: Final = 32
+"""How many columns are indexed unless they are named: the first that can be compared."""
+
+
+class LakeIndex:
+    """The index of one lake, as it was when the lake was listed."""
+
+    def __init__(self, lake: IndexedLake, root: Place | None) -> None:
+        self._lake = lake
+        self._inside = root is None
+        self.place = lake.access.place.child(FOLDER) if root is None else root
+        self.access = Files(self.place, retry=lake.access.retry)
+        self._lock = threading.Lock()
+        self._loaded = False
+        self._coverage: Coverage | None = None
+        # Whether the index was changed here since the lake was listed, which then saw an older one.
+        self._changed = False
+
+    @property
+    def uri(self) -> str:
+        """Where the index is."""
+        return self.place.uri
+
+    def forget(self) -> None:
+        """Look again at the next question."""
+        with self._lock:
+            self._loaded, self._coverage = False, None
+
+    def relisted(self) -> None:
+        """The lake was listed anew, and its index with it."""
+        self.forget()
+        self._changed = False
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """The index matched with the lake's listing; None if there is none."""
+        if not self._loaded:
+            with self._lock:
+                if not self._loaded:
+                    self._coverage = self._load()
+                    self._loaded = True
+        return self._coverage
+
+    def _load(self) -> Coverage | None:
+        lake = self._lake
+        try:
+            listed = self._files()
+            manifest = read_manifest(self.place, listed)
+        except (BadIndex, ReadError) as error:
+            return Coverage(Manifest(), lake.access, lake.entries, [], [_reason(error)]).match(
+                marks_of(lake.entries)
+            )
+        if not manifest.segments and not manifest.number:
+            return None
+        segments, problems = self._open(manifest.segments, {entry.key: entry for entry in listed})
+        return Coverage(manifest, lake.access, lake.entries, segments, problems).match(marks_of(lake.entries))
+
+    def _files(self) -> list[Listed]:
+        """The index's own files: those that the lake's listing saw, if it lies in the lake."""
+        if self._inside and not self._changed and self._lake.listed_whole:
+            prefix = f"{FOLDER}/"
+            return [
+                Listed(entry.key.removeprefix(prefix), entry.size, entry.version)
+                for entry in self._lake.others
+                if entry.key.startswith(prefix)
+            ]
+        return self.place.below("")
+
+    def _open(
+        self, notes: Sequence[SegmentNote], listed: Mapping[str, Listed]
+    ) -> tuple[list[Segment], list[str]]:
+        segments, problems = [], []
+        for note in notes:
+            entry = listed.get(note.name)
+            if entry is None:
+                problems.append(f"{note.name}: it is missing")
+                continue
+            try:
+                segments.append(open_segment(self.access, entry, note, self._lake.access.cache))
+            except (BadIndex, ReadError) as error:
+                problems.append(f"{note.name}: {_reason(error)}")
+        return segments, problems
+
+    # -- building ----------------------------------------------------------------------------
+
+    def build(
+        self,
+        columns: Iterable[str] | None = None,
+        blooms: Iterable[str] | bool | None = None,
+        *,
+        pages: bool = True,
+        values: bool | None = None,
+        sums: Iterable[str] | bool = False,
+        sketches: Iterable[str] | bool = False,
+        rebuild: bool = False,
+        engine: Any = "spark",
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> Report:
+        """Index the lake as it is listed; what an earlier build has done with the same choices is kept.
+
+        ``columns`` are those with facts, by default the first 32 that can be compared. ``blooms`` names
+        columns that get a bloom filter where their files have none; those in the files are taken over
+        unless it is False. ``pages=False`` stops at row groups. ``values`` says whether values are read for
+        what footers don't tell (pages of files without a page index, NaN counts, distinct counts): by
+        default for columns that are named. ``sums`` and ``sketches`` add block aggregates and DataSketches.
+        """
+        spec = self._spec(columns, blooms, pages, values, sums, sketches)
+        return self._run(spec, engine, progress, options, rebuild=rebuild)
+
+    def refresh(self, *, engine: Any = "spark", progress: Progress | None = None, **options: Any) -> Report:
+        """List the lake anew, index what is new or changed, and drop what is gone."""
+        self._lake.refresh()
+        manifest = read_manifest(self.place)
+        if not manifest.spec:
+            raise UsageError("there is no index to refresh", path=self.uri, hint="build one first")
+        told = manifest.spec
+        types = dict(self._leaves())
+        columns = tuple((path, types[path]) for p, _ in told["columns"] if (path := tuple(p)) in types)
+        listed = {
+            name: tuple(path for p in told[name] if (path := tuple(p)) in types)
+            for name in ("blooms", "values", "sums", "sketches")
+        }
+        spec = Spec(columns, told["pages"], own_blooms=told["own_blooms"], **listed)
+        return self._run(spec, engine, progress, options, rebuild=False)
+
+    def _run(
+        self, spec: Spec, engine: Any, progress: Progress | None, options: dict[str, Any], *, rebuild: bool
+    ) -> Report:
+        from skipstone.engine.jobs import open_engine
+
+        lake = self._lake
+        with closing(open_engine(engine, **options)) as chosen:
+            job = Job(lake.access, self.place, lake.entries, spec, chosen, rebuild, progress)
+            report = job.run()
+        self._renewed()
+        return report
+
+    def _spec(
+        self,
+        columns: Iterable[str] | None,
+        blooms: Iterable[str] | bool | None,
+        pages: bool,
+        values: bool | None,
+        sums: Iterable[str] | bool,
+        sketches: Iterable[str] | bool,
+    ) -> Spec:
+        leaves = self._leaves()
+        types = dict(leaves)
+        named = columns is not None
+        chosen = (
+            self._paths(columns, types, "columns")
+            if columns is not None
+            else tuple(path for path, _ in leaves)[:DEFAULT_COLUMNS]
+        )
+        made = () if blooms is None or isinstance(blooms, bool) else self._paths(blooms, types, "blooms")
+        numeric = tuple(path for path in chosen if _is_number(types[path]))
+        summed = self._extra(sums, types, numeric, "sums")
+        sketched = self._extra(sketches, types, chosen, "sketches")
+        every = tuple(dict.fromkeys((*chosen, *made, *summed, *sketched)))
+        read = every if values or (values is None and named) else ()
+        return Spec(
+            columns=tuple((path, types[path]) for path in every),
+            pages=pages,
+            blooms=made,
+            own_blooms=blooms is not False,
+            values=read,
+            sums=summed,
+            sketches=sketched,
+        )
+
+    def _extra(
+        self,
+        asked: Iterable[str] | bool,
+        types: Mapping[Path, pa.DataType],
+        default: tuple[Path, ...],
+        what: str,
+    ) -> tuple[Path, ...]:
+        if isinstance(asked, bool):
+            return default if asked else ()
+        return self._paths(asked, types, what)
+
+    def _leaves(self) -> list[tuple[Path, pa.DataType]]:
+        """Columns that can be compared, fields of structs included, without those of partitions."""
+        partitions = set(self._lake.partitions.schema.names)
+        found: list[tuple[Path, pa.DataType]] = []
+        for field in self._lake.query_schema:
+            if field.name not in partitions:
+                _collect(field, (), found)
+        names = [path for path, _ in found]
+        return [(path, type) for path, type in found if names.count(path) == 1]
+
+    def _paths(self, names: Iterable[str], types: Mapping[Path, pa.DataType], what: str) -> tuple[Path, ...]:
+        if isinstance(names, str):
+            raise UsageError(f"{what}={names!r}", hint="give a list of column names")
+        by_name = {".".join(path): path for path in types}
+        found: list[Path] = []
+        for name in names:
+            below = [path for path in types if path[0] == name]
+            if name in by_name:
+                found.append(by_name[name])
+            elif below:
+                found += below
+            else:
+                known = ", ".join(by_name) or "none"
+                raise UnknownColumnError(
+                    f"{what} names {name!r}, which is no column that can be indexed",
+                    path=self._lake.uri,
+                    column=str(name),
+                    hint=f"columns that can be are {known}",
+                )
+        return tuple(dict.fromkeys(found))
+
+    # -- looking -----------------------------------------------------------------------------
+
+    def status(self) -> IndexStatus:
+        """What the index covers, how old and how large it is."""
+        from skipstone.index.status import index_status
+
+        return index_status(self._lake, self)
+
+    def advise(self, queries: Any = None, *, sample: int = 64) -> Advice:
+        """What would be worth indexing for these predicates, or for the queries of a log."""
+        from skipstone.index.advise import advise
+
+        return advise(self._lake, queries, sample=sample)
+
+    def drop(self) -> None:
+        """Delete the index; the lake's own files stay as they are."""
+        names = sorted(entry.key for entry in self.place.below(""))
+        # Manifests first: without one nobody looks for segments.
+        self.place.delete(sorted(names, key=lambda name: not name.startswith("manifest-")))
+        self._renewed()
+
+    def _renewed(self) -> None:
+        self.forget()
+        self._changed = True
+        self._lake.plans.clear()
+
+    def __repr__(self) -> str:
+        coverage = self.coverage
+        if coverage is None:
+            return f"LakeIndex({self.uri!r}, none)"
+        known = f"{coverage.covered:,} of {len(self._lake.entries):,} files"
+        return f"LakeIndex({self.uri!r}, version {coverage.manifest.number}, {known})"
+
+
+def _collect(field: pa.Field, above: Path, into: list[tuple[Path, pa.DataType]]) -> None:
+    import pyarrow as pa
+
+    path = (*above, field.name)
+    plain = storage_type(field.type)
+    if pa.types.is_struct(plain):
+        for child in plain.fields:
+            _collect(child, path, into)
+    elif is_ordered(field.type):
+        into.append((path, field.type))
+
+
+def _is_number(type: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    plain = storage_type(type)
+    number = pa.types.is_integer(plain) or pa.types.is_floating(plain)
+    return bool(number or pa.types.is_decimal(plain))
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "message", None)
+    return str(reason or error)

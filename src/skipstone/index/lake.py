@@ -1,0 +1,94 @@
+"""A lake with an index beside it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from skipstone.index.container import BadIndex
+from skipstone.index.index import LakeIndex
+from skipstone.index.manifest import FOLDER
+from skipstone.lake.directory import DirectoryLake
+from skipstone.lake.files import Io
+from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.store.place import Listed, Place
+
+
+class IndexedLake(DirectoryLake):
+    """A directory of Parquet files whose footers need not be opened where its index knows them."""
+
+    def __init__(self, place: Place, pattern: str = "", *, index_root: Place | None = None, **options: Any):
+        self._index_root = index_root
+        super().__init__(place, pattern, **options)
+
+    def _pin(self, entries: tuple[Listed, ...]) -> None:
+        super()._pin(entries)
+        self.__dict__.pop("_numbers", None)
+        self._access.recorded = self._recorded
+        if "index" in self.__dict__:
+            self.index.relisted()
+
+    @cached_property
+    def index(self) -> LakeIndex:
+        """The lake's index: what it holds, and how to build, refresh and drop it."""
+        return LakeIndex(self, self._index_root)
+
+    @property
+    def io(self) -> Io:
+        """Requests made and bytes read through this lake so far, those of its index included."""
+        return self._access.io() + self.index.access.io()
+
+    def _recorded(self, entry: Listed) -> ParquetMetadata | None:
+        coverage = self.index.coverage
+        number = None if coverage is None else self._numbers.get(entry)
+        if coverage is None or number is None:
+            return None
+        try:
+            return coverage.metadata(number)
+        except BadIndex as error:
+            coverage.distrust(error.name, error.reason)
+            return None
+
+    @cached_property
+    def _numbers(self) -> dict[Listed, int]:
+        return {entry: number for number, entry in enumerate(self._entries)}
+
+    def _sample(self) -> list[ParquetMetadata]:
+        """One file of every schema where the index knows them all, else footers."""
+        coverage = self.index.coverage
+        if coverage is not None and coverage.covered == len(self._entries):
+            try:
+                return coverage.kinds()
+            except BadIndex as error:
+                coverage.distrust(error.name, error.reason)
+        return super()._sample()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        root = self._index_root
+        return (
+            _moved,
+            (type(self), self._access, self._pattern, self._given, self._entries, self._others, root),
+        )
+
+
+def _moved(
+    cls: type[IndexedLake],
+    access: Any,
+    pattern: str,
+    schema: pa.Schema | None,
+    entries: tuple[Listed, ...],
+    others: tuple[Listed, ...],
+    root: Place | None,
+) -> IndexedLake:
+    lake = cls.__new__(cls)
+    lake._access, lake._pattern, lake._given, lake._others = access, pattern, schema, others
+    lake._index_root = root
+    lake._pin(entries)
+    return lake
+
+
+def index_folder(lake: DirectoryLake) -> Place:
+    """Where the index is unless another place is given."""
+    return lake.access.place.child(FOLDER)

@@ -1,0 +1,211 @@
+"""Facts about one column in N units, as arrays of a segment: written, and read whole or in part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.domain.keys import Kind, key_space
+from skipstone.evidence import Array, Bounds, ColumnFacts
+from skipstone.evidence.hull import hull, reduce_blocks
+from skipstone.index.container import Container, Key, Writer
+
+_EXACT_LOW, _EXACT_HIGH, _VALUE, _NULL, _NAN, _KNOWN_LOW, _KNOWN_HIGH = (1 << bit for bit in range(7))
+UNKNOWN: Final = -1
+"""A count that nobody has made."""
+
+COUNTS: Final = ("nulls", "nans", "distinct")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """One column in N units: facts, and counts where they are known (else :data:`UNKNOWN`)."""
+
+    facts: ColumnFacts
+    nulls: Array
+    nans: Array
+    distinct: Array
+
+    @classmethod
+    def of(cls, facts: ColumnFacts) -> Level:
+        """Facts without counts."""
+        nobody = np.full(len(facts), UNKNOWN, dtype=np.int64)
+        return cls(facts, nobody, nobody, nobody)
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+    @classmethod
+    def concat(cls, parts: list[Level]) -> Level:
+        """Runs of units one after the other."""
+        counts = (np.concatenate([getattr(part, name) for part in parts]) for name in COUNTS)
+        return cls(ColumnFacts.concat([part.facts for part in parts]), *counts)
+
+    def take(self, units: Array) -> Level:
+        """The chosen units."""
+        return Level(self.facts.take(units), *(getattr(self, name)[units] for name in COUNTS))
+
+    def hull(self, starts: Array) -> Level:
+        """Blocks of units; a count is known if each of its units has it, distinct values only alone."""
+        # Of several row groups the largest is the least there can be: an estimate, as every distinct count.
+        most = reduce_blocks(np.maximum, self.distinct, starts, empty=0)
+        return Level(hull(self.facts, starts), _summed(self.nulls, starts), _summed(self.nans, starts), most)
+
+
+def _summed(counts: Array, starts: Array) -> Array:
+    unknown = reduce_blocks(np.logical_or, counts == UNKNOWN, starts, empty=False)
+    return np.where(unknown, UNKNOWN, reduce_blocks(np.add, counts, starts, empty=0))
+
+
+# -- writing -----------------------------------------------------------------------------------
+
+
+def write_facts(writer: Writer, column: int, level: str, facts: ColumnFacts) -> None:
+    """Add what a judge needs."""
+    low, high = _known(facts.lower, facts), _known(facts.upper, facts)
+    bits = (
+        (facts.lower_exact, _EXACT_LOW),
+        (facts.upper_exact, _EXACT_HIGH),
+        (facts.may_value, _VALUE),
+        (facts.may_null, _NULL),
+        (facts.may_nan, _NAN),
+        (low, _KNOWN_LOW),
+        (high, _KNOWN_HIGH),
+    )
+    flags = np.zeros(len(facts), dtype=np.uint8)
+    for mask, bit in bits:
+        flags |= mask.astype(np.uint8) * np.uint8(bit)
+    writer.add(column, f"{level}/flags", flags)
+    _write_bounds(writer, column, f"{level}/lower", facts.lower)
+    _write_bounds(writer, column, f"{level}/upper", facts.upper)
+
+
+def write_level(writer: Writer, column: int, name: str, level: Level) -> None:
+    """Add facts and counts."""
+    write_facts(writer, column, name, level.facts)
+    for count in COUNTS:
+        values = getattr(level, count)
+        if (values != UNKNOWN).any():
+            writer.add(column, f"{name}/{count}", values)
+
+
+def _known(bounds: Bounds, facts: ColumnFacts) -> Array:
+    if isinstance(bounds, pa.Array):
+        return np.asarray(bounds.is_valid())
+    return np.ones(len(facts), dtype=bool)
+
+
+def _write_bounds(writer: Writer, column: int, name: str, bounds: Bounds) -> None:
+    if not isinstance(bounds, pa.Array):
+        writer.add(column, name, bounds)
+        return
+    offsets, data = split_bytes(bounds)
+    writer.add(column, f"{name}/offsets", offsets)
+    writer.add(column, f"{name}/data", data)
+
+
+def split_bytes(values: pa.Array) -> tuple[Array, Array]:
+    """Byte strings as offsets and data; a null is empty."""
+    plain = values.cast(pa.large_binary()).fill_null(b"")
+    if not len(plain):
+        return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint8)
+    _, offsets, data = plain.buffers()
+    places = np.frombuffer(offsets, dtype=np.int64, count=len(plain) + 1, offset=8 * plain.offset)
+    body = np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, dtype=np.uint8)
+    return places - places[0], body[places[0] : places[-1]]
+
+
+def join_bytes(offsets: Array, data: Array, known: Array | None = None) -> pa.Array:
+    """Byte strings of offsets and data, NULL where not known; no copy is made."""
+    validity = None
+    if known is not None and not known.all():
+        validity = pa.py_buffer(np.packbits(known, bitorder="little").tobytes())
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LevelReader:
+    """One column at one level of an open segment."""
+
+    container: Container
+    column: int
+    level: str
+    type: pa.DataType
+
+    def keys(self) -> list[Key]:
+        """The arrays that hold the facts."""
+        ends = ("/offsets", "/data") if key_space(self.type).kind is Kind.BYTES else ("",)
+        names = ["flags", *(f"{bound}{end}" for bound in ("lower", "upper") for end in ends)]
+        return [self.key(name) for name in names]
+
+    def key(self, name: str) -> Key:
+        """The name of one array."""
+        return (self.column, f"{self.level}/{name}")
+
+    @property
+    def exists(self) -> bool:
+        """Whether the segment has this level."""
+        return self.key("flags") in self.container
+
+    def whole(self) -> ColumnFacts:
+        """The facts of every unit."""
+        self.container.load(self.keys())
+        flags = self.container.whole(self.key("flags"))
+        return self._facts(flags, *(self._whole_bounds(name, flags) for name in ("lower", "upper")))
+
+    def take(self, rows: Array) -> ColumnFacts:
+        """The facts of some units."""
+        self.container.load(self.keys())
+        flags = self.container.take(self.key("flags"), rows)
+        if key_space(self.type).kind is Kind.BYTES:
+            every = self.container.whole(self.key("flags"))
+            bounds = [self._whole_bounds(name, every).take(pa.array(rows)) for name in ("lower", "upper")]
+        else:
+            bounds = [self.container.take(self.key(name), rows) for name in ("lower", "upper")]
+        return self._facts(flags, *bounds)
+
+    def slice(self, start: int, stop: int) -> ColumnFacts:
+        """The facts of a run of units."""
+        if key_space(self.type).kind is not Kind.BYTES:
+            names = ("flags", "lower", "upper")
+            flags, low, high = self.container.slices([(self.key(name), start, stop) for name in names])
+            return self._facts(flags, low, high)
+        places = [(self.key(f"{name}/offsets"), start, stop + 1) for name in ("lower", "upper")]
+        flags, *offsets = self.container.slices([(self.key("flags"), start, stop), *places])
+        data = self.container.slices(
+            [
+                (self.key(f"{name}/data"), int(at[0]), int(at[-1]))
+                for name, at in zip(("lower", "upper"), offsets, strict=True)
+            ]
+        )
+        known = [(flags & bit) != 0 for bit in (_KNOWN_LOW, _KNOWN_HIGH)]
+        parts = zip(offsets, data, known, strict=True)
+        return self._facts(flags, *(join_bytes(at - at[0], body, sure) for at, body, sure in parts))
+
+    def level_of(self, units: int) -> Level:
+        """Facts and counts of every unit."""
+        counts = [
+            self.container.whole(self.key(name))
+            if self.key(name) in self.container
+            else np.full(units, UNKNOWN, dtype=np.int64)
+            for name in COUNTS
+        ]
+        return Level(self.whole(), *counts)
+
+    def _whole_bounds(self, name: str, flags: Array) -> Bounds:
+        if key_space(self.type).kind is not Kind.BYTES:
+            return self.container.whole(self.key(name))
+        known = (flags & (_KNOWN_LOW if name == "lower" else _KNOWN_HIGH)) != 0
+        offsets, data = (self.container.whole(self.key(f"{name}/{part}")) for part in ("offsets", "data"))
+        return join_bytes(offsets, data, known)
+
+    def _facts(self, flags: Array, lower: Bounds, upper: Bounds) -> ColumnFacts:
+        bits = (_EXACT_LOW, _EXACT_HIGH, _VALUE, _NULL, _NAN)
+        return ColumnFacts(self.type, lower, upper, *((flags & bit) != 0 for bit in bits))

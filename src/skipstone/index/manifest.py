@@ -1,0 +1,169 @@
+"""The manifest: which segments make up the index. One small file per version; the highest number stands.
+
+A commit writes the next number and fails if somebody else has written it, so of two commits at once one wins
+and the other starts again from what the winner left. Segments are never changed, and those that an earlier
+manifest names stay for a while: readers are never blocked and never see half.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from xxhash import xxh3_64_hexdigest
+
+from skipstone.errors import ConflictError
+from skipstone.index.container import FORMAT, BadIndex
+from skipstone.store.place import Listed, Place
+
+FOLDER: Final = "_skipstone"
+_NAME: Final = re.compile(r"manifest-(\d{12})\.json")
+_SEGMENT: Final = re.compile(r"segment-[0-9a-f]{32}\.skip")
+_TRIES: Final = 100
+_KEPT: Final = 4
+# A segment that no manifest names may belong to a job that is still running.
+_GRACE_SECONDS: Final = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentNote:
+    """One segment as the manifest knows it."""
+
+    name: str
+    size: int
+    tail: int
+    files: int
+    groups: int
+    spec: str
+    written: float
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One version of an index."""
+
+    number: int = 0
+    segments: tuple[SegmentNote, ...] = ()
+    spec: dict[str, Any] = field(default_factory=dict)
+    """What the last build asked for."""
+    written: float = 0.0
+
+    @property
+    def files(self) -> int:
+        """Files of all segments, those that are gone from the lake included."""
+        return sum(segment.files for segment in self.segments)
+
+    def encode(self) -> bytes:
+        """As a file."""
+        body = json.dumps(asdict(self), indent=1, sort_keys=True)
+        return (
+            f"skipstone index, format {FORMAT}, check {xxh3_64_hexdigest(body.encode())}\n{body}\n".encode()
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Manifest:
+        """Of a file; :class:`BadIndex` if it is damaged or of another format."""
+        head, _, body = data.decode(errors="replace").partition("\n")
+        found = re.fullmatch(r"skipstone index, format (\d+), check ([0-9a-f]{16})", head)
+        if found is None:
+            raise BadIndex("its manifest is damaged")
+        if int(found[1]) != FORMAT:
+            raise BadIndex(f"its format is {found[1]}, this version of Skipstone reads {FORMAT}")
+        if xxh3_64_hexdigest(body.removesuffix("\n").encode()) != found[2]:
+            raise BadIndex("its manifest is damaged")
+        try:
+            told = json.loads(body)
+            return cls(**{**told, "segments": tuple(SegmentNote(**note) for note in told["segments"])})
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadIndex("its manifest is damaged") from error
+
+
+def manifest_name(number: int) -> str:
+    """The file of one version."""
+    return f"manifest-{number:012d}.json"
+
+
+def latest(listed: Iterable[Listed]) -> tuple[int, Listed] | None:
+    """The newest manifest among the files of an index, and its number."""
+    found = [(int(name[1]), entry) for entry in listed if (name := _NAME.fullmatch(entry.key))]
+    return max(found, key=lambda pair: pair[0], default=None)
+
+
+def read_manifest(place: Place, listed: Iterable[Listed] | None = None) -> Manifest:
+    """The newest manifest; an empty one if there is no index. :class:`BadIndex` if it can't be used."""
+    newest = latest(place.below("") if listed is None else listed)
+    if newest is None:
+        return Manifest()
+    number, entry = newest
+    source = place.open(entry.key, version=entry.version, size=entry.size)
+    manifest = Manifest.decode(source.tail(entry.size)[0])
+    if manifest.number != number:
+        raise BadIndex("its manifest is another version's")
+    return manifest
+
+
+def commit(place: Place, change: Callable[[Manifest], Manifest | None]) -> Manifest:
+    """Apply ``change`` to the newest manifest until nobody has come in between; None changes nothing.
+
+    A manifest that can't be read is replaced: its segments can't be found without it.
+    """
+    for _ in range(_TRIES):
+        listed = place.below("")
+        newest = latest(listed)
+        try:
+            before = read_manifest(place, listed)
+        except BadIndex:
+            before = Manifest(number=newest[0] if newest is not None else 0)
+        changed = change(before)
+        if changed is None:
+            return before
+        after = Manifest(before.number + 1, changed.segments, changed.spec, time.time())
+        try:
+            place.write(manifest_name(after.number), [after.encode()], exclusive=True)
+        except ConflictError:
+            continue
+        sweep(place, after)
+        return after
+    raise ConflictError(
+        f"{_TRIES} other commits came in between", path=place.uri, hint="try again when it is quiet"
+    )
+
+
+def sweep(place: Place, current: Manifest) -> None:
+    """Delete manifests nobody reads any more, and segments that no manifest names and no job may want."""
+    listed = place.below("")
+    manifests = sorted(entry.key for entry in listed if _NAME.fullmatch(entry.key))
+    old = [key for key in manifests if key <= manifest_name(current.number - _KEPT)]
+    named = {segment.name for segment in current.segments}
+    for key in manifests[-_KEPT:]:
+        try:
+            source = next(entry for entry in listed if entry.key == key)
+            body = place.open(key, version=source.version, size=source.size).tail(source.size)[0]
+            named |= {segment.name for segment in Manifest.decode(body).segments}
+        except BadIndex:
+            continue
+    orphans = [
+        entry.key
+        for entry in listed
+        if _SEGMENT.fullmatch(entry.key) and entry.key not in named and _age(entry) > _GRACE_SECONDS
+    ]
+    place.delete([*old, *orphans])
+
+
+def _age(entry: Listed) -> float:
+    """Seconds since a file was written, as far as its store says; 0 where it doesn't."""
+    version = entry.version
+    if isinstance(version, tuple):
+        return time.time() - float(version[1]) / 1e9
+    modified = getattr(version, "modified", None)
+    return 0.0 if modified is None else time.time() - float(modified.timestamp())
+
+
+def is_segment(key: str) -> bool:
+    """Whether a file of an index is a segment."""
+    return _SEGMENT.fullmatch(key) is not None

@@ -1,0 +1,153 @@
+"""Finding the files a condition may hold in without looking at all of them: a search among sorted bounds.
+
+Units are put in the order of their lower bounds, and next to it goes the greatest upper bound so far. A span
+of keys meets no unit whose lower bound lies above it, nor any before the point where the greatest upper bound
+first reaches it: what is left is one run of the order. It may hold too many units, never too few.
+
+Byte strings are searched by their first eight bytes as a number, which keeps their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.domain.spans import ByteSpans, NumberSpans
+from skipstone.evidence import Array, ColumnFacts
+from skipstone.index.container import Container, Key
+from skipstone.ir.nodes import All, Any, Leaf, Node
+
+_MOST: Final = np.iinfo(np.uint64).max
+_HEAD: Final = 8
+
+
+def search_arrays(facts: ColumnFacts) -> dict[str, Array]:
+    """What a search needs: the ``order`` of units, their lower bounds, and the reach of those so far."""
+    lower, upper = facts.lower, facts.upper
+    if isinstance(lower, pa.Array):
+        lower, upper = heads(lower, 0), heads(upper, int(_MOST))
+    order = np.argsort(lower, kind="stable")
+    # A unit without a value meets nothing, and must not widen what the others reach.
+    reach = np.where(facts.may_value, upper, upper.min() if len(upper) else 0)[order]
+    return {
+        "order": order.astype(np.uint32),
+        "start": lower[order],
+        "reach": np.maximum.accumulate(reach).astype(lower.dtype),
+    }
+
+
+def heads(values: pa.Array, missing: int) -> Array:
+    """The first eight bytes of each string as a number, shorter ones followed by zeros."""
+    from skipstone.index.levels import split_bytes
+
+    offsets, data = split_bytes(values)
+    lengths = np.diff(offsets)
+    out = np.zeros(len(values), dtype=np.uint64)
+    padded = np.concatenate([data, np.zeros(_HEAD, dtype=np.uint8)])
+    for place in range(_HEAD):
+        byte = np.where(lengths > place, padded[offsets[:-1] + np.minimum(place, lengths)], 0)
+        out = (out << np.uint64(8)) | byte.astype(np.uint64)
+    if values.null_count:
+        out[np.asarray(values.is_null())] = missing
+    return out
+
+
+def head(value: bytes) -> int:
+    """The first eight bytes of one string as a number."""
+    return int.from_bytes(value[:_HEAD].ljust(_HEAD, b"\0"), "big")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """The units that may meet a leaf, as runs of a sort order."""
+
+    container: Container
+    order: Key
+    starts: Array
+    stops: Array
+
+    @property
+    def size(self) -> int:
+        """How many units there are."""
+        return int((self.stops - self.starts).sum())
+
+    def units(self) -> Array:
+        """The units themselves, ascending."""
+        if len(self.starts) == 1:
+            (found,) = self.container.slices([(self.order, int(self.starts[0]), int(self.stops[0]))])
+        else:
+            lengths = self.stops - self.starts
+            ends = np.cumsum(lengths)
+            places = np.arange(self.size) + np.repeat(self.starts - ends + lengths, lengths)
+            found = self.container.take(self.order, places)
+        units: Array = np.sort(found).astype(np.int64)
+        return units
+
+
+def search_leaf(leaf: Leaf, container: Container, column: int, type: pa.DataType) -> Found | None:
+    """The units that may meet a leaf; None where a search doesn't apply."""
+    domain = leaf.true
+    if leaf.ref.via or leaf.ref.type != type or domain.nulls or domain.nans or domain.spans.is_all:
+        return None
+    start, reach, order = ((column, f"file/{name}") for name in ("start", "reach", "order"))
+    if order not in container:
+        return None
+    spans = domain.spans
+    lows, highs = (spans.lows, spans.highs) if isinstance(spans, NumberSpans) else _byte_spans(spans)
+    container.load([start, reach])
+    stops = np.searchsorted(container.whole(start), highs, side="right")
+    starts = np.searchsorted(container.whole(reach), lows, side="left")
+    return Found(container, order, *_merged(starts, stops))
+
+
+def _byte_spans(spans: ByteSpans) -> tuple[Array, Array]:
+    pairs = list(spans.pairs())
+    lows = np.array([head(low) for low, _ in pairs], dtype=np.uint64)
+    highs = np.array([_MOST if high is None else head(high) for _, high in pairs], dtype=np.uint64)
+    return lows, highs
+
+
+def _merged(starts: Array, stops: Array) -> tuple[Array, Array]:
+    """Runs that touch or overlap joined, empty ones left out; they ascend as their spans do."""
+    some = starts < stops
+    starts, stops = starts[some], stops[some]
+    if len(starts) < 2:
+        return starts, stops
+    stops = np.maximum.accumulate(stops)
+    apart = np.flatnonzero(starts[1:] > stops[:-1]) + 1
+    return starts[np.concatenate(([0], apart))], stops[np.concatenate((apart - 1, [len(stops) - 1]))]
+
+
+Searched = Callable[[Leaf], Found | None]
+
+
+def search(node: Node, leaf: Searched, most: int) -> Array | None:
+    """Units that may satisfy ``node``, if a search finds no more than ``most`` of them; else None."""
+    match node:
+        case Leaf():
+            found = leaf(node)
+            return found.units() if found is not None and found.size <= most else None
+        case All(args):
+            # The best of the conjuncts; the others are judged on what it leaves.
+            runs = [run for arg in args if isinstance(arg, Leaf) and (run := leaf(arg)) is not None]
+            best = min(runs, key=lambda run: run.size, default=None)
+            if best is not None and best.size <= most:
+                return best.units()
+            for arg in args:
+                if not isinstance(arg, Leaf) and (units := search(arg, leaf, most)) is not None:
+                    return units
+            return None
+        case Any(args):
+            parts: list[Array] = []
+            for arg in args:
+                units = search(arg, leaf, most)
+                if units is None:
+                    return None
+                parts.append(units)
+            union: Array = np.unique(np.concatenate(parts))
+            return union if len(union) <= most else None
+    return None

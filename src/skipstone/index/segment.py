@@ -1,0 +1,377 @@
+"""An open segment: facts of its files, row groups and pages, bloom filters, and places of everything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.domain.keys import storage_type
+from skipstone.evidence import Array, ColumnFacts
+from skipstone.index.container import COMMON, BadIndex, Container
+from skipstone.index.draft import ColumnDraft, Draft, Pages, Stack
+from skipstone.index.levels import LevelReader, join_bytes
+from skipstone.index.search import Found, search_leaf
+from skipstone.index.spec import Path
+from skipstone.ir.nodes import ColumnRef, Leaf
+from skipstone.ir.transforms import Transform
+from skipstone.parquet.bloom import block_masks, block_numbers
+from skipstone.parquet.evidence import row_group_facts
+from skipstone.parquet.footer import parse_footer
+from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.pageindex import BoundaryOrder, PageIndex
+from skipstone.parquet.recorded import CHUNK, RecordedMetadata, record_chunks
+from skipstone.parquet.values import widen
+from skipstone.prune.pages import PageFacts
+from skipstone.store.place import Listed
+
+_CHUNK = CHUNK.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a segment: its number, and the type of its facts (None: it has none)."""
+
+    number: int
+    type: pa.DataType | None
+
+
+@dataclass(eq=False)
+class Segment:
+    """The files of one segment, numbered as they are stored."""
+
+    container: Container
+    _shells: dict[int, ParquetMetadata] = field(default_factory=dict)
+
+    @cached_property
+    def _head(self) -> dict[str, Any]:
+        try:
+            head: dict[str, Any] = json.loads(self.container.head["segment"])
+            return head
+        except (KeyError, ValueError) as error:
+            raise BadIndex(f"its directory can't be read: {error}") from error
+
+    def __len__(self) -> int:
+        return int(self._head["files"])
+
+    @property
+    def groups(self) -> int:
+        """How many row groups its files have."""
+        return int(self._head["groups"])
+
+    @property
+    def spec(self) -> str:
+        """The digest of what was asked for when it was made."""
+        return str(self._head["spec"])
+
+    @property
+    def own_blooms(self) -> bool:
+        """Whether the filters that its files have were taken over."""
+        return bool(self._head["own_blooms"])
+
+    @property
+    def block(self) -> int:
+        """Files per block."""
+        return int(self._head["block"])
+
+    @cached_property
+    def columns(self) -> dict[Path, Column]:
+        """Its columns by path."""
+        types = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(self._head["types"]))).types
+        return {
+            tuple(path): Column(number, None if pa.types.is_null(type) else type)
+            for number, (path, type) in enumerate(zip(self._head["paths"], types, strict=True))
+        }
+
+    # -- files -------------------------------------------------------------------------------
+
+    def common(self, name: str) -> Array:
+        """An array that belongs to no column."""
+        return self.container.whole((COMMON, name))
+
+    @cached_property
+    def marks(self) -> Array:
+        """The marks of its files."""
+        return self.common("marks").reshape(-1, 2)
+
+    @cached_property
+    def firsts(self) -> Array:
+        """The first row group of each file, and one past the last."""
+        firsts = np.zeros(len(self) + 1, dtype=np.int64)
+        np.cumsum(self.common("counts"), out=firsts[1:])
+        return firsts
+
+    @cached_property
+    def chunk_firsts(self) -> Array:
+        """The first chunk of each file, and one past the last."""
+        firsts = np.zeros(len(self) + 1, dtype=np.int64)
+        np.cumsum(self.common("chunk_counts"), out=firsts[1:])
+        return firsts
+
+    def texts(self, name: str) -> pa.Array:
+        """Keys, versions or shells as byte strings."""
+        return join_bytes(self.common(f"{name}/offsets"), self.common(f"{name}/data"))
+
+    def shell(self, kin: int) -> ParquetMetadata:
+        """The footer without row groups that some of the files share."""
+        found = self._shells.get(kin)
+        if found is None:
+            found = self._shells[kin] = parse_footer(
+                self.texts("kins")[kin].as_py(), self.container.name, None
+            )
+        return found
+
+    def metadata(
+        self, file: int, entry: Listed, path: str, footer: Callable[[], ParquetMetadata]
+    ) -> RecordedMetadata:
+        """A file's metadata, without its footer unless a part of the segment turns out to be damaged."""
+        first, last = int(self.firsts[file]), int(self.firsts[file + 1])
+        sizes = self.common("group_sizes").reshape(-1, 2)[first:last]
+        shell = self.shell(int(self.common("kin")[file]))
+        rows = self.common("group_rows")[first:last]
+        records = _Records(self, file, shell, footer)
+        mark = hash(self.container.name)
+        return RecordedMetadata(shell, path, entry.size, entry.version, rows, sizes, records, mark)
+
+    # -- facts -------------------------------------------------------------------------------
+
+    def has(self, level: str, ref: ColumnRef) -> bool:
+        """Whether there are facts about a column, in its own type or one that leads to it."""
+        column = self.columns.get(ref.path)
+        return (
+            column is not None and self._steps(column, ref) is not None and self._reader(column, level).exists
+        )
+
+    def facts(self, level: str, ref: ColumnRef, units: Array | None = None) -> ColumnFacts:
+        """What is known about a column in blocks, files or row groups: all of them, or some."""
+        column = self.columns.get(ref.path)
+        steps = None if column is None else self._steps(column, ref)
+        if column is None or steps is None or not self._reader(column, level).exists:
+            return ColumnFacts.unknown(ref.type, self._count(level) if units is None else len(units))
+        reader = self._reader(column, level)
+        return _converted(reader.whole() if units is None else reader.take(units), steps, ref.type)
+
+    def _count(self, level: str) -> int:
+        return {"block": -(-len(self) // self.block), "file": len(self), "group": self.groups}[level]
+
+    def _reader(self, column: Column, level: str) -> LevelReader:
+        if (
+            level == "group"
+            and self.groups == len(self)
+            and (column.number, "group/flags") not in self.container
+        ):
+            level = "file"  # every file is one row group
+        assert column.type is not None
+        return LevelReader(self.container, column.number, level, column.type)
+
+    @staticmethod
+    def _steps(column: Column, ref: ColumnRef) -> tuple[Transform, ...] | None:
+        if column.type is None:
+            return None
+        return () if column.type == ref.type else widen(storage_type(column.type), storage_type(ref.type))
+
+    def search(self, leaf: Leaf) -> Found | None:
+        """The files that may meet a leaf, by search."""
+        column = self.columns.get(leaf.ref.path)
+        if column is None or column.type is None:
+            return None
+        return search_leaf(leaf, self.container, column.number, column.type)
+
+    # -- pages -------------------------------------------------------------------------------
+
+    def places(self, group: int, path: Path) -> PageIndex | None:
+        """Where the pages of a chunk are."""
+        column = self.columns.get(path)
+        span = None if column is None else self._pages(column, group)
+        return None if column is None or span is None else self._page_index(column, group, *span)
+
+    def pages(self, group: int, ref: ColumnRef) -> PageFacts | None:
+        """The pages of a chunk and what they hold; None where the segment doesn't know."""
+        column = self.columns.get(ref.path)
+        if column is None or column.type is None:
+            return None
+        steps, reader = self._steps(column, ref), self._reader(column, "page")
+        span = self._pages(column, group)
+        if steps is None or span is None or not reader.exists:
+            return None
+        facts = _converted(reader.slice(*span), steps, ref.type)
+        return PageFacts(self._page_index(column, group, *span), facts)
+
+    def _pages(self, column: Column, group: int) -> tuple[int, int] | None:
+        key = (column.number, "page/firsts")
+        if key not in self.container:
+            return None
+        ((first, last),) = self.container.slices([(key, group, group + 2)])
+        return (int(first), int(last)) if last > first else None
+
+    def _page_index(self, column: Column, group: int, first: int, last: int) -> PageIndex:
+        names = ("first_rows", "offsets", "sizes")
+        keys = [((column.number, f"page/{name}"), first, last) for name in names]
+        first_rows, offsets, sizes = self.container.slices(keys)
+        return PageIndex(
+            rows=int(self.common("group_rows")[group]),
+            first_rows=first_rows,
+            offsets=offsets,
+            sizes=sizes.astype(np.int64),
+            has_statistics=False,
+            null_pages=np.zeros(last - first, dtype=np.bool_),
+            min_values=[],
+            max_values=[],
+            null_counts=None,
+            nan_counts=None,
+            boundary_order=BoundaryOrder.UNORDERED,
+        )
+
+    # -- bloom filters -----------------------------------------------------------------------
+
+    @cached_property
+    def _blooms(self) -> dict[int, list[int]]:
+        """The sizes of filters by column, in blocks."""
+        found: dict[int, list[int]] = {}
+        for column, name in self.container.arrays():
+            if name.startswith("bloom/") and name.endswith("/groups"):
+                found.setdefault(column, []).append(int(name.split("/")[1]))
+        return found
+
+    def has_bloom(self, path: Path) -> bool:
+        """Whether any filter of a column is here."""
+        column = self.columns.get(path)
+        return column is not None and column.number in self._blooms
+
+    def has_own_blooms(self, path: Path) -> bool:
+        """Whether every filter that the files have of a column is here as well."""
+        column = self.columns.get(path)
+        return column is not None and column.type is not None and self.own_blooms
+
+    def absent(self, path: Path, hashes: Array, groups: Array) -> tuple[Array, Array]:
+        """Of some row groups, which have a filter here, and in which none of the values is."""
+        held, absent = np.zeros(len(groups), dtype=bool), np.zeros(len(groups), dtype=bool)
+        column = self.columns[path].number
+        masks = block_masks(hashes)
+        for size in self._blooms[column]:
+            owners = self.container.whole((column, f"bloom/{size}/groups")).astype(np.int64)
+            at = np.searchsorted(owners, groups)
+            mine = at < len(owners)
+            mine[mine] = owners[at[mine]] == groups[mine]
+            if not mine.any():
+                continue
+            bits = (column, f"bloom/{size}/bits")
+            width = 8 * len(owners)
+            numbers = block_numbers(hashes, size).tolist()
+            rows = self.container.slices([(bits, b * width, (b + 1) * width) for b in numbers])
+            present = np.zeros(len(owners), dtype=bool)
+            for row, mask in zip(rows, masks, strict=True):
+                words = row.reshape(-1, 8)
+                present |= ((words & mask) == mask).all(axis=1)
+            held |= mine
+            absent[mine] = ~present[at[mine]]
+        return held, absent
+
+    # -- back to a draft ---------------------------------------------------------------------
+
+    def draft(self) -> Draft:
+        """All of it in memory, to be merged with others."""
+        chunks = self.common("chunks").view(CHUNK)
+        return Draft(
+            keys=[key.decode(errors="surrogateescape") for key in self.texts("keys").to_pylist()],
+            versions=[text.decode(errors="surrogateescape") for text in self.texts("versions").to_pylist()],
+            marks=self.marks,
+            sizes=self.common("sizes"),
+            kins=self.texts("kins").to_pylist(),
+            kin=self.common("kin"),
+            counts=self.common("counts"),
+            group_rows=self.common("group_rows"),
+            group_sizes=self.common("group_sizes").reshape(-1, 2),
+            chunk_counts=self.common("chunk_counts"),
+            chunks=chunks,
+            columns={path: self._column_draft(column) for path, column in self.columns.items()},
+        )
+
+    def _column_draft(self, column: Column) -> ColumnDraft:
+        number, container = column.number, self.container
+        groups = origins = pages = None
+        if column.type is not None:
+            groups = self._reader(column, "group").level_of(self.groups)
+            origins = container.whole((number, "origin"))
+        if (number, "page/firsts") in container:
+            firsts = container.whole((number, "page/firsts"))
+            level = None
+            if column.type is not None and self._reader(column, "page").exists:
+                level = self._reader(column, "page").level_of(int(firsts[-1]))
+            first_rows, offsets, sizes = (
+                container.whole((number, f"page/{name}")) for name in ("first_rows", "offsets", "sizes")
+            )
+            pages = Pages(np.diff(firsts), first_rows, offsets, sizes, level)
+        blooms = {}
+        for size in self._blooms.get(number, ()):
+            owners = container.whole((number, f"bloom/{size}/groups")).astype(np.int64)
+            bits = container.whole((number, f"bloom/{size}/bits")).reshape(size, len(owners), 8)
+            blooms[size] = Stack(owners, bits.transpose(1, 0, 2))
+        mine = [name for owner, name in container.arrays() if owner == number]
+        sums = {
+            name.removeprefix("sum/"): container.whole((number, name))
+            for name in mine
+            if name.startswith("sum/")
+        }
+        kinds = [name.split("/")[1] for name in mine if name.startswith("sketch/") and name.endswith("/data")]
+        sketches = {
+            kind: join_bytes(
+                *(container.whole((number, f"sketch/{kind}/{part}")) for part in ("offsets", "data"))
+            ).to_pylist()
+            for kind in kinds
+        }
+        return ColumnDraft(column.type, groups, pages, blooms, origins, sums, sketches)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Records:
+    """What a file's metadata asks its segment for."""
+
+    segment: Segment
+    file: int
+    shell: ParquetMetadata
+    footer: Callable[[], ParquetMetadata]
+
+    def chunks(self, leaf: int) -> Array:
+        """The chunks of a leaf, one per row group; from the footer where the segment is damaged."""
+        segment = self.segment
+        groups = int(segment.firsts[self.file + 1] - segment.firsts[self.file])
+        try:
+            first = int(segment.chunk_firsts[self.file]) + leaf * groups
+            span = ((COMMON, "chunks"), first * _CHUNK, (first + groups) * _CHUNK)
+            (rows,) = segment.container.slices([span])
+        except BadIndex:
+            return record_chunks(self.footer())[leaf * groups : (leaf + 1) * groups]
+        return rows.view(CHUNK)
+
+    def facts(self, ref: ColumnRef) -> ColumnFacts:
+        """What is known about a column in each row group; from the footer where the segment doesn't say."""
+        firsts = self.segment.firsts
+        try:
+            if self.segment.has("group", ref):
+                groups = np.arange(int(firsts[self.file]), int(firsts[self.file + 1]))
+                return self.segment.facts("group", ref, groups)
+        except BadIndex:
+            pass
+        return row_group_facts(self.footer(), ref)
+
+    def places(self, group: int, leaf: int) -> PageIndex | None:
+        """Where the pages of a chunk are, if the segment knows."""
+        first = int(self.segment.firsts[self.file])
+        try:
+            return self.segment.places(first + group, self.shell.leaves[leaf].path)
+        except BadIndex:
+            return None
+
+
+def _converted(facts: ColumnFacts, steps: tuple[Transform, ...], type: pa.DataType) -> ColumnFacts:
+    for step in steps:
+        facts = facts.through(step)
+    if facts.type == type:
+        return facts
+    return replace(facts, type=type)

@@ -1,0 +1,41 @@
+"""What an index is to hold."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+from xxhash import xxh3_64_hexdigest
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The columns with facts and their types, and what else to record of which."""
+
+    columns: tuple[tuple[Path, pa.DataType], ...]
+    pages: bool = True
+    """Whether facts go down to pages; places of pages are recorded for every column then."""
+    blooms: tuple[Path, ...] = ()
+    """Columns that get a bloom filter where their files have none."""
+    own_blooms: bool = True
+    """Whether the filters in the files are taken over."""
+    values: tuple[Path, ...] = ()
+    """Columns whose values are read where the footer doesn't tell: pages, NaN counts, distinct counts."""
+    sums: tuple[Path, ...] = ()
+    """Numeric columns with block aggregates."""
+    sketches: tuple[Path, ...] = ()
+
+    def told(self) -> dict[str, Any]:
+        """As plain data, for a manifest."""
+        plain = asdict(self)
+        plain["columns"] = [[list(path), str(type)] for path, type in self.columns]
+        return plain
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal specifications."""
+        return xxh3_64_hexdigest(json.dumps(self.told(), sort_keys=True).encode())

@@ -1,0 +1,211 @@
+"""Metadata as an index remembers it: places of chunks without their statistics, and no footer opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+
+from skipstone.evidence import ColumnFacts
+from skipstone.ir.nodes import ColumnRef
+from skipstone.parquet.dictionary import dictionary_complete
+from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.pageindex import PageIndex
+from skipstone.parquet.slice.plan import Use, dictionary_use
+from skipstone.parquet.structs import ChunkDetails, ColumnChunk, ColumnMetaData, PageEncodingStats
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+CHUNK: Final = np.dtype(
+    [
+        ("start", "<i8"),
+        ("dictionary", "<i8"),
+        ("size", "<i8"),
+        ("values", "<i8"),
+        ("bloom", "<i8"),
+        ("bloom_size", "<i4"),
+        ("places", "<i8"),
+        ("places_size", "<i4"),
+        ("bounds", "<i8"),
+        ("bounds_size", "<i4"),
+        ("codec", "<u2"),
+        ("dictionary_use", "<u2"),
+    ]
+)
+"""One chunk: what its footer says of its places; -1 where it says nothing.
+
+``places`` is the offset index, ``bounds`` the column index.
+"""
+
+_USES: Final = (Use.SOME, Use.NONE, Use.ALL)
+_COMPLETE: Final = 3
+_DICTIONARY: Final = 8
+
+
+def record_chunks(metadata: ParquetMetadata) -> NDArray[Any]:
+    """The chunks of a file, all row groups of a leaf one after the other."""
+    rows: list[tuple[Any, ...]] = []
+    # A loop over chunks: each is an object of the footer.
+    for leaf in metadata.leaves:
+        metas = metadata.chunks(leaf.index)
+        for group, (column, meta) in enumerate(zip(metadata.columns(leaf.index), metas, strict=True)):
+            fields = (
+                meta.data_page_offset,
+                meta.dictionary_page_offset,
+                meta.total_compressed_size,
+                meta.num_values,
+                meta.bloom_filter_offset,
+                meta.bloom_filter_length,
+                column.offset_index_offset,
+                column.offset_index_length,
+                column.column_index_offset,
+                column.column_index_length,
+                meta.codec,
+                _use(metadata, group, leaf.index),
+            )
+            rows.append(tuple(-1 if value is None else value for value in fields))
+    return np.array(rows, dtype=CHUNK)
+
+
+def _use(metadata: ParquetMetadata, group: int, leaf: int) -> int:
+    if dictionary_complete(metadata, group, leaf):
+        return _COMPLETE
+    return _USES.index(dictionary_use(metadata, group, leaf))
+
+
+class Records(Protocol):
+    """Where the chunks and pages of one file are written down."""
+
+    def chunks(self, leaf: int) -> NDArray[Any]:
+        """The chunks of a leaf, one per row group."""
+
+    def places(self, group: int, leaf: int) -> PageIndex | None:
+        """The pages of a chunk, if they are known."""
+
+    def facts(self, ref: ColumnRef) -> ColumnFacts:
+        """What is known about a column in each row group."""
+
+
+class RecordedMetadata(ParquetMetadata):
+    """A file's metadata made of a shell (see ``ParquetMetadata.shell``) and of recorded chunks.
+
+    Chunks are looked up leaf by leaf, when one is asked for. There are no statistics in them: facts about
+    values are written down as such.
+    """
+
+    __slots__ = ("_mark", "_records", "_shell", "_sizes")
+
+    def __init__(
+        self,
+        shell: ParquetMetadata,
+        path: str,
+        size: int,
+        version: object,
+        rows: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        records: Records,
+        mark: int,
+    ) -> None:
+        self._shell, self._records, self._mark, self._sizes = shell, records, mark, sizes
+        self.path, self.size, self.version = path, size, version
+        self.footer, self.created_by = shell.footer, shell.created_by
+        self.writer, self.kin = shell.writer, shell.kin
+        self.row_group_rows = rows
+        self.row_group_starts = np.cumsum(rows) - rows
+        self.num_rows = int(rows.sum())
+        self._chunks = {}
+        self.memo = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("recorded metadata stays where its index is")
+
+    @property
+    def identity(self) -> tuple[str, object, int]:
+        """What tells this file from others, and from itself once rewritten."""
+        return (self.path, self.version, self._mark)
+
+    @property
+    def row_group_count(self) -> int:
+        """How many row groups the file has."""
+        return len(self.row_group_rows)
+
+    @property
+    def key_value_metadata(self) -> dict[bytes, bytes]:
+        """The writer's own entries."""
+        return self._shell.key_value_metadata
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The schema as pyarrow reads it."""
+        return self._shell.arrow_schema
+
+    @property
+    def has_secrets(self) -> bool:
+        """Encrypted files are not recorded."""
+        return False
+
+    def group_sizes(self, group: int) -> tuple[int, int]:
+        """Bytes of a row group: decoded, and as they are stored."""
+        plain, packed = self._sizes[group].tolist()
+        return plain, packed
+
+    def columns(self, leaf: int) -> list[ColumnChunk]:
+        """The chunks of a leaf, one per row group."""
+        key = (RecordedMetadata, leaf)
+        found: list[ColumnChunk] | None = self.memo.get(key)
+        if found is None:
+            physical = int(self.leaves[leaf].physical)
+            found = self.memo[key] = [_chunk(physical, row) for row in self._records.chunks(leaf).tolist()]
+        return found
+
+    def column(self, group: int, leaf: int) -> ColumnChunk:
+        """One chunk, with the places of its page index."""
+        return self.columns(leaf)[group]
+
+    def chunks(self, leaf: int) -> list[ColumnMetaData]:
+        """The metadata of a leaf's chunks; they were checked when they were recorded."""
+        return [column.meta_data for column in self.columns(leaf)]  # type: ignore[misc]
+
+    def known_places(self, group: int, leaf: int) -> PageIndex | None:
+        """Where the pages of a chunk are, if it was written down."""
+        return self._records.places(group, leaf)
+
+    def known_facts(self, ref: ColumnRef) -> ColumnFacts:
+        """Facts about a column in each row group, as they were written down."""
+        return self._records.facts(ref)
+
+    def encrypted(self, leaf: int) -> list[bool]:  # noqa: ARG002
+        """None is."""
+        return [False] * self.row_group_count
+
+    def is_encrypted(self, group: int, leaf: int) -> bool:  # noqa: ARG002
+        """It is not."""
+        return False
+
+    def _detail(self, group: int, leaf: int) -> ChunkDetails:
+        use = self._records.chunks(leaf)[group]["dictionary_use"]
+        details = ChunkDetails()
+        if use == _COMPLETE:
+            pages = PageEncodingStats()
+            pages.page_type, pages.encoding, pages.count = 0, _DICTIONARY, 1
+            details.encoding_stats = [pages]
+        else:
+            # Lists of encodings that say the same as the footer's did; see ``dictionary_use``.
+            details.encodings = {Use.NONE: [0], Use.ALL: [2], Use.SOME: []}[_USES[use]]
+        return details
+
+
+def _chunk(physical: int, row: tuple[Any, ...]) -> ColumnChunk:
+    told = [None if value == -1 else value for value in row]
+    chunk, meta = ColumnChunk(), ColumnMetaData()
+    meta.type = physical
+    meta.data_page_offset, meta.dictionary_page_offset = row[0], told[1]
+    meta.total_compressed_size, meta.num_values = row[2], row[3]
+    meta.bloom_filter_offset, meta.bloom_filter_length = told[4], told[5]
+    chunk.offset_index_offset, chunk.offset_index_length = told[6], told[7]
+    chunk.column_index_offset, chunk.column_index_length = told[8], told[9]
+    meta.codec = row[10]
+    chunk.meta_data = meta
+    return chunk

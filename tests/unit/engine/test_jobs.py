@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from skipstone.engine import spark
+from skipstone.engine.jobs import Engine, LocalEngine, open_engine
+from skipstone.engine.spark import SparkEngine
+from skipstone.errors import JobError, ReadError, UsageError
+
+
+@pytest.mark.parametrize("threads", [None, 1, 2, 8])
+def test_results_come_in_the_order_of_the_tasks(threads: int | None) -> None:
+    told: list[int] = []
+
+    def work(n: int) -> int:
+        time.sleep(0.002 * (n % 3))
+        return n * n
+
+    engine: Engine = LocalEngine(threads)
+    assert engine.map(work, range(50), on_done=told.append) == [n * n for n in range(50)]
+    assert told == list(range(1, 51))
+    assert engine.map(work, [], on_done=told.append) == []
+    engine.close()
+
+
+def test_threads_work_side_by_side() -> None:
+    together = threading.Barrier(3, timeout=10)
+    LocalEngine(3).map(lambda _: together.wait(), range(3))
+
+
+def test_a_failure_is_raised_as_it_is_and_starts_nothing_more() -> None:
+    begun: list[int] = []
+    error = ReadError("it broke", path="f")
+
+    def work(n: int) -> None:
+        begun.append(n)
+        time.sleep(0.01)
+        if n == 1:
+            raise error
+
+    with pytest.raises(ReadError) as caught:
+        LocalEngine(2).map(work, range(100))
+    assert caught.value is error
+    assert 2 <= len(begun) < 20
+
+
+def test_engines_by_name() -> None:
+    assert open_engine("local") == LocalEngine()
+    assert open_engine("local", threads=3) == LocalEngine(3)
+    engine = LocalEngine(2)
+    assert open_engine(engine) is engine
+    assert engine.name == "local"
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "message"),
+    [
+        ("flink", {}, r"there is no engine 'flink' \(give \"spark\", \"local\" or a Spark session\)"),
+        (3, {}, "int is no engine"),
+        ("local", {"master": "local[2]"}, r'master= makes no sense with engine="local" \(use engine="spark"'),
+        ("local", {"remote": "sc://host"}, "remote= makes no sense"),
+        ("local", {"conf": {}}, "conf= makes no sense"),
+        ("spark", {"threads": 2}, r'threads= makes no sense with engine="spark" \(use engine="local"'),
+        ("spark", {"master": "local[2]", "remote": "sc://host"}, "both a master and a remote"),
+        (LocalEngine(), {"threads": 2}, "threads= makes no sense with an engine that is running"),
+        ("local", {"threads": 0}, "threads is 0"),
+    ],
+)
+def test_what_makes_no_sense(engine, options, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        open_engine(engine, **options)
+
+
+def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(UsageError, match=r"not installed \(pip install 'skipstone\[spark\]', or .*\"local\""):
+        open_engine("spark")
+
+
+@pytest.mark.parametrize("home", [None, "/nowhere"])
+def test_without_java(monkeypatch: pytest.MonkeyPatch, home: str | None) -> None:
+    monkeypatch.setattr(spark, "_running", lambda: None)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    if home is not None:
+        monkeypatch.setenv("JAVA_HOME", home)
+    with pytest.raises(UsageError, match=rf"Java.*none .*{home or 'machine'}.*17.*engine=\"local\""):
+        open_engine("spark")
+
+
+def test_the_local_engine_loads_no_spark() -> None:
+    code = "import sys; from skipstone.engine.jobs import open_engine; open_engine('local').map(str, [1]); "
+    code += "print([name for name in sys.modules if name.startswith(('pyspark', 'pyarrow'))])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_an_owned_session_is_stopped_and_no_other() -> None:
+    class Session:
+        stopped = 0
+
+        def stop(self) -> None:
+            self.stopped += 1
+
+    session = Session()
+    with SparkEngine(session, owned=False):  # type: ignore[arg-type]
+        pass
+    assert session.stopped == 0
+    with SparkEngine(session, owned=True) as engine:  # type: ignore[arg-type]
+        assert engine.name == "spark"
+        assert engine.map(str, []) == []
+    assert session.stopped == 1
+
+
+def test_what_is_told_of_a_failure() -> None:
+    text = (
+        "Job aborted due to stage failure: Task 1 in stage 2.0 failed 1 times, most recent failure: "
+        'Traceback (most recent call last):\n  File "/x/worker.py", line 1, in main\n    process()\n'
+        "ValueError: no\n\n\tat org.apache.spark.api.python.BasePythonRunner\n\tat java.lang.Thread\n"
+    )
+    error = spark._failure(RuntimeError(text))
+    assert isinstance(error, JobError)
+    assert str(error) == (
+        'the work failed on Spark: \n  File "/x/worker.py", line 1, in main\n    process()\nValueError: no'
+    )
+    lost = spark._failure(RuntimeError("Job aborted: ExecutorLostFailure\n\tat x"))
+    assert str(lost) == "the work failed on Spark: Job aborted: ExecutorLostFailure"
+    missing = spark._failure(RuntimeError("Traceback\nModuleNotFoundError: No module named 'skipstone'"))
+    assert "install skipstone on the executors" in str(missing)
+
+
+def test_a_failure_of_our_own_comes_out_of_the_text() -> None:
+    from pyspark import cloudpickle
+
+    original = ReadError("it broke", path="s3://b/f", unit="row group 3", transient=True)
+
+    def work(_: int) -> None:
+        raise original
+
+    with pytest.raises(Exception, match="it broke") as caught:
+        spark._attempt(work)(cloudpickle.dumps(1))
+    text = f"org.apache.SparkException: Job aborted\n  Traceback\n{caught.value}\n\tat x"
+    error = spark._failure(RuntimeError(text))
+    assert type(error) is ReadError
+    assert (str(error), error.transient) == ("s3://b/f, row group 3: it broke", True)

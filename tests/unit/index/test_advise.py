@@ -1,0 +1,541 @@
+"""Advice beside the truth: what is skipped today, and what is skipped once the lake is written anew."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import skipstone as sk
+from skipstone.errors import PredicateError, ReadError, UsageError
+from skipstone.explain.advice import Advice
+from skipstone.index.advise import advise
+from tests.property._lakes import random_lake
+
+ROWS, FILES = 80_000, 8
+COUNTRIES = ("AT", "BE", "DE", "ES", "FR", "IT", "NL", "PL", "UK", "US")
+START = 1_767_225_600_000_000
+
+
+def events() -> pa.Table:
+    """``ts`` rises, ``seq`` nearly so; ``user`` repeats, ``id`` and ``name`` never do, in any order."""
+    rng = np.random.default_rng(5)
+    n = np.arange(ROWS)
+    return pa.table(
+        {
+            "ts": pa.array(START + n * 1_000_000, pa.timestamp("us")),
+            "seq": n // 10 + rng.integers(0, 300, ROWS),
+            "user": rng.integers(0, 5_000, ROWS),
+            "id": rng.permutation(ROWS),
+            "name": [f"user-{number:06d}" for number in rng.permutation(ROWS)],
+            "country": np.array(COUNTRIES)[rng.integers(0, len(COUNTRIES), ROWS)],
+            "code": np.array([200, 301, 404, 500])[rng.integers(0, 4, ROWS)],
+            "amount": rng.uniform(0, 1_000, ROWS),
+            "refund": pa.array(rng.uniform(0, 10, ROWS), mask=rng.random(ROWS) < 0.8),
+        }
+    )
+
+
+def write(root: Path, table: pa.Table, *, files: int = FILES, pages: bool = True, **settings: Any) -> sk.Lake:
+    root.mkdir(parents=True, exist_ok=True)
+    per_file = len(table) // files
+    for number in range(files):
+        pq.write_table(
+            table.slice(number * per_file, per_file),
+            root / f"{number:03}.parquet",
+            row_group_size=2_000,
+            write_page_index=pages,
+            max_rows_per_page=500,
+            **settings,
+        )
+    return sk.open(root)
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    return events()
+
+
+@pytest.fixture(scope="module", params=["pages", "row groups"])
+def lake(
+    request: pytest.FixtureRequest, table: pa.Table, tmp_path_factory: pytest.TempPathFactory
+) -> sk.Lake:
+    return write(tmp_path_factory.mktemp("events") / "lake", table, pages=request.param == "pages")
+
+
+def kept(lake: sk.Lake, where: str, **switches: Any) -> float:
+    """The share of rows that a scan really keeps."""
+    trace = lake.scan(where, **switches).plan().trace
+    return trace.rows_kept / ROWS
+
+
+QUESTIONS = [
+    "ts >= '2026-01-01 03:00:00' and ts < '2026-01-01 04:00:00'",
+    "ts = '2026-01-01 05:00:00'",
+    "seq between 3000 and 3100",
+    "user = 31",
+    "user in (7, 2500, 4999)",
+    "id = 40000",
+    "id < 800",
+    "name = 'user-031000'",
+    "name between 'user-010000' and 'user-019999'",
+    "country = 'FR'",
+    "country in ('AT', 'US')",
+    "code = 404",
+    "amount between 100 and 150",
+    "refund is not null",
+    "refund > 9.5",
+    "user = 31 and ts < '2026-01-01 06:00:00'",
+    "id = 5 or ts < '2026-01-01 00:10:00'",
+    "not (country = 'DE')",
+    "ts > '2030-01-01'",
+]
+
+
+# -- today -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", QUESTIONS)
+def test_what_is_skipped_today_is_what_a_scan_skips(lake: sk.Lake, where: str) -> None:
+    advice = advise(lake, [where])
+    assert advice.skips == pytest.approx(1 - kept(lake, where), abs=0.03)
+    if len(advice.by_column) == 1:
+        (column,) = advice.by_column
+        trace = lake.scan(where, page_index=False).plan().trace
+        levels = {level.name: level for level in trace.levels}
+        assert column.skip_files == pytest.approx(1 - levels["files"].rows / ROWS, abs=1e-9)
+        assert column.skip_row_groups == pytest.approx(1 - levels["row groups"].rows / ROWS, abs=1e-9)
+        assert (column.skip_pages is None) == (
+            column.skip_row_groups == 1.0 or "pages" not in lake_levels(lake, where)
+        )
+
+
+def lake_levels(lake: sk.Lake, where: str) -> set[str]:
+    return {level.name for level in lake.scan(where).plan().trace.levels}
+
+
+def test_a_mean_is_weighted(lake: sk.Lake) -> None:
+    wheres = ["id = 40000", "ts = '2026-01-01 05:00:00'"]
+    advice = advise(lake, [(wheres[0], 3), (wheres[1], 1)])
+    truth = (3 * kept(lake, wheres[0]) + kept(lake, wheres[1])) / 4
+    assert 1 - advice.skips == pytest.approx(truth, abs=0.03)
+    assert (advice["id"].used, advice["ts"].used, advice.understood) == (3, 1, 2)
+
+
+def test_a_sample_of_some_files_comes_close(table: pa.Table, tmp_path: Path) -> None:
+    lake = write(tmp_path / "lake", table, files=40)
+    for where in ("id < 800", "user = 31", "ts < '2026-01-01 11:00:00'", "seq between 3000 and 3100"):
+        assert lake.query_schema is not None  # read from every footer of a lake this small
+        before = lake.io
+        advice = advise(lake, [where], sample=10)
+        assert (advice.sampled, advice.files) == (10, 40)
+        assert 1 - advice.skips == pytest.approx(kept(lake, where), abs=0.05), where
+        assert 0.95 < advice.rows / ROWS < 1.05
+        assert 0 < (lake.io - before).bytes < 100_000
+
+
+# -- bloom filters -----------------------------------------------------------------------------
+
+
+def test_blooms_pay_where_bounds_say_nothing_and_values_are_many(lake: sk.Lake) -> None:
+    asked = ["id = 40000", "user = 31", "country = 'FR'", "ts = '2026-01-01 05:00:00'", "code = 404"]
+    advice = advise(lake, asked)
+    assert set(advice.blooms) == {"id", "user"}
+    assert "ts" in advice.columns
+    assert not {"country", "code"} & set(advice.columns)
+    assert advice["country"].skip_with_bloom == pytest.approx(0, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "where", ["id = 40000", "user = 31", "user in (7, 2500, 4999)", "name = 'user-031000'"]
+)
+def test_the_gain_of_blooms_is_near_the_truth(table: pa.Table, tmp_path: Path, where: str) -> None:
+    column = where.split(maxsplit=1)[0]
+    lake = write(tmp_path / "plain", table)
+    options = {"bloom_filter_options": {column: {"ndv": 2_000, "fpp": 0.01}}}
+    filtered = write(tmp_path / "blooms", table, **options)
+    truth = kept(filtered, where)
+    assert truth < kept(lake, where)
+    advised = advise(lake, [where])[column]
+    assert advised.skip_with_bloom is not None
+    assert truth / 2 - 0.01 <= 1 - advised.skip_with_bloom <= 2 * truth + 0.01
+    again = advise(filtered, [where])[column]
+    assert not again.bloom
+    assert "already" in again.why
+
+
+def test_bytes_of_blooms(lake: sk.Lake) -> None:
+    advice = advise(lake, ["id = 1", "country = 'FR'"])
+    groups = ROWS // 2_000
+    assert advice["id"].bloom_bytes == groups * 4_096  # 2,000 values of 1.25 bytes, to a power of two
+    assert advice["country"].bloom_bytes == groups * 32
+
+
+def test_bytes_of_an_index(lake: sk.Lake) -> None:
+    advice = advise(lake, ["id = 1", "name = 'user-000001'"])
+    pages = ROWS // 500 if advice["id"].skip_pages is not None else 0
+    units = ROWS // 2_000 + pages
+    assert advice["id"].index_bytes == FILES * 29 + units * 17
+    assert advice["name"].index_bytes == FILES * (29 + 22) + units * (17 + 22)
+
+
+# -- layouts -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Workload:
+    by: str
+    wheres: tuple[str, ...]
+
+
+WORKLOADS = [
+    Workload("id", ("id = 40000", "id = 777", "id between 10000 and 14000")),
+    Workload("user", ("user = 31", "user = 4100", "user between 1000 and 1200")),
+    Workload("name", ("name = 'user-031000'", "name between 'user-010000' and 'user-019999'")),
+    Workload("country", ("country = 'FR'", "country = 'US'", "country in ('DE', 'PL')")),
+    Workload("code", ("code = 200", "code = 404", "code = 500")),
+    Workload("amount", ("amount between 100 and 150", "amount > 990")),
+    Workload("refund", ("refund > 9.5", "refund between 2 and 3", "refund is not null")),
+    Workload("refund", ("refund is null",)),
+    Workload("id", ("id = 40000", "ts = '2026-01-01 05:00:00'")),
+    Workload("ts", ("seq between 3000 and 3100", "ts = '2026-01-01 05:00:00'")),
+    Workload("seq", ("seq between 3000 and 3100", "ts = '2026-01-01 05:00:00'")),
+]
+
+
+def predicted(lake: sk.Lake, workload: Workload, *, sample: int = 64) -> float:
+    """The share of rows that is predicted to be left, by the room's own model whether it helps or not."""
+    from skipstone.index.advise.asked import read_questions
+    from skipstone.index.advise.layout import Boxes, after
+    from skipstone.index.advise.profile import profile
+    from skipstone.index.advise.sample import Sample
+
+    questions = read_questions(workload.wheres, lake.query_schema).questions
+    taken = Sample.of(lake, sample)
+    profiles = {ref.path: profile(taken, ref) for one in questions for ref in one.refs}
+    order = [profiles[name,] for name in workload.by.split()]
+    return 1 - after(Boxes.of(taken, profiles), order, questions)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: f"{w.by}: {w.wheres[0]}")
+def test_a_sort_does_what_was_predicted(
+    lake: sk.Lake, table: pa.Table, tmp_path: Path, workload: Workload
+) -> None:
+    pages = any(level == "pages" for level in lake_levels(lake, "user = 31"))
+    rewritten = write(tmp_path / "sorted", shuffled(table).sort_by(workload.by), pages=pages)
+    truth = np.mean([kept(rewritten, where) for where in workload.wheres])
+    assert truth / 2 <= predicted(lake, workload) <= 2 * truth
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        Workload("id user", ("id = 40000", "user = 31", "id < 4000", "user between 1000 and 1200")),
+        Workload("amount ts", ("amount between 100 and 150", "ts = '2026-01-01 05:00:00'")),
+        Workload("ts seq", ("seq between 3000 and 3100", "ts = '2026-01-01 05:00:00'")),
+    ],
+    ids=lambda w: w.by,
+)
+def test_a_z_order_does_what_was_predicted(
+    lake: sk.Lake, table: pa.Table, tmp_path: Path, workload: Workload
+) -> None:
+    pages = any(level == "pages" for level in lake_levels(lake, "user = 31"))
+    curve = z_order(*(np.asarray(pc.rank(table[name], tiebreaker="first")) for name in workload.by.split()))
+    rewritten = write(tmp_path / "z", table.take(pa.array(np.argsort(curve))), pages=pages)
+    truth = np.mean([kept(rewritten, where) for where in workload.wheres])
+    assert truth / 2 <= predicted(lake, workload) <= 2 * truth
+
+
+def shuffled(table: pa.Table) -> pa.Table:
+    return table.take(pa.array(np.random.default_rng(9).permutation(len(table))))
+
+
+def z_order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    curve = np.zeros(len(a), dtype=np.int64)
+    for bit in range(17):
+        curve |= ((a.astype(np.int64) - 1 >> bit) & 1) << (2 * bit + 1)
+        curve |= ((b.astype(np.int64) - 1 >> bit) & 1) << (2 * bit)
+    return curve
+
+
+def test_skew_between_files_is_seen(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    parts = [np.floor(2.0 ** (n + rng.random(ROWS // 16))).astype(np.int64) for n in range(16)]
+    both = pa.table({"x": np.concatenate(parts), "y": rng.permutation(ROWS)})
+    lake = write(tmp_path / "lake", both, files=16)
+    workload = Workload("x", ("x between 1000 and 1100", "x < 100", "x > 60000"))
+    rewritten = write(tmp_path / "sorted", both.sort_by("x"), files=16)
+    truth = np.mean([kept(rewritten, where) for where in workload.wheres])
+    assert truth / 2 <= predicted(lake, workload) <= 2 * truth
+
+
+@pytest.mark.parametrize("workload", [WORKLOADS[0], WORKLOADS[1], WORKLOADS[3], WORKLOADS[6], WORKLOADS[9]])
+def test_a_sample_predicts_a_sort(table: pa.Table, tmp_path: Path, workload: Workload) -> None:
+    lake = write(tmp_path / "lake", table, files=40)
+    rewritten = write(tmp_path / "sorted", shuffled(table).sort_by(workload.by), files=40)
+    truth = np.mean([kept(rewritten, where) for where in workload.wheres])
+    assert truth / 2 <= predicted(lake, workload, sample=10) <= 2 * truth
+
+
+def test_the_best_layout_comes_first(lake: sk.Lake) -> None:
+    advice = advise(lake, [("id = 40000", 9), "ts = '2026-01-01 05:00:00'"])
+    best = advice.layouts[0]
+    assert (best.columns, best.kind) == (("id",), "sort") or (best.kind == "zorder" and "id" in best.columns)
+    shares = [round(layout.after, 2) for layout in advice.layouts]
+    assert shares == sorted(shares, reverse=True)
+    assert all(layout.factor > 1 and layout.before == advice.skips for layout in advice.layouts)
+    alone = advise(lake, ["id = 40000"]).layouts
+    assert [layout.columns for layout in alone] == [("id",)]
+    assert alone[0].factor > 20
+
+
+def test_a_sorted_lake_needs_no_other_order(lake: sk.Lake) -> None:
+    assert advise(lake, ["ts = '2026-01-01 05:00:00'"]).layouts == ()
+
+
+def test_many_units_are_reckoned_without_being_made(tmp_path: Path) -> None:
+    rows = 3_000_000
+    ids = np.random.default_rng(3).permutation(rows)
+    table = pa.table({"id": ids})
+    pq.write_table(
+        table, tmp_path / "a.parquet", row_group_size=rows, write_page_index=True, max_rows_per_page=500
+    )
+    (best,) = advise(sk.open(tmp_path), ["id = 1500000"]).layouts
+    assert 500 / rows / 3 < 1 - best.after < 3 * 500 / rows
+
+
+# -- without questions -------------------------------------------------------------------------
+
+
+def test_without_questions_the_data_speak(lake: sk.Lake) -> None:
+    advice = advise(lake)
+    assert advice.synthetic
+    assert advice.understood == 0
+    assert {"ts", "seq"} <= set(advice.columns)
+    assert not {"country", "code"} & {*advice.columns, *advice.blooms}
+    assert {"id", "name"} <= set(advice.blooms)
+    assert {column.name for column in advice.by_column} == set(lake.schema.names)
+
+
+# -- query logs --------------------------------------------------------------------------------
+
+
+def test_a_query_log(lake: sk.Lake, tmp_path: Path) -> None:
+    log = tmp_path / "queries.sql"
+    log.write_text(
+        """
+        -- what was asked on Monday
+        # and on Tuesday
+        id = 40000;
+        SELECT e.id, count(*) FROM lake.events e WHERE e.id = 40000 AND e.user > 3 GROUP BY 1 LIMIT 5
+        select * from events
+        {"where": "user = 31", "count": 3}
+        {"where": 7}
+        {broken
+        nope = 3
+        id = 'abc' and
+        select * from a join b on a.x = b.x where a.id = 1
+        {"where": "user = 31", "count": -1}
+        """
+    )
+    advice = advise(lake, log)
+    assert advice.understood == 4
+    assert (advice["id"].used, advice["user"].used) == (2, 4)
+    assert [refused.place for refused in advice.refused] == [8, 9, 10, 11, 12, 13]
+    reasons = " ".join(refused.reason for refused in advice.refused)
+    assert "no such column" in reasons
+    assert "more than one table" in reasons
+    assert advise(lake, str(log)) == advice
+
+
+def test_many_questions_are_thinned_without_bias(lake: sk.Lake) -> None:
+    many: list[Any] = [f"id = {number}" for number in range(500, 1_100)]
+    many += [(f"ts > '20{year}-01-01'", 50) for year in range(30, 42)]
+    advice = advise(lake, many)
+    assert advice.understood == 612
+    assert advice["id"].used == pytest.approx(600, rel=0.01)
+    assert advice["ts"].used == pytest.approx(600, rel=0.01)
+    truth = (1 - kept(lake, "id = 700")) / 2 + 1 / 2
+    assert advice.skips == pytest.approx(truth, abs=0.1)
+
+
+def test_other_forms_of_predicates(lake: sk.Lake) -> None:
+    forms: list[Any] = [pc.field("id") == 4, sk.col("id") == 4, ("id = 4", 2.5), sk.parse("id = 4")]
+    advice = advise(lake, forms)
+    assert (advice.understood, advice["id"].used) == (4, 5.5)
+
+
+def test_what_metadata_cannot_judge_is_said(lake: sk.Lake) -> None:
+    advice = advise(lake, ["id = 4 and reverse(name) = 'x'"])
+    assert "can't judge" in advice["name"].why
+    assert not advice["name"].index
+
+
+# -- bad input ---------------------------------------------------------------------------------
+
+
+def test_no_question_at_all(lake: sk.Lake, tmp_path: Path) -> None:
+    (tmp_path / "empty.sql").write_text("\n-- nothing\n\n")
+    for queries in ([], tmp_path / "empty.sql"):
+        with pytest.raises(UsageError, match="no question"):
+            advise(lake, queries)
+
+
+def test_no_question_is_understood(lake: sk.Lake) -> None:
+    with pytest.raises(PredicateError, match="nope"):
+        advise(lake, ["nope = 3", "also wrong ="])
+
+
+def test_an_unreadable_log(lake: sk.Lake, tmp_path: Path) -> None:
+    for path in (tmp_path / "absent.sql", "id = 4", tmp_path, "a\0b"):
+        with pytest.raises(ReadError, match="query log"):
+            advise(lake, path)
+
+
+@pytest.mark.parametrize("queries", [7, b"id = 4", {"id": 4}, sk.col("id") == 4])
+def test_questions_of_a_wrong_type(lake: sk.Lake, queries: Any) -> None:
+    with pytest.raises(UsageError, match="the questions are"):
+        advise(lake, queries)
+
+
+@pytest.mark.parametrize("wrong", [7, ("id = 4", 0), ("id = 4", "many"), ("id = 4", float("nan")), "ts = 3"])
+def test_one_wrong_question_is_reported(lake: sk.Lake, wrong: Any) -> None:
+    advice = advise(lake, ["id = 4", wrong])
+    assert advice.understood == 1
+    assert [refused.place for refused in advice.refused] == [2]
+
+
+@pytest.mark.parametrize("sample", [0, -1, 2.5, True, None])
+def test_a_sample_of_a_wrong_size(lake: sk.Lake, sample: Any) -> None:
+    with pytest.raises(UsageError, match="sample"):
+        advise(lake, ["id = 4"], sample=sample)
+
+
+# -- odd lakes ---------------------------------------------------------------------------------
+
+
+def drawn(advice: Advice) -> str:
+    json.dumps(advice.to_json(), allow_nan=False)
+    assert advice._repr_html_().startswith("<div")
+    return str(advice)
+
+
+def test_one_file(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [3, 1, 2]}), tmp_path / "a.parquet")
+    for queries in (["a = 2"], None):
+        advice = advise(sk.open(tmp_path / "a.parquet"), queries)
+        assert (advice.files, advice.rows) == (1, 3)
+        assert drawn(advice)
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"a": pa.array([], pa.int64()), "s": pa.array([], pa.string())}), tmp_path / "a.parquet"
+    )
+    for queries in (["a = 2 and s = 'x'"], None):
+        advice = advise(sk.open(tmp_path), queries)
+        assert (advice.rows, advice.skips, advice.columns, advice.layouts) == (0, 0, (), ())
+        assert "Neither" in drawn(advice)
+
+
+def test_no_files(tmp_path: Path) -> None:
+    lake = sk.open(tmp_path, schema=pa.schema([("a", pa.int64())]))
+    assert advise(lake, ["a = 2"]).files == 0
+    assert advise(lake).layouts == ()
+
+
+def test_partitions(table: pa.Table, tmp_path: Path) -> None:
+    for number in range(8):
+        write(tmp_path / f"day=2026-01-0{number + 1}", table.slice(number * ROWS // 8, ROWS // 8), files=2)
+    lake = sk.open(tmp_path)
+    where = "day = '2026-01-03' and id = 40000"
+    advice = advise(lake, [where])
+    trace = lake.scan(where).plan().trace
+    assert 1 - advice.skips == pytest.approx(trace.rows_kept / ROWS, abs=0.01)
+    day = advice["day"]
+    assert (day.skip_files, day.index, day.bloom, day.index_bytes) == (0.875, False, False, 0)
+    assert "directories" in day.why
+    # Sorted within its partition: one page of the eighth that the day leaves.
+    (best,) = [layout for layout in advice.layouts if layout.columns == ("id",)]
+    assert 500 / ROWS / 2 <= 1 - best.after <= 2 * 500 / ROWS
+    assert "day" in {column.name for column in advise(lake, ["id = 4"]).by_column}
+    assert drawn(advice)
+
+
+def test_nested_columns_and_every_type(tmp_path: Path) -> None:
+    n = 400
+    table = pa.table(
+        {
+            "s": [{"x": i, "y": [i]} for i in range(n)],
+            "list": [[i] for i in range(n)],
+            "map": pa.array([[(str(i), i)] for i in range(n)], pa.map_(pa.string(), pa.int64())),
+            "big": pa.array([2**63 + i for i in range(n)], pa.uint64()),
+            "small": pa.array(range(-200, 200), pa.int16()),
+            "flag": [i % 2 == 0 for i in range(n)],
+            "float": pa.array([i / 3 if i % 5 else float("nan") for i in range(n)], pa.float32()),
+            "infinite": [float("inf") if i % 2 else float("-inf") for i in range(n)],
+            "huge": [1.7e308 if i % 2 else -1.7e308 for i in range(n)],
+            "binary": [bytes([i % 256]) for i in range(n)],
+            "decimal": pa.array(range(n), pa.int64()).cast(pa.decimal128(30, 2)),
+            "date": pa.array(range(n), pa.date32()),
+            "time": pa.array(range(n), pa.time64("us")),
+            "zoned": pa.array(range(n), pa.timestamp("ns", "UTC")),
+            "duration": pa.array(range(n), pa.duration("us")),
+            "empty": pa.nulls(n, pa.string()),
+            "nothing": pa.nulls(n),
+            "text": ["ä" * (i % 7) for i in range(n)],
+            "category": pa.array([str(i % 3) for i in range(n)]).dictionary_encode(),
+            "a.b": range(n),
+        }
+    )
+    for number in range(2):
+        pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=100, write_page_index=True)
+    lake = sk.open(tmp_path)
+    advice = advise(lake)
+    assert {"s.x", "big", "small", "decimal", "zoned"} <= set(advice.columns)
+    assert drawn(advice)
+    asked = [
+        "s.x = 3 and list is not null",
+        "empty = 'x'",
+        "s is null",
+        "`a.b` > 390",
+        "float > 100",
+        "nothing is null",
+    ]
+    advice = advise(lake, asked)
+    assert advice.refused == ()
+    assert advice["s.x"].skip_row_groups == 0.75
+    assert "without an order" in advice["s"].why
+    assert drawn(advice)
+
+
+def test_random_lakes(tmp_path: Path) -> None:
+    """Whatever the files hold: advice comes without a complaint, and today's skips are a scan's."""
+    judged = 0
+    for number in range(25):
+        made = random_lake(f"advice:{number}", tmp_path / str(number))
+        lake = sk.open(tmp_path / str(number), schema=made.schema if made.explicit else None)
+        assert drawn(advise(lake))
+        rows = lake.statistics([]).rows
+        for field in lake.schema:
+            where = sk.col(field.name).is_null()
+            advice = advise(lake, [where])
+            trace = lake.scan(where, bloom_filter=False).plan().trace
+            share = trace.rows_kept / rows if rows else 1.0
+            assert 1 - advice.skips == pytest.approx(share, abs=0.1), f"{made.words}: {field}"
+            judged += share < 1
+    assert judged > 20
+
+
+def test_files_without_statistics(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": range(1_000)}), tmp_path / "a.parquet", write_statistics=False)
+    advice = advise(sk.open(tmp_path), ["a = 3"])
+    assert (advice["a"].skip_row_groups, advice.columns, advice.layouts) == (0, (), ())
+    assert "no bounds" in advice["a"].why or advice["a"].bloom
