@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.predicate import Expr, Predicate, col, lit, parse, predicate, udf
 from skipstone.prune import BloomProvider, BloomRequest, PruneOptions, Pruner, PruneResult, prune
 from skipstone.rows import RowSet
+from skipstone.scan.domains import files_to_query
 from skipstone.scan.execute import Execution, execute
 from skipstone.scan.options import ScanOptions, scan_options
 from skipstone.scan.plan import ScanPlan
@@ -106,6 +107,21 @@ class Lake(IndexedLake):
                 "a directory has no snapshots", path=self.uri, hint="open it anew, or refresh it"
             )
         return Scan(self, where, columns, limit, order_by, scan_options(options, switches))
+
+    def files_to_query(
+        self,
+        columns: Iterable[str | ColumnHandle] | None,
+        column_domain: ColumnDomain,
+        *,
+        options: ScanOptions | None = None,
+        **switches: Any,
+    ) -> list[FileEntry]:
+        """The files, and of each the row groups, that may hold rows of a domain; no data is read.
+
+        Only the named columns (None: all) of ``column_domain`` count, as in Hudi's
+        ``getFilesToQueryUsingCSI``.
+        """
+        return files_to_query(self, columns, column_domain, scan_options(options, switches))
 
 
 def open(

@@ -105,7 +105,7 @@ if __name__ == "__main__":
     conf = {"spark.connect.grpc.binding.address": "127.0.0.1"}
     with open_engine("spark", remote="local[2]", conf=conf) as engine:
         found["kind"] = type(engine.session).__module__
-        before = engine.session.conf.get("spark.sql.leafNodeDefaultParallelism", "unset")
+        before = engine.session.conf.getAll
         results = engine.map(partition, [os.urandom(n * 1000) for n in range(40)])
         found["partitions"] = [number for number, _, _ in results]
         found["sizes"] = [size for _, size, _ in results]
@@ -120,7 +120,7 @@ if __name__ == "__main__":
                 engine.map(work, range(3))
             except Exception as error:
                 found[name] = [type(error).__name__, str(error), getattr(error, "transient", None)]
-        found["same"] = before == engine.session.conf.get("spark.sql.leafNodeDefaultParallelism", "unset")
+        found["same"] = before == engine.session.conf.getAll
         again = open_engine(engine.session)
         found["again"] = [again.owned, again.map(len, ["abc"])]
         found["alive"] = engine.session.range(5).count()

@@ -8,6 +8,7 @@ import pickle
 import re
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -304,13 +305,18 @@ def _start(master: str | None, remote: str | None, conf: dict[str, str]) -> Spar
     elif master is not None:
         builder = builder.master(master)
     try:
-        return builder.getOrCreate()
+        with warnings.catch_warnings():
+            if here:
+                # A Connect server of this process has had all settings, and can't take some a second time.
+                warnings.filterwarnings("ignore", ".*CANNOT_MODIFY_")
+            return builder.getOrCreate()
     except Exception as error:
-        raise JobError(f"Spark can't be started: {_reason(str(error))}", hint=_INSTEAD) from error
+        hint = _JAVA if "JAVA_GATEWAY" in str(error) else 'engine="local" needs no Spark'
+        raise JobError(f"Spark can't be started: {_reason(str(error))}", hint=hint) from error
 
 
 _STARTED = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-_INSTEAD = 'Spark needs Java 17 or newer, from the system\'s packages; engine="local" needs neither'
+_JAVA = 'Spark needs Java 17 or newer, from the system\'s packages; engine="local" needs neither'
 
 
 def _running() -> SparkSession | None:
@@ -341,4 +347,4 @@ def _require_java() -> None:
     # Under spark-submit Java is running already.
     if not found and "PYSPARK_GATEWAY_PORT" not in os.environ:
         where = f"in JAVA_HOME ({home})" if home else "on this machine"
-        raise UsageError(f"Spark needs Java, and there is none {where}", hint=_INSTEAD)
+        raise UsageError(f"Spark needs Java, and there is none {where}", hint=_JAVA)

@@ -48,6 +48,10 @@ class FileEntry:
     path: str
     size: int
     partition: Mapping[str, Any]
+    rows: int | None = None
+    """Rows of the whole file, where the question needed them."""
+    row_groups: tuple[int, ...] | None = None
+    """The row groups that may hold a match, where one was asked for."""
 
 
 class DirectoryLake:
@@ -135,12 +139,17 @@ class DirectoryLake:
     @cached_property
     def files(self) -> tuple[FileEntry, ...]:
         """The lake's files, by path."""
-        names = self.partitions.schema.names
-        values = [column.to_pylist() for column in self.partitions.values]
-        rows = zip(*values, strict=True) if values else (() for _ in self._entries)
+        return self.files_of(np.arange(len(self._entries)))
+
+    def files_of(self, files: Array) -> tuple[FileEntry, ...]:
+        """The numbered files."""
+        chosen = self.partitions.take(files)
+        values = [column.to_pylist() for column in chosen.values]
+        rows = zip(*values, strict=True) if values else (() for _ in files)
+        entries = [self._entries[number] for number in files.tolist()]
         return tuple(
-            FileEntry(self._access.path(entry), entry.size, dict(zip(names, row, strict=True)))
-            for entry, row in zip(self._entries, rows, strict=True)
+            FileEntry(self._access.path(entry), entry.size, dict(zip(chosen.schema.names, row, strict=True)))
+            for entry, row in zip(entries, rows, strict=True)
         )
 
     @cached_property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from skipstone.trace import Cause, Level
 from skipstone.trace.scan import IndexUse, ScanTrace
 
 _FIRST_FOOTERS = 8
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,22 @@ class Question:
 
 
 def make_plan(lake: IndexedLake, question: Question) -> ScanPlan:
-    """Plan a scan of the lake as it is pinned; a damaged part of its index is done without."""
+    """Plan a scan of the lake as it is pinned."""
+    return _planned(lake, question, _Planner.plan)
+
+
+def keep_row_groups(lake: IndexedLake, question: Question) -> dict[int, tuple[int, list[int]]]:
+    """By number in the listing, the files that may hold a match: their rows, and the row groups that may."""
+    return _planned(lake, question, _Planner.row_groups)
+
+
+def _planned(lake: IndexedLake, question: Question, ask: Callable[[_Planner], T]) -> T:
+    """An answer of the planner, without the parts of the index that turn out to be damaged."""
     use = question.options.skipping and question.options.index
     while True:
         coverage = lake.index.coverage if use else None
         try:
-            return _Planner(lake, question, Ledger(lambda: _cost(lake)), coverage).plan()
+            return ask(_Planner(lake, question, Ledger(lambda: _cost(lake)), coverage))
         except BadIndex as error:
             assert coverage is not None
             coverage.distrust(error.name, error.reason)
@@ -73,17 +85,27 @@ class _Planner:
     """Rows of files that the index has dropped."""
 
     def plan(self) -> ScanPlan:
-        lake, asked = self.lake, self.question
+        compiled, survey, files, outcome = self._found()
+        tasks = self._tasks(survey, files, outcome)
+        return self._package(survey, compiled, tasks)
+
+    def row_groups(self) -> dict[int, tuple[int, list[int]]]:
+        _, survey, files, outcome = self._found()
+        kept = np.flatnonzero((outcome.verdicts != Verdict.NONE) & (survey.rows > 0))
+        found: dict[int, tuple[int, list[int]]] = {}
+        for owner, number in zip(survey.owners[kept].tolist(), survey.numbers[kept].tolist(), strict=True):
+            found.setdefault(int(files[owner]), (int(survey.totals[owner]), []))[1].append(number)
+        return dict(sorted(found.items()))
+
+    def _found(self) -> tuple[Compiled | None, Survey, Array, Outcome]:
         # What was spent before is no part of this plan.
         self.ledger.start()
         compiled = self._compile()
-        files = np.arange(len(lake.entries))
-        if compiled is not None and asked.options.skipping:
+        files = np.arange(len(self.lake.entries))
+        if compiled is not None and self.question.options.skipping:
             files = self._partitions(compiled, files)
         survey, files = self._survey(files, compiled)
-        outcome = self._outcome(survey, files, compiled)
-        tasks = self._tasks(survey, files, outcome)
-        return self._package(survey, compiled, tasks)
+        return compiled, survey, files, self._outcome(survey, files, compiled)
 
     def _compile(self) -> Compiled | None:
         predicate, options = self.question.predicate, self.question.options

@@ -125,13 +125,13 @@ def _made_up(profiles: Iterable[Profile], schema: pa.Schema) -> Iterator[Questio
         exact = key_space(column.ref.type).kind is not Kind.FLOAT
         weight = 1 / (_RANGES + (_POINTS if exact else 0))
         for number in range(_POINTS if exact else 0):
-            (value,) = _literals(column, spread[[_thousandths((number + 0.5) / _POINTS)]])
-            yield from _asked(Compare("=", name, value), schema, weight)
+            for value in _literals(column, spread[[_thousandths((number + 0.5) / _POINTS)]]):
+                yield from _asked(Compare("=", name, value), schema, weight)
         for number in range(_RANGES):
             start = (number + 0.5) / _RANGES
             ends = [_thousandths(start), _thousandths(start + _RANGE)]
-            low, high = _literals(column, spread[ends])
-            yield from _asked(Between(name, low, high), schema, weight)
+            if values := _literals(column, spread[ends]):
+                yield from _asked(Between(name, values[0], values[1]), schema, weight)
 
 
 def _thousandths(share: float) -> int:
@@ -141,7 +141,10 @@ def _thousandths(share: float) -> int:
 def _literals(column: Profile, places: Array) -> list[Literal]:
     assert column.axis is not None
     lower, _ = column.axis.bounds(places, places)
-    return [Literal(from_key(column.ref.type, key)) for key in lower.tolist()]
+    try:
+        return [Literal(from_key(column.ref.type, key)) for key in lower.tolist()]
+    except pa.ArrowInvalid:
+        return []  # a bound that is no value of the type, such as a decimal of too many digits
 
 
 def _asked(predicate: Any, schema: pa.Schema, weight: float) -> Iterator[Question]:

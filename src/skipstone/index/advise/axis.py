@@ -17,6 +17,8 @@ from skipstone.prune.clustering import bounded
 _EXACT = 2.0**52
 # Ends of intervals of reals are moved apart by this share of the line, so that a lone value lies inside.
 _HAIR = 1e-9
+# A line of doubles so long would overflow.
+_LONGEST = 1e300
 _KNOTS = 2_048
 
 
@@ -28,15 +30,17 @@ class _Digits:
     first: int
     base: int
     length: int
+    width: int
+    """Bytes of every key, 0 where they differ."""
 
     @classmethod
-    def of(cls, keys: list[bytes]) -> _Digits:
+    def of(cls, keys: list[bytes], width: int) -> _Digits:
         least, most = min(keys), max(keys)
         shared = next((n for n, (a, b) in enumerate(zip(least, most, strict=False)) if a != b), len(least))
         tails = b"".join(key[shared:] for key in keys)
         first, last = (min(tails), max(tails)) if tails else (0, 0)
         base = max(last - first + 1, 2)
-        return cls(least[:shared], first, base, int(math.log(_EXACT, base)))
+        return cls(least[:shared], first, base, int(math.log(_EXACT, base)), width)
 
     def place(self, key: bytes) -> float:
         tail = key[len(self.start) : len(self.start) + self.length]
@@ -51,6 +55,8 @@ class _Digits:
             number, digit = divmod(number, self.base)
             digits.append(min(digit + self.first, 255))
         tail = bytes(reversed(digits))
+        if self.width:
+            return (self.start + tail)[: self.width].ljust(self.width, b"\xff" if upper else b"\0")
         # Strings end where they please: a lower bound is as short, an upper one as high as its place allows.
         return self.start + (tail + b"\xff" if upper else tail.rstrip(bytes([self.first])))
 
@@ -81,7 +87,7 @@ class Axis:
         if whole:
             high = np.maximum(high + 1, np.nextafter(high, np.inf))
         span = float(high.max())
-        if not np.isfinite(span):
+        if not span < _LONGEST:
             return None
         span = span or 1.0
         # A unit without bounds may have its values anywhere.
@@ -123,7 +129,7 @@ class Axis:
 def _places(facts: ColumnFacts) -> tuple[Array, Array, Any]:
     if isinstance(facts.lower, pa.Array):
         lower, upper = facts.lower.to_pylist(), facts.upper.to_pylist()
-        digits = _Digits.of([*lower, *upper])
+        digits = _Digits.of([*lower, *upper], key_space(facts.type).width)
         low, high = (np.array([digits.place(key) for key in keys]) for keys in (lower, upper))
         return low, np.maximum(low, high), digits
     origin = facts.lower.min()
