@@ -85,7 +85,8 @@ if __name__ == "__main__":
 """
 
 CONNECT = """
-import json, os, time
+import functools, json, os, time
+from concurrent.futures import ThreadPoolExecutor
 from skipstone.engine.jobs import open_engine
 from skipstone.errors import ReadError
 
@@ -99,6 +100,9 @@ def refuse(n):
 
 def divide(n):
     return 1 / n
+
+def stop(_):
+    raise InterruptedError
 
 if __name__ == "__main__":
     found = {}
@@ -121,8 +125,15 @@ if __name__ == "__main__":
             except Exception as error:
                 found[name] = [type(error).__name__, str(error), getattr(error, "transient", None)]
         found["same"] = before == engine.session.conf.getAll
-        again = open_engine(engine.session)
-        found["again"] = [again.owned, again.map(len, ["abc"])]
+        with ThreadPoolExecutor(3) as pool:
+            calls = [pool.submit(engine.map, functools.partial(max, n), range(4)) for n in range(3)]
+            found["side by side"] = [call.result() for call in calls]
+        with open_engine(engine.session) as again:
+            found["again"] = [again.owned, again.map(len, ["abc"])]
+        try:
+            engine.map(lambda _: time.sleep(1), range(200), on_done=stop)
+        except InterruptedError:
+            found["stopped"] = True
         found["alive"] = engine.session.range(5).count()
     print(json.dumps(found))
 """
@@ -158,7 +169,7 @@ def run(script: str, folder: Path) -> dict[str, Any]:
             start_new_session=True,
         )
         try:
-            output, _ = process.communicate(timeout=240)
+            output, _ = process.communicate(timeout=150)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
@@ -213,5 +224,8 @@ def test_spark_connect(tmp_path: Path) -> None:
     assert found["failed"][0] == "JobError"
     assert "ZeroDivisionError: " in found["failed"][1]
     assert found["same"]
+    assert found["side by side"] == [[0, 1, 2, 3], [1, 1, 2, 3], [2, 2, 2, 3]]
     assert found["again"] == [False, [3]]
+    # 200 s of work for one core: the script would be killed if it went on.
+    assert found["stopped"]
     assert found["alive"] == 5

@@ -10,6 +10,7 @@ import typer
 
 from skipstone.cli.count import count
 from skipstone.cli.explain import explain
+from skipstone.cli.index import INDEX_COMMANDS
 from skipstone.cli.inspect import inspect
 from skipstone.cli.output import EXIT_CODES
 from skipstone.cli.prune import prune
@@ -18,6 +19,7 @@ from skipstone.cli.verify import verify
 
 COMMANDS: tuple[Callable[..., None], ...] = (inspect, prune, query, explain, count, verify)
 """Each by the name of its function, in the order of the help."""
+_INDEX = "Build, look at and drop the index of a lake, which spares opening its files' footers."
 
 
 def _version(wanted: bool) -> None:
@@ -42,6 +44,10 @@ def _make() -> typer.Typer:
     made.callback(epilog=EXIT_CODES)(_options)
     for command in COMMANDS:
         made.command(epilog=EXIT_CODES)(command)
+    below = typer.Typer(no_args_is_help=True, help=_INDEX, epilog=EXIT_CODES)
+    for command in INDEX_COMMANDS:
+        below.command(epilog=EXIT_CODES)(command)
+    made.add_typer(below, name="index")
     return made
 
 

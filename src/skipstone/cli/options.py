@@ -76,6 +76,19 @@ BloomOption = Annotated[
     bool,
     typer.Option("--bloom/--no-bloom", help="Look values up in bloom filters.", rich_help_panel=_READING),
 ]
+IndexOption = Annotated[
+    bool,
+    typer.Option("--index/--no-index", help="Ask the lake's index, if it has one.", rich_help_panel=_READING),
+]
+IndexRootOption = Annotated[
+    str | None,
+    typer.Option(
+        "--index-root",
+        metavar="PATH",
+        help="Where the index is, unless in _skipstone in the lake: a path or a URI.",
+        rich_help_panel=_READING,
+    ),
+]
 ChecksumsOption = Annotated[
     bool, typer.Option("--checksums", help="Verify the checksums of pages.", rich_help_panel=_READING)
 ]
@@ -107,14 +120,14 @@ OutputOption = Annotated[
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the file given by --output.")]
 
 
-def storage_options(pairs: list[str] | None) -> dict[str, str]:
+def storage_options(pairs: list[str] | None, option: str = "--storage-option") -> dict[str, str]:
     """``KEY=VALUE`` settings as a mapping."""
     found = {}
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not equals or not key:
             # The value may be a secret typed into the wrong place; it is not repeated.
-            raise typer.BadParameter("give it as KEY=VALUE", param_hint="--storage-option")
+            raise typer.BadParameter("give it as KEY=VALUE", param_hint=option)
         found[key] = value
     return found
 
@@ -145,6 +158,7 @@ def open_scan(
     order_by: str | None = None,
     limit: int | None = None,
     storage: dict[str, str],
+    index_root: str | None = None,
     **switches: Any,
 ) -> Scan:
     """The question that the options put; nothing but a listing has been read."""
@@ -156,4 +170,5 @@ def open_scan(
     order = split_names([order_by]) if order_by is not None else None
     if order == []:
         raise typer.BadParameter("no column is named", param_hint="--order-by")
-    return sk.open(lake, storage_options=storage or None).scan(where, names, limit, order, **switches)
+    opened = sk.open(lake, storage_options=storage or None, index_root=index_root)
+    return opened.scan(where, names, limit, order, **switches)

@@ -127,7 +127,9 @@ class Domain:
 
     def overlaps(self, other: Domain) -> bool:
         """Whether some value belongs to both."""
-        return not self.intersect(other).is_none
+        if (self.nulls and other.nulls) or (self.nans and other.nans):
+            return True
+        return not (self.spans.is_empty or other.spans.is_empty) and not self.intersect(other).is_none
 
     # -- algebra -----------------------------------------------------------------------------
 

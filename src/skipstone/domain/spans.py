@@ -95,6 +95,10 @@ class NumberSpans:
         return NumberSpans(self.space, *_normal(self.space, lows, highs))
 
     def intersect(self, other: NumberSpans) -> NumberSpans:
+        if self.is_empty or other.is_all:
+            return self
+        if other.is_empty or self.is_all:
+            return other
         # Of each span here, the spans there that it meets are neighbours: from the first that doesn't end
         # before it to the last that doesn't begin after it.
         first = np.searchsorted(other.highs, self.lows, side="left")

@@ -8,6 +8,7 @@ import pickle
 import re
 import shutil
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -36,6 +37,8 @@ class SparkEngine:
     def __init__(self, session: SparkSession, *, owned: bool) -> None:
         self.session = session
         self.owned = owned
+        self._lock = threading.Lock()
+        self._aside: Any = None
 
     @property
     def name(self) -> str:
@@ -55,7 +58,7 @@ class SparkEngine:
         from pyspark import cloudpickle
 
         payloads = [cloudpickle.dumps(task) for task in tasks]
-        job: _Job = _ConnectJob(self.session) if _is_connect(self.session) else _ClassicJob(self.session)
+        job: _Job = _ConnectJob(self._beside) if _is_connect(self.session) else _ClassicJob(self.session)
         outcome = _followed(job, _attempt(work), payloads, on_done)
         failure = outcome.exception()
         if failure is not None:
@@ -65,8 +68,24 @@ class SparkEngine:
 
     def close(self) -> None:
         """Stop the session if it was started for this engine."""
+        if self._aside is not None:
+            # To stop it as well would stop a server of this process.
+            with suppress(Exception):
+                self._aside.client.release_session()
+            self._aside.client.close()
+            self._aside = None
         if self.owned:
             self.session.stop()
+
+    def _beside(self) -> Any:
+        """A Connect session for jobs only: what they set stays there, and so do workers that are warm."""
+        with self._lock:
+            if self._aside is None:
+                aside: Any = self.session.newSession()
+                # A local relation has as many partitions as this, or as it has rows.
+                aside.conf.set("spark.sql.leafNodeDefaultParallelism", str(2**31 - 1))
+                self._aside = aside
+            return self._aside
 
     def __enter__(self) -> Self:
         return self
@@ -114,38 +133,39 @@ class _ClassicJob:
 
 
 class _ConnectJob:
-    """A job by data frame, in a session of its own, whose settings and progress are its own too."""
+    """A job by data frame, for there are no RDDs."""
 
-    def __init__(self, session: SparkSession) -> None:
-        self._session: Any = session.newSession()
+    def __init__(self, session: Callable[[], Any]) -> None:
+        self._session = session
+        self._tag = f"skipstone-{os.urandom(8).hex()}"
+        self._thread = 0
         self._finished = 0
 
     def run(self, attempt: Callable[[bytes], bytes], payloads: Sequence[bytes]) -> list[bytes]:
         import pyarrow as pa
 
-        # A local relation has as many partitions as this, or as it has rows.
-        self._session.conf.set("spark.sql.leafNodeDefaultParallelism", str(len(payloads)))
-        self._session.registerProgressHandler(self._progress)
+        self._thread = threading.get_ident()
+        session = self._session()
+        session.addTag(self._tag)
+        session.registerProgressHandler(self._progress)
         rows = pa.table({"number": range(len(payloads)), "payload": pa.array(payloads, pa.binary())})
         try:
-            frame = self._session.createDataFrame(rows).mapInArrow(_batches(attempt), _SCHEMA)
-            results: pa.Table = frame.toArrow().sort_by("number")
+            frame = session.createDataFrame(rows).mapInArrow(_batches(attempt), _SCHEMA)
+            results: list[bytes] = frame.toArrow().sort_by("number")["payload"].to_pylist()
         finally:
-            # To stop the session would also stop a server of this process.
-            with suppress(Exception):
-                self._session.client.release_session()
-            self._session.client.close()
-        found: list[bytes] = results["payload"].to_pylist()
-        return found
+            session.removeProgressHandler(self._progress)
+        return results
 
     def finished(self) -> int:
         return self._finished
 
     def cancel(self) -> None:
-        self._session.interruptAll()
+        self._session().interruptTag(self._tag)
 
     def _progress(self, stages: Iterable[Any] | None, **_: object) -> None:
-        self._finished = sum(stage.num_completed_tasks for stage in stages or ())
+        # All jobs of a session are told to all handlers, each in the thread that waits for it.
+        if threading.get_ident() == self._thread:
+            self._finished = sum(stage.num_completed_tasks for stage in stages or ())
 
 
 _SCHEMA = "number long, payload binary"

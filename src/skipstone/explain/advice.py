@@ -5,7 +5,7 @@ lake/events: 3 questions; 62 % skipped today; estimated from 20 of 20 files
 
 column   type   asked  files  row groups  pages  bloom    index  filters  why
 user_id  int64      2   90 %        95 %   97 %      –   3.1 kB  65.5 kB  index: bounds skip 97 %
-device   int32      1    0 %         0 %    0 %   95 %   3.1 kB  65.5 kB  bloom: 95 % more
+device   int32      1    0 %         0 %    0 %   95 %   3.1 kB  65.5 kB  bloom: +95 %
 
 layout          skips today  would skip  reads
 sort by device         62 %        96 %  8.2 × less

@@ -16,15 +16,16 @@ from skipstone.explain.words import (
     NOTHING_TO_READ,
     cause_name,
     cost,
+    index_line,
     kept_share,
     lake_line,
-    note_text,
     ranked,
     rows_left,
     rows_seen,
     run_work,
     scan_facts,
     scan_files,
+    scan_notes,
     scan_rows,
 )
 from skipstone.trace import Cause, Level
@@ -48,6 +49,7 @@ def scan_to_html(trace: ScanTrace) -> str:
         Markup(f"<style>{style()}</style>"),
         tag("div", trace.lake, cls=f"{ROOT}-lake"),
         tag("div", lake_line(trace), cls=f"{ROOT}-about"),
+        *_index(trace),
         tag("div", _code(trace.predicate or EVERY_ROW, _LONGEST_PREDICATE), cls=f"{ROOT}-where"),
         tag("div", *_cards(trace), cls=f"{ROOT}-cards"),
         *_funnel(trace),
@@ -55,7 +57,7 @@ def scan_to_html(trace: ScanTrace) -> str:
         *_ran(trace.run),
         *_reasons(trace.levels),
         *_list("Not judged by metadata", trace.unsupported),
-        *_list("Notes", [note_text(note) for note in trace.notes]),
+        *_list("Notes", scan_notes(trace)),
     )
     return tag("div", *sections, cls=ROOT)
 
@@ -70,6 +72,12 @@ def scan_to_page(trace: ScanTrace, title: str | None = None) -> str:
     )
     body = Markup(scan_to_html(trace))
     return "<!DOCTYPE html>\n" + tag("html", tag("head", head), tag("body", body), lang="en") + "\n"
+
+
+def _index(trace: ScanTrace) -> Iterator[Markup]:
+    if trace.index is not None:
+        said = index_line(trace.index, trace.files)
+        yield tag("div", said, cls=f"{ROOT}-about", title=trace.index.place)
 
 
 def _cards(trace: ScanTrace) -> Iterator[Markup]:

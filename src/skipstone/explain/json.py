@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from skipstone.trace import Level, Note, Trace
-from skipstone.trace.scan import Hints, Phase, Reads, Run, ScanTrace
+from skipstone.trace.scan import Hints, IndexUse, Phase, Reads, Run, ScanTrace
 
 
 def trace_to_json(trace: Trace) -> dict[str, Any]:
@@ -41,6 +41,7 @@ def scan_to_json(trace: ScanTrace) -> dict[str, Any]:
         "rows_proven": trace.rows_whole,
         "requests": trace.requests,
         "bytes": trace.bytes,
+        "index": None if trace.index is None else _index(trace.index),
         "levels": [_level(level) for level in trace.levels],
         "reads": None if trace.reads is None else _reads(trace.reads),
         "hints": _hints(trace.hints),
@@ -69,6 +70,15 @@ def _level(level: Level) -> dict[str, Any]:
 
 def _note(note: Note) -> dict[str, Any]:
     return {"unit": note.unit, "reason": note.reason}
+
+
+def _index(use: IndexUse) -> dict[str, Any]:
+    return {
+        "place": use.place,
+        "version": use.version,
+        "covered": use.covered,
+        "problems": list(use.problems),
+    }
 
 
 def _reads(reads: Reads) -> dict[str, Any]:

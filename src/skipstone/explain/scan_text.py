@@ -24,11 +24,12 @@ from skipstone.explain.words import (
     NOTHING_TO_READ,
     cost,
     data_share,
+    index_line,
     lake_line,
-    note_text,
     run_work,
     scan_facts,
     scan_files,
+    scan_notes,
     scan_rows,
 )
 from skipstone.trace.scan import Phase, Run, ScanTrace
@@ -48,13 +49,16 @@ def draw_scan(trace: ScanTrace, *, width: int | None = None, color: bool = False
     if trace.run is not None:
         lines += _ran(trace.run, layout)
     lines += listed("not judged", trace.unsupported, layout.room)
-    lines += listed("notes", [note_text(note) for note in trace.notes], layout.room)
+    lines += listed("notes", scan_notes(trace), layout.room)
     return "\n".join(paint(line, color=color) for line in lines)
 
 
 def _lake(trace: ScanTrace, room: int) -> Iterator[Line]:
     for text in wrap(clean(lake_line(trace)), room - len(_ROOT_STEM), 2):
         yield [(_ROOT_STEM, ""), (text, "dim")]
+    if trace.index is not None:
+        said = shorten(index_line(trace.index, trace.files), room - len(_ROOT_STEM))
+        yield [(_ROOT_STEM, ""), (said, "dim")]
 
 
 def _read(trace: ScanTrace, layout: Layout, *, last: bool) -> Iterator[Line]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from skipstone.explain.units import count, percent, plural, size
 from skipstone.trace import Cause, Drop, Level, Note
-from skipstone.trace.scan import Hints, Reads, Run, ScanTrace
+from skipstone.trace.scan import Hints, IndexUse, Reads, Run, ScanTrace
 
 EVERY_ROW = "every row"
 NOTHING_TO_READ = "nothing to read"
@@ -113,3 +113,24 @@ def run_work(run: Run) -> str:
 def note_text(note: Note) -> str:
     """A note on one line."""
     return f"{note.unit}: {note.reason}"
+
+
+def index_line(use: IndexUse, files: int) -> str:
+    """What the index knew of the lake's files."""
+    if not use.version:
+        return "the index is not used"
+    known = f"{count(use.covered) if use.covered else 'none'} of {plural(files, 'file')}"
+    return f"index version {count(use.version)} knows {known}"
+
+
+def scan_notes(trace: ScanTrace) -> list[str]:
+    """What could not be used: parts of the index, then metadata of files."""
+    problems = trace.index.problems if trace.index is not None else ()
+    return [*map(_problem_text, problems), *map(note_text, trace.notes)]
+
+
+def _problem_text(problem: str) -> str:
+    """A part's name and what is wrong with it, or only the latter where it is the whole index."""
+    name, found, reason = problem.partition(": ")
+    part = found and " " not in name
+    return f"index: {name} ignored: {reason}" if part else f"index ignored: {problem}"

@@ -7,7 +7,7 @@ writes the same file again, and a job that was interrupted finds what it has don
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +22,7 @@ from skipstone.index.manifest import Manifest, SegmentNote, commit, is_segment, 
 from skipstone.index.marks import marks_of, match
 from skipstone.index.record import record_file
 from skipstone.index.segment import Segment
-from skipstone.index.spec import Spec
+from skipstone.index.spec import Path, Spec
 from skipstone.lake.files import Files, Io
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed, Place
@@ -36,9 +36,11 @@ _GROUP_FILES: Final = 2_000
 _GROUP_BYTES: Final = 512 * 1024 * 1024
 _LEAST_GROUPS: Final = 8
 _FOOTER_GUESS: Final = 64 * 1024
-# More segments than this are merged, and none grows beyond this many files.
-MANY_SEGMENTS: Final = 16
+# More segments than this are merged; none grows beyond this many files or bytes.
+MANY_SEGMENTS: Final = 4
 _SEGMENT_FILES: Final = 1 << 20
+_SEGMENT_BYTES: Final = 1 << 30
+_TIER: Final = 4
 
 Progress = Callable[[int, int], None]
 """Is told how many files are done, of how many."""
@@ -85,7 +87,7 @@ class Report:
     dropped: int
     """Files it knew that are gone, or have changed."""
     adopted: int
-    """Files that an interrupted job had indexed before."""
+    """Files whose segments lay there already, as an interrupted job or an older index left them."""
     segments: int
     requests: int
     bytes: int
@@ -132,7 +134,20 @@ def write_segment(place: Place, draft: Draft, spec: str, *, own_blooms: bool) ->
     name = f"segment-{xxh3_128_hexdigest(draft.marks.tobytes() + spec.encode())}.skip"
     place.write(name, parts)
     size = sum(map(len, parts))
-    return SegmentNote(name, size, tail, len(draft), len(draft.group_rows), spec, time.time())
+    types = types_digest((path, column.type) for path, column in draft.columns.items())
+    return SegmentNote(name, size, tail, len(draft), len(draft.group_rows), spec, types, time.time())
+
+
+def segment_note(name: str, size: int, segment: Segment) -> SegmentNote:
+    """What a manifest says of a segment, told from the segment itself."""
+    types = types_digest((path, column.type) for path, column in segment.columns.items())
+    tail = segment.container.tail
+    return SegmentNote(name, size, tail, len(segment), segment.groups, segment.spec, types, time.time())
+
+
+def types_digest(columns: Iterable[tuple[Path, object]]) -> str:
+    """Equal where the columns and their types are."""
+    return xxh3_128_hexdigest(";".join(f"{path}:{type}" for path, type in columns).encode())
 
 
 def open_segment(access: Files, entry: Listed, note: SegmentNote, cache: Cache[object, object]) -> Segment:
@@ -181,22 +196,22 @@ class Job:
         done = self._map(groups, len(missing))
         notes = [found.segment for found in done if found.segment is not None]
         notes += [note for note, _ in adopted]
-        merged = self._commit(access, notes, marks)
+        manifest, merged = self._commit(access, notes, marks)
         skipped = tuple(one for found in done for one in found.skipped)
         held = sum(note.files for note, _ in known)
         kept = int((place >= 0).sum())
         return Report(
-            version=merged[0].number,
+            version=manifest.number,
             indexed=len(missing) - len(skipped),
             kept=kept,
             dropped=held - kept,
             adopted=len(marks) - kept - len(missing),
-            segments=len(merged[0].segments),
+            segments=len(manifest.segments),
             requests=sum(found.io.requests for found in done),
             bytes=sum(found.io.bytes for found in done),
             seconds=time.perf_counter() - began,
             skipped=skipped,
-            merged=merged[1],
+            merged=merged,
         )
 
     def _read(self, listed: dict[str, Listed]) -> Manifest:
@@ -228,7 +243,7 @@ class Job:
         """Segments that a job wrote and did not live to commit, if all their files are wanted."""
         found: list[tuple[SegmentNote, Segment]] = []
         for key, entry in listed.items():
-            if key in named or not is_segment(key) or not len(wanted):
+            if self.fresh or key in named or not is_segment(key) or not len(wanted):
                 continue
             try:
                 segment = adopt_segment(access, entry, self.memory)
@@ -236,9 +251,7 @@ class Job:
                     continue
             except (BadIndex, ReadError):
                 continue
-            tail = segment.container.tail
-            note = SegmentNote(key, entry.size, tail, len(segment), segment.groups, segment.spec, time.time())
-            found.append((note, segment))
+            found.append((segment_note(key, entry.size, segment), segment))
             wanted = wanted[match(segment.marks, wanted) < 0]
         return found
 
@@ -276,22 +289,47 @@ class Job:
         return self.engine.map(index_group, groups, on_done=told)
 
     def _commit(self, access: Files, notes: list[SegmentNote], marks: Array) -> tuple[Manifest, int]:
-        """Add segments, leave out those without a live file, and merge them when there are many."""
-        merged = 0
+        """Add segments, leave out those without a live file, and merge them if there are many.
+
+        Whoever commits meanwhile goes first: what was merged is put in for its parts if all are still there.
+        """
+        swaps: list[tuple[list[SegmentNote], SegmentNote]] | None = None
 
         def change(before: Manifest) -> Manifest | None:
-            nonlocal merged
+            nonlocal swaps
             listed = {entry.key: entry for entry in self.index.below("")}
             fresh = {note.name for note in notes}
             old = [note for note in before.segments if note.name not in fresh]
-            kept = [] if self.fresh else [note for note, _ in self._alive(access, listed, old, marks)]
-            segments = [*kept, *notes]
-            segments, merged = merge_segments(access, self.index, segments, marks, self.memory)
+            alive = [] if self.fresh else [note for note, _ in self._alive(access, listed, old, marks)]
+            segments = [*alive, *notes]
+            if swaps is None:
+                swaps = self._merge(access, listed, segments, marks)
+            for group, note in swaps:
+                if all(part in segments for part in group):
+                    segments = [*(part for part in segments if part not in group), note]
             if tuple(segments) == before.segments and before.spec == self.spec.told():
                 return None
             return replace(before, segments=tuple(segments), spec=self.spec.told())
 
-        return commit(self.index, change), merged
+        after = commit(self.index, change)
+        named = {note.name for note in after.segments}
+        # Nobody but this job has known of these.
+        self.index.delete(note.name for note in notes if note.name not in named)
+        return after, sum(len(group) for group, note in swaps or () if note.name in named)
+
+    def _merge(
+        self, access: Files, listed: dict[str, Listed], notes: Sequence[SegmentNote], marks: Array
+    ) -> list[tuple[list[SegmentNote], SegmentNote]]:
+        """One segment for each group of small ones."""
+        groups = together(notes) if len(notes) > MANY_SEGMENTS else []
+        tasks = []
+        for group in groups:
+            opened = self._open(access, listed, group)
+            bits = [np.packbits(match(marks, segment.marks) >= 0).tobytes() for _, segment in opened]
+            parts = tuple((listed[n.name], n, b) for (n, _), b in zip(opened, bits, strict=True))
+            tasks.append(Merge(self.index, parts, self.lake.retry))
+        made = self.engine.map(merge_group, tasks) if tasks else []
+        return [(group, note) for group, note in zip(groups, made, strict=True) if note is not None]
 
     def _alive(
         self, access: Files, listed: dict[str, Listed], notes: Sequence[SegmentNote], marks: Array
@@ -308,67 +346,58 @@ def adopt_segment(access: Files, entry: Listed, cache: Cache[object, object]) ->
     return Segment(Container.open_alone(entry.key, _bytes(access, entry), entry.size, cache))
 
 
-def merge_segments(
-    access: Files, index: Place, notes: Sequence[SegmentNote], marks: Array, cache: Cache[object, object]
-) -> tuple[list[SegmentNote], int]:
-    """Few large segments instead of many small ones, and without rows of files that are gone."""
-    if len(notes) <= MANY_SEGMENTS:
-        return list(notes), 0
-    listed = {entry.key: entry for entry in index.below("")}
-    result: list[SegmentNote] = []
-    by_spec: dict[str, list[SegmentNote]] = {}
-    for note in notes:
-        by_spec.setdefault(note.spec, []).append(note)
-    merged = 0
-    for spec, alike in by_spec.items():
-        for together in _together(alike):
-            joined = _merge(access, index, listed, together, marks, spec, cache)
-            result += together if joined is None else joined
-            merged += 0 if joined is None else len(together)
-    return result, merged
+# -- merging -----------------------------------------------------------------------------------
 
 
-def _together(notes: Sequence[SegmentNote]) -> list[list[SegmentNote]]:
-    """Segments to merge, small ones first, none together too large."""
-    bins: list[list[SegmentNote]] = [[]]
-    size = 0
-    for note in sorted(notes, key=lambda note: note.files):
-        if size + note.files > _SEGMENT_FILES and bins[-1]:
-            bins.append([])
-            size = 0
-        bins[-1].append(note)
-        size += note.files
-    return bins
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Work for one executor: segments that become one."""
+
+    index: Place
+    parts: tuple[tuple[Listed, SegmentNote, bytes], ...]
+    """Each with its rows that are still wanted, as bits."""
+    retry: RetryPolicy
 
 
-def _merge(
-    access: Files,
-    index: Place,
-    listed: dict[str, Listed],
-    notes: list[SegmentNote],
-    marks: Array,
-    spec: str,
-    cache: Cache[object, object],
-) -> list[SegmentNote] | None:
-    if len(notes) < 2:
-        return None
+def merge_group(task: Merge) -> SegmentNote | None:
+    """Write one segment instead of several, by path and without what is gone; None if one can't be read."""
+    access = Files(task.index, retry=task.retry)
+    cache: Cache[object, object] = Cache(0)
     drafts = []
     own_blooms = True
     try:
-        for note in notes:
-            segment = open_segment(access, listed[note.name], note, cache)
+        for entry, note, bits in task.parts:
+            segment = open_segment(access, entry, note, cache)
             own_blooms = own_blooms and segment.own_blooms
+            live = np.flatnonzero(np.unpackbits(np.frombuffer(bits, dtype=np.uint8), count=len(segment)))
             draft = segment.draft()
-            live = np.flatnonzero(match(marks, draft.marks) >= 0)
-            if len(live):
-                drafts.append(draft if len(live) == len(draft) else draft.take(live))
-    except (BadIndex, ReadError, KeyError):
+            drafts.append(draft if len(live) == len(draft) else draft.take(live))
+    except (BadIndex, ReadError):
         return None
-    if not drafts:
-        return []
-    whole = Draft.concat(drafts)
+    whole = Draft.concat([draft for draft in drafts if len(draft)])
     order = np.array(sorted(range(len(whole)), key=whole.keys.__getitem__), dtype=np.int64)
-    return [write_segment(index, whole.take(order), spec, own_blooms=own_blooms)]
+    return write_segment(task.index, whole.take(order), task.parts[0][1].spec, own_blooms=own_blooms)
+
+
+def together(notes: Sequence[SegmentNote]) -> list[list[SegmentNote]]:
+    """Segments worth merging: alike, of about one size, and not too large together.
+
+    A large segment is left alone until the small ones have grown, so that none is written again too often.
+    """
+    alike: dict[tuple[str, str], list[SegmentNote]] = {}
+    for note in sorted(notes, key=lambda note: note.files):
+        alike.setdefault((note.spec, note.types), []).append(note)
+    found: list[list[SegmentNote]] = []
+    for same in alike.values():
+        bins: list[list[SegmentNote]] = [[]]
+        for note in same:
+            files, size = sum(n.files for n in bins[-1]), sum(n.size for n in bins[-1])
+            apart = note.files > _TIER * files or files + note.files > _SEGMENT_FILES
+            if bins[-1] and (apart or size + note.size > _SEGMENT_BYTES):
+                bins.append([])
+            bins[-1].append(note)
+        found += [one for one in bins if len(one) > 1]
+    return found
 
 
 def _places(known: Sequence[tuple[SegmentNote, Segment]], marks: Array) -> Array:

@@ -259,6 +259,7 @@ class Container:
         """Parts of arrays, ``start`` to ``stop``, of which only the sheets they lie in are touched."""
         if self._view is None:
             return self._fetched(wanted)
+        self.check()
         return [self._mapped(key, start, stop) for key, start, stop in wanted]
 
     def take(self, key: Key, rows: Array) -> Array:
@@ -274,6 +275,11 @@ class Container:
                 for sheet in np.unique(rows * width // _SHEET).tolist():
                     self._test_sheet(entry, sheet, body[sheet * _SHEET : (sheet + 1) * _SHEET])
         return array[rows]
+
+    def check(self) -> None:
+        """Refuse a mapped file that was cut short, since touching what is gone kills the process."""
+        if self._view is not None and self._view.obj.size() != len(self._view):
+            raise BadIndex("it was changed while it was in use", self.name)
 
     def _mapped(self, key: Key, start: int, stop: int) -> Array:
         entry, view = self._entries[key], self._view

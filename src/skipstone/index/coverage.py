@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -30,6 +30,8 @@ Given = Mapping[tuple[str, ...], ColumnFacts]
 
 # Fewer files than this are judged at once: a search or a look at blocks would take as long.
 _FEW: Final = 4096
+# Row groups of a lake whose files are not sifted first.
+_SMALL: Final = 16_384
 # A search that leaves more than this share of the files is no gain.
 _SHARE: Final = 4
 
@@ -64,31 +66,39 @@ class Coverage:
     segments: list[Segment]
     problems: list[str]
     """Why parts of the index are not used."""
+    marks: Array
+    """Those of the listing's files."""
     owner: Array = field(init=False)
     """Per file of the listing its segment, -1 where the index doesn't know the file."""
     row: Array = field(init=False)
 
-    def match(self, marks: Array) -> Coverage:
+    def __post_init__(self) -> None:
         """Find the listing's files in the segments."""
-        self.owner = np.full(len(marks), -1, dtype=np.int64)
-        self.row = np.full(len(marks), -1, dtype=np.int64)
-        for number, segment in enumerate(self.segments):
+        self.owner = np.full(len(self.marks), -1, dtype=np.int64)
+        self.row = np.full(len(self.marks), -1, dtype=np.int64)
+        good = []
+        for segment in self.segments:
             try:
-                places = match(segment.marks, marks)
+                places = match(segment.marks, self.marks)
             except BadIndex as error:
                 self.problems.append(f"{segment.container.name}: {error.reason}")
                 continue
             found = places >= 0
-            self.owner[found], self.row[found] = number, places[found]
-        return self
+            self.owner[found], self.row[found] = len(good), places[found]
+            good.append(segment)
+        self.segments = good
 
-    def distrust(self, name: str, reason: str) -> None:
-        """Do without a segment from now on."""
-        self.problems.append(f"{name}: {reason}")
-        for number, segment in enumerate(self.segments):
-            if segment.container.name == name:
-                self.owner[self.owner == number] = -1
-        self.__dict__.pop("_files", None)
+    def without(self, bad: BadIndex) -> Coverage:
+        """The same without the segment that is damaged, or without any if it isn't named."""
+        left = [s for s in self.segments if bad.name and s.container.name != bad.name]
+        name = bad.name or "index"
+        problems = [*self.problems, f"{name}: {bad.reason}"]
+        return Coverage(self.manifest, self.access, self.entries, left, problems, self.marks)
+
+    def check(self) -> None:
+        """Refuse segments that were changed in place, which would be fatal to touch."""
+        for segment in self.segments:
+            segment.container.check()
 
     @cached_property
     def _files(self) -> list[Array]:
@@ -100,6 +110,11 @@ class Coverage:
             files[self.row[mine]] = mine
             found.append(files)
         return found
+
+    @cached_property
+    def small(self) -> bool:
+        """Whether all row groups are judged at once as fast as files are sifted first."""
+        return sum(segment.groups for segment in self.segments) <= _SMALL
 
     @property
     def covered(self) -> int:
@@ -141,10 +156,10 @@ class Coverage:
             for segment in np.unique(owners[owners >= 0]).tolist()
         )
 
-    def serves(self, segment: int, refs: Sequence[ColumnRef], given: Given) -> bool:
+    def serves(self, segment: int, refs: Sequence[ColumnRef], partitions: Collection[str]) -> bool:
         """Whether a segment knows all that footers would say of these columns."""
         mine = self.segments[segment]
-        return all(ref.path in given or mine.has("group", ref) for ref in refs)
+        return all(ref.name in partitions or mine.has("group", ref) for ref in refs)
 
     def sieve(self, node: Node, refs: Sequence[ColumnRef], files: Array, given: Given) -> Sieved:
         """Of the listing's ``files`` that the index knows, those that may hold a match.

@@ -8,11 +8,11 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.domain.keys import is_ordered, storage_type
-from skipstone.errors import ReadError, UnknownColumnError, UsageError
+from skipstone.errors import CorruptFileError, ReadError, UnknownColumnError, UsageError
 from skipstone.index.build import Job, Progress, Report, open_segment
 from skipstone.index.container import BadIndex
 from skipstone.index.coverage import Coverage
-from skipstone.index.manifest import FOLDER, Manifest, SegmentNote, read_manifest
+from skipstone.index.manifest import FOLDER, Manifest, SegmentNote, is_manifest, is_segment, read_manifest
 from skipstone.index.marks import marks_of
 from skipstone.index.segment import Segment
 from skipstone.index.spec import Path, Spec
@@ -33,7 +33,7 @@ DEFAULT_COLUMNS: Final = 32
 class LakeIndex:
     """The index of one lake, as it was when the lake was listed."""
 
-    def __init__(self, lake: IndexedLake, root: Place | None) -> None:
+    def __init__(self, lake: IndexedLake, root: Place | None, *, changed: bool = False) -> None:
         self._lake = lake
         self._inside = root is None
         self.place = lake.access.place.child(FOLDER) if root is None else root
@@ -42,7 +42,7 @@ class LakeIndex:
         self._loaded = False
         self._coverage: Coverage | None = None
         # Whether the index was changed here since the lake was listed, which then saw an older one.
-        self._changed = False
+        self._changed = changed
 
     @property
     def uri(self) -> str:
@@ -53,6 +53,11 @@ class LakeIndex:
         """Look again at the next question."""
         with self._lock:
             self._loaded, self._coverage = False, None
+
+    @property
+    def changed(self) -> bool:
+        """Whether it was changed here since the lake was listed."""
+        return self._changed
 
     def relisted(self) -> None:
         """The lake was listed anew, and its index with it."""
@@ -75,13 +80,20 @@ class LakeIndex:
             listed = self._files()
             manifest = read_manifest(self.place, listed)
         except (BadIndex, ReadError) as error:
-            return Coverage(Manifest(), lake.access, lake.entries, [], [_reason(error)]).match(
-                marks_of(lake.entries)
+            return Coverage(
+                Manifest(), lake.access, lake.entries, [], [_reason(error)], marks_of(lake.entries)
             )
         if not manifest.segments and not manifest.number:
             return None
         segments, problems = self._open(manifest.segments, {entry.key: entry for entry in listed})
-        return Coverage(manifest, lake.access, lake.entries, segments, problems).match(marks_of(lake.entries))
+        return Coverage(manifest, lake.access, lake.entries, segments, problems, marks_of(lake.entries))
+
+    def distrust(self, bad: BadIndex) -> None:
+        """Do without a part of the index that turned out to be damaged."""
+        with self._lock:
+            if self._coverage is not None:
+                self._coverage = self._coverage.without(bad)
+                self._lake.access.forget_layouts()
 
     def _files(self) -> list[Listed]:
         """The index's own files: those that the lake's listing saw, if it lies in the lake."""
@@ -139,7 +151,10 @@ class LakeIndex:
     def refresh(self, *, engine: Any = "spark", progress: Progress | None = None, **options: Any) -> Report:
         """List the lake anew, index what is new or changed, and drop what is gone."""
         self._lake.refresh()
-        manifest = read_manifest(self.place)
+        try:
+            manifest = read_manifest(self.place)
+        except BadIndex as error:
+            raise CorruptFileError(error.reason, path=self.uri, hint="build the index anew") from error
         if not manifest.spec:
             raise UsageError("there is no index to refresh", path=self.uri, hint="build one first")
         told = manifest.spec
@@ -255,9 +270,9 @@ class LakeIndex:
 
     def drop(self) -> None:
         """Delete the index; the lake's own files stay as they are."""
-        names = sorted(entry.key for entry in self.place.below(""))
+        names = [entry.key for entry in self.place.below("")]
         # Manifests first: without one nobody looks for segments.
-        self.place.delete(sorted(names, key=lambda name: not name.startswith("manifest-")))
+        self.place.delete([*filter(is_manifest, names), *filter(is_segment, names)])
         self._renewed()
 
     def _renewed(self) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from skipstone.errors import UsageError
 from skipstone.index.container import BadIndex
 from skipstone.index.index import LakeIndex
-from skipstone.index.manifest import FOLDER
-from skipstone.lake.directory import DirectoryLake
+from skipstone.lake.directory import DirectoryLake, is_visible
 from skipstone.lake.files import Io
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.store.place import Listed, Place
@@ -20,6 +20,7 @@ class IndexedLake(DirectoryLake):
     """A directory of Parquet files whose footers need not be opened where its index knows them."""
 
     def __init__(self, place: Place, pattern: str = "", *, index_root: Place | None = None, **options: Any):
+        _check_apart(place, index_root)
         self._index_root = index_root
         super().__init__(place, pattern, **options)
 
@@ -48,7 +49,7 @@ class IndexedLake(DirectoryLake):
         try:
             return coverage.metadata(number)
         except BadIndex as error:
-            coverage.distrust(error.name, error.reason)
+            self.index.distrust(error)
             return None
 
     @cached_property
@@ -62,15 +63,13 @@ class IndexedLake(DirectoryLake):
             try:
                 return coverage.kinds()
             except BadIndex as error:
-                coverage.distrust(error.name, error.reason)
+                self.index.distrust(error)
         return super()._sample()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        root = self._index_root
-        return (
-            _moved,
-            (type(self), self._access, self._pattern, self._given, self._entries, self._others, root),
-        )
+        listing = (self._access, self._pattern, self._given, self._entries, self._others)
+        changed = "index" in self.__dict__ and self.index.changed
+        return (_moved, (type(self), *listing, self._index_root, changed))
 
 
 def _moved(
@@ -81,14 +80,24 @@ def _moved(
     entries: tuple[Listed, ...],
     others: tuple[Listed, ...],
     root: Place | None,
+    changed: bool,
 ) -> IndexedLake:
     lake = cls.__new__(cls)
     lake._access, lake._pattern, lake._given, lake._others = access, pattern, schema, others
     lake._index_root = root
     lake._pin(entries)
+    lake.__dict__["index"] = LakeIndex(lake, root, changed=changed)
     return lake
 
 
-def index_folder(lake: DirectoryLake) -> Place:
-    """Where the index is unless another place is given."""
-    return lake.access.place.child(FOLDER)
+def _check_apart(lake: Place, root: Place | None) -> None:
+    """Refuse to put an index among the files of its lake, which would take it for data."""
+    if root is None or not f"{root.uri}/".startswith(f"{lake.uri}/"):
+        return
+    below = root.uri.removeprefix(lake.uri).strip("/")
+    if is_visible(Listed(f"{below}/x".lstrip("/"), 1, None)):
+        raise UsageError(
+            f"the index would be a part of the lake {lake.uri}",
+            path=root.uri,
+            hint="put it outside the lake, or in a directory whose name begins with _",
+        )

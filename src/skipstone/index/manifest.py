@@ -39,6 +39,9 @@ class SegmentNote:
     files: int
     groups: int
     spec: str
+    """What was asked for when it was made; segments that differ in it are not merged."""
+    types: str
+    """The types of its columns, as a digest; segments that differ in it are not merged."""
     written: float
     """Seconds since 1970."""
 
@@ -162,6 +165,11 @@ def _age(entry: Listed) -> float:
         return time.time() - float(version[1]) / 1e9
     modified = getattr(version, "modified", None)
     return 0.0 if modified is None else time.time() - float(modified.timestamp())
+
+
+def is_manifest(key: str) -> bool:
+    """Whether a file of an index is a manifest."""
+    return _NAME.fullmatch(key) is not None
 
 
 def is_segment(key: str) -> bool:

@@ -54,7 +54,7 @@ class Segment:
             head: dict[str, Any] = json.loads(self.container.head["segment"])
             return head
         except (KeyError, ValueError) as error:
-            raise BadIndex(f"its directory can't be read: {error}") from error
+            raise BadIndex(f"its directory can't be read: {error}", self.container.name) from error
 
     def __len__(self) -> int:
         return int(self._head["files"])

@@ -37,5 +37,6 @@ class Spec:
 
     @property
     def digest(self) -> str:
-        """Equal for equal specifications."""
-        return xxh3_64_hexdigest(json.dumps(self.told(), sort_keys=True).encode())
+        """Equal where the same is recorded of the same columns, whatever their types have become since."""
+        told = {**self.told(), "columns": [list(path) for path, _ in self.columns]}
+        return xxh3_64_hexdigest(json.dumps(told, sort_keys=True).encode())

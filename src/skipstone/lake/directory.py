@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 SCHEMA_SAMPLE = 256
 _BROKEN = (NotParquetError, CorruptFileError, EncryptedFileError)
 _SURVEYS = 4
+T = TypeVar("T")
 _PLANS = 64
 
 
@@ -90,9 +91,17 @@ class DirectoryLake:
 
     def _pin(self, entries: tuple[Listed, ...]) -> None:
         self._entries = entries
-        self._surveys: OrderedDict[bytes, Survey] = OrderedDict()
+        self._surveys: OrderedDict[Hashable, Any] = OrderedDict()
         self.plans: Cache[Any, Any] = Cache(_PLANS)
-        for name in ("version", "partitions", "_schemas", "schema", "query_schema", "files"):
+        for name in (
+            "version",
+            "partitions",
+            "partition_names",
+            "_schemas",
+            "schema",
+            "query_schema",
+            "files",
+        ):
             self.__dict__.pop(name, None)
 
     # -- what there is -----------------------------------------------------------------------
@@ -218,14 +227,23 @@ class DirectoryLake:
 
     def survey(self, files: Array) -> Survey:
         """The footers of the numbered files, opened where they aren't known yet."""
-        key = files.tobytes()
-        found = self._surveys.get(key)
+        return self.remembered(
+            files.tobytes(), lambda: Survey.joined([self.footers(files)], self.partition_facts(files))
+        )
+
+    def remembered(self, key: Hashable, make: Callable[[], T]) -> T:
+        """One of the last few surveys, or a new one."""
+        found: T | None = self._surveys.get(key)
         if found is None:
-            found = Survey.joined([self.footers(files)], self.partition_facts(files))
-            self._surveys[key] = found
+            found = self._surveys[key] = make()
             while len(self._surveys) > _SURVEYS:
                 self._surveys.popitem(last=False)
         return found
+
+    @cached_property
+    def partition_names(self) -> frozenset[str]:
+        """The names of the columns that directories give."""
+        return frozenset(self.partitions.schema.names)
 
     def footers(self, files: Array) -> Footers:
         """The numbered files as a run of a survey; one that doesn't fit the lake's schema is an error."""

@@ -123,6 +123,10 @@ class Files:
         found: ParquetMetadata = self.cache.get_or_make((Files.layout, entry), make)
         return found
 
+    def forget_layouts(self) -> None:
+        """Look files up again: what an index has told of them can't be trusted."""
+        self.cache.clear()
+
     def layouts(self, entries: Sequence[Listed]) -> list[ParquetMetadata]:
         """The layouts of many files; footers that are needed are fetched side by side."""
         if self.recorded is None:

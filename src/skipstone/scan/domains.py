@@ -14,7 +14,7 @@ from skipstone.lake.directory import FileEntry
 from skipstone.predicate import predicate
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.planner import Question, keep_row_groups
-from skipstone.scan.projection import resolve
+from skipstone.scan.projection import Projection
 
 
 def files_to_query(
@@ -30,7 +30,7 @@ def files_to_query(
     where = None if asked.is_all else predicate(asked)
     # Pages are the reader's business: row groups are what this call answers with.
     options = replace(options, page_index=False)
-    kept = keep_row_groups(lake, Question(where, resolve((), lake.schema), None, (), options))
+    kept = keep_row_groups(lake, Question(where, Projection.of(lake.schema, []), None, (), options))
     entries = lake.files_of(np.fromiter(kept, dtype=np.int64, count=len(kept)))
     return [
         replace(entry, rows=rows, row_groups=tuple(groups))

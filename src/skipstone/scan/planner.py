@@ -13,7 +13,7 @@ from skipstone.index.container import BadIndex
 from skipstone.index.coverage import Coverage
 from skipstone.index.lake import IndexedLake
 from skipstone.ir import Compiled, compile_predicate
-from skipstone.ir.nodes import ColumnRef
+from skipstone.ir.nodes import ColumnRef, Node
 from skipstone.judge import Verdict, judge
 from skipstone.predicate.tree import Predicate
 from skipstone.prune.cascade import Cascade, Outcome
@@ -64,10 +64,11 @@ def _planned(lake: IndexedLake, question: Question, ask: Callable[[_Planner], T]
     while True:
         coverage = lake.index.coverage if use else None
         try:
+            if coverage is not None:
+                coverage.check()
             return ask(_Planner(lake, question, Ledger(lambda: _cost(lake)), coverage))
         except BadIndex as error:
-            assert coverage is not None
-            coverage.distrust(error.name, error.reason)
+            lake.index.distrust(error)
 
 
 def _cost(lake: IndexedLake) -> tuple[int, int]:
@@ -158,34 +159,54 @@ class _Planner:
         coverage = self.coverage
         if coverage is None or not coverage.covered:
             return self.lake.survey(files), files
-        known, unknown = self._sieved(coverage, files, compiled)
+        if compiled is None:
+            return self._known(coverage, coverage.rows_of(files), files[coverage.owner[files] < 0])
+        refs = list({ref.path: ColumnRef(ref.path, ref.type) for ref in compiled.node.refs()}.values())
+        if not coverage.small:
+            return self._known(coverage, *self._sieved(coverage, files, compiled.node, refs))
+        # A small lake is looked at whole, and the same for every question: what was found is kept.
+        served = [
+            coverage.serves(number, refs, self.lake.partition_names)
+            for number in range(len(coverage.segments))
+        ]
+        key = (coverage, tuple(served), files.tobytes())
+
+        def make() -> tuple[Survey, Array]:
+            known = [pair for pair in coverage.rows_of(files) if served[pair[0]]]
+            rest = np.isin(coverage.owner[files], [pair[0] for pair in known], invert=True)
+            return self._known(coverage, known, files[rest])
+
+        return self.lake.remembered(key, make)
+
+    def _known(
+        self, coverage: Coverage, known: Sequence[tuple[int, Array]], unknown: Array
+    ) -> tuple[Survey, Array]:
+        """Files of segments, and others from their footers, with their numbers in the listing."""
         parts: list[Part] = [coverage.part(segment, rows) for segment, rows in known]
         numbers = [coverage.files_of(segment, rows) for segment, rows in known]
         if len(unknown):
             parts.append(self.lake.footers(unknown))
             numbers.append(unknown)
-        chosen = np.concatenate([files[:0], *numbers])
+        chosen = np.concatenate([unknown[:0], *numbers])
         return Survey.joined(parts, self.lake.partition_facts(chosen)), chosen
 
     def _sieved(
-        self, coverage: Coverage, files: Array, compiled: Compiled | None
+        self, coverage: Coverage, files: Array, node: Node, refs: Sequence[ColumnRef]
     ) -> tuple[Sequence[tuple[int, Array]], Array]:
         """Files that the index keeps, by segment, and those whose footers must be opened."""
         unknown = files[coverage.owner[files] < 0]
-        if compiled is None:
-            return coverage.rows_of(files), unknown
-        refs = list({ref.path: ColumnRef(ref.path, ref.type) for ref in compiled.node.refs()}.values())
-        given = self.lake.partition_facts(files)
-        sieved = coverage.sieve(compiled.node, refs, files, given)
+        sieved = coverage.sieve(node, refs, files, self.lake.partition_facts(files))
         self.dropped = sieved.rows_dropped
         spent = self.ledger.spend()
         self.ledger.add(
             Level("index", sieved.units, sieved.count, sieved.whole, sieved.rows, sieved.drops, *spent)
         )
         # Of columns that a segment doesn't hold only footers tell.
-        served = [pair for pair in sieved.kept if coverage.serves(pair[0], refs, given)]
-        others = [coverage.files_of(*pair) for pair in sieved.kept if pair not in served]
-        return served, np.sort(np.concatenate([unknown, *others]))
+        names = self.lake.partition_names
+        served = [coverage.serves(segment, refs, names) for segment, _ in sieved.kept]
+        known = [pair for pair, sure in zip(sieved.kept, served, strict=True) if sure]
+        others = [coverage.files_of(*p) for p, sure in zip(sieved.kept, served, strict=True) if not sure]
+        return known, np.sort(np.concatenate([unknown, *others]))
 
     def _outcome(self, survey: Survey, files: Array, compiled: Compiled | None) -> Outcome:
         if compiled is not None and self.question.options.skipping:

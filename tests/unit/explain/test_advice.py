@@ -37,7 +37,7 @@ DEVICE = replace(
     skip_with_bloom=0.98,
     index=False,
     bloom=True,
-    why="bloom: 98 % more",
+    why="bloom: +98 %",
 )
 DAY = replace(
     TS, name="day", type=pa.date32(), used=0, skip_pages=None, index_bytes=0, bloom_bytes=0, index=False,
@@ -69,7 +69,7 @@ def test_drawn() -> None:
 
         column  type           asked  files  row groups  pages  bloom   index   filters  why
         ts      timestamp[us]     12   90 %        95 %   97 %      –  8.7 kB  655.4 kB  index: bounds skip 97 %
-        device  int64            2.5    0 %         0 %  0.1 %   98 %  8.7 kB  655.4 kB  bloom: 98 % more
+        device  int64            2.5    0 %         0 %  0.1 %   98 %  8.7 kB  655.4 kB  bloom: +98 %
         day     date32[day]        –   90 %        95 %      –      –       –         –  directories tell it already
 
         layout                 skips today  would skip  reads

@@ -224,7 +224,7 @@ def _decide(
     if index:
         reasons.append(f"index: bounds skip {said}")
     if pays:
-        reasons.append(f"bloom: {percent(gain, 1)} more")
+        reasons.append(f"bloom: +{percent(gain, 1)}")
     elif gain >= _BLOOM_GAIN:
         reasons.append(f"no bloom: filters outweigh the {percent(gain, 1)} they skip")
     if not reasons:

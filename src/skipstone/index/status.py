@@ -1,0 +1,173 @@
+"""``lake.index.status()``: found out from directories of segments, marks and origins; no fact is read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.evidence import Array
+from skipstone.explain.status import Asked, ColumnStatus, IndexStatus, Origins, SegmentStatus, Sizes
+from skipstone.index.container import COMMON, FORMAT, BadIndex
+from skipstone.index.coverage import Coverage
+from skipstone.index.manifest import Manifest, SegmentNote, manifest_name
+from skipstone.index.marks import marks_of, match
+from skipstone.index.record import Origin
+from skipstone.index.segment import Segment
+from skipstone.index.spec import Path
+from skipstone.store.place import Listed
+
+if TYPE_CHECKING:
+    from skipstone.index.index import LakeIndex
+    from skipstone.index.lake import IndexedLake
+
+_EXAMPLES: Final = 3
+_LEVELS: Final = {
+    "block": "blocks",
+    "file": "files",
+    "origin": "files",
+    "group": "row_groups",
+    "bloom": "blooms",
+    "sum": "sums",
+    "sketch": "sketches",
+}
+# Of pages these say where they are, the others what they hold.
+_PLACES: Final = frozenset({"page/firsts", "page/first_rows", "page/offsets", "page/sizes"})
+_COMMON_PLACES: Final = frozenset({"counts", "group_rows", "group_sizes", "chunk_counts", "chunks"})
+
+
+def index_status(lake: IndexedLake, index: LakeIndex) -> IndexStatus:
+    """What the index covers of the lake as it is listed, how old and how large it is."""
+    coverage = index.coverage
+    counted = _Counted(lake.entries)
+    manifest = Manifest() if coverage is None else coverage.manifest
+    if coverage is not None:
+        counted.add(coverage)
+    return IndexStatus(
+        lake=lake.uri,
+        place=index.uri,
+        version=manifest.number,
+        format=FORMAT,
+        written=manifest.written,
+        taken=time.time(),
+        files=len(lake.entries),
+        covered=0 if coverage is None else coverage.covered,
+        stale=sum(segment.stale for segment in counted.segments),
+        stale_such_as=tuple(counted.stale[:_EXAMPLES]),
+        unknown_such_as=() if coverage is None else _unknown(coverage),
+        segments=tuple(counted.segments),
+        sizes=counted.sizes,
+        columns=tuple(counted.columns()),
+        data_bytes=sum(entry.size for entry in lake.entries),
+        old_bytes=0 if coverage is None else _old(index, manifest),
+        asked=_asked(manifest.spec),
+        problems=() if coverage is None else (*coverage.problems, *counted.problems),
+    )
+
+
+def _unknown(coverage: Coverage) -> tuple[str, ...]:
+    numbers = np.flatnonzero(coverage.owner < 0)[:_EXAMPLES]
+    return tuple(coverage.entries[number].key for number in numbers.tolist())
+
+
+def _old(index: LakeIndex, manifest: Manifest) -> int:
+    """Bytes of files that the index's version doesn't name."""
+    named = {manifest_name(manifest.number), *(note.name for note in manifest.segments)}
+    return sum(entry.size for entry in index.place.below("") if entry.key not in named)
+
+
+def _asked(spec: dict[str, Any]) -> Asked:
+    if not spec:
+        return Asked()
+    names = {
+        key: tuple(".".join(path) for path in spec[key]) for key in ("blooms", "values", "sums", "sketches")
+    }
+    columns = tuple(".".join(path) for path, _ in spec["columns"])
+    return Asked(columns=columns, pages=spec["pages"], own_blooms=spec["own_blooms"], **names)
+
+
+@dataclass(slots=True)
+class _Counted:
+    """What the segments hold, added up."""
+
+    entries: Sequence[Listed]
+    sizes: Sizes = field(default_factory=Sizes)
+    segments: list[SegmentStatus] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    _types: dict[Path, pa.DataType] = field(default_factory=dict)
+    _sizes: dict[Path, Sizes] = field(default_factory=dict)
+    _origins: dict[Path, Origins] = field(default_factory=dict)
+
+    def add(self, coverage: Coverage) -> None:
+        """Every segment that is used."""
+        marks = marks_of(self.entries)
+        listed = {entry.key for entry in self.entries}
+        notes = {note.name: note for note in coverage.manifest.segments}
+        for number, segment in enumerate(coverage.segments):
+            try:
+                live = coverage.row[coverage.owner == number]
+                self._add(segment, notes[segment.container.name], live, marks, listed)
+            except BadIndex as error:
+                # Coverage has told already if it is of no use at all.
+                told = f"{segment.container.name}: {error.reason}"
+                self.problems += [told] if told not in coverage.problems else []
+
+    def _add(self, segment: Segment, note: SegmentNote, live: Array, marks: Array, listed: set[str]) -> None:
+        gone = np.flatnonzero(match(marks, segment.marks) < 0)
+        for path in _paths(segment, gone[: _EXAMPLES - len(self.stale)]):
+            self.stale.append(f"{path} ({'changed' if path in listed else 'gone'})")
+        self.segments.append(SegmentStatus(note.name, len(segment), len(gone), note.size, note.written))
+        paths = {column.number: path for path, column in segment.columns.items()}
+        told = 0
+        for key in segment.container.arrays():
+            number, name = key
+            nbytes = segment.container.size(key)
+            told += nbytes
+            found = Sizes(**{_level(number, name): nbytes})
+            self.sizes += found
+            if number != COMMON:
+                self._sizes[paths[number]] = self._sizes.get(paths[number], Sizes()) + found
+        self.sizes += Sizes(directories=note.size - told)
+        self._types |= {path: column.type for path, column in segment.columns.items() if column.type}
+        self._add_origins(segment, live)
+
+    def _add_origins(self, segment: Segment, live: Array) -> None:
+        keys = {
+            path: (column.number, "origin")
+            for path, column in segment.columns.items()
+            if (column.number, "origin") in segment.container
+        }
+        segment.container.load(keys.values())
+        for path, key in keys.items():
+            counts = np.bincount(segment.container.whole(key)[live], minlength=len(Origin))
+            found = Origins(**{origin.name.lower(): int(counts[origin]) for origin in Origin})
+            self._origins[path] = self._origins.get(path, Origins()) + found
+
+    def columns(self) -> Iterator[ColumnStatus]:
+        """Those that have facts; of the others only places of pages are known."""
+        for path, type in self._types.items():
+            origins = self._origins.get(path, Origins())
+            yield ColumnStatus(".".join(path), type, origins, self._sizes.get(path, Sizes()))
+
+
+def _level(column: int, name: str) -> str:
+    """What an array of a segment is for."""
+    if column == COMMON:
+        return "places" if name in _COMMON_PLACES else "names"
+    if name in _PLACES:
+        return "places"
+    first = name.partition("/")[0]
+    return _LEVELS.get(first, "pages")
+
+
+def _paths(segment: Segment, rows: Array) -> Iterator[str]:
+    """The paths of a few files, of which only the sheets they lie in are read."""
+    for row in rows.tolist():
+        ((start, stop),) = segment.container.slices([((COMMON, "keys/offsets"), row, row + 2)])
+        (data,) = segment.container.slices([((COMMON, "keys/data"), int(start), int(stop))])
+        yield data.tobytes().decode(errors="surrogateescape")

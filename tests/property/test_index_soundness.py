@@ -1,0 +1,168 @@
+"""An index never changes an answer: random lakes × random indexes × what became of the lake since × predicates.
+
+``SKIPSTONE_CASES`` sets how many cases run, ``SKIPSTONE_REPLAY=index:12:3`` runs one of them again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import skipstone as sk
+from skipstone.errors import PredicateError, TypeMismatchError
+from skipstone.predicate import tree
+from tests.property._indexes import History, Home, IndexCase, as_if_large
+from tests.property._lakes import full_scan, random_lake, under
+from tests.property._oracle import CantEvaluate, Oracle
+from tests.property._predicates import Predicates, is_drawn
+from tests.property._scans import SHARES, WAYS, World, check_plan
+
+SAMPLE = 1_500
+SHARE = 0.2
+"""A lake is built, indexed and changed for a few cases: of the number set for pruning, this part."""
+PER_LAKE = 3
+WAYS_PER_CASE = 2
+PARTS = 4
+REPLAY = os.environ.get("SKIPSTONE_REPLAY", "")
+
+
+def run_lake(seed: str, folder: Path, numbers: range, count: Counter[str]) -> None:
+    """Check predicates of these numbers about one lake and its index."""
+    rng = random.Random(seed)
+    lake = random_lake(seed, folder / seed.replace(":", "-") / "lake")
+    history = History(rng, Home.random(rng, lake), count)
+    with as_if_large(rng) as how:
+        try:
+            world = enter(history, count)
+        except Exception as error:
+            lines = [f"{type(error).__name__}: {error}", f"SKIPSTONE_REPLAY={seed}:0", *_told(history, how)]
+            raise AssertionError("\n  ".join(lines)) from error
+        for number in numbers:
+            try:
+                run_case(f"{seed}:{number}", world, count)
+            except AssertionError as error:
+                raise AssertionError("\n  ".join([str(error), *_told(history, how)])) from error
+
+
+def _told(history: History, how: str) -> list[str]:
+    lake = history.lake
+    return [f"{lake.root}: {lake.words}", history.home.words, f"as if large: {how}", *history.words]
+
+
+def enter(history: History, count: Counter[str]) -> World:
+    """Build and change, then read every file the plain way."""
+    opened = history.run()
+    lake = history.lake
+    schema = opened.schema.remove_metadata()
+    assert schema.equals(history.home.open().schema.remove_metadata())
+    tables = full_scan(lake, schema)
+    paths = [f.path.removeprefix("file://").removeprefix(f"{lake.root}/") for f in opened.files]
+    assert paths == [f.path for f in lake.files]
+    table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    asked = opened.query_schema.remove_metadata()
+    coverage = opened.index.coverage
+    assert coverage is not None
+    assert coverage.problems == []
+    count["lakes"] += 1
+    count["lakes covered"] += coverage.covered == len(lake.files)
+    count["lakes covered in part"] += 0 < coverage.covered < len(lake.files)
+    return World(lake, opened, tables, table, Oracle(table if asked == schema else table.cast(asked)))
+
+
+def run_case(seed: str, world: World, count: Counter[str]) -> None:
+    """One predicate, several ways, with the index and without."""
+    rng = random.Random(seed)
+    made = under(world.table.schema, world.lake.made)
+
+    def another() -> tuple[tree.Predicate, np.ndarray]:
+        while True:
+            predicate = Predicates(rng, made, is_drawn).tree()
+            try:
+                mask = world.mask(predicate)
+                sk.Pruner(predicate, world.opened.query_schema)
+                return predicate, mask
+            except (CantEvaluate, TypeMismatchError):
+                count["predicates without an answer"] += 1
+
+    first: tuple[tree.Predicate | None, np.ndarray] = another()
+    if rng.random() < 0.04:
+        first = None, np.ones(world.table.num_rows, dtype=bool)
+    case = IndexCase(seed, world, *first, another, count)
+    ways = {"both": on_and_off, **{way: WAYS[way] for way in rng.choices([*WAYS], SHARES, k=WAYS_PER_CASE)}}
+    for name, way in ways.items():
+        case.words = name
+        try:
+            way(case, random.Random(f"{seed}:{name}"))
+        except AssertionError:
+            raise
+        except PredicateError as error:
+            # Narrow integers overflow in Spark, and in the oracle only those of 64 bits.
+            if "overflow" not in str(error):
+                case.fail(f"{type(error).__name__}: {error}")
+            count["overflows"] += 1
+            continue
+        except Exception as error:
+            try:
+                case.fail(f"{type(error).__name__}: {error}")
+            except AssertionError as failure:
+                raise failure from error
+        count[name] += 1
+    count["cases"] += 1
+    count["with matches"] += bool(case.wanted.any())
+    count["with misses"] += not case.wanted.all()
+
+
+def on_and_off(case: IndexCase, rng: random.Random) -> None:
+    """The plans with the index and without are sound, and read the same rows."""
+    answers = []
+    for index in (True, False):
+        scan = case.world.opened.scan(case.predicate, index=index)
+        case.words = f"both, index={index}"
+        plan = scan.plan()
+        check_plan(case, plan, case.wanted)
+        used = plan.trace.index
+        assert (used is not None) == index
+        if used is not None:
+            assert used.problems == ()
+            level = plan.trace.level("index")
+            case.count["plans sieved by the index"] += level is not None
+            case.count["plans with a file dropped by the index"] += level is not None and level.kept < level.units
+        answers.append(sk.execute(plan).to_arrow())
+    for answer in answers:
+        case.check(answer, case.matches(None))
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_an_index_changes_no_answer(part: int, tmp_path: Path) -> None:
+    cases = round(int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) * SHARE / PARTS)
+    count: Counter[str] = Counter()
+    number = part * 100_000
+    while count["cases"] < cases:
+        run_lake(f"index:{number}", tmp_path, range(PER_LAKE), count)
+        shutil.rmtree(tmp_path / f"index-{number}")
+        number += 1
+    print(f"\n{', '.join(f'{name} {n:,}' for name, n in sorted(count.items()))}")
+    total = count["cases"]
+    assert 0.4 * total < count["with matches"] < total
+    assert 0.4 * total < count["with misses"] < total
+    assert count["plans with a dropped row"] > 0.3 * count["both"]
+    assert count["plans with a proven row"] > 0.05 * count["both"]
+    assert count["plans with a file dropped by the index"] > 0.1 * count["both"]
+    assert count["lakes covered"] > 0.3 * count["lakes"]
+    for name in ("kept", "dropped", "merged"):
+        assert count[f"builds with files {name}"], name
+    assert count["overflows"] < 0.04 * total
+
+
+if REPLAY.startswith("index:"):  # index:lake:case, as a failure prints it
+
+    def test_replay(tmp_path: Path) -> None:
+        seed, _, case = REPLAY.rpartition(":")
+        run_lake(seed, tmp_path, range(int(case), int(case) + 1), Counter())
