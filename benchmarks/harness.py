@@ -297,6 +297,8 @@ def draw_promises(console: Console, results: Sequence[CaseResult], *, quick: boo
             table.add_row(result.case.name, target.text, f"{found:,.2f}", word)
         console.print(table)
     raced = [result for result in results if result.speedup is not None]
+    if not raced:
+        return
     lost = [result for result in raced if result.speedup is not None and result.speedup < 1]
     console.print(
         f"{len(raced) - len(lost)} of {len(raced)} cases won against the best peer, {len(lost)} lost."

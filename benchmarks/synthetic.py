@@ -8,6 +8,7 @@ them out differently (:class:`Layout`); a type's keys are the positions in that 
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -289,9 +290,21 @@ class Alone(Coverage):
 
     def __post_init__(self) -> None:
         """Nothing to match: the files of the listing are the rows."""
-        lengths = [len(segment) for segment in self.segments]
-        self.owner = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
-        self.row = np.concatenate([np.arange(length, dtype=np.int64) for length in lengths])
+
+    @cached_property
+    def owner(self) -> Array:  # type: ignore[override]
+        """The segment of each file; nobody asks unless row groups are few."""
+        return np.repeat(np.arange(len(self.segments)), [len(segment) for segment in self.segments])
+
+    @cached_property
+    def row(self) -> Array:  # type: ignore[override]
+        """The row of each file."""
+        return np.concatenate([np.arange(len(segment)) for segment in self.segments])
+
+    @cached_property
+    def _files(self) -> list[Array]:
+        ends = np.cumsum([0, *(len(segment) for segment in self.segments)]).tolist()
+        return [self.every[start:stop] for start, stop in itertools.pairwise(ends)]
 
     @classmethod
     def of(cls, folder: Path) -> Alone:

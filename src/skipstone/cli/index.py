@@ -183,7 +183,7 @@ def refresh(
     index_root: IndexRootOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Index files that are new or have changed and drop those that are gone, with the last build's choices."""
+    """Index files that are new or have changed and drop those that are gone, as the last build was asked."""
     storage = storage_options(storage_option)
     work = _engine(engine, master, remote, conf, threads)
     with _guarded():

@@ -2,10 +2,10 @@
 
 lake/events/_skipstone  version 3, format 1, written 2 days ago
 ├─ files  ███████████████████░  98 of 100 known
-│     unknown  2 files, such as day=2026-01-05/part-3.parquet
+│     unknown  2 files: day=2026-01-05/part-2.parquet, day=2026-01-05/part-3.parquet
 ├─ size   █░░░░░░░░░░░░░░░░░░░  3.1 MB, 7 % of the lake's 44.6 MB
-│     bloom filters  ████████████████░░░░  2.6 MB
-│     pages          ████░░░░░░░░░░░░░░░░  512.0 kB
+│     bloom filters  █████████████████░░░  2.6 MB (84 %)
+│     pages          ███░░░░░░░░░░░░░░░░░  512.0 kB (17 %)
 └─ asked  ts, user_id; down to pages; bloom filters that files have
 
 column   type   known from  bounds    pages  filters    size
@@ -48,6 +48,8 @@ class Sizes:
     """The files' names and versions, and the schemas that they share."""
     directories: int = 0
     """What finds all this in a segment, and checksums."""
+    other: int = 0
+    """What this version of Skipstone has no name for."""
 
     @property
     def total(self) -> int:
@@ -74,6 +76,7 @@ _WORDS = {
     "places": "places of data",
     "names": "names of files",
     "directories": "directories",
+    "other": "other",
 }
 
 
@@ -146,8 +149,8 @@ class Asked:
 
     def __str__(self) -> str:
         named = {
-            "values read of": self.values,
-            "filters made for": self.blooms,
+            "values where footers don't tell, of": self.values,
+            "bloom filters made for": self.blooms,
             "sums of": self.sums,
             "sketches of": self.sketches,
         }
@@ -304,13 +307,19 @@ def takes(status: IndexStatus) -> str:
     total = status.sizes.total
     share = percent(total, status.data_bytes)
     of = f", {share} of the lake's {size(status.data_bytes)}" if status.data_bytes else ""
-    old = f"; {size(status.old_bytes)} kept of earlier versions" if status.old_bytes else ""
-    return f"{size(total)}{of}{old}"
+    return f"{size(total)}{of}"
+
+
+def kept_for_readers(status: IndexStatus) -> str:
+    """What is left of earlier versions; empty where nothing is."""
+    old = size(status.old_bytes) if status.old_bytes else ""
+    return old and f"and {old} of earlier versions, kept for a while for those who read them"
 
 
 def _such_as(number: int, noun: str, many: str, examples: Sequence[str]) -> str:
     said = ", ".join(map(clean, examples))
-    return plural(number, noun, many) + (f", such as {said}" if said else "")
+    joint = ": " if len(examples) == number else ", such as "
+    return plural(number, noun, many) + (f"{joint}{said}" if said else "")
 
 
 def misses(status: IndexStatus) -> list[tuple[str, str]]:

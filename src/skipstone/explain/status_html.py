@@ -12,6 +12,7 @@ from skipstone.explain.status import (
     about,
     column_table,
     covers,
+    kept_for_readers,
     levels,
     misses,
     segment_cells,
@@ -34,6 +35,7 @@ def status_to_html(status: IndexStatus) -> str:
             _card("size", size(total), total, max(status.data_bytes, total), takes(status)),
         )
         told = [*misses(status), ("asked", str(status.asked))]
+        old = kept_for_readers(status)
         terms = [part for label, text in told for part in (tag("dt", label), tag("dd", text))]
         held = [(word, size(nbytes), percent(nbytes, total)) for word, nbytes in levels(status)]
         sections += [
@@ -41,6 +43,7 @@ def status_to_html(status: IndexStatus) -> str:
             _heading("What it holds"),
             tag("dl", *terms, cls=f"{ROOT}-facts"),
             _html_table(("what", "size", "share"), held, 1),
+            *([tag("div", old, cls=f"{ROOT}-aside")] if old else []),
         ]
     if status.columns:
         head, rows = column_table(status.columns)

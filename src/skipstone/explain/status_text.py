@@ -14,6 +14,7 @@ from skipstone.explain.status import (
     about,
     column_table,
     covers,
+    kept_for_readers,
     levels,
     misses,
     segment_cells,
@@ -61,6 +62,9 @@ def _tree(status: IndexStatus, layout: Layout) -> Iterator[Line]:
         filled, empty = bar(nbytes, total, layout.cells)
         said = f"  {size(nbytes)} ({percent(nbytes, total)})"
         yield [(f"{below}{word:<{widest}}  ", ""), (filled, "kept"), (empty, "dropped"), (said, "")]
+    old = kept_for_readers(status)
+    if old:
+        yield [(below, ""), (shorten(old, layout.room - len(below)), "dim")]
     yield from _asked(status.asked, layout)
 
 

@@ -131,10 +131,10 @@ def _settled(error: ReadError) -> bool:
 def write_segment(place: Place, draft: Draft, spec: str, *, own_blooms: bool) -> SegmentNote:
     """Write a segment under the name that its content gives it."""
     parts, tail = draft.write(spec, own_blooms=own_blooms)
-    name = f"segment-{xxh3_128_hexdigest(draft.marks.tobytes() + spec.encode())}.skip"
+    types = types_digest((path, column.type) for path, column in draft.columns.items())
+    name = f"segment-{xxh3_128_hexdigest(draft.marks.tobytes() + f'{spec} {types}'.encode())}.skip"
     place.write(name, parts)
     size = sum(map(len, parts))
-    types = types_digest((path, column.type) for path, column in draft.columns.items())
     return SegmentNote(name, size, tail, len(draft), len(draft.group_rows), spec, types, time.time())
 
 

@@ -149,6 +149,8 @@ class Container:
     bytes: Bytes
     tail: int
     """How many of its last bytes are its directory."""
+    check_sum: int
+    """That of its directory, and so of everything in it."""
     head: dict[str, Any]
     cache: Cache[Any, Any]
     """Keeps what was fetched; a mapped file needs none."""
@@ -204,7 +206,9 @@ class Container:
             (column, names[name]): _Entry(types[type], start, length, first)
             for column, name, type, start, length, first in entries.tolist()
         }
-        return cls(name, bytes, tail, head, cache, view, known, marks, np.zeros(len(marks), dtype=bool))
+        return cls(
+            name, bytes, tail, check, head, cache, view, known, marks, np.zeros(len(marks), dtype=bool)
+        )
 
     def __contains__(self, key: Key) -> bool:
         return key in self._entries
@@ -226,14 +230,16 @@ class Container:
         """Fetch arrays that will be needed whole, together."""
         if self._view is not None:
             return
-        wanted = [key for key in keys if key in self._entries and self.cache.get((self.name, key)) is None]
+        wanted = [
+            key for key in keys if key in self._entries and self.cache.get((self.check_sum, key)) is None
+        ]
         ranges = [self._range(self._entries[key]) for key in wanted]
         if not ranges:
             return
         for key, body in zip(wanted, self.bytes.fetch(ranges), strict=True):
             entry = self._entries[key]
             self._test(entry, memoryview(body), 0)
-            self.cache.put((self.name, key), np.frombuffer(body, dtype=entry.dtype), len(body))
+            self.cache.put((self.check_sum, key), np.frombuffer(body, dtype=entry.dtype), len(body))
 
     def whole(self, key: Key) -> Array:
         """An array, tested."""
@@ -243,7 +249,7 @@ class Container:
         entry = self._entries[key]
         if self._view is None:
             self.load([key])
-            kept: Array | None = self.cache.get((self.name, key))
+            kept: Array | None = self.cache.get((self.check_sum, key))
             if kept is not None:
                 return kept
             # Too large for the cache.
@@ -278,7 +284,7 @@ class Container:
 
     def check(self) -> None:
         """Refuse a mapped file that was cut short, since touching what is gone kills the process."""
-        if self._view is not None and self._view.obj.size() != len(self._view):
+        if self._view is not None and self._view.obj.size() != len(self._view):  # type: ignore[attr-defined]
             raise BadIndex("it was changed while it was in use", self.name)
 
     def _mapped(self, key: Key, start: int, stop: int) -> Array:

@@ -23,6 +23,7 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.prune.ledger import Blame
 from skipstone.prune.pages import PageFacts
 from skipstone.prune.probes import Hashes, bloom_probes
+from skipstone.prune.survey import RuledOut
 from skipstone.store.place import Listed
 from skipstone.trace import Cause, Drop
 
@@ -55,6 +56,23 @@ class Sieved:
         return sum(len(rows) for _, rows in self.kept)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Live:
+    """The files of a segment that count: all of them (no mask), or some; how many, and their rows."""
+
+    mask: Array | None
+    count: int
+    rows: int
+
+    def units(self, total: int) -> Array:
+        """Every one."""
+        return np.arange(total) if self.mask is None else np.flatnonzero(self.mask)
+
+    def among(self, rows: Array) -> Array:
+        """Those of some."""
+        return rows if self.mask is None else rows[self.mask[rows]]
+
+
 @dataclass(eq=False)
 class Coverage:
     """The segments of an index, and where each file of a listing is in them."""
@@ -76,7 +94,7 @@ class Coverage:
         """Find the listing's files in the segments."""
         self.owner = np.full(len(self.marks), -1, dtype=np.int64)
         self.row = np.full(len(self.marks), -1, dtype=np.int64)
-        good = []
+        good: list[Segment] = []
         for segment in self.segments:
             try:
                 places = match(segment.marks, self.marks)
@@ -112,6 +130,23 @@ class Coverage:
         return found
 
     @cached_property
+    def unknown(self) -> Array:
+        """The files of the listing that the index doesn't know."""
+        return np.flatnonzero(self.owner < 0)
+
+    @cached_property
+    def _live(self) -> list[_Live]:
+        """Per segment, which of its files are in the listing."""
+        found = []
+        for segment, files in zip(self.segments, self._files, strict=True):
+            live = files >= 0
+            count = int(live.sum())
+            rows = segment.common("rows")
+            every = count == len(segment)
+            found.append(_Live(None if every else live, count, int((rows if every else rows[live]).sum())))
+        return found
+
+    @cached_property
     def small(self) -> bool:
         """Whether all row groups are judged at once as fast as files are sifted first."""
         return sum(segment.groups for segment in self.segments) <= _SMALL
@@ -119,7 +154,7 @@ class Coverage:
     @property
     def covered(self) -> int:
         """How many files of the listing the index knows."""
-        return int((self.owner >= 0).sum())
+        return len(self.owner) - len(self.unknown)
 
     def files_of(self, segment: int, rows: Array) -> Array:
         """Numbers in the listing of some files of a segment."""
@@ -161,31 +196,33 @@ class Coverage:
         mine = self.segments[segment]
         return all(ref.name in partitions or mine.has("group", ref) for ref in refs)
 
-    def sieve(self, node: Node, refs: Sequence[ColumnRef], files: Array, given: Given) -> Sieved:
-        """Of the listing's ``files`` that the index knows, those that may hold a match.
+    def sieve(self, node: Node, refs: Sequence[ColumnRef], files: Array | None, given: Given) -> Sieved:
+        """Of the listing's ``files`` (None: all) that the index knows, those that may hold a match.
 
-        ``given`` are facts about partition columns of ``files``. Blocks of files are judged first, in all
-        segments at once, then the files in blocks that are left, or those that a search finds.
+        ``given`` are facts about partition columns of all files. Blocks of files are judged first, in all
+        segments at once, then the files in blocks that are left, or those that a search finds. What is
+        dropped early is never looked at: the cost grows with what is kept.
         """
-        place = np.full(len(self.entries), -1, dtype=np.int64)
-        place[files] = np.arange(len(files))
+        wanted = None
+        if files is not None:
+            wanted = np.zeros(len(self.entries), dtype=bool)
+            wanted[files] = True
         blocks = self._blocks(node, refs)
         kept: list[tuple[int, Array]] = []
         drops: dict[tuple[Cause, str], int] = {}
         units = whole = rows_kept = rows_all = 0
         for number, segment in enumerate(self.segments):
-            numbers = self._files[number]
-            known = numbers >= 0
-            known[known] = place[numbers[known]] >= 0
-            total = int(known.sum())
-            if not total:
+            live = self._live[number] if wanted is None else self._chosen(number, wanted)
+            if not live.count:
                 continue
+            total = live.count
             units += total
             counts = segment.common("rows")
-            rows_all += int(counts[known].sum())
+            rows_all += live.rows
             rows = self._candidates(node, number, None if blocks is None else blocks[number])
-            rows = np.flatnonzero(known) if rows is None else rows[known[rows]]
-            evidence = self._evidence(segment, refs, rows, given, place[numbers[rows]])
+            rows = live.units(len(segment)) if rows is None else live.among(rows)
+            numbers = self._files[number][rows] if given else rows
+            evidence = self._evidence(segment, refs, rows, given, numbers)
             judgement = judge(node, evidence)
             verdicts = judgement.verdicts()
             chosen = verdicts != Verdict.NONE
@@ -202,6 +239,14 @@ class Coverage:
                 kept.append((number, rows))
         told = tuple(Drop(cause, text, count) for (cause, text), count in drops.items())
         return Sieved(tuple(kept), units, whole, rows_kept, rows_all - rows_kept, told)
+
+    def _chosen(self, number: int, wanted: Array) -> _Live:
+        """Which files of a segment are among the wanted ones of the listing."""
+        files = self._files[number]
+        live = files >= 0
+        live[live] = wanted[files[live]]
+        rows = self.segments[number].common("rows")
+        return _Live(live, int(live.sum()), int(rows[live].sum()))
 
     def _blocks(self, node: Node, refs: Sequence[ColumnRef]) -> list[Array] | None:
         """Per segment the blocks that may hold a match; None where there are too few files to bother."""
@@ -294,23 +339,30 @@ class Recorded:
         """The pages of a chunk, where the index knows them."""
         return self.segment.pages(int(self.groups[unit]), ref)
 
-    def absent(self, node: Node, units: Array, max_keys: int) -> tuple[dict[int, Array], bool]:
+    def absent(self, node: Node, units: Array, max_keys: int) -> RuledOut:
         """What the index's own bloom filters rule out; filters that it didn't take over are in the files."""
         segment = self.segment
         kins = segment.common("kin")[self.coverage.row[self.files]]
         owners = np.repeat(np.arange(len(self.counts)), self.counts)[units]
         masks: dict[int, Array] = {}
+        pages: dict[int, dict[int, Array]] = {}
         hashes: Hashes = {}
         settled = True
         for kin in np.unique(kins[owners]).tolist():
-            mine = kins[owners] == kin
+            mine = np.flatnonzero(kins[owners] == kin)
             for probe in bloom_probes(node, segment.shell(kin), max_keys, hashes):
                 path = probe.bound.ref.path
                 if probe.hashes is None:
                     continue
-                if segment.has_bloom(path):
-                    gone = segment.absent(path, probe.hashes, self.groups[units[mine]])[1]
-                    mask = masks.setdefault(id(probe.node), np.zeros(len(units), dtype=bool))
-                    mask[mine] = gone
                 settled = settled and segment.has_own_blooms(path)
-        return masks, settled
+                gone = segment.absent(path, probe.hashes, self.groups[units[mine]])
+                if gone is None:
+                    continue
+                mask = masks.setdefault(id(probe.node), np.zeros(len(units), dtype=bool))
+                mask[mine] = gone.groups
+                deeper = pages.setdefault(id(probe.node), {})
+                for at in np.flatnonzero(~gone.groups).tolist():
+                    found = gone.pages(at)
+                    if found is not None:
+                        deeper[int(units[mine[at]])] = found
+        return RuledOut(masks, pages, settled)

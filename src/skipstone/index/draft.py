@@ -54,9 +54,9 @@ class Pages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stack:
-    """Bloom filters of one size: the row group of each, and their bits as ``[filter, block, word]``."""
+    """Bloom filters of one size: the row group or page of each, their bits as ``[filter, block, word]``."""
 
-    groups: Array
+    units: Array
     bits: Array
 
 
@@ -68,7 +68,9 @@ class ColumnDraft:
     groups: Level | None = None
     pages: Pages | None = None
     blooms: dict[int, Stack] = field(default_factory=dict)
-    """By the number of blocks."""
+    """Of row groups, by the number of blocks."""
+    page_blooms: dict[int, Stack] = field(default_factory=dict)
+    """Of pages, numbered through as they are in ``pages``."""
     origins: Array | None = None
     """Per file, where the facts came from."""
     sums: dict[str, Array] = field(default_factory=dict)
@@ -222,10 +224,11 @@ def _write_column(writer: Writer, number: int, column: ColumnDraft, starts: Arra
             writer.add(number, f"page/{name}", getattr(pages, name))
         if pages.level is not None:
             write_level(writer, number, "page", pages.level)
-    for blocks_count, stack in sorted(column.blooms.items()):
-        writer.add(number, f"bloom/{blocks_count}/groups", stack.groups.astype(np.uint32))
-        # Block by block, all filters side by side: looking up a value touches one run of bytes.
-        writer.add(number, f"bloom/{blocks_count}/bits", stack.bits.transpose(1, 0, 2))
+    for name, stacks in (("group_bloom", column.blooms), ("page_bloom", column.page_blooms)):
+        for size, stack in sorted(stacks.items()):
+            writer.add(number, f"{name}/{size}/units", stack.units.astype(np.uint32))
+            # Block by block, all filters side by side: looking up a value touches one run of bytes.
+            writer.add(number, f"{name}/{size}/bits", stack.bits.transpose(1, 0, 2))
     for name, array in column.sums.items():
         writer.add(number, f"sum/{name}", array)
     for name, blobs in column.sketches.items():
@@ -260,14 +263,10 @@ def _joined(path: Path, parts: Sequence[Draft], firsts: list[int]) -> ColumnDraf
                 for column, part in zip(columns, parts, strict=True)
             ]
         )
-    stacks: dict[int, list[Stack]] = {}
-    for column, first in zip(columns, firsts, strict=True):
-        for size, stack in column.blooms.items():
-            stacks.setdefault(size, []).append(Stack(stack.groups + first, stack.bits))
-    blooms = {
-        size: Stack(np.concatenate([s.groups for s in alike]), np.concatenate([s.bits for s in alike]))
-        for size, alike in stacks.items()
-    }
+    page_counts = [0 if column.pages is None else len(column.pages.first_rows) for column in columns]
+    first_pages = np.cumsum([0, *page_counts[:-1]]).tolist()
+    blooms = _piled([column.blooms for column in columns], firsts)
+    page_blooms = _piled([column.page_blooms for column in columns], first_pages)
     # Aggregates that some file lacks could not be told apart from those of its neighbours.
     sums = {
         name: np.concatenate([column.sums[name] for column in columns])
@@ -279,7 +278,33 @@ def _joined(path: Path, parts: Sequence[Draft], firsts: list[int]) -> ColumnDraf
         for name in columns[0].sketches
         if all(name in column.sketches for column in columns)
     }
-    return ColumnDraft(type, groups, pages, blooms, origins, sums, sketches)
+    return ColumnDraft(type, groups, pages, blooms, page_blooms, origins, sums, sketches)
+
+
+def _piled(parts: Sequence[dict[int, Stack]], firsts: Sequence[int]) -> dict[int, Stack]:
+    stacks: dict[int, list[Stack]] = {}
+    for part, first in zip(parts, firsts, strict=True):
+        for size, stack in part.items():
+            stacks.setdefault(size, []).append(Stack(stack.units + first, stack.bits))
+    return {
+        size: Stack(np.concatenate([s.units for s in alike]), np.concatenate([s.bits for s in alike]))
+        for size, alike in stacks.items()
+    }
+
+
+def _picked(stacks: dict[int, Stack], units: Array) -> dict[int, Stack]:
+    """The filters of the chosen units, with their new numbers."""
+    order = np.argsort(units, kind="stable")
+    found: dict[int, Stack] = {}
+    for size, stack in stacks.items():
+        at = np.searchsorted(units[order], stack.units)
+        kept = at < len(units)
+        kept[kept] = units[order][at[kept]] == stack.units[kept]
+        if kept.any():
+            numbers = order[at[kept]]
+            again = np.argsort(numbers, kind="stable")
+            found[size] = Stack(numbers[again], stack.bits[kept][again])
+    return found
 
 
 def _nothing(part: Draft) -> ColumnDraft:
@@ -299,17 +324,6 @@ def _filled(pages: Pages, type: pa.DataType | None) -> Pages:
 
 
 def _taken(column: ColumnDraft, files: Array, groups: Array) -> ColumnDraft:
-    blooms: dict[int, Stack] = {}
-    for size, stack in column.blooms.items():
-        # The new number of each old row group that is kept.
-        order = np.argsort(groups, kind="stable")
-        at = np.searchsorted(groups[order], stack.groups)
-        kept = at < len(groups)
-        kept[kept] = groups[order][at[kept]] == stack.groups[kept]
-        if kept.any():
-            numbers = order[at[kept]]
-            again = np.argsort(numbers, kind="stable")
-            blooms[size] = Stack(numbers[again], stack.bits[kept][again])
     pages = None if column.pages is None else column.pages.take(groups)
     by_page = groups
     if column.pages is not None:
@@ -321,7 +335,8 @@ def _taken(column: ColumnDraft, files: Array, groups: Array) -> ColumnDraft:
         column.type,
         None if column.groups is None else column.groups.take(groups),
         pages,
-        blooms,
+        _picked(column.blooms, groups),
+        _picked(column.page_blooms, by_page),
         None if column.origins is None else column.origins[files],
         sums,
         sketches,

@@ -132,23 +132,20 @@ class _Recorder:
         level = Level(told, self._nulls(bound, counts), self._nans(bound, counts), counts)
         if bound is None:
             # Missing, nested or of a type that can't be compared: what the footer says is all there is.
-            return ColumnDraft(ref.type, level, None, {}, _origin(Origin.FOOTER))
+            return ColumnDraft(ref.type, level, origins=_origin(Origin.FOOTER))
         wanted = self._wanted(bound)
         read = [self._measured(bound, group) if wanted else None for group in range(len(told))]
-        blooms = self._blooms(bound, read)
         if not any(read):
             pages = self._told_pages(bound, ref)
             deep = pages is not None and pages.level is not None
             origin = Origin.PAGE_INDEX if deep else Origin.FOOTER
-            return ColumnDraft(ref.type, level, pages, blooms, _origin(origin))
-        return self._read_column(bound, level, read, blooms)
+            return ColumnDraft(ref.type, level, pages, self._blooms(bound, read), origins=_origin(origin))
+        return self._read_column(bound, level, read)
 
     def _wanted(self, bound: BoundLeaf) -> bool:
         """Whether the values must be read for what the spec asks of the column."""
         spec, path, leaf = self.spec, bound.ref.path, bound.leaf
-        if path in (*spec.sums, *spec.sketches):
-            return True
-        if path in spec.blooms and not has_bloom(self.metadata, leaf.index):
+        if path in (*spec.sums, *spec.sketches, *spec.blooms):
             return True
         if path not in spec.values:
             return False
@@ -228,9 +225,7 @@ class _Recorder:
         except NotMeasurable:
             return None
 
-    def _read_column(
-        self, bound: BoundLeaf, level: Level, read: Sequence[_Read | None], blooms: dict[int, Stack]
-    ) -> ColumnDraft:
+    def _read_column(self, bound: BoundLeaf, level: Level, read: Sequence[_Read | None]) -> ColumnDraft:
         """The facts of the footer where a chunk could not be measured, else those of its values."""
         ref = bound.ref
         own = next(one.type for one in read if one is not None)
@@ -253,7 +248,8 @@ class _Recorder:
             ref.type,
             Level.concat(groups),
             deep,
-            blooms,
+            self._blooms(bound, read),
+            self._page_blooms(bound, read),
             _origin(Origin.VALUES),
             self._sums(bound, read) if ref.path in self.spec.sums else {},
             self._sketches(read) if ref.path in self.spec.sketches else {},
@@ -270,13 +266,20 @@ class _Recorder:
             if paged:
                 levels["page"] = self.indexes[group, bound.leaf.index].first_rows
             for level, firsts in levels.items():
-                for name, array in block_sums(one.type, one.values, firsts).to_arrays().items():
+                try:
+                    sums = block_sums(one.type, one.values, firsts)
+                except NotMeasurable:
+                    return {}
+                for name, array in sums.to_arrays().items():
                     parts.setdefault(f"{level}/{name}", []).append(array)
         return {name: np.concatenate(arrays) for name, arrays in parts.items()}
 
     @staticmethod
     def _sketches(read: Sequence[_Read | None]) -> dict[str, list[bytes]]:
-        found = [sketches(one.type, one.values) for one in read if one is not None]
+        try:
+            found = [sketches(one.type, one.values) for one in read if one is not None]
+        except NotMeasurable:
+            return {}
         if len(found) < len(read):
             return {}
         return {kind: [one[kind] for one in found] for kind in found[0]}
@@ -284,21 +287,33 @@ class _Recorder:
     # -- bloom filters -----------------------------------------------------------------------
 
     def _blooms(self, bound: BoundLeaf, read: Sequence[_Read | None]) -> dict[int, Stack]:
-        found: dict[int, list[tuple[int, BloomFilter]]] = {}
+        """Filters of row groups: the file's own, and those asked for where there are no pages to filter."""
         own = self._own_blooms(bound) if self.spec.own_blooms else {}
+        found = []
         for group, one in enumerate(read):
             bloom = own.get(group)
-            if bloom is None and bound.ref.path in self.spec.blooms and one is not None:
+            if bloom is None and bound.ref.path in self.spec.blooms and one is not None and not one.paged:
                 bloom = build_bloom(bound.leaf, one.values)
             if bloom is not None:
-                found.setdefault(len(bloom.blocks), []).append((group, bloom))
-        return {
-            size: Stack(
-                np.array([group for group, _ in alike], dtype=np.int64),
-                np.stack([bloom.blocks for _, bloom in alike]),
-            )
-            for size, alike in found.items()
-        }
+                found.append((group, bloom))
+        return _stacked(found)
+
+    def _page_blooms(self, bound: BoundLeaf, read: Sequence[_Read | None]) -> dict[int, Stack]:
+        """Filters of pages, where they are asked for: they tell of row groups as well."""
+        found: list[tuple[int, BloomFilter]] = []
+        first = 0
+        for group, one in enumerate(read):
+            index = self.indexes.get((group, bound.leaf.index))
+            if index is None:
+                continue
+            if one is not None and one.paged and bound.ref.path in self.spec.blooms:
+                places = zip(index.first_rows.tolist(), index.row_counts.tolist(), strict=True)
+                for page, (row, count) in enumerate(places):
+                    bloom = build_bloom(bound.leaf, one.values.slice(row, count)) if count else None
+                    if bloom is not None:
+                        found.append((first + page, bloom))
+            first += len(index)
+        return _stacked(found)
 
     def _own_blooms(self, bound: BoundLeaf) -> dict[int, BloomFilter]:
         leaf = bound.leaf.index
@@ -372,6 +387,20 @@ def _page_level(metadata: ParquetMetadata, bound: BoundLeaf, index: PageIndex, r
     elif index.nan_counts is not None:
         nans = index.nan_counts
     return Level(facts, nulls, nans, nobody)
+
+
+def _stacked(filters: Sequence[tuple[int, BloomFilter]]) -> dict[int, Stack]:
+    """Filters by size, each with the unit it belongs to."""
+    alike: dict[int, list[tuple[int, BloomFilter]]] = {}
+    for unit, bloom in filters:
+        alike.setdefault(len(bloom.blocks), []).append((unit, bloom))
+    return {
+        size: Stack(
+            np.array([unit for unit, _ in same], dtype=np.int64),
+            np.stack([bloom.blocks for _, bloom in same]),
+        )
+        for size, same in alike.items()
+    }
 
 
 def _pages(indexes: Sequence[PageIndex | None], level: Level | None) -> Pages:

@@ -41,6 +41,37 @@ class Column:
     type: pa.DataType | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Probed:
+    """Filters by unit, and whether each may hold one of the values."""
+
+    units: Array
+    present: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Absent:
+    """What bloom filters rule out of some row groups and their pages."""
+
+    groups: Array
+    """Per row group, whether it holds none of the values."""
+    _pages: tuple[_Probed, Array] | None
+    _numbers: Array
+
+    def pages(self, at: int) -> Array | None:
+        """Per page of one of the row groups, whether it holds none of the values; None if it isn't known."""
+        if self._pages is None:
+            return None
+        probed, firsts = self._pages
+        first, last = firsts[self._numbers[at] : self._numbers[at] + 2].tolist()
+        low, high = np.searchsorted(probed.units, (first, last)).tolist()
+        if low == high:
+            return None
+        gone = np.zeros(last - first, dtype=bool)
+        gone[probed.units[low:high] - first] = ~probed.present[low:high]
+        return gone
+
+
 @dataclass(eq=False)
 class Segment:
     """The files of one segment, numbered as they are stored."""
@@ -230,47 +261,66 @@ class Segment:
     # -- bloom filters -----------------------------------------------------------------------
 
     @cached_property
-    def _blooms(self) -> dict[int, list[int]]:
-        """The sizes of filters by column, in blocks."""
-        found: dict[int, list[int]] = {}
+    def _blooms(self) -> dict[tuple[int, str], list[int]]:
+        """The sizes of filters by column and kind, in blocks."""
+        found: dict[tuple[int, str], list[int]] = {}
         for column, name in self.container.arrays():
-            if name.startswith("bloom/") and name.endswith("/groups"):
-                found.setdefault(column, []).append(int(name.split("/")[1]))
+            kind, _, rest = name.partition("/")
+            if kind in ("group_bloom", "page_bloom") and rest.endswith("/units"):
+                found.setdefault((column, kind), []).append(int(rest.split("/")[0]))
         return found
-
-    def has_bloom(self, path: Path) -> bool:
-        """Whether any filter of a column is here."""
-        column = self.columns.get(path)
-        return column is not None and column.number in self._blooms
 
     def has_own_blooms(self, path: Path) -> bool:
         """Whether every filter that the files have of a column is here as well."""
         column = self.columns.get(path)
         return column is not None and column.type is not None and self.own_blooms
 
-    def absent(self, path: Path, hashes: Array, groups: Array) -> tuple[Array, Array]:
-        """Of some row groups, which have a filter here, and in which none of the values is."""
-        held, absent = np.zeros(len(groups), dtype=bool), np.zeros(len(groups), dtype=bool)
-        column = self.columns[path].number
+    def absent(self, path: Path, hashes: Array, groups: Array) -> Absent | None:
+        """In which of some row groups, and of their pages, none of the values is; None without filters."""
+        column = self.columns.get(path)
+        if column is None:
+            return None
+        own = self._probed(column.number, "group_bloom", hashes)
+        deep = self._probed(column.number, "page_bloom", hashes)
+        if own is None and deep is None:
+            return None
+        gone = np.zeros(len(groups), dtype=bool)
+        if own is not None:
+            at = np.minimum(np.searchsorted(own.units, groups), len(own.units) - 1)
+            gone = (own.units[at] == groups) & ~own.present[at]
+        if deep is None:
+            return Absent(gone, None, groups)
+        firsts = self.container.whole((column.number, "page/firsts"))
+        first, last = firsts[groups], firsts[groups + 1]
+        lows, highs = np.searchsorted(deep.units, first), np.searchsorted(deep.units, last)
+        before = np.concatenate(([0], np.cumsum(deep.present)))
+        # Only where every page has a filter do they speak for the row group.
+        known = (highs - lows == last - first) & (last > first)
+        return Absent(gone | (known & (before[highs] == before[lows])), (deep, firsts), groups)
+
+    def _probed(self, column: int, kind: str, hashes: Array) -> _Probed | None:
+        """Whether each filter of a column may hold one of the values, by unit."""
+        units, present = [], []
         masks = block_masks(hashes)
-        for size in self._blooms[column]:
-            owners = self.container.whole((column, f"bloom/{size}/groups")).astype(np.int64)
-            at = np.searchsorted(owners, groups)
-            mine = at < len(owners)
-            mine[mine] = owners[at[mine]] == groups[mine]
-            if not mine.any():
-                continue
-            bits = (column, f"bloom/{size}/bits")
+        for size in self._blooms.get((column, kind), ()):
+            owners = self.container.whole((column, f"{kind}/{size}/units"))
             width = 8 * len(owners)
+            bits = (column, f"{kind}/{size}/bits")
             numbers = block_numbers(hashes, size).tolist()
+            found = np.zeros(len(owners), dtype=bool)
             rows = self.container.slices([(bits, b * width, (b + 1) * width) for b in numbers])
-            present = np.zeros(len(owners), dtype=bool)
             for row, mask in zip(rows, masks, strict=True):
                 words = row.reshape(-1, 8)
-                present |= ((words & mask) == mask).all(axis=1)
-            held |= mine
-            absent[mine] = ~present[at[mine]]
-        return held, absent
+                found |= ((words & mask) == mask).all(axis=1)
+            units.append(owners.astype(np.int64))
+            present.append(found)
+        if not units:
+            return None
+        if len(units) == 1:
+            return _Probed(units[0], present[0])
+        every = np.concatenate(units)
+        order = np.argsort(every)
+        return _Probed(every[order], np.concatenate(present)[order])
 
     # -- back to a draft ---------------------------------------------------------------------
 
@@ -292,6 +342,14 @@ class Segment:
             columns={path: self._column_draft(column) for path, column in self.columns.items()},
         )
 
+    def _stacks(self, column: int, kind: str) -> dict[int, Stack]:
+        found = {}
+        for size in self._blooms.get((column, kind), ()):
+            units = self.container.whole((column, f"{kind}/{size}/units")).astype(np.int64)
+            bits = self.container.whole((column, f"{kind}/{size}/bits")).reshape(size, len(units), 8)
+            found[size] = Stack(units, bits.transpose(1, 0, 2))
+        return found
+
     def _column_draft(self, column: Column) -> ColumnDraft:
         number, container = column.number, self.container
         groups = origins = pages = None
@@ -307,11 +365,7 @@ class Segment:
                 container.whole((number, f"page/{name}")) for name in ("first_rows", "offsets", "sizes")
             )
             pages = Pages(np.diff(firsts), first_rows, offsets, sizes, level)
-        blooms = {}
-        for size in self._blooms.get(number, ()):
-            owners = container.whole((number, f"bloom/{size}/groups")).astype(np.int64)
-            bits = container.whole((number, f"bloom/{size}/bits")).reshape(size, len(owners), 8)
-            blooms[size] = Stack(owners, bits.transpose(1, 0, 2))
+        blooms, page_blooms = (self._stacks(number, kind) for kind in ("group_bloom", "page_bloom"))
         mine = [name for owner, name in container.arrays() if owner == number]
         sums = {
             name.removeprefix("sum/"): container.whole((number, name))
@@ -325,7 +379,7 @@ class Segment:
             ).to_pylist()
             for kind in kinds
         }
-        return ColumnDraft(column.type, groups, pages, blooms, origins, sums, sketches)
+        return ColumnDraft(column.type, groups, pages, blooms, page_blooms, origins, sums, sketches)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

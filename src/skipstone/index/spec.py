@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -30,10 +30,14 @@ class Spec:
     sketches: tuple[Path, ...] = ()
 
     def told(self) -> dict[str, Any]:
-        """As plain data, for a manifest."""
-        plain = asdict(self)
-        plain["columns"] = [[list(path), str(type)] for path, type in self.columns]
-        return plain
+        """As plain data, the same before and after it was JSON."""
+        paths = ("blooms", "values", "sums", "sketches")
+        return {
+            "columns": [[list(path), str(type)] for path, type in self.columns],
+            "pages": self.pages,
+            "own_blooms": self.own_blooms,
+            **{name: [list(path) for path in getattr(self, name)] for name in paths},
+        }
 
     @property
     def digest(self) -> str:

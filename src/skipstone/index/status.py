@@ -14,7 +14,7 @@ from skipstone.evidence import Array
 from skipstone.explain.status import Asked, ColumnStatus, IndexStatus, Origins, SegmentStatus, Sizes
 from skipstone.index.container import COMMON, FORMAT, BadIndex
 from skipstone.index.coverage import Coverage
-from skipstone.index.manifest import Manifest, SegmentNote, manifest_name
+from skipstone.index.manifest import Manifest, SegmentNote, is_manifest, is_segment, manifest_name
 from skipstone.index.marks import marks_of, match
 from skipstone.index.record import Origin
 from skipstone.index.segment import Segment
@@ -31,7 +31,9 @@ _LEVELS: Final = {
     "file": "files",
     "origin": "files",
     "group": "row_groups",
-    "bloom": "blooms",
+    "page": "pages",
+    "group_bloom": "blooms",
+    "page_bloom": "blooms",
     "sum": "sums",
     "sketch": "sketches",
 }
@@ -77,7 +79,11 @@ def _unknown(coverage: Coverage) -> tuple[str, ...]:
 def _old(index: LakeIndex, manifest: Manifest) -> int:
     """Bytes of files that the index's version doesn't name."""
     named = {manifest_name(manifest.number), *(note.name for note in manifest.segments)}
-    return sum(entry.size for entry in index.place.below("") if entry.key not in named)
+    return sum(
+        entry.size
+        for entry in index.place.below("")
+        if (is_manifest(entry.key) or is_segment(entry.key)) and entry.key not in named
+    )
 
 
 def _asked(spec: dict[str, Any]) -> Asked:
@@ -161,8 +167,7 @@ def _level(column: int, name: str) -> str:
         return "places" if name in _COMMON_PLACES else "names"
     if name in _PLACES:
         return "places"
-    first = name.partition("/")[0]
-    return _LEVELS.get(first, "pages")
+    return _LEVELS.get(name.partition("/")[0], "other")
 
 
 def _paths(segment: Segment, rows: Array) -> Iterator[str]:

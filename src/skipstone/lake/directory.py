@@ -97,6 +97,7 @@ class DirectoryLake:
             "version",
             "partitions",
             "partition_names",
+            "all_partition_facts",
             "_schemas",
             "schema",
             "query_schema",
@@ -267,6 +268,11 @@ class DirectoryLake:
         """What the directories say of the numbered files."""
         chosen = self.partitions.take(files)
         return {(name,): chosen.facts(number) for number, name in enumerate(chosen.schema.names)}
+
+    @cached_property
+    def all_partition_facts(self) -> dict[tuple[str, ...], ColumnFacts]:
+        """What the directories say of every file."""
+        return self.partition_facts(np.arange(len(self._entries))) if self.partition_names else {}
 
     def partition_values(self, files: Sequence[int]) -> list[tuple[pa.Scalar, ...]]:
         """The partition of each numbered file, as scalars of the partition columns' types."""

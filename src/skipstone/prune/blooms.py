@@ -25,7 +25,7 @@ from skipstone.parquet.bloom import (
 from skipstone.prune.needs import Fetch, Need, Unusable
 from skipstone.prune.options import BloomRequest, PruneOptions
 from skipstone.prune.probes import Hashes, Probe, bloom_probes, useful_units
-from skipstone.prune.survey import Survey
+from skipstone.prune.survey import RuledOut, Survey
 from skipstone.store.cache import Cache
 from skipstone.store.ranges import ByteRange
 
@@ -71,19 +71,20 @@ class Blooms:
     unusable: Unusable
     cache: Cache[Any, Any] | None
 
-    def absent(self, evidence: Evidence, verdicts: Array) -> Generator[Need, list[Any], dict[int, Array]]:
-        """Per leaf of the predicate (by ``id``) the row groups in which its values are proven absent."""
-        masks: dict[int, Array] = {}
+    def absent(self, evidence: Evidence, verdicts: Array) -> Generator[Need, list[Any], RuledOut]:
+        """Where the values of the predicate's leaves are proven absent."""
         units = np.flatnonzero(verdicts == Verdict.SOME)
+        known = RuledOut({}, {}, settled=False)
         if self.options.bloom_provider is None:
-            masks, units = self.survey.absent(self.node, units, self.options.max_bloom_keys)
+            known, units = self.survey.absent(self.node, units, self.options.max_bloom_keys)
+        masks = known.groups
         lookups = self._lookups(evidence, units)
         present = yield from (self._provided(lookups) if self.options.bloom_provider else self._own(lookups))
         for found in lookups:
             if not present.get(id(found), True):
                 mask = masks.setdefault(id(found.probe.node), np.zeros(len(self.survey), dtype=bool))
                 mask[found.unit] = True
-        return masks
+        return known
 
     def _lookups(self, evidence: Evidence, open_units: Array) -> list[_Lookup]:
         """The filters that could drop a row group, whether or not the files have them."""

@@ -27,7 +27,7 @@ from skipstone.prune.blooms import Blooms
 from skipstone.prune.ledger import Blame, Ledger
 from skipstone.prune.needs import Fetch, Need
 from skipstone.prune.options import PruneOptions
-from skipstone.prune.pages import PageFacts, Path, Segments, segments
+from skipstone.prune.pages import PageFacts, Path, Segments, segments, spread_pages
 from skipstone.prune.probes import Probe, absent_by_dictionary, stored_values, useful_units
 from skipstone.prune.survey import Survey
 from skipstone.rows import RowSet
@@ -67,6 +67,9 @@ class Cascade:
     cache: Cache[Any, Any] | None = None
     """Keeps page indexes and bloom filters between runs."""
     cleared: dict[int, Array] = field(default_factory=dict)
+    """Per leaf, the row groups that probes have ruled out."""
+    absent_pages: dict[int, dict[int, Array]] = field(default_factory=dict)
+    """The same of pages, by row group."""
 
     def steps(self) -> Steps:
         """Run the levels in order and return what is kept."""
@@ -103,9 +106,10 @@ class Cascade:
             return verdicts
         blooms = Blooms(self.survey, self.node, self.options, self._unusable, self.cache)
         absent = yield from blooms.absent(evidence, verdicts)
-        if not absent:
+        self.absent_pages = absent.pages
+        if not absent.groups:
             return verdicts
-        self.cleared |= absent
+        self.cleared |= absent.groups
         return self._rejudge("bloom filters", Cause.BLOOM, evidence, verdicts)
 
     def _dictionaries(self, evidence: Evidence, verdicts: Array) -> Generator[Need, list[Any], Array]:
@@ -163,6 +167,7 @@ class Cascade:
     def _pages(self, evidence: Evidence, refs: Sequence[ColumnRef], verdicts: Array) -> Steps:
         units = np.flatnonzero(verdicts == Verdict.SOME).tolist()
         found: Segments | None = None
+        indexed: dict[tuple[int, Path], PageFacts] = {}
         if units and self.options.page_index and self._can_read("page index"):
             indexed = yield from self._page_indexes(units, refs)
             if indexed:
@@ -175,6 +180,11 @@ class Cascade:
             proven = survey.row_sets(survey.owners[whole], survey.starts[whole], survey.stops[whole])
             return Outcome(verdicts, rows, proven)
         cleared = {leaf: absent[found.units] for leaf, absent in self.cleared.items()}
+        for leaf in self.node.leaves():
+            deeper = self.absent_pages.get(id(leaf))
+            if deeper:
+                mask = spread_pages(deeper, leaf.ref.path, indexed, found, survey)
+                cleared[id(leaf)] = cleared.get(id(leaf), False) | mask
         judgement = judge(self.node, found.evidence, cleared)
         pages = judgement.verdicts()
         drops = Blame.of(judgement, found.evidence, Cause.PAGE).drops()

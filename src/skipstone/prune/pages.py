@@ -67,6 +67,21 @@ def segments(survey: Survey, units: Sequence[int], indexed: Indexed, evidence: E
     return Segments(inside + first, stops + first, owners, Evidence(stops - inside, columns))
 
 
+def spread_pages(
+    masks: Mapping[int, Array], path: Path, indexed: Indexed, found: Segments, survey: Survey
+) -> Array:
+    """Per segment, what a mask of one column's pages says of the page it lies in; False without a mask."""
+    spread = np.zeros(len(found.units), dtype=bool)
+    for unit, mask in masks.items():
+        pages = indexed.get((unit, path))
+        if pages is None or len(pages.index) != len(mask):
+            continue
+        mine = np.flatnonzero(found.units == unit)
+        inside = found.starts[mine] - survey.starts[unit]
+        spread[mine] = mask[np.searchsorted(pages.index.first_rows, inside, side="right") - 1]
+    return spread
+
+
 def _spans(counts: Array) -> list[slice]:
     ends = np.cumsum(counts)
     return [slice(int(end - count), int(end)) for end, count in zip(ends, counts, strict=True)]

@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 _NO_FACTS: Mapping[tuple[str, ...], ColumnFacts] = {}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RuledOut:
+    """Where bloom filters at hand say that none of a leaf's values is, by the leaf's ``id``."""
+
+    groups: dict[int, Array]
+    """Per row group that was asked for."""
+    pages: dict[int, dict[int, Array]]
+    """Per page, of some row groups that may hold one."""
+    settled: bool
+    """Whether that is all that bloom filters can say."""
+
+
 class Part(Protocol):
     """A run of files whose row groups are known from the same source: footers, or an index."""
 
@@ -40,11 +52,8 @@ class Part(Protocol):
     def pages(self, unit: int, ref: ColumnRef) -> PageFacts | None:
         """The pages of a chunk, where they are known without reading."""
 
-    def absent(self, node: Node, units: Array, max_keys: int) -> tuple[dict[int, Array], bool]:
-        """Per leaf (by ``id``) the row groups of ``units`` that filters at hand rule out.
-
-        And whether that is all that bloom filters can say of this part.
-        """
+    def absent(self, node: Node, units: Array, max_keys: int) -> RuledOut:
+        """What bloom filters at hand rule out of some row groups."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,9 +85,9 @@ class Footers:
         """Page indexes must be read."""
         return None
 
-    def absent(self, node: Node, units: Array, max_keys: int) -> tuple[dict[int, Array], bool]:  # noqa: ARG002
+    def absent(self, node: Node, units: Array, max_keys: int) -> RuledOut:  # noqa: ARG002
         """Bloom filters must be read."""
-        return {}, False
+        return RuledOut({}, {}, settled=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,23 +201,30 @@ class Survey:
             unit -= len(part.rows)
         raise IndexError(unit)
 
-    def absent(self, node: Node, units: Array, max_keys: int) -> tuple[dict[int, Array], Array]:
-        """What bloom filters at hand rule out per leaf, and of ``units`` those with filters still to read."""
+    def absent(self, node: Node, units: Array, max_keys: int) -> tuple[RuledOut, Array]:
+        """What bloom filters at hand rule out, and of ``units`` those with filters still to read.
+
+        Row groups are numbered through, and masks are of all of them.
+        """
         masks: dict[int, Array] = {}
+        pages: dict[int, dict[int, Array]] = {}
         unread = []
         first = 0
         for part in self.parts:
             last = first + len(part.rows)
             mine = units[(units >= first) & (units < last)]
             if len(mine):
-                found, settled = part.absent(node, mine - first, max_keys)
-                for leaf, gone in found.items():
+                found = part.absent(node, mine - first, max_keys)
+                for leaf, gone in found.groups.items():
                     mask = masks.setdefault(leaf, np.zeros(len(self), dtype=bool))
                     mask[mine] = gone
-                if not settled:
+                for leaf, deeper in found.pages.items():
+                    numbered = {first + unit: mask for unit, mask in deeper.items()}
+                    pages.setdefault(leaf, {}).update(numbered)
+                if not found.settled:
                     unread.append(mine)
             first = last
-        return masks, np.concatenate([units[:0], *unread])
+        return RuledOut(masks, pages, not unread), np.concatenate([units[:0], *unread])
 
     def row_sets(self, owners: Array, starts: Array, stops: Array) -> dict[int, RowSet]:
         """Row ranges, each of the file that owns it, as one row set per file that has any."""

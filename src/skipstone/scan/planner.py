@@ -102,10 +102,10 @@ class _Planner:
         # What was spent before is no part of this plan.
         self.ledger.start()
         compiled = self._compile()
-        files = np.arange(len(self.lake.entries))
+        kept = None
         if compiled is not None and self.question.options.skipping:
-            files = self._partitions(compiled, files)
-        survey, files = self._survey(files, compiled)
+            kept = self._partitions(compiled)
+        survey, files = self._survey(kept, compiled)
         return compiled, survey, files, self._outcome(survey, files, compiled)
 
     def _compile(self) -> Compiled | None:
@@ -116,11 +116,11 @@ class _Planner:
 
     # -- partitions --------------------------------------------------------------------------
 
-    def _partitions(self, compiled: Compiled, files: Array) -> Array:
-        """Drop files by what their directories say, before any footer is opened."""
+    def _partitions(self, compiled: Compiled) -> Array | None:
+        """The files that their directories leave, before any footer is opened; None for all of them."""
         partitions = self.lake.partitions
         if not len(partitions.schema):
-            return files
+            return None
         judgement = judge(compiled.node, partitions.evidence())
         verdicts = judgement.verdicts()
         folders = [entry.key.rpartition("/")[0] for entry in self.lake.entries]
@@ -137,29 +137,33 @@ class _Planner:
                 drops=Blame.all_by(distinct, Cause.PARTITION).drops(),
             )
         )
-        kept: Array = files[verdicts != Verdict.NONE]
-        return kept
+        return None if (verdicts != Verdict.NONE).all() else np.flatnonzero(verdicts != Verdict.NONE)
 
     # -- footers -----------------------------------------------------------------------------
 
-    def _survey(self, files: Array, compiled: Compiled | None) -> tuple[Survey, Array]:
+    def _survey(self, files: Array | None, compiled: Compiled | None) -> tuple[Survey, Array]:
         """What is known of the files that are left; with nothing but a limit, of no more than it takes."""
         limit = self.question.limit
         if compiled is not None or limit is None or self.question.order:
             return self._looked(files, compiled)
         some = _FIRST_FOOTERS
+        every = self._numbers(files)
         while True:
-            survey, chosen = self._looked(files[:some], None)
-            if len(chosen) == len(files) or survey.rows.sum() >= limit:
+            survey, chosen = self._looked(every[:some], None)
+            if len(chosen) == len(every) or survey.rows.sum() >= limit:
                 return survey, chosen
             some *= 4
 
-    def _looked(self, files: Array, compiled: Compiled | None) -> tuple[Survey, Array]:
+    def _numbers(self, files: Array | None) -> Array:
+        return np.arange(len(self.lake.entries)) if files is None else files
+
+    def _looked(self, files: Array | None, compiled: Compiled | None) -> tuple[Survey, Array]:
         """Files from the index where it knows them, the others from their footers."""
         coverage = self.coverage
         if coverage is None or not coverage.covered:
-            return self.lake.survey(files), files
+            return self.lake.survey(self._numbers(files)), self._numbers(files)
         if compiled is None:
+            files = self._numbers(files)
             return self._known(coverage, coverage.rows_of(files), files[coverage.owner[files] < 0])
         refs = list({ref.path: ColumnRef(ref.path, ref.type) for ref in compiled.node.refs()}.values())
         if not coverage.small:
@@ -169,12 +173,13 @@ class _Planner:
             coverage.serves(number, refs, self.lake.partition_names)
             for number in range(len(coverage.segments))
         ]
-        key = (coverage, tuple(served), files.tobytes())
+        key = (coverage, tuple(served), None if files is None else files.tobytes())
 
         def make() -> tuple[Survey, Array]:
-            known = [pair for pair in coverage.rows_of(files) if served[pair[0]]]
-            rest = np.isin(coverage.owner[files], [pair[0] for pair in known], invert=True)
-            return self._known(coverage, known, files[rest])
+            every = self._numbers(files)
+            known = [pair for pair in coverage.rows_of(every) if served[pair[0]]]
+            rest = np.isin(coverage.owner[every], [pair[0] for pair in known], invert=True)
+            return self._known(coverage, known, every[rest])
 
         return self.lake.remembered(key, make)
 
@@ -191,11 +196,11 @@ class _Planner:
         return Survey.joined(parts, self.lake.partition_facts(chosen)), chosen
 
     def _sieved(
-        self, coverage: Coverage, files: Array, node: Node, refs: Sequence[ColumnRef]
+        self, coverage: Coverage, files: Array | None, node: Node, refs: Sequence[ColumnRef]
     ) -> tuple[Sequence[tuple[int, Array]], Array]:
         """Files that the index keeps, by segment, and those whose footers must be opened."""
-        unknown = files[coverage.owner[files] < 0]
-        sieved = coverage.sieve(node, refs, files, self.lake.partition_facts(files))
+        unknown = coverage.unknown if files is None else files[coverage.owner[files] < 0]
+        sieved = coverage.sieve(node, refs, files, self.lake.all_partition_facts)
         self.dropped = sieved.rows_dropped
         spent = self.ledger.spend()
         self.ledger.add(

@@ -12,7 +12,7 @@ import pytest
 from skipstone.explain import markup, scan_to_html, scan_to_page
 from skipstone.explain.html_style import ROOT, style
 from skipstone.trace import Cause, Level
-from skipstone.trace.scan import ScanTrace
+from skipstone.trace.scan import IndexUse, ScanTrace
 from tests.unit.explain import _samples as samples
 
 VOID = {"meta"}
@@ -178,3 +178,12 @@ def test_page() -> None:
     assert "<title>Scan of s3://lake/events</title>" in page
     assert "<title>Q&amp;A</title>" in scan_to_page(samples.HIVE, title="Q&A")
     assert scan_to_html(samples.HIVE) in page
+
+
+def test_the_index_and_its_problems() -> None:
+    use = IndexUse("s3://ix/<1>", 3, 4_378, ("segment-1f.skip: a part <b> is damaged",))
+    read = Reader(scan_to_html(replace(samples.HIVE, index=use)))
+    assert "index version 3 knows 4,378 of 4,380 files" in read.texts
+    assert "index: segment-1f.skip ignored: a part <b> is damaged" in read.texts
+    assert ("title", "s3://ix/<1>") in read.attributes
+    assert "knows" not in scan_to_html(samples.HIVE)

@@ -59,6 +59,7 @@ def test_every_fact_of_a_scan_is_there() -> None:
         "rows_proven": 9_000,
         "requests": 143,
         "bytes": 7_356_416,
+        "index": None,
         "reads": {"requests": 38, "bytes": 1_874_321, "bytes_total": 9_663_676_416},
         "hints": {
             "materialise": "late",
@@ -119,3 +120,13 @@ def test_what_there_is_not_is_null() -> None:
     assert found["limit"] is None
     assert scan_to_json(samples.TOP)["limit"] == 10
     assert scan_to_json(samples.TOP)["order"] == ["amount DESC", "id"]
+
+
+def test_the_index_that_was_asked() -> None:
+    use = IndexUse("s3://lake/events/_skipstone", 3, 4_378, ("segment-1f.skip: it is missing",))
+    assert scan_to_json(replace(samples.HIVE, index=use))["index"] == {
+        "place": "s3://lake/events/_skipstone",
+        "version": 3,
+        "covered": 4_378,
+        "problems": ["segment-1f.skip: it is missing"],
+    }

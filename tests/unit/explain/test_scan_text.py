@@ -11,7 +11,7 @@ import pytest
 from skipstone.explain import draw_scan, draw_trace
 from skipstone.explain.lines import width_of
 from skipstone.trace import Cause, Drop, Level, Trace
-from skipstone.trace.scan import Reads, ScanTrace
+from skipstone.trace.scan import IndexUse, Reads, ScanTrace
 from tests.unit.explain import _samples as samples
 
 
@@ -180,3 +180,32 @@ def test_colour_only_when_asked_for() -> None:
     stripped = re.sub(r"\x1b\[[0-9]+m", "", colored)
     assert stripped != colored
     assert [line.rstrip() for line in stripped.splitlines()] == plain.splitlines()
+
+
+class TestIndex:
+    """The line that tells what the index knew, and notes on what of it was not used."""
+
+    @pytest.mark.parametrize(
+        ("use", "line"),
+        [
+            (IndexUse("ix", 3, 4_378), "│  index version 3 knows 4,378 of 4,380 files"),
+            (IndexUse("ix", 1_200, 0), "│  index version 1,200 knows none of 4,380 files"),
+            (IndexUse("ix", 0, 0, ("its manifest is damaged",)), "│  the index is not used"),
+        ],
+    )
+    def test_line(self, use: IndexUse, line: str) -> None:
+        lines = draw_scan(replace(samples.HIVE, index=use)).splitlines()
+        assert lines[2] == line
+        assert [*lines[:2], *lines[3 : 3 + 24]] == draw_scan(samples.HIVE).splitlines()[:26]
+
+    def test_problems_are_notes(self) -> None:
+        problems = ("segment-1f.skip: a part of it is damaged", "its manifest is damaged")
+        drawn = draw_scan(replace(samples.HIVE, index=IndexUse("ix", 3, 7, problems)))
+        assert "notes: index: segment-1f.skip ignored: a part of it is damaged\n" in drawn
+        assert "       index ignored: its manifest is damaged\n       part-00017" in drawn
+
+    @pytest.mark.parametrize("width", [40, 80, 200])
+    def test_it_fits(self, width: int) -> None:
+        use = IndexUse("ix", 10**9, 10**9, ("segment-" + "f" * 200 + ": broken",))
+        drawn = draw_scan(replace(samples.HIVE, index=use), width=width)
+        assert max(map(width_of, drawn.splitlines())) <= width
