@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -173,6 +174,27 @@ def events_lake(events: Events, files: int, data: Path, console: Console, name: 
     """The events in that many files."""
     folder = data / f"{name}-{events.rows}-{events.seed}"
     return Lake(name, kept(folder, lambda partial: events.write(partial, files, console), console))
+
+
+def duckdb_lake(events: Events, files: int, data: Path, console: Console) -> Lake:
+    """The events as DuckDB writes them: zstd, its own blooms, and no page index."""
+    folder = data / f"duckdb{files}-{events.rows}-{events.seed}"
+
+    def write(partial: Path) -> None:
+        import duckdb
+
+        per_file = events.blocks // files
+        group = max(per_file * events.block_rows // 4, 2_048)
+        with closing(duckdb.connect()) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            for number in range(files):
+                blocks = range(number * per_file, (number + 1) * per_file)
+                connection.register("block", pa.concat_tables(events.block(n) for n in blocks))
+                options = f"FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {group}"
+                path = partial / f"events-{number:05d}.parquet"
+                connection.execute(f"COPY (SELECT * FROM block) TO '{path}' ({options})")
+
+    return Lake("duckdb100", kept(folder, write, console))
 
 
 def lineitem_lake(scale: float, data: Path, console: Console, parts: int = 10) -> Lake:

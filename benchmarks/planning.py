@@ -16,6 +16,7 @@ it has in memory, and compiles nothing.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -302,7 +303,7 @@ def in_process(folder: Path, files: int, shape: int, seed: int) -> Cold:
     given = [str(folder), str(files), str(shape), str(seed)]
     command = [sys.executable, "-m", "benchmarks.planning", "--cold", *given]
     root = Path(__file__).resolve().parents[1]
-    ran = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root)
+    ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=root)
     return Cold(**json.loads(ran.stdout))
 
 
@@ -366,22 +367,31 @@ class Found:
             yield Target(f"memory ≤ {MEMORY / 1e6:g} MB", MEMORY / 1e6, lambda _result: grown)
 
 
-def find(bench: Bench, synthetic: Synthetic, folder: Path) -> Iterator[Found]:
-    """Every kind of question, warm and cold."""
+def find(bench: Bench, synthetic: Synthetic, folder: Path) -> list[Found]:
+    """Every kind of question, warm, then cold: pages that this process has mapped could not be dropped."""
+    found = list(_find_warm(bench, synthetic, folder))
+    gc.collect()
+    if bench.given.no_cold:
+        return found
+    cold = []
+    for one in found:
+        with bench.console.status(f"cold {one.shape.name}, {synthetic.files:,} files"):
+            cold.append(replace(one, colds=_colds(bench, folder, synthetic, SHAPES.index(one.shape))))
+    return cold
+
+
+def _find_warm(bench: Bench, synthetic: Synthetic, folder: Path) -> Iterator[Found]:
     index = Index.of(folder)
     for number, shape in enumerate(SHAPES):
         if bench.given.only not in shape.name:
             continue
-        with bench.console.status(f"{shape.name}, {synthetic.files:,} files"):
+        with bench.console.status(f"warm {shape.name}, {synthetic.files:,} files"):
             rng = np.random.default_rng((bench.seed, number))
             asked = shape.make(synthetic, rng)
             planned = checked(shape, synthetic, index, asked)
-            warm = Measured(
-                Role.OURS, *_warm(bench, synthetic, shape, index, rng), Work(rows=len(planned.files))
-            )
+            times = _warm(bench, synthetic, shape, index, rng)
             hand = _by_hand(synthetic, shape, asked, rng)
-            colds = {} if bench.given.no_cold else _colds(bench, folder, synthetic, number)
-        yield Found(shape, planned, warm, hand, colds)
+        yield Found(shape, planned, Measured(Role.OURS, *times, Work(rows=len(planned.files))), hand, {})
 
 
 def _warm(
@@ -459,7 +469,7 @@ def main(argv: Sequence[str] | None = None, pace: Pace | None = None) -> None:
 def _run_index(bench: Bench, count: int) -> None:
     synthetic = Synthetic(count, bench.seed)
     folder = synthetic_index(synthetic, bench.given.data, bench.console)
-    found = list(find(bench, synthetic, folder))
+    found = find(bench, synthetic, folder)
     if found:
         size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
         each = "one row group" if synthetic.groups == 1 else f"{synthetic.groups} row groups"

@@ -288,9 +288,6 @@ class _Entries(Sequence[Listed]):
 class Alone(Coverage):
     """An index that covers a listing of just its own files, in the order of its rows."""
 
-    def __post_init__(self) -> None:
-        """Nothing to match: the files of the listing are the rows."""
-
     @cached_property
     def owner(self) -> Array:  # type: ignore[override]
         """The segment of each file; nobody asks unless row groups are few."""
@@ -316,8 +313,11 @@ class Alone(Coverage):
         entries = {entry.key: entry for entry in listed}
         cache: Cache[object, object] = Cache(_CACHE)
         segments = [open_segment(access, entries[note.name], note, cache) for note in manifest.segments]
-        no_marks = np.zeros((0, 2), dtype=np.uint64)
-        return cls(manifest, access, _Entries(manifest.files), segments, [], no_marks)
+        # Not by its constructor, which would match marks.
+        found = cls.__new__(cls)
+        found.manifest, found.access, found.segments, found.problems = manifest, access, segments, []
+        found.entries = _Entries(manifest.files)
+        return found
 
     @cached_property
     def every(self) -> Array:

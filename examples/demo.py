@@ -1,5 +1,7 @@
 """A lake of two million events, a few questions: what is read for an answer, and proof that it is complete.
 
+Then the same from an index, which knows what footers say.
+
 Run it with ``make demo`` or ``python examples/demo.py``. It writes twenty files into a temporary directory.
 """
 
@@ -21,6 +23,8 @@ import skipstone as sk
 from skipstone.cli.output import screen
 from skipstone.explain import draw_scan
 from skipstone.explain.lines import paint
+from skipstone.explain.report import draw_report
+from skipstone.explain.status_text import draw_status
 from skipstone.explain.units import count, percent, plural, size
 
 ROWS = 2_000_000
@@ -97,11 +101,17 @@ def questions(table: pa.Table) -> list[tuple[str, str, dict[str, Any]]]:
     ]
 
 
-def ask(lake: sk.Lake, title: str, where: str, more: dict[str, Any]) -> None:
-    """Answer, draw what was read and why, and prove that the answer is that of a full scan."""
+def head(title: str) -> None:
+    """A title with a line behind it."""
     on = screen()
     rule = "─" * max(on.width - len(title) - 4, 2)
     print(paint([("── ", "dim"), (title, "bold"), (f" {rule}", "dim")], color=on.color))
+
+
+def ask(lake: sk.Lake, title: str, where: str, more: dict[str, Any]) -> None:
+    """Answer, draw what was read and why, and prove that the answer is that of a full scan."""
+    on = screen()
+    head(title)
     scan = lake.scan(where, **more)
     ran = scan.execute()
     ran.to_arrow()
@@ -125,6 +135,35 @@ def reuse(lake: sk.Lake) -> None:
         raise SystemExit("a row was lost in combining plans")
 
 
+def cost(folder: Path, table: pa.Table, total: int) -> str:
+    """What all answers take together, from a lake that was just opened."""
+    lake = sk.open(folder)
+    for _, where, more in questions(table):
+        lake.scan(where, **more).to_arrow()
+    share = percent(lake.io.bytes, total * len(questions(table)))
+    return f"{size(lake.io.bytes)} read in {lake.io.requests} requests, {share} of what full scans take"
+
+
+def index(folder: Path, where: str) -> None:
+    """Index the lake, and plan the same question from footers and from the index."""
+    on = screen()
+    head("An index: what footers say, in one place")
+    lake = sk.open(folder)
+    report = lake.index.build(engine="local")
+    print(draw_report(report, width=on.width, color=on.color))
+    status = replace(lake.index.status(), place=f"{folder.name}/_skipstone", segments=())
+    print(draw_status(status, width=on.width, color=on.color), "\n")
+    for said, use in (("without the index", False), ("with the index", True)):
+        fresh = sk.open(folder)
+        plan = fresh.scan(where, index=use).plan()
+        spent = f"{plural(fresh.io.requests, 'request')} to the lake's files, {size(fresh.io.bytes)}"
+        print(f"a plan {said}: {spent}; {plural(len(plan.tasks), 'file')} to read")
+        if use and fresh.io.requests:
+            raise SystemExit("a file of the lake was opened, though the index knows them all")
+    print()
+    ask(sk.open(folder), "The second question again: no footer is opened", where, {})
+
+
 def main() -> None:
     """Write the lake, ask, and prove each answer."""
     folder = Path(tempfile.mkdtemp(prefix="skipstone-demo-"))
@@ -143,13 +182,11 @@ def main() -> None:
         for title, where, more in questions(table):
             ask(lake, title, where, more)
         reuse(lake)
-        again = sk.open(folder / "events")
-        for _, where, more in questions(table):
-            again.scan(where, **more).to_arrow()
-        share = percent(again.io.bytes, total * len(questions(table)))
-        read = f"{size(again.io.bytes)} read in {again.io.requests} requests, footers included"
+        print(f"all answers: {cost(folder / 'events', table, total)}, footers included\n")
+        index(folder / "events", questions(table)[1][1])
         took = time.perf_counter() - began
-        print(f"all answers: {read}, {share} of what full scans take · {took:.1f} s in all")
+        read = cost(folder / "events", table, total)
+        print(f"all answers with the index: {read} · {took:.1f} s in all")
     finally:
         shutil.rmtree(folder)
 

@@ -1,4 +1,4 @@
-"""Spark, classic or by Spark Connect: a Spark task for each task, retried by Spark where it fails."""
+"""Spark, classic or by Spark Connect: ``mapInArrow`` with a Spark task for each task, retried by Spark."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SparkEngine:
 
         payloads = [cloudpickle.dumps(task) for task in tasks]
         job: _Job = _ConnectJob(self._beside) if _is_connect(self.session) else _ClassicJob(self.session)
-        outcome = _followed(job, _attempt(work), payloads, on_done)
+        outcome = _followed(job, _batches(_attempt(work)), payloads, on_done)
         failure = outcome.exception()
         if failure is not None:
             error = _failure(failure)
@@ -98,10 +98,10 @@ class SparkEngine:
 
 
 class _Job(Protocol):
-    """One call of ``map``."""
+    """One call of ``map``, made and run in a thread that is its own."""
 
-    def run(self, attempt: Callable[[bytes], bytes], payloads: Sequence[bytes]) -> list[bytes]:
-        """Work on every payload, each in a Spark task of its own; in a thread that is the job's."""
+    def frame(self, payloads: Sequence[bytes]) -> Any:
+        """A data frame of numbers and payloads, each row in a partition of its own."""
 
     def finished(self) -> int:
         """How many are done."""
@@ -109,18 +109,29 @@ class _Job(Protocol):
     def cancel(self) -> None:
         """Stop what is running."""
 
+    def end(self) -> None:
+        """Leave nothing behind."""
+
 
 class _ClassicJob:
-    """A job by RDD, which puts each element into a partition of its own if asked for as many."""
+    """A job whose rows come from an RDD, which has as many partitions as it is asked for."""
 
     def __init__(self, session: SparkSession) -> None:
+        self._session = session
         self._context = session.sparkContext
         self._group = f"skipstone-{os.urandom(8).hex()}"
 
-    def run(self, attempt: Callable[[bytes], bytes], payloads: Sequence[bytes]) -> list[bytes]:
+    def frame(self, payloads: Sequence[bytes]) -> Any:
         self._context.setJobGroup(self._group, f"skipstone: {len(payloads)} tasks")
-        results: list[bytes] = self._context.parallelize(payloads, len(payloads)).map(attempt).collect()
-        return results
+        rows = self._context.parallelize(enumerate(payloads), len(payloads))
+        kind: Any = type(self._session)
+        with _ACTIVE:
+            # Whoever makes a data frame becomes the active session of all threads.
+            active = kind._activeSession
+            try:
+                return self._session.createDataFrame(rows, _SCHEMA, verifySchema=False)
+            finally:
+                kind._activeSession = active
 
     def finished(self) -> int:
         tracker = self._context.statusTracker()
@@ -131,9 +142,12 @@ class _ClassicJob:
     def cancel(self) -> None:
         self._context.cancelJobGroup(self._group)
 
+    def end(self) -> None:
+        """The job's thread takes the group along."""
+
 
 class _ConnectJob:
-    """A job by data frame, for there are no RDDs."""
+    """A job whose rows are a local relation, for there are no RDDs."""
 
     def __init__(self, session: Callable[[], Any]) -> None:
         self._session = session
@@ -141,7 +155,7 @@ class _ConnectJob:
         self._thread = 0
         self._finished = 0
 
-    def run(self, attempt: Callable[[bytes], bytes], payloads: Sequence[bytes]) -> list[bytes]:
+    def frame(self, payloads: Sequence[bytes]) -> Any:
         import pyarrow as pa
 
         self._thread = threading.get_ident()
@@ -149,18 +163,16 @@ class _ConnectJob:
         session.addTag(self._tag)
         session.registerProgressHandler(self._progress)
         rows = pa.table({"number": range(len(payloads)), "payload": pa.array(payloads, pa.binary())})
-        try:
-            frame = session.createDataFrame(rows).mapInArrow(_batches(attempt), _SCHEMA)
-            results: list[bytes] = frame.toArrow().sort_by("number")["payload"].to_pylist()
-        finally:
-            session.removeProgressHandler(self._progress)
-        return results
+        return session.createDataFrame(rows)
 
     def finished(self) -> int:
         return self._finished
 
     def cancel(self) -> None:
         self._session().interruptTag(self._tag)
+
+    def end(self) -> None:
+        self._session().removeProgressHandler(self._progress)
 
     def _progress(self, stages: Iterable[Any] | None, **_: object) -> None:
         # All jobs of a session are told to all handlers, each in the thread that waits for it.
@@ -169,18 +181,26 @@ class _ConnectJob:
 
 
 _SCHEMA = "number long, payload binary"
+_ACTIVE = threading.Lock()
+_Batches = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+
+def _run(job: _Job, batches: _Batches, payloads: Sequence[bytes]) -> list[bytes]:
+    try:
+        table = job.frame(payloads).mapInArrow(batches, _SCHEMA).toArrow()
+    finally:
+        job.end()
+    results: list[bytes] = table.sort_by("number")["payload"].to_pylist()
+    return results
 
 
 def _followed(
-    job: _Job,
-    attempt: Callable[[bytes], bytes],
-    payloads: Sequence[bytes],
-    on_done: Callable[[int], None] | None,
+    job: _Job, batches: _Batches, payloads: Sequence[bytes], on_done: Callable[[int], None] | None
 ) -> Future[list[bytes]]:
     """A job's outcome, its progress told until then; cancelled if that, or the user, interrupts."""
     told = 0
     with ThreadPoolExecutor(1, thread_name_prefix="skipstone-spark") as pool:
-        outcome = pool.submit(job.run, attempt, payloads)
+        outcome = pool.submit(_run, job, batches, payloads)
         try:
             while wait([outcome], _POLL).not_done:
                 finished = min(_progress(job), len(payloads)) if on_done is not None else 0
@@ -226,14 +246,16 @@ def _attempt(work: Callable[[T], R]) -> Callable[[bytes], bytes]:
     return attempt
 
 
-def _batches(attempt: Callable[[bytes], bytes]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Any]]:
+def _batches(attempt: Callable[[bytes], bytes]) -> _Batches:
+    """Batches of numbers and payloads into such of numbers and results."""
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         for batch in batches:
-            payloads = [attempt(payload) for payload in batch.column("payload").to_pylist()]
+            results = [attempt(payload) for payload in batch.column("payload").to_pylist()]
             yield pa.record_batch(
-                {"number": batch.column("number"), "payload": pa.array(payloads, pa.binary())}
+                {"number": batch.column("number"), "payload": pa.array(results, pa.binary())}
             )
 
     return run

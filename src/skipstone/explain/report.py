@@ -58,7 +58,7 @@ class Report:
 
 def report_to_json(report: Report) -> dict[str, Any]:
     """A report as dicts, lists, strings and numbers."""
-    return asdict(report)
+    return {**asdict(report), "skipped": [asdict(one) for one in report.skipped]}
 
 
 def draw_report(report: Report, *, width: int | None = None, color: bool = False) -> str:

@@ -216,7 +216,8 @@ class IndexStatus:
             return "build it: lake.index.build(), or skipstone index build"
         if self.problems:
             return "build it anew: lake.index.build(rebuild=True), or skipstone index build --rebuild"
-        if self.unknown or self.stale:
+        # Entries that are stale cost some bytes until a merge leaves them out, and no answer.
+        if self.unknown:
             return "refresh it: lake.index.refresh(), or skipstone index refresh"
         return ""
 

@@ -16,7 +16,7 @@ from xxhash import xxh3_128_hexdigest
 
 from skipstone.errors import FileError, ReadError, SchemaError
 from skipstone.evidence import Array
-from skipstone.index.container import BadIndex, Container, Fetched, Mapped
+from skipstone.index.container import BadIndex, Container, Fetched, Held, Mapped
 from skipstone.index.draft import Draft
 from skipstone.index.manifest import Manifest, SegmentNote, commit, is_segment, read_manifest
 from skipstone.index.marks import marks_of, match
@@ -26,6 +26,7 @@ from skipstone.index.spec import Path, Spec
 from skipstone.lake.files import Files, Io
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed, Place
+from skipstone.store.ranges import ByteRange
 from skipstone.store.retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -367,7 +368,9 @@ def merge_group(task: Merge) -> SegmentNote | None:
     own_blooms = True
     try:
         for entry, note, bits in task.parts:
-            segment = open_segment(access, entry, note, cache)
+            # All of it is needed, so it is fetched in one go.
+            body = access.source(entry).read_ranges([ByteRange(0, entry.size)])[0]
+            segment = Segment(Container.open(note.name, Held(body), note.size, note.tail, cache))
             own_blooms = own_blooms and segment.own_blooms
             live = np.flatnonzero(np.unpackbits(np.frombuffer(bits, dtype=np.uint8), count=len(segment)))
             draft = segment.draft()

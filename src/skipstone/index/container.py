@@ -115,6 +115,21 @@ class Mapped:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """A file that was fetched whole."""
+
+    data: bytes
+
+    def view(self) -> memoryview:
+        """The file's bytes."""
+        return memoryview(self.data)
+
+    def fetch(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """Not needed: there is a view."""
+        raise AssertionError(ranges)
+
+
+@dataclass(frozen=True, slots=True)
 class Fetched:
     """A file elsewhere, fetched by ranges."""
 
@@ -284,7 +299,8 @@ class Container:
 
     def check(self) -> None:
         """Refuse a mapped file that was cut short, since touching what is gone kills the process."""
-        if self._view is not None and self._view.obj.size() != len(self._view):  # type: ignore[attr-defined]
+        mapped = None if self._view is None else self._view.obj
+        if isinstance(mapped, mmap.mmap) and mapped.size() != len(mapped):
             raise BadIndex("it was changed while it was in use", self.name)
 
     def _mapped(self, key: Key, start: int, stop: int) -> Array:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 import numpy as np
@@ -86,6 +86,8 @@ class Coverage:
     """Why parts of the index are not used."""
     marks: Array
     """Those of the listing's files."""
+    distrust: Callable[[BadIndex], None]
+    """Is told of damage that shows when a plan is carried out."""
     owner: Array = field(init=False)
     """Per file of the listing its segment, -1 where the index doesn't know the file."""
     row: Array = field(init=False)
@@ -111,7 +113,7 @@ class Coverage:
         left = [s for s in self.segments if bad.name and s.container.name != bad.name]
         name = bad.name or "index"
         problems = [*self.problems, f"{name}: {bad.reason}"]
-        return Coverage(self.manifest, self.access, self.entries, left, problems, self.marks)
+        return Coverage(self.manifest, self.access, self.entries, left, problems, self.marks, self.distrust)
 
     def check(self) -> None:
         """Refuse segments that were changed in place, which would be fatal to touch."""
@@ -169,8 +171,14 @@ class Coverage:
             return None
         entry = self.entries[file]
         return self.segments[segment].metadata(
-            int(self.row[file]), entry, self.access.path(entry), lambda: self.access.footer(entry)
+            int(self.row[file]), entry, self.access.path(entry), partial(self._footer, entry)
         )
+
+    def _footer(self, entry: Listed, bad: BadIndex | None) -> ParquetMetadata:
+        """A file's footer after all, because the index has nothing or nothing good to say."""
+        if bad is not None:
+            self.distrust(bad)
+        return self.access.footer(entry)
 
     def kinds(self) -> list[ParquetMetadata]:
         """One file of every schema that the index knows."""

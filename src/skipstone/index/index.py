@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.domain.keys import is_ordered, storage_type
@@ -22,6 +22,7 @@ from skipstone.store.place import Listed, Place
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from skipstone.engine.jobs import Engine
     from skipstone.explain.advice import Advice
     from skipstone.explain.status import IndexStatus
     from skipstone.index.lake import IndexedLake
@@ -79,14 +80,13 @@ class LakeIndex:
         try:
             listed = self._files()
             manifest = read_manifest(self.place, listed)
+            if not manifest.number:
+                return None
+            segments, problems = self._open(manifest.segments, {entry.key: entry for entry in listed})
         except (BadIndex, ReadError) as error:
-            return Coverage(
-                Manifest(), lake.access, lake.entries, [], [_reason(error)], marks_of(lake.entries)
-            )
-        if not manifest.segments and not manifest.number:
-            return None
-        segments, problems = self._open(manifest.segments, {entry.key: entry for entry in listed})
-        return Coverage(manifest, lake.access, lake.entries, segments, problems, marks_of(lake.entries))
+            manifest, segments, problems = Manifest(), [], [_reason(error)]
+        marks = marks_of(lake.entries)
+        return Coverage(manifest, lake.access, lake.entries, segments, problems, marks, self.distrust)
 
     def distrust(self, bad: BadIndex) -> None:
         """Do without a part of the index that turned out to be damaged."""
@@ -94,16 +94,20 @@ class LakeIndex:
             if self._coverage is not None:
                 self._coverage = self._coverage.without(bad)
                 self._lake.access.forget_layouts()
+                self._lake.plans.clear()
 
     def _files(self) -> list[Listed]:
         """The index's own files: those that the lake's listing saw, if it lies in the lake."""
         if self._inside and not self._changed and self._lake.listed_whole:
             prefix = f"{FOLDER}/"
-            return [
+            seen = [
                 Listed(entry.key.removeprefix(prefix), entry.size, entry.version)
                 for entry in self._lake.others
                 if entry.key.startswith(prefix)
             ]
+            # A folder that may not be read looks like none: asking for it tells why.
+            if seen or not self.place.local:
+                return seen
         return self.place.below("")
 
     def _open(
@@ -146,36 +150,42 @@ class LakeIndex:
         default for columns that are named. ``sums`` and ``sketches`` add block aggregates and DataSketches.
         """
         spec = self._spec(columns, blooms, pages, values, sums, sketches)
-        return self._run(spec, engine, progress, options, rebuild=rebuild)
+        with _opened(engine, options) as chosen:
+            return self._run(spec, chosen, progress, rebuild=rebuild)
 
     def refresh(self, *, engine: Any = "spark", progress: Progress | None = None, **options: Any) -> Report:
         """List the lake anew, index what is new or changed, and drop what is gone."""
-        self._lake.refresh()
+        from skipstone.lake.listing import list_again
+
+        lake = self._lake
+        told = self._told()
+        with _opened(engine, options) as chosen:
+            lake.refresh(list_again(chosen, lake.access.place, lake.entries))
+            return self._run(self._same(told), chosen, progress, rebuild=False)
+
+    def _told(self) -> dict[str, Any]:
+        """What the last build asked for."""
         try:
             manifest = read_manifest(self.place)
         except BadIndex as error:
             raise CorruptFileError(error.reason, path=self.uri, hint="build the index anew") from error
         if not manifest.spec:
             raise UsageError("there is no index to refresh", path=self.uri, hint="build one first")
-        told = manifest.spec
+        return manifest.spec
+
+    def _same(self, told: Mapping[str, Any]) -> Spec:
+        """What was asked for, as far as the lake still has the columns."""
         types = dict(self._leaves())
         columns = tuple((path, types[path]) for p, _ in told["columns"] if (path := tuple(p)) in types)
         listed = {
             name: tuple(path for p in told[name] if (path := tuple(p)) in types)
             for name in ("blooms", "values", "sums", "sketches")
         }
-        spec = Spec(columns, told["pages"], own_blooms=told["own_blooms"], **listed)
-        return self._run(spec, engine, progress, options, rebuild=False)
+        return Spec(columns, told["pages"], own_blooms=told["own_blooms"], **listed)
 
-    def _run(
-        self, spec: Spec, engine: Any, progress: Progress | None, options: dict[str, Any], *, rebuild: bool
-    ) -> Report:
-        from skipstone.engine.jobs import open_engine
-
+    def _run(self, spec: Spec, engine: Engine, progress: Progress | None, *, rebuild: bool) -> Report:
         lake = self._lake
-        with closing(open_engine(engine, **options)) as chosen:
-            job = Job(lake.access, self.place, lake.entries, spec, chosen, rebuild, progress)
-            report = job.run()
+        report = Job(lake.access, self.place, lake.entries, spec, engine, rebuild, progress).run()
         self._renewed()
         return report
 
@@ -286,6 +296,14 @@ class LakeIndex:
             return f"LakeIndex({self.uri!r}, none)"
         known = f"{coverage.covered:,} of {len(self._lake.entries):,} files"
         return f"LakeIndex({self.uri!r}, version {coverage.manifest.number}, {known})"
+
+
+def _opened(engine: Any, options: Mapping[str, Any]) -> AbstractContextManager[Engine]:
+    """The engine that is meant, which is closed unless the caller has opened it."""
+    from skipstone.engine.jobs import open_engine
+
+    chosen = open_engine(engine, **options)
+    return nullcontext(chosen) if chosen is engine else closing(chosen)
 
 
 def _collect(field: pa.Field, above: Path, into: list[tuple[Path, pa.DataType]]) -> None:

@@ -16,12 +16,12 @@ from typing import Any, Final
 
 from xxhash import xxh3_64_hexdigest
 
-from skipstone.errors import ConflictError
+from skipstone.errors import ConflictError, ReadError
 from skipstone.index.container import FORMAT, BadIndex
 from skipstone.store.place import Listed, Place
 
 FOLDER: Final = "_skipstone"
-_NAME: Final = re.compile(r"manifest-(\d{12})\.json")
+_NAME: Final = re.compile(r"manifest-(\d{12,18})\.json")
 _SEGMENT: Final = re.compile(r"segment-[0-9a-f]{32}\.skip")
 _TRIES: Final = 100
 _KEPT: Final = 4
@@ -81,9 +81,14 @@ class Manifest:
             raise BadIndex("its manifest is damaged")
         try:
             told = json.loads(body)
-            return cls(**{**told, "segments": tuple(SegmentNote(**note) for note in told["segments"])})
+            manifest = cls(**{**told, "segments": tuple(SegmentNote(**note) for note in told["segments"])})
         except (ValueError, TypeError, KeyError) as error:
             raise BadIndex("its manifest is damaged") from error
+        sizes = (n for s in manifest.segments for n in (s.size, s.tail, s.files, s.groups))
+        numbers = [manifest.number, *sizes]
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            raise BadIndex("its manifest makes no sense")
+        return manifest
 
 
 def manifest_name(number: int) -> str:
@@ -140,16 +145,16 @@ def commit(place: Place, change: Callable[[Manifest], Manifest | None]) -> Manif
 def sweep(place: Place, current: Manifest) -> None:
     """Delete manifests nobody reads any more, and segments that no manifest names and no job may want."""
     listed = place.below("")
-    manifests = sorted(entry.key for entry in listed if _NAME.fullmatch(entry.key))
-    old = [key for key in manifests if key <= manifest_name(current.number - _KEPT)]
+    manifests = [(int(name[1]), entry) for entry in listed if (name := _NAME.fullmatch(entry.key))]
+    old = [entry.key for number, entry in manifests if number <= current.number - _KEPT]
     named = {segment.name for segment in current.segments}
-    for key in manifests[-_KEPT:]:
-        try:
-            source = next(entry for entry in listed if entry.key == key)
-            body = place.open(key, version=source.version, size=source.size).tail(source.size)[0]
-            named |= {segment.name for segment in Manifest.decode(body).segments}
-        except BadIndex:
-            continue
+    for number, entry in manifests:
+        if number > current.number - _KEPT:
+            try:
+                body = place.open(entry.key, version=entry.version, size=entry.size).tail(entry.size)[0]
+                named |= {segment.name for segment in Manifest.decode(body).segments}
+            except (BadIndex, ReadError):
+                continue
     orphans = [
         entry.key
         for entry in listed

@@ -31,6 +31,8 @@ from skipstone.prune.pages import PageFacts
 from skipstone.store.place import Listed
 
 _CHUNK = CHUNK.itemsize
+Footer = Callable[[BadIndex | None], ParquetMetadata]
+"""Opens a file's footer, and takes the reason if it is damage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +159,7 @@ class Segment:
             )
         return found
 
-    def metadata(
-        self, file: int, entry: Listed, path: str, footer: Callable[[], ParquetMetadata]
-    ) -> RecordedMetadata:
+    def metadata(self, file: int, entry: Listed, path: str, footer: Footer) -> RecordedMetadata:
         """A file's metadata, without its footer unless a part of the segment turns out to be damaged."""
         first, last = int(self.firsts[file]), int(self.firsts[file + 1])
         sizes = self.common("group_sizes").reshape(-1, 2)[first:last]
@@ -389,7 +389,7 @@ class _Records:
     segment: Segment
     file: int
     shell: ParquetMetadata
-    footer: Callable[[], ParquetMetadata]
+    footer: Footer
 
     def chunks(self, leaf: int) -> Array:
         """The chunks of a leaf, one per row group; from the footer where the segment is damaged."""
@@ -399,27 +399,29 @@ class _Records:
             first = int(segment.chunk_firsts[self.file]) + leaf * groups
             span = ((COMMON, "chunks"), first * _CHUNK, (first + groups) * _CHUNK)
             (rows,) = segment.container.slices([span])
-        except BadIndex:
-            return record_chunks(self.footer())[leaf * groups : (leaf + 1) * groups]
+        except BadIndex as bad:
+            return record_chunks(self.footer(bad))[leaf * groups : (leaf + 1) * groups]
         return rows.view(CHUNK)
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
         """What is known about a column in each row group; from the footer where the segment doesn't say."""
         firsts = self.segment.firsts
+        damage = None
         try:
             if self.segment.has("group", ref):
                 groups = np.arange(int(firsts[self.file]), int(firsts[self.file + 1]))
                 return self.segment.facts("group", ref, groups)
-        except BadIndex:
-            pass
-        return row_group_facts(self.footer(), ref)
+        except BadIndex as bad:
+            damage = bad
+        return row_group_facts(self.footer(damage), ref)
 
     def places(self, group: int, leaf: int) -> PageIndex | None:
         """Where the pages of a chunk are, if the segment knows."""
         first = int(self.segment.firsts[self.file])
         try:
             return self.segment.places(first + group, self.shell.leaves[leaf].path)
-        except BadIndex:
+        except BadIndex as bad:
+            self.footer(bad)
             return None
 
 

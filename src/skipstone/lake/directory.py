@@ -79,9 +79,9 @@ class DirectoryLake:
         self._access = Files(place, retry=retry, memory=memory)
         self.refresh()
 
-    def refresh(self) -> None:
-        """List anew: from now on the lake is what the directory holds now."""
-        listed = self._access.place.list()
+    def refresh(self, listing: Sequence[Listed] | None = None) -> None:
+        """List anew, unless there is a new listing: from now on the lake is what the directory holds now."""
+        listed = self._access.place.list() if listing is None else listing
         entries = tuple(entry for entry in listed if is_visible(entry, self._pattern))
         self._others = tuple(entry for entry in listed if entry.key.startswith("_"))
         if not entries and self._given is None:

@@ -231,6 +231,9 @@ def _entries(folder: _Folder) -> list[os.DirEntry[str]]:
             return []
         raise missing(folder.path) from error
     except OSError as error:
+        if folder.key.startswith(("_", ".")) and "=" not in folder.key:
+            # Hidden files are no part of a lake: it can be read without them.
+            return []
         raise refusal(error, folder.path) from error
 
 

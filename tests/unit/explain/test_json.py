@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from skipstone.explain import scan_to_json, trace_to_json
 from skipstone.trace import Cause, Drop, Level, Note, Trace
-from skipstone.trace.scan import ScanTrace
+from skipstone.trace.scan import IndexUse, ScanTrace
 from tests.unit.explain import _samples as samples
 
 

@@ -1,0 +1,398 @@
+"""Building, refreshing, merging, resuming: what is indexed, once, by whoever comes first."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from obstore.store import LocalStore
+
+import skipstone as sk
+import skipstone.index.build as module
+from skipstone.errors import SkipstoneError, UnknownColumnError, UsageError
+from skipstone.index.manifest import read_manifest
+
+FOLDER = "_skipstone"
+
+
+def write(root: Path, number: int, rows: int = 50, **options: Any) -> None:
+    """A file of its own ids, put in place in one step."""
+    ids = range(number * 1000, number * 1000 + rows)
+    table = pa.table({"id": pa.array(ids, pa.int64()), "text": [f"w{n}" for n in ids], "x": [n / 2 for n in ids]})
+    root.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, root / f".f{number}.new", row_group_size=20, **options)
+    (root / f".f{number}.new").replace(root / f"f{number:03d}.parquet")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for number in range(6):
+        write(tmp_path / "lake", number)
+    return tmp_path / "lake"
+
+
+def covered(root: Path, **options: Any) -> int:
+    """How many files the index knows, having told the right rows."""
+    lake = sk.open(root, **options)
+    scan = lake.scan("id = 3007 or id = 1", columns=["text"])
+    assert scan.to_arrow()["text"].to_pylist() == ["w1", "w3007"]
+    used = scan.trace().index
+    assert used is not None
+    assert used.problems == ()
+    return int(used.covered)
+
+
+# -- reports -----------------------------------------------------------------------------------
+
+
+def test_a_build_and_its_refreshes(root: Path) -> None:
+    lake = sk.open(root)
+    done: list[tuple[int, int]] = []
+    report = lake.index.build(engine="local", progress=lambda n, total: done.append((n, total)))
+    assert (report.version, report.indexed, report.kept, report.dropped, report.adopted) == (1, 6, 0, 0, 0)
+    assert report.requests > 0
+    assert report.bytes > 0
+    assert done[-1] == (6, 6)
+    assert covered(root) == 6
+    again = lake.index.build(engine="local")
+    assert (again.version, again.indexed, again.kept, again.requests) == (1, 0, 6, 0), "nothing to do"
+    write(root, 6)
+    write(root, 0, rows=49)
+    (root / "f005.parquet").unlink()
+    report = lake.index.refresh(engine="local")
+    assert (report.indexed, report.kept, report.dropped, report.version) == (2, 4, 2, 2)
+    assert covered(root) == 6
+    rebuilt = lake.index.build(engine="local", rebuild=True)
+    assert (rebuilt.indexed, rebuilt.kept) == (6, 0)
+    assert covered(root) == 6
+
+
+def test_another_choice_is_another_index(root: Path) -> None:
+    lake = sk.open(root)
+    lake.index.build(engine="local")
+    report = lake.index.build(["id"], engine="local")
+    assert (report.indexed, report.kept) == (6, 0)
+    assert [column[0] for column in read_manifest(lake.index.place).spec["columns"]] == [["id"]]
+    write(root, 7)
+    assert lake.index.refresh(engine="local").indexed == 1, "with the choice that was made last"
+    assert covered(root) == 7
+
+
+@pytest.mark.parametrize(
+    ("choice", "error"),
+    [
+        ({"columns": ["nowhere"]}, UnknownColumnError),
+        ({"columns": "id"}, UsageError),
+        ({"blooms": ["nowhere"]}, UnknownColumnError),
+        ({"sums": ["nowhere"]}, UnknownColumnError),
+        ({"engine": "steam"}, UsageError),
+        ({"threads": 0}, UsageError),
+    ],
+    ids=str,
+)
+def test_choices_that_make_no_sense(root: Path, choice: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        sk.open(root).index.build(**{"engine": "local", **choice})
+    assert not (root / FOLDER).exists()
+
+
+def test_nothing_to_refresh(root: Path) -> None:
+    with pytest.raises(UsageError, match="no index"):
+        sk.open(root).index.refresh(engine="local")
+
+
+def test_files_that_cannot_be_indexed(root: Path) -> None:
+    """They are named in the report, and are the business of the query that needs them."""
+    (root / "f900.parquet").write_bytes(b"PAR1 and then nothing PAR1")
+    lake = sk.open(root)
+    report = lake.index.build(engine="local")
+    assert [(Path(s.path).name, bool(s.reason)) for s in report.skipped] == [("f900.parquet", True)]
+    assert report.indexed == 6
+    opened = sk.open(root)
+    with pytest.raises(SkipstoneError, match="f900"):
+        opened.scan("id = 3007").to_arrow()
+    (root / "f900.parquet").unlink()
+    assert covered(root) == 6
+
+
+def test_a_file_that_goes_while_it_is_indexed(root: Path) -> None:
+    lake = sk.open(root)
+    assert lake.schema
+    (root / "f002.parquet").unlink()
+    write(root, 4, rows=10)
+    report = lake.index.build(engine="local")
+    assert {Path(s.path).name for s in report.skipped} == {"f002.parquet", "f004.parquet"}
+    assert covered(root) == 4
+    assert sk.open(root).index.refresh(engine="local").indexed == 1
+    assert covered(root) == 5
+
+
+@pytest.mark.parametrize("column", ["dec", "text"])
+def test_sums_and_sketches_of_what_has_none(tmp_path: Path, column: str) -> None:
+    """Columns without sums are left out, not a reason to fail half-way."""
+    table = pa.table({"dec": pa.array([1, 2, None]).cast(pa.decimal128(38, 10)), "text": ["a", None, "c"], "id": [1, 2, 3]})
+    pq.write_table(table, tmp_path / "f.parquet")
+    report = sk.open(tmp_path).index.build(engine="local", sums=True, sketches=True, values=True)
+    assert report.indexed == 1
+    try:
+        sk.open(tmp_path).index.build(engine="local", sums=[column])
+    except SkipstoneError as error:
+        assert column in str(error)  # noqa: PT017
+    assert sk.open(tmp_path).scan("id = 2").count() == 1
+
+
+# -- merging -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_many_small_refreshes_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remote: bool) -> None:
+    """The number of segments stays small, nothing is lost, and what is gone is left out."""
+    monkeypatch.setattr(module, "MANY_SEGMENTS", 2)
+    root = tmp_path / "lake"
+    write(root, 0)
+    write(root, 3)
+    lake = sk.open("lake", store=LocalStore(tmp_path)) if remote else sk.open(root)
+    lake.index.build(["id", "text"], blooms=["text"], engine="local", sums=["id"])
+    merged = 0
+    for number in range(10, 22):
+        write(root, number)
+        if number % 4 == 0:
+            (root / f"f{number - 2:03d}.parquet").unlink()
+        report = lake.index.refresh(engine="local")
+        merged += report.merged
+        assert report.indexed == 1
+        assert report.segments <= 6
+        coverage = lake.index.coverage
+        assert coverage is not None
+        assert coverage.covered == len(lake.entries)
+    assert merged > 5
+    for number in range(10, 22):
+        wanted = 1 if (root / f"f{number:03d}.parquet").exists() else 0
+        for where in (f"id = {number}007", f"text = 'w{number}007'"):
+            scan = lake.scan(where)
+            assert scan.count() == wanted
+            assert scan.plan().rows <= 20 * wanted, "one row group at most"
+    assert lake.scan("id % 10 = 3").verify().ok
+
+
+@pytest.mark.parametrize("remote", [False, True], ids=["near", "far"])
+def test_a_rebuild_after_a_column_was_widened(tmp_path: Path, remote: bool) -> None:
+    """Segments of the old type and of the new one are told apart, also in the memory of an open lake."""
+    root = tmp_path / "lake"
+    root.mkdir()
+
+    def put(name: str, values: list[str], type: pa.DataType) -> None:
+        array = pa.array(values).cast(pa.decimal128(20, 6)).cast(type)
+        pq.write_table(pa.table({"d": array, "n": range(len(values))}), root / name)
+
+    put("a.parquet", ["1.25", "2.50", "90.75"], pa.decimal128(9, 2))
+    put("b.parquet", ["100.25", "200.50"], pa.decimal128(9, 2))
+    lake = sk.open("lake", store=LocalStore(tmp_path)) if remote else sk.open(root)
+    lake.index.build(["d"], engine="local")
+    assert lake.scan("d = 90.75").count() == 1
+    assert lake.scan("d > 150").count() == 1
+    put("c.parquet", ["5.1234", "300.5000"], pa.decimal128(12, 4))
+    for rebuild in (False, True):
+        lake.refresh()
+        lake.index.build(["d"], engine="local", rebuild=rebuild)
+        for where, wanted in [("d = 90.75", 1), ("d = 2.5", 1), ("d > 150", 2), ("d < 6", 3), ("d = 5.1234", 1)]:
+            scan = lake.scan(where)
+            assert scan.count() == wanted, (where, rebuild)
+            assert scan.trace().index.covered == 3
+            assert lake.scan(where, index=False).count() == wanted
+
+
+# -- several at once ---------------------------------------------------------------------------
+
+
+def test_threads_that_build_at_once(root: Path) -> None:
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            sk.open(root).index.build(engine="local", threads=1)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert covered(root) == 6
+
+
+WORKER = """
+import sys, random, time
+import skipstone as sk, skipstone.index.build as build
+root, number, turns = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+from tests.unit.index.test_build import write
+from pathlib import Path
+build.MANY_SEGMENTS = 2
+for turn in range(turns):
+    write(Path(root), 100 + 50 * number + turn)
+    lake = sk.open(root)
+    report = lake.index.refresh(engine="local")
+    assert not report.skipped, report
+"""
+
+
+def spawn(code: str, *arguments: str) -> subprocess.Popen[str]:
+    repository = str(Path(__file__).parents[3])
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=repository,
+        env={**os.environ, "PYTHONPATH": repository},
+    )
+
+
+def test_two_processes_refresh_while_a_third_reads(root: Path) -> None:
+    """Nobody fails, the reader's rows are always right, and in the end the index is whole."""
+    sk.open(root).index.build(engine="local")
+    turns = 5
+    workers = [spawn(WORKER, str(root), str(n), str(turns)) for n in range(2)]
+    reads = used = 0
+    kept = sk.open(root)
+    while any(worker.poll() is None for worker in workers):
+        for lake in (sk.open(root), kept):
+            scan = lake.scan("id = 3007 or id = 1", columns=["text"])
+            assert scan.to_arrow()["text"].to_pylist() == ["w1", "w3007"]
+            reads += 1
+            used += bool(scan.trace().index and scan.trace().index.covered)
+        if reads % 10 == 0:
+            kept.refresh()
+    for worker in workers:
+        _, errors = worker.communicate()
+        assert worker.returncode == 0, errors[-2000:]
+    assert reads > 5
+    assert used > 0.5 * reads
+    total = 6 + 2 * turns
+    report = sk.open(root).index.refresh(engine="local")
+    assert report.kept + report.adopted >= total - 2, "hardly anything was lost between the two"
+    assert covered(root) == total
+    assert not [p for p in (root / FOLDER).iterdir() if p.name.startswith(".")]
+
+
+def test_a_commit_with_an_older_listing_keeps_what_is_newer(root: Path) -> None:
+    """Who lists first and commits last doesn't undo the other's work."""
+    sk.open(root).index.build(engine="local")
+    early = sk.open(root)
+    assert early.schema
+    write(root, 8)
+    write(root, 9)
+    assert sk.open(root).index.refresh(engine="local").indexed == 2
+    early.index.build(engine="local")
+    assert covered(root) == 8
+
+
+# -- interrupted -------------------------------------------------------------------------------
+
+KILLED = """
+import os, signal, sys
+import skipstone as sk, skipstone.index.build as build
+build._LEAST_GROUPS, build._GROUP_FILES = 100, 1
+def told(done, total):
+    if done >= int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+sk.open(sys.argv[1]).index.build(["id", "text"], blooms=["text"], engine="local", threads=1, progress=told)
+"""
+
+
+@pytest.mark.parametrize("after", [1, 4, 8])
+def test_a_job_that_was_killed_is_resumed(root: Path, after: int) -> None:
+    """The index reads as before, and what was done is not done again."""
+    sk.open(root).index.build(["id", "text"], blooms=["text"], engine="local")
+    for number in range(10, 18):
+        write(root, number)
+    worker = spawn(KILLED, str(root), str(after))
+    worker.communicate()
+    assert worker.returncode == -signal.SIGKILL
+    assert covered(root) == 6
+    report = sk.open(root).index.build(["id", "text"], blooms=["text"], engine="local")
+    assert report.kept == 6
+    assert report.adopted >= after
+    assert report.adopted + report.indexed == 8
+    assert covered(root) == 14
+    assert sk.open(root).scan("text = 'w13007'").count() == 1
+
+
+def test_killed_at_any_time(root: Path) -> None:
+    """Whenever it happens: the next reader reads, the next builder builds."""
+    rng = random.Random(3)
+    sk.open(root).index.build(["id", "text"], blooms=["text"], engine="local")
+    for number in range(10, 30):
+        write(root, number)
+    for _ in range(3):
+        worker = spawn(KILLED, str(root), "1000")
+        deadline = time.monotonic() + 30
+        before = len(list((root / FOLDER).iterdir()))
+        while time.monotonic() < deadline and len(list((root / FOLDER).iterdir())) == before:
+            time.sleep(0.005)
+        time.sleep(rng.random() * 0.03)
+        worker.kill()
+        worker.communicate()
+        assert covered(root) in (6, 26)
+    sk.open(root).index.build(["id", "text"], blooms=["text"], engine="local")
+    assert covered(root) == 26
+
+
+def test_a_half_written_segment_is_not_adopted(root: Path) -> None:
+    lake = sk.open(root)
+    lake.index.build(engine="local")
+    folder = root / FOLDER
+    for path in folder.glob("manifest-*"):
+        path.unlink()
+    segments = sorted(folder.glob("segment-*"))
+    data = segments[0].read_bytes()
+    segments[0].write_bytes(data[: len(data) // 2])
+    report = sk.open(root).index.build(engine="local")
+    assert report.adopted < 6
+    assert report.adopted + report.indexed == 6
+    assert covered(root) == 6
+
+
+def test_segments_of_another_lake_are_not_adopted(root: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(root, other)
+    sk.open(other).index.build(engine="local")
+    (root / FOLDER).mkdir()
+    for path in (other / FOLDER).glob("segment-*"):
+        shutil.copy2(path, root / FOLDER)
+    report = sk.open(root).index.build(engine="local")
+    assert (report.adopted, report.indexed) == (0, 6)
+    assert covered(root) == 6
+
+
+def test_a_group_is_picklable_work(root: Path) -> None:
+    """An engine may send it anywhere, and may do it twice."""
+
+    class Twice:
+        name = "twice"
+
+        def map(self, work: Any, tasks: Any, *, on_done: Any = None) -> list[Any]:
+            again = pickle.loads(pickle.dumps((work, list(tasks))))
+            [again[0](task) for task in again[1]]
+            return [pickle.loads(pickle.dumps(again[0](task))) for task in again[1]]
+
+        def close(self) -> None:
+            pass
+
+    report = sk.open(root).index.build(engine=Twice())
+    assert report.indexed == 6
+    assert covered(root) == 6

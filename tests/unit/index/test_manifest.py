@@ -1,0 +1,222 @@
+"""Which segments make up the index: commits of many at once, and what is swept away."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from obstore.store import MemoryStore
+
+from skipstone.errors import ConflictError
+from skipstone.index.container import BadIndex
+from skipstone.index.manifest import (
+    Manifest,
+    SegmentNote,
+    commit,
+    is_segment,
+    latest,
+    manifest_name,
+    read_manifest,
+    sweep,
+)
+from skipstone.store.place import Listed, Place, open_root
+
+
+def note(number: int, **more: Any) -> SegmentNote:
+    given = {"size": 1, "tail": 1, "files": 1, "groups": 1, "spec": "s", "types": "t", "written": 0.0}
+    return SegmentNote(f"segment-{number:032x}.skip", **{**given, **more})
+
+
+def add(number: int) -> Any:
+    return lambda before: replace(before, segments=(*before.segments, note(number)))
+
+
+def memory() -> Place:
+    return open_root("index", store=MemoryStore())
+
+
+@pytest.fixture(params=["folder", "store"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return open_root(tmp_path / "index") if request.param == "folder" else memory()
+
+
+NOTES = st.builds(note, st.integers(0, 2**100), size=st.integers(0, 2**40), spec=st.text(max_size=5))
+
+
+@given(st.integers(0, 10**12 - 1), st.lists(NOTES, max_size=4), st.dictionaries(st.text(), st.integers()))
+def test_round_trip(number: int, notes: list[SegmentNote], spec: dict[str, int]) -> None:
+    manifest = Manifest(number, tuple(notes), spec, 12.5)
+    assert Manifest.decode(manifest.encode()) == manifest
+    assert manifest.files == len(notes)
+
+
+@given(st.data())
+def test_any_flip_is_seen(data: st.DataObject) -> None:
+    good = Manifest(3, (note(1), note(2)), {"pages": True}, 1.0).encode()
+    bad = bytearray(good)
+    bad[data.draw(st.integers(0, len(good) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(BadIndex):
+        Manifest.decode(bytes(bad))
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"{}", b"\xff\xfe", b"skipstone index, format 1, check 0\n{}"])
+def test_no_manifest_at_all(data: bytes) -> None:
+    with pytest.raises(BadIndex):
+        Manifest.decode(data)
+
+
+def test_the_highest_number_stands(place: Place) -> None:
+    assert read_manifest(place) == Manifest()
+    for number in (9, 10, 2):
+        place.write(manifest_name(number), [Manifest(number).encode()])
+    place.write("manifest-x.json", [b""])
+    assert read_manifest(place).number == 10
+    assert latest(place.below("")) == (10, next(e for e in place.below("") if "10" in e.key))
+    place.write(manifest_name(11), [Manifest(10).encode()])
+    with pytest.raises(BadIndex, match="another version"):
+        read_manifest(place)
+
+
+def test_a_commit(place: Place) -> None:
+    assert commit(place, lambda _: None) == Manifest()
+    assert place.below("") == []
+    first = commit(place, add(1))
+    assert (first.number, first.segments) == (1, (note(1),))
+    assert commit(place, add(2)).segments == (note(1), note(2))
+    assert read_manifest(place).number == 2
+    assert commit(place, lambda _: None).number == 2
+
+
+def test_a_damaged_manifest_is_replaced(place: Place) -> None:
+    commit(place, add(1))
+    place.write(manifest_name(7), [b"damage"])
+    after = commit(place, add(2))
+    assert after.number == 8
+    assert after.segments == (note(2),)
+    assert read_manifest(place) == after
+
+
+def test_a_commit_starts_again_from_what_the_winner_left(place: Place) -> None:
+    seen = []
+
+    def change(before: Manifest) -> Manifest:
+        seen.append(before.number)
+        if len(seen) < 4:
+            commit(place, add(100 + len(seen)))
+        return add(1)(before)
+
+    after = commit(place, change)
+    assert seen == [0, 1, 2, 3]
+    assert [n.name[-8:-5] for n in after.segments] == ["065", "066", "067", "001"]
+
+
+def test_a_commit_gives_up_in_the_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    import skipstone.index.manifest as module
+
+    monkeypatch.setattr(module, "_TRIES", 3)
+
+    def change(before: Manifest) -> Manifest:
+        place.write(manifest_name(before.number + 1), [Manifest(before.number + 1).encode()])
+        return before
+
+    with pytest.raises(ConflictError, match="other commits"):
+        commit(place, change)
+
+
+@pytest.mark.parametrize("commits", [5])
+def test_sixteen_at_once(place: Place, commits: int) -> None:
+    """Every commit is in the end there, once; nobody fails, and readers always find a manifest."""
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def work(worker: int) -> None:
+        try:
+            for number in range(commits):
+                commit(place, add(worker * 1000 + number))
+        except BaseException as error:
+            failures.append(error)
+
+    def read() -> None:
+        newest = 0
+        while not done.is_set():
+            try:
+                number = read_manifest(place).number
+            except Exception as error:
+                # A reader that was overtaken looks again; anything else is a defect.
+                if "no more" not in str(error) and "no such" not in str(error).lower():
+                    failures.append(error)
+                continue
+            if number < newest:
+                failures.append(AssertionError(f"version {number} after {newest}"))
+            newest = number
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
+    reader = threading.Thread(target=read)
+    for thread in [reader, *threads]:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done.set()
+    reader.join()
+    assert not failures, failures[:3]
+    manifest = read_manifest(place)
+    assert manifest.number == 16 * commits
+    assert {n.name for n in manifest.segments} == {
+        note(w * 1000 + n).name for w in range(16) for n in range(commits)
+    }
+    assert len(manifest.segments) == 16 * commits
+
+
+def test_what_is_swept_and_what_stays(tmp_path: Path) -> None:
+    """Old manifests go, and old segments that none of the last manifests names; nothing else does."""
+    place = open_root(tmp_path)
+    old = time.time() - 3 * 24 * 3600
+
+    def file(name: str, *, aged: bool) -> None:
+        (tmp_path / name).write_bytes(b"x")
+        if aged:
+            os.utime(tmp_path / name, (old, old))
+
+    for number in range(1, 9):
+        file(note(number).name, aged=True)
+        commit(place, lambda before, n=number: replace(before, segments=(note(n),)))
+    file(note(50).name, aged=True)
+    file(note(51).name, aged=False)  # of a job that may be running
+    others = ["readme.txt", "segment-1.skip", "manifest-1.json", "manifest-.json", ".abc.tmp", "x.parquet"]
+    for name in others:
+        file(name, aged=True)
+    (tmp_path / "sub").mkdir()
+    file(f"sub/{note(60).name}", aged=True)
+    current = read_manifest(place)
+    sweep(place, current)
+    left = {entry.key for entry in place.below("")}
+    assert {*others, f"sub/{note(60).name}"} <= left
+    assert {key for key in left if key.startswith("manifest-0")} == {manifest_name(n) for n in (5, 6, 7, 8)}
+    wanted = {note(n).name for n in (5, 6, 7, 8, 51)}
+    assert {key for key in left if is_segment(key)} == wanted
+
+
+def test_a_sweep_survives_what_others_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manifest that another sweep has deleted since the listing is no failure of the commit."""
+    place = open_root(tmp_path)
+    for number in range(3):
+        commit(place, add(number))
+    listed = place.below("")
+    (tmp_path / manifest_name(1)).unlink()
+    monkeypatch.setattr(type(place), "below", lambda self, prefix: list(listed))
+    sweep(place, read_manifest(place, listed))
+
+
+def test_age_of_objects(tmp_path: Path) -> None:
+    """What a store doesn't tell the age of is never old."""
+    from skipstone.index.manifest import _age
+
+    assert _age(Listed("a", 1, None)) == 0.0
+    assert _age(Listed("a", 1, (1, 0, 5))) > 1e9
