@@ -76,11 +76,16 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A promise about a case: ``measure`` must not exceed ``limit``."""
+    """A promise about a case: ``measure`` must not exceed ``limit``, or not be below it (``least``)."""
 
     text: str
     limit: float
     measure: Callable[[CaseResult], float]
+    least: bool = False
+
+    def met(self, found: float) -> bool:
+        """Whether what was measured keeps the promise."""
+        return found >= self.limit if self.least else found <= self.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,11 @@ class CaseResult:
     def speedup(self) -> float | None:
         """How many times quicker than the best peer: below one is a loss."""
         return self.best_peer / self.ours if self.best_peer and self.ours else None
+
+    def speedup_of(self, name: str) -> float | None:
+        """The same for one contender; None if it was not timed, or no peer was."""
+        found = self.contenders.get(name)
+        return self.best_peer / found.ms if self.best_peer and found is not None and found.ms else None
 
     def ms(self, name: str) -> float:
         """The median of a contender that was timed."""
@@ -292,21 +302,28 @@ def draw_promises(console: Console, results: Sequence[CaseResult], *, quick: boo
         table.add_column("")
         for result, target in promised:
             found = target.measure(result)
-            met = found <= target.limit
+            met = target.met(found)
             word = Text("met", style="green") if met else Text("NOT met", style="bold red")
             table.add_row(result.case.name, target.text, f"{found:,.2f}", word)
         console.print(table)
-    raced = [result for result in results if result.speedup is not None]
+    ours = dict.fromkeys(
+        name for result in results for name, found in result.contenders.items() if found.role is Role.OURS
+    )
+    for name in ours:
+        _draw_losses(console, f"{name}: " if len(ours) > 1 else "", results, name)
+
+
+def _draw_losses(console: Console, prefix: str, results: Sequence[CaseResult], name: str) -> None:
+    ratios = [(result, result.speedup_of(name)) for result in results]
+    raced = [(result, ratio) for result, ratio in ratios if ratio is not None]
+    lost = [(result, ratio) for result, ratio in raced if ratio < 1]
     if not raced:
         return
-    lost = [result for result in raced if result.speedup is not None and result.speedup < 1]
     console.print(
-        f"{len(raced) - len(lost)} of {len(raced)} cases won against the best peer, {len(lost)} lost."
+        f"{prefix}{len(raced) - len(lost)} of {len(raced)} cases won against the best peer, {len(lost)} lost."
     )
-    for result in lost:
-        console.print(
-            f"  lost: {result.case.name}, {_ratio(result.speedup or 0.0)} × the best peer", style="red"
-        )
+    for result, ratio in lost:
+        console.print(f"  lost: {result.case.name}, {_ratio(ratio)} × the best peer", style="red")
 
 
 # -- running -----------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from pyarrow import fs
 from benchmarks.answers import answer_of
 from benchmarks.harness import OURS, Case, CaseResult, Contender, Role, Target, Work
 from benchmarks.lakes import Events, Lake
-from benchmarks.peers import DATASET, ask_dataset, our_scan
+from benchmarks.peers import DATASET, INDEXED, ask_dataset, our_scan
 from benchmarks.queries import Query, event_queries
 
 ASKED = ("point, event_id", "point, bloom, user_id", "absent, event_id", "range, 1,000 rows")
@@ -108,13 +108,14 @@ def far_dataset(lake: Lake, seconds: float = 0.0) -> tuple[ds.Dataset, Traffic]:
     return ds.dataset(str(lake.folder), filesystem=files, format="parquet", schema=lake.schema), traffic
 
 
-def open_slow(folder: Path, seconds: float) -> Any:
-    """The lake as Skipstone has it from a simulated store."""
+def open_slow(folder: Path, seconds: float, index: Path | None = None) -> Any:
+    """The lake as Skipstone has it from a simulated store, its index in another one."""
     import skipstone as sk
     from skipstone.store.folder import LocalPlace
     from skipstone.store.latency import SlowPlace
 
-    return sk.Lake(SlowPlace(LocalPlace(str(folder)), seconds), "")
+    root = None if index is None else SlowPlace(LocalPlace(str(index)), seconds)
+    return sk.Lake(SlowPlace(LocalPlace(str(folder)), seconds), "", index_root=root)
 
 
 # -- the cases ---------------------------------------------------------------------------------
@@ -135,19 +136,21 @@ class Far:
 
 
 def latency_cases(
-    lake: Lake, events: Events, seconds: float, *, only: str = "", peers_only: bool
+    lake: Lake, events: Events, seconds: float, *, only: str = "", index: Path | None = None, peers_only: bool
 ) -> Iterator[Case]:
     """Look-ups on a lake that nobody has seen yet, and on one that was asked the like for another value."""
     others = {query.name: query for query in event_queries(events, 1)}
     for query in event_queries(events):
         if query.name in ASKED and only in query.name:
             for before in (None, others[query.name]):
-                yield _case(lake, query, before, seconds, peers_only=peers_only)
+                yield _case(lake, query, before, seconds, index, peers_only=peers_only)
 
 
-def _case(lake: Lake, query: Query, before: Query | None, seconds: float, *, peers_only: bool) -> Case:
-    def open_ours() -> Far:
-        opened = open_slow(lake.folder, seconds)
+def _case(
+    lake: Lake, query: Query, before: Query | None, seconds: float, index: Path | None, *, peers_only: bool
+) -> Case:
+    def open_ours(root: Path | None = None) -> Far:
+        opened = open_slow(lake.folder, seconds, root)
         return Far(opened, lambda: opened.io)
 
     def open_dataset() -> Far:
@@ -184,6 +187,9 @@ def _case(lake: Lake, query: Query, before: Query | None, seconds: float, *, pee
     targets = []
     if not peers_only:
         contenders.insert(0, contender(OURS, Role.OURS, open_ours, ask_ours))
+        if index is not None:
+            indexed = contender(INDEXED, Role.OURS, lambda: open_ours(index), ask_ours)
+            contenders.insert(1, indexed)
         if query.name.startswith("point"):
             targets.append(Target("≤ 1/3 of pyarrow.dataset's requests", REQUESTS_SHARE, requests_share))
     kind = "cold" if before is None else "warm"

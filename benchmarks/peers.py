@@ -10,8 +10,12 @@ of keys are handed to DuckDB and DataFusion as a table, which beat a list in the
 
 from __future__ import annotations
 
+import json
+import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import datafusion
@@ -21,12 +25,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from polars.interchange import CompatLevel
+from rich.console import Console
 
 import skipstone as sk
 from benchmarks.harness import OURS
 from benchmarks.lakes import Lake
 from benchmarks.queries import In, Query
 
+INDEXED = "skipstone, index"
 DUCKDB, DATAFUSION, POLARS, DATASET = "duckdb", "datafusion", "polars", "pyarrow.dataset"
 THREADS = 2
 _DATAFUSION = {
@@ -147,6 +153,39 @@ def _open_ours(lake: Lake) -> Any:
     return sk.open(str(lake.folder))
 
 
+def open_indexed(lake: Lake, root: Path) -> Any:
+    """The lake with an index that covers every file of it."""
+    opened = sk.open(str(lake.folder), index_root=str(root))
+    coverage = opened.index.coverage
+    assert coverage is not None, f"no index in {root}"
+    assert coverage.covered == len(opened.entries), f"{root}: {coverage.problems or 'files it does not know'}"
+    return opened
+
+
+def built_index(lake: Lake, data: Path, console: Console, **choices: Any) -> Path:
+    """Where the lake's index is: built once, and again if this version can't use it; its time is printed."""
+    root = data / f"index-{lake.folder.name}"
+    note = data / f"index-{lake.folder.name}.json"
+    try:
+        told = json.loads(note.read_text())
+        open_indexed(lake, root)
+    except (AssertionError, FileNotFoundError):
+        shutil.rmtree(root, ignore_errors=True)
+        with console.status(f"indexing {lake.name}"):
+            began = time.perf_counter()
+            report = sk.open(str(lake.folder), index_root=str(root)).index.build(engine="local", **choices)
+            told = {"seconds": time.perf_counter() - began, "read": report.bytes}
+        note.write_text(json.dumps(told))
+    size = sum(path.stat().st_size for path in root.rglob("*"))
+    whole = sum(Path(path).stat().st_size for path in lake.files)
+    console.print(
+        f"index of {lake.name}: built in {told['seconds']:.1f} s from {told['read'] / 1e6:,.0f} MB read, "
+        f"{size / 1e6:,.1f} MB, {size / whole:.1%} of the data",
+        style="dim",
+    )
+    return root
+
+
 def our_scan(lake: Any, query: Query, **switches: Any) -> Any:
     """The query as a scan; many keys are no text but a predicate."""
     match query.where:
@@ -165,6 +204,7 @@ def our_scan(lake: Any, query: Query, **switches: Any) -> Any:
     )
 
 
-def ours(name: str = OURS, **switches: Any) -> Engine:
-    """Skipstone, with some of its switches turned."""
-    return Engine(name, _open_ours, lambda lake, query: our_scan(lake, query, **switches).to_arrow())
+def ours(name: str = OURS, index: Path | None = None, **switches: Any) -> Engine:
+    """Skipstone, with or without an index, and with some of its switches turned."""
+    open_ = _open_ours if index is None else lambda lake: open_indexed(lake, index)
+    return Engine(name, open_, lambda lake, query: our_scan(lake, query, **switches).to_arrow())

@@ -61,6 +61,7 @@ PARTS = ("index", "peers")
 KEYS = 10_000
 RANGE_FILES = 100
 PACE = Pace(seconds=3.0, least=21, most=41)
+PEER_PACE = Pace(seconds=10.0, least=5, most=41)
 BY_HAND = "numpy by hand"
 COLD, DROPPED = "cold, cached", "cold, dropped"
 COLD_TIMES = 3
@@ -461,6 +462,7 @@ def main(argv: Sequence[str] | None = None, pace: Pace | None = None) -> None:
     if "peers" in bench.given.part:
         from benchmarks.planners import run_planners
 
+        bench.pace = pace or PEER_PACE
         sizes = bench.given.files or (PEER_FILES[:1] if bench.quick else PEER_FILES)
         run_planners(bench, [size for size in sizes if size <= PEER_FILES[-1]])
     bench.finish()

@@ -210,6 +210,14 @@ def event_queries(events: Events, variant: int = 0) -> Iterator[Query]:
     yield Query(f"point IN ({few:,}), clustered", In("event_id", pa.array(events.ids(near))))
 
 
+def look_ups(events: Events, variant: int = 0) -> Iterator[Query]:
+    """Of those the ones that want few rows by a key or a range."""
+    for query in event_queries(events, variant):
+        kinds = ("point, ", "absent, ", "range, 1", "point AND")
+        if query.name.startswith(kinds) and not query.heavy:
+            yield query
+
+
 def lineitem_queries(lake: Lake, variant: int = 0) -> Iterator[Query]:
     """Questions about TPC-H's lineitem: files sorted by order, ship dates in all of them."""
     keys = pl.read_parquet(lake.files[variant % len(lake.files)], columns=["l_orderkey"])["l_orderkey"]

@@ -1,14 +1,18 @@
 """``python -m benchmarks.selective_reads``: queries over whole lakes, from one row to all of them.
 
-Three lakes (``--lake``): the same 20 million events in 100 and in 1,000 files, and TPC-H's lineitem. Three
-parts (``--part``): *warm*, where everyone keeps what it opened from query to query; *cold*, where everyone
-opens the lake anew each time (files are in the system's page cache in both); and *latency*, where a request
-takes 20 ms. Everyone gives an Arrow table of the same rows, of all columns unless the name says otherwise.
+Four lakes (``--lake``): the same 20 million events in 100 and in 1,000 files, the same as DuckDB writes them
+(no page index; look-ups only), and TPC-H's lineitem. Three parts (``--part``): *warm*, where everyone keeps
+what it opened from query to query; *cold*, where everyone opens the lake anew each time (files are in the
+system's page cache in both); and *latency*, where a request takes 20 ms. Everyone gives an Arrow table of the
+same rows, of all columns unless the name says otherwise.
+
+Skipstone runs without an index and with one, which is built once under ``.bench/`` and whose time and size
+are printed: from metadata, but for DuckDB's files from the values of the columns that queries name.
 
 Each repetition asks for other keys or another range (full scans, top 10 and limit excepted), so that nobody
 profits from having answered the very same question. Bytes and requests are those of a question not asked
 before: ours are counted by the lake itself, pyarrow.dataset's by reading through a Python file system in a
-run of its own, which is not timed; those of the others can't be counted.
+run of its own, which is not timed; those of the others can't be counted. A mapped index counts no bytes.
 """
 
 from __future__ import annotations
@@ -25,16 +29,41 @@ import pyarrow as pa
 
 from benchmarks.answers import answer_of
 from benchmarks.harness import OURS, Bench, Case, CaseResult, Contender, Pace, Role, Target, Work
-from benchmarks.lakes import BLOCKS, DATA, EVENTS, QUICK_SHARE, Events, Lake, events_lake, lineitem_lake
+from benchmarks.lakes import (
+    BLOCKS,
+    DATA,
+    EVENTS,
+    QUICK_SHARE,
+    Events,
+    Lake,
+    duckdb_lake,
+    events_lake,
+    lineitem_lake,
+)
 from benchmarks.latency import far_dataset, latency_cases
-from benchmarks.peers import DATASET, PEERS, THREADS, Engine, ask_dataset, ours
-from benchmarks.queries import Promise, Query, event_queries, lineitem_queries
+from benchmarks.peers import DATASET, INDEXED, PEERS, THREADS, Engine, ask_dataset, built_index, ours
+from benchmarks.queries import Promise, Query, event_queries, lineitem_queries, look_ups
 
-LAKES = ("events100", "events1000", "lineitem")
+LAKES = ("events100", "events1000", "duckdb100", "lineitem")
 PARTS = ("warm", "cold", "latency")
 PROMISED_LAKE = "events100"
 FULL_PACE = Pace(seconds=3.0, least=3, most=40)
 OFF = "skipping off"
+INDEX_PROMISES = {
+    "events100": {
+        "point, event_id": 2.0,
+        "range, 1,000 rows": 2.0,
+        "point, bloom, user_id": 5.0,
+        "point, bloom, session": 5.0,
+        "absent, event_id": 5.0,
+        "absent, bloom, user_id": 5.0,
+        "absent, bloom, session": 5.0,
+    }
+}
+INDEX_PROMISES["events1000"] = dict.fromkeys(INDEX_PROMISES["events100"], 10.0)
+"""How many times as fast as the best peer look-ups are meant to be with an index."""
+VALUES = ("event_id", "ts", "user_id", "session")
+"""Columns whose values are read to index files that have no page index."""
 COUNTED = 1_000
 """The variant whose bytes and requests are counted; no repetition asks it."""
 
@@ -67,12 +96,15 @@ def variants_of(make: Callable[[int], Iterable[Query]]) -> Variants:
     return cache(lambda variant: {query.name: query for query in make(variant)})
 
 
-def query_cases(lake: Lake, variants: Variants, only: str, *, warm: bool, peers_only: bool) -> Iterator[Case]:
+def query_cases(
+    lake: Lake, variants: Variants, only: str, *, warm: bool, index: Path | None, peers_only: bool
+) -> Iterator[Case]:
     """Every query on one lake; what was opened is shared by all of them if they are warm."""
     entrants = [(engine, Role.PEER) for engine in PEERS]
     if not peers_only:
         off = ours(OFF, skipping=False, threads=THREADS)
-        entrants = [(ours(threads=THREADS), Role.OURS), (off, Role.REFERENCE), *entrants]
+        with_index = [] if index is None else [(ours(INDEXED, index, threads=THREADS), Role.OURS)]
+        entrants = [(ours(threads=THREADS), Role.OURS), *with_index, (off, Role.REFERENCE), *entrants]
     opened = {engine.name: engine.open(lake) if warm else None for engine, _ in entrants}
     schema = lake.schema
     counted = _dataset_counter(lake, warm=warm)
@@ -91,7 +123,9 @@ def query_cases(lake: Lake, variants: Variants, only: str, *, warm: bool, peers_
             )
             for engine, role in entrants
         ]
-        targets = () if peers_only or not warm or lake.name != PROMISED_LAKE else _targets(query)
+        targets = [] if peers_only or not warm or lake.name != PROMISED_LAKE else [*_targets(query)]
+        if warm and index is not None and not peers_only:
+            targets += _index_targets(lake, query)
         yield Case(f"{'warm' if warm else 'cold'} {query.name}, {lake.name}", contenders, targets)
 
 
@@ -149,6 +183,16 @@ def _targets(query: Query) -> Sequence[Target]:
             return ()
 
 
+def _index_targets(lake: Lake, query: Query) -> Iterator[Target]:
+    times = INDEX_PROMISES.get(lake.name, {}).get(query.name)
+    if times is not None:
+        yield Target(f"index ≥ {times:g} × the best peer", times, _index_speedup, least=True)
+
+
+def _index_speedup(found: CaseResult) -> float:
+    return found.speedup_of(INDEXED) or 0.0
+
+
 def _against_best(found: CaseResult) -> float:
     assert found.best_peer is not None
     return found.ms(OURS) / found.best_peer
@@ -166,6 +210,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help="which parts")
     parser.add_argument("--only", metavar="TEXT", default="", help="queries with TEXT in their name")
     parser.add_argument("--peers", action="store_true", help="peers only")
+    parser.add_argument("--no-index", action="store_true", help="without Skipstone's index")
     parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="where lakes are kept")
 
 
@@ -184,24 +229,36 @@ def run(bench: Bench, sizes: Sizes) -> None:
     """Make the lakes that are asked for and ask them."""
     given = bench.given
     events = Events(sizes.events, sizes.blocks, bench.seed)
-    asked: list[tuple[Lake, Variants]] = []
-    of_events = variants_of(lambda variant: event_queries(events, variant))
+    asked: list[tuple[Lake, Variants, Path | None]] = []
+
+    def ask(lake: Lake, make: Callable[[int], Iterable[Query]], **choices: Any) -> None:
+        no_index = given.no_index or given.peers
+        index = None if no_index else built_index(lake, given.data, bench.console, **choices)
+        asked.append((lake, variants_of(make), index))
+
     for name, files in zip(LAKES, sizes.files, strict=False):
         if name in given.lake:
             lake = events_lake(events, files, given.data, bench.console, name)
-            asked.append((lake, of_events))
+            ask(lake, lambda variant: event_queries(events, variant))
+    if "duckdb100" in given.lake:
+        lake = duckdb_lake(events, sizes.files[0], given.data, bench.console)
+        ask(lake, lambda variant: look_ups(events, variant), columns=list(VALUES))
     if "lineitem" in given.lake:
         lineitem = lineitem_lake(sizes.scale, given.data, bench.console)
-        asked.append((lineitem, variants_of(lambda variant: lineitem_queries(lineitem, variant))))
-    for lake, variants in asked:
+        ask(lineitem, lambda variant: lineitem_queries(lineitem, variant))
+    for lake, variants, index in asked:
         for part in ("warm", "cold"):
             if part in given.part:
-                cases = query_cases(lake, variants, given.only, warm=part == "warm", peers_only=given.peers)
+                cases = query_cases(
+                    lake, variants, given.only, warm=part == "warm", index=index, peers_only=given.peers
+                )
                 kind = "kept open" if part == "warm" else "opened anew"
                 bench.section(f"{lake.name}, {kind}: {len(lake.files):,} files", cases)
     if "latency" in given.part and asked and asked[0][0].name in LAKES[:2]:
-        lake = asked[0][0]
-        cases = latency_cases(lake, events, sizes.latency, only=given.only, peers_only=given.peers)
+        lake, _, index = asked[0]
+        cases = latency_cases(
+            lake, events, sizes.latency, only=given.only, index=index, peers_only=given.peers
+        )
         bench.section(f"{lake.name}, {sizes.latency * 1e3:g} ms a request", cases)
 
 

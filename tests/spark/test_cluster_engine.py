@@ -139,8 +139,8 @@ if __name__ == "__main__":
 """
 
 
-def run(script: str, folder: Path) -> dict[str, Any]:
-    """What a script prints as JSON; it is killed with all it started if it takes too long."""
+def run(script: str, folder: Path, *, ends: int = 0) -> dict[str, Any]:
+    """What a script that ends so prints as JSON; it is killed with all it started if it takes too long."""
     import pyspark
 
     # Standalone workers keep their files in Spark's home, so it gets one of links.
@@ -169,12 +169,12 @@ def run(script: str, folder: Path) -> dict[str, Any]:
             start_new_session=True,
         )
         try:
-            output, _ = process.communicate(timeout=150)
+            output, _ = process.communicate(timeout=300)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             raise
-    assert process.returncode == 0, log.read_text()[-3000:]
+    assert process.returncode == ends, log.read_text()[-3000:]
     found: dict[str, Any] = json.loads(output.splitlines()[-1])
     return found
 

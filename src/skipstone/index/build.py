@@ -42,6 +42,7 @@ MANY_SEGMENTS: Final = 4
 _SEGMENT_FILES: Final = 1 << 20
 _SEGMENT_BYTES: Final = 1 << 30
 _TIER: Final = 4
+_LIVE_SHARE: Final = 0.75
 
 Progress = Callable[[int, int], None]
 """Is told how many files are done, of how many."""
@@ -86,7 +87,7 @@ class Report:
     kept: int
     """Files the index knew already."""
     dropped: int
-    """Files it knew that are gone, or have changed."""
+    """Files it had that are gone, or have changed."""
     adopted: int
     """Files whose segments lay there already, as an interrupted job or an older index left them."""
     segments: int
@@ -322,12 +323,17 @@ class Job:
         self, access: Files, listed: dict[str, Listed], notes: Sequence[SegmentNote], marks: Array
     ) -> list[tuple[list[SegmentNote], SegmentNote]]:
         """One segment for each group of small ones."""
-        groups = together(notes) if len(notes) > MANY_SEGMENTS else []
+        live = {n.name: match(marks, s.marks) >= 0 for n, s in self._open(access, listed, notes)}
+        readable = [note for note in notes if note.name in live]
+        groups = together(readable) if len(readable) > MANY_SEGMENTS else []
+        taken = {note.name for group in groups for note in group}
+        # A segment with many files that are gone is written anew without them.
+        groups += [
+            [note] for note in readable if note.name not in taken and live[note.name].mean() < _LIVE_SHARE
+        ]
         tasks = []
         for group in groups:
-            opened = self._open(access, listed, group)
-            bits = [np.packbits(match(marks, segment.marks) >= 0).tobytes() for _, segment in opened]
-            parts = tuple((listed[n.name], n, b) for (n, _), b in zip(opened, bits, strict=True))
+            parts = tuple((listed[n.name], n, np.packbits(live[n.name]).tobytes()) for n in group)
             tasks.append(Merge(self.index, parts, self.lake.retry))
         made = self.engine.map(merge_group, tasks) if tasks else []
         return [(group, note) for group, note in zip(groups, made, strict=True) if note is not None]

@@ -11,7 +11,6 @@ import numpy as np
 
 from skipstone.evidence import Array, ColumnFacts, Evidence
 from skipstone.index.container import BadIndex
-from skipstone.index.draft import ranges
 from skipstone.index.manifest import Manifest
 from skipstone.index.marks import match
 from skipstone.index.search import search
@@ -143,9 +142,10 @@ class Coverage:
         for segment, files in zip(self.segments, self._files, strict=True):
             live = files >= 0
             count = int(live.sum())
-            rows = segment.common("rows")
-            every = count == len(segment)
-            found.append(_Live(None if every else live, count, int((rows if every else rows[live]).sum())))
+            if count == len(segment):
+                found.append(_Live(None, count, segment.rows))
+            else:
+                found.append(_Live(live, count, int(segment.common("rows")[live].sum())))
         return found
 
     @cached_property
@@ -225,7 +225,6 @@ class Coverage:
                 continue
             total = live.count
             units += total
-            counts = segment.common("rows")
             rows_all += live.rows
             rows = self._candidates(node, number, None if blocks is None else blocks[number])
             rows = live.units(len(segment)) if rows is None else live.among(rows)
@@ -242,7 +241,7 @@ class Coverage:
                 key = (Cause.BOUNDS, str(node))
                 drops[key] = drops.get(key, 0) + total - len(rows)
             rows = rows[chosen]
-            rows_kept += int(counts[rows].sum())
+            rows_kept += int(evidence.rows[chosen].sum())
             if len(rows):
                 kept.append((number, rows))
         told = tuple(Drop(cause, text, count) for (cause, text), count in drops.items())
@@ -297,8 +296,7 @@ class Coverage:
             else segment.facts("file", ref, None if every else rows)
             for ref in refs
         }
-        counts = segment.common("rows")
-        return Evidence(counts if every else counts[rows], columns)
+        return Evidence(segment.common("rows") if every else segment.some("rows", rows), columns)
 
     def part(self, segment: int, rows: Array) -> Recorded:
         """Files of a segment as a run of a survey."""
@@ -323,16 +321,9 @@ class Recorded:
     def of(cls, coverage: Coverage, number: int, rows: Array) -> Recorded:
         """Some files of a segment."""
         segment = coverage.segments[number]
-        counts = segment.common("counts")
-        groups = ranges(segment.firsts[:-1], counts, rows)
-        return cls(
-            coverage,
-            segment,
-            coverage.files_of(number, rows),
-            counts[rows],
-            segment.common("group_rows")[groups],
-            groups,
-        )
+        counts, groups = segment.groups_of(rows)
+        files = coverage.files_of(number, rows)
+        return cls(coverage, segment, files, counts, segment.some("group_rows", groups), groups)
 
     def file(self, number: int) -> ParquetMetadata:
         """A file's metadata."""

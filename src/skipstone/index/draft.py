@@ -162,6 +162,7 @@ class Draft:
             "own_blooms": own_blooms,
             "files": len(self),
             "groups": len(self.group_rows),
+            "rows": int(self.group_rows.sum()),
             "block": BLOCK,
             "paths": [list(path) for path in self.columns],
             "types": pa.schema(fields).serialize().to_pybytes().hex(),
@@ -176,12 +177,13 @@ class Draft:
             "rows": np.bincount(
                 np.repeat(np.arange(len(self)), self.counts), weights=self.group_rows, minlength=len(self)
             ).astype(np.int64),
-            "counts": self.counts,
             "group_rows": self.group_rows,
             "group_sizes": self.group_sizes,
             "chunk_counts": self.chunk_counts,
             "chunks": self.chunks.view(np.uint8),
         }
+        if (self.counts != 1).any():
+            arrays["firsts"] = np.concatenate(([0], np.cumsum(self.counts)))
         texts = {"keys": self.keys, "versions": self.versions}
         for name, values in texts.items():
             coded = [value.encode(errors="surrogateescape") for value in values]
@@ -194,11 +196,13 @@ class Draft:
 
 def ranges(firsts: Array, counts: Array, chosen: Array) -> Array:
     """The positions in the runs ``firsts`` to ``firsts + counts`` of the chosen units, run by run."""
-    lengths = counts[chosen]
-    ends = np.cumsum(lengths)
-    found: Array = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
-        firsts[chosen] - ends + lengths, lengths
-    )
+    return runs(firsts[chosen], counts[chosen])
+
+
+def runs(firsts: Array, counts: Array) -> Array:
+    """The positions ``firsts`` to ``firsts + counts``, run by run."""
+    ends = np.cumsum(counts)
+    found: Array = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(firsts - ends + counts, counts)
     return found
 
 

@@ -14,6 +14,7 @@ from skipstone.evidence.hull import hull, reduce_blocks
 from skipstone.index.container import Container, Key, Writer
 
 _EXACT_LOW, _EXACT_HIGH, _VALUE, _NULL, _NAN, _KNOWN_LOW, _KNOWN_HIGH = (1 << bit for bit in range(7))
+_KNOWN = {"lower": _KNOWN_LOW, "upper": _KNOWN_HIGH}
 UNKNOWN: Final = -1
 """A count that nobody has made."""
 
@@ -50,6 +51,8 @@ class Level:
 
     def hull(self, starts: Array) -> Level:
         """Blocks of units; a count is known if each of its units has it, distinct values only alone."""
+        if len(starts) == len(self):
+            return self  # every block is one unit
         # Of several row groups the largest is the least there can be: an estimate, as every distinct count.
         most = reduce_blocks(np.maximum, self.distinct, starts, empty=0)
         return Level(hull(self.facts, starts), _summed(self.nulls, starts), _summed(self.nans, starts), most)
@@ -165,11 +168,18 @@ class LevelReader:
         self.container.load(self.keys())
         flags = self.container.take(self.key("flags"), rows)
         if key_space(self.type).kind is Kind.BYTES:
-            every = self.container.whole(self.key("flags"))
-            bounds = [self._whole_bounds(name, every).take(pa.array(rows)) for name in ("lower", "upper")]
-        else:
-            bounds = [self.container.take(self.key(name), rows) for name in ("lower", "upper")]
-        return self._facts(flags, *bounds)
+            return self._facts(flags, *(self._some_bytes(name, rows, flags) for name in ("lower", "upper")))
+        return self._facts(flags, *(self.container.take(self.key(name), rows) for name in ("lower", "upper")))
+
+    def _some_bytes(self, name: str, rows: Array, flags: Array) -> pa.Array:
+        """Byte bounds of some units, of which nothing else is touched."""
+        offsets, data = self.key(f"{name}/offsets"), self.key(f"{name}/data")
+        starts, stops = self.container.take(offsets, rows), self.container.take(offsets, rows + 1)
+        ends = np.cumsum(stops - starts)
+        body = self.container.take(
+            data, np.arange(ends[-1] if len(ends) else 0) + np.repeat(stops - ends, stops - starts)
+        )
+        return join_bytes(np.concatenate(([0], ends)), body, (flags & _KNOWN[name]) != 0)
 
     def slice(self, start: int, stop: int) -> ColumnFacts:
         """The facts of a run of units."""
@@ -202,7 +212,7 @@ class LevelReader:
     def _whole_bounds(self, name: str, flags: Array) -> Bounds:
         if key_space(self.type).kind is not Kind.BYTES:
             return self.container.whole(self.key(name))
-        known = (flags & (_KNOWN_LOW if name == "lower" else _KNOWN_HIGH)) != 0
+        known = (flags & _KNOWN[name]) != 0
         offsets, data = (self.container.whole(self.key(f"{name}/{part}")) for part in ("offsets", "data"))
         return join_bytes(offsets, data, known)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -135,16 +135,21 @@ def commit(place: Place, change: Callable[[Manifest], Manifest | None]) -> Manif
             place.write(manifest_name(after.number), [after.encode()], exclusive=True)
         except ConflictError:
             continue
-        sweep(place, after)
+        listed = place.below("")
+        newest = latest(listed)
+        if newest is not None and newest[0] >= after.number + _KEPT:
+            # Others went on while this one waited, and swept away the number that it then took.
+            place.delete([manifest_name(after.number)])
+            continue
+        sweep(place, after, listed)
         return after
     raise ConflictError(
         f"{_TRIES} other commits came in between", path=place.uri, hint="try again when it is quiet"
     )
 
 
-def sweep(place: Place, current: Manifest) -> None:
+def sweep(place: Place, current: Manifest, listed: Sequence[Listed]) -> None:
     """Delete manifests nobody reads any more, and segments that no manifest names and no job may want."""
-    listed = place.below("")
     manifests = [(int(name[1]), entry) for entry in listed if (name := _NAME.fullmatch(entry.key))]
     old = [entry.key for number, entry in manifests if number <= current.number - _KEPT]
     named = {segment.name for segment in current.segments}

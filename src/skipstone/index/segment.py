@@ -14,7 +14,7 @@ import pyarrow as pa
 from skipstone.domain.keys import storage_type
 from skipstone.evidence import Array, ColumnFacts
 from skipstone.index.container import COMMON, BadIndex, Container
-from skipstone.index.draft import ColumnDraft, Draft, Pages, Stack
+from skipstone.index.draft import ColumnDraft, Draft, Pages, Stack, runs
 from skipstone.index.levels import LevelReader, join_bytes
 from skipstone.index.search import Found, search_leaf
 from skipstone.index.spec import Path
@@ -98,6 +98,16 @@ class Segment:
         return int(self._head["groups"])
 
     @property
+    def rows(self) -> int:
+        """How many rows its files have."""
+        return int(self._head["rows"])
+
+    @property
+    def alone(self) -> bool:
+        """Whether every file is one row group."""
+        return self.groups == len(self) and (COMMON, "firsts") not in self.container
+
+    @property
     def spec(self) -> str:
         """The digest of what was asked for when it was made."""
         return str(self._head["spec"])
@@ -132,12 +142,22 @@ class Segment:
         """The marks of its files."""
         return self.common("marks").reshape(-1, 2)
 
+    def some(self, name: str, units: Array) -> Array:
+        """Some elements of an array that belongs to no column."""
+        return self.container.take((COMMON, name), units)
+
     @cached_property
     def firsts(self) -> Array:
         """The first row group of each file, and one past the last."""
-        firsts = np.zeros(len(self) + 1, dtype=np.int64)
-        np.cumsum(self.common("counts"), out=firsts[1:])
-        return firsts
+        return np.arange(len(self) + 1) if self.alone else self.common("firsts")
+
+    def groups_of(self, files: Array) -> tuple[Array, Array]:
+        """How many row groups some files have, and all of them."""
+        if self.alone:
+            return np.ones(len(files), dtype=np.int64), files
+        firsts = self.some("firsts", files)
+        counts = self.some("firsts", files + 1) - firsts
+        return counts, runs(firsts, counts)
 
     @cached_property
     def chunk_firsts(self) -> Array:
@@ -191,12 +211,8 @@ class Segment:
         return {"block": -(-len(self) // self.block), "file": len(self), "group": self.groups}[level]
 
     def _reader(self, column: Column, level: str) -> LevelReader:
-        if (
-            level == "group"
-            and self.groups == len(self)
-            and (column.number, "group/flags") not in self.container
-        ):
-            level = "file"  # every file is one row group
+        if level == "group" and self.alone:
+            level = "file"
         assert column.type is not None
         return LevelReader(self.container, column.number, level, column.type)
 
@@ -334,7 +350,7 @@ class Segment:
             sizes=self.common("sizes"),
             kins=self.texts("kins").to_pylist(),
             kin=self.common("kin"),
-            counts=self.common("counts"),
+            counts=np.diff(self.firsts),
             group_rows=self.common("group_rows"),
             group_sizes=self.common("group_sizes").reshape(-1, 2),
             chunk_counts=self.common("chunk_counts"),

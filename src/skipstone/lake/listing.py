@@ -29,7 +29,7 @@ def list_again(engine: Engine, place: Place, before: Sequence[Listed]) -> list[L
 
 
 def list_on(engine: Engine, place: Place) -> list[Listed]:
-    """What ``place.list()`` gives, found on the engine, though without objects that only mark a folder."""
+    """What ``place.list()`` gives, found on the engine; objects that only mark a folder may be missing."""
     if isinstance(engine, LocalEngine) and engine.threads is None and not place.local:
         # Its threads are for work; these only wait.
         engine = LocalEngine(_REQUESTS)

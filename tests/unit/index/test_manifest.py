@@ -195,7 +195,7 @@ def test_what_is_swept_and_what_stays(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     file(f"sub/{note(60).name}", aged=True)
     current = read_manifest(place)
-    sweep(place, current)
+    sweep(place, current, place.below(""))
     left = {entry.key for entry in place.below("")}
     assert {*others, f"sub/{note(60).name}"} <= left
     assert {key for key in left if key.startswith("manifest-0")} == {manifest_name(n) for n in (5, 6, 7, 8)}
@@ -211,7 +211,7 @@ def test_a_sweep_survives_what_others_delete(tmp_path: Path, monkeypatch: pytest
     listed = place.below("")
     (tmp_path / manifest_name(1)).unlink()
     monkeypatch.setattr(type(place), "below", lambda self, prefix: list(listed))
-    sweep(place, read_manifest(place, listed))
+    sweep(place, read_manifest(place, listed), place.below(""))
 
 
 def test_age_of_objects(tmp_path: Path) -> None:
