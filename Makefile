@@ -41,6 +41,8 @@ bench: setup
 	$(BIN)/python -m benchmarks.prune_file
 	$(BIN)/python -m benchmarks.selective_reads
 	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.index_build
+	$(BIN)/python -m benchmarks.planning
 
 docs: setup
 	$(BIN)/mkdocs build --strict

@@ -120,8 +120,8 @@ class Events:
         nth = np.arange(number * self.block_rows, (number + 1) * self.block_rows)
         return nth * ID_STEP + rng.integers(0, ID_STEP - 1, self.block_rows)
 
-    def write(self, folder: Path, files: int, console: Console) -> None:
-        """Write the rows as that many files."""
+    def write(self, folder: Path, files: int, console: Console, *, bare: bool = False) -> None:
+        """Write the rows as that many files; ``bare`` without page index and blooms."""
         per_file = self.blocks // files
         rows = per_file * self.block_rows
         group_rows = max(rows // 4, min(rows, 10_000))
@@ -136,9 +136,9 @@ class Events:
                 compression="zstd",
                 row_group_size=group_rows,
                 max_rows_per_page=max(min(group_rows // 2, 10_000), 1),
-                write_page_index=True,
+                write_page_index=not bare,
                 use_dictionary=["kind"],
-                bloom_filter_options={"user_id": bloom, "session": bloom},
+                bloom_filter_options=None if bare else {"user_id": bloom, "session": bloom},
             )
 
         _in_threads(write, range(files), f"{folder.name}: {files:,} files", console)
@@ -176,8 +176,14 @@ def events_lake(events: Events, files: int, data: Path, console: Console, name: 
     return Lake(name, kept(folder, lambda partial: events.write(partial, files, console), console))
 
 
+def bare_lake(events: Events, files: int, data: Path, console: Console) -> Lake:
+    """The events with the same pages, and nothing that tells what is in them."""
+    folder = data / f"bare{files}-{events.rows}-{events.seed}"
+    return Lake("bare100", kept(folder, lambda to: events.write(to, files, console, bare=True), console))
+
+
 def duckdb_lake(events: Events, files: int, data: Path, console: Console) -> Lake:
-    """The events as DuckDB writes them: zstd, its own blooms, and no page index."""
+    """The events as DuckDB writes them: no page index, one page a chunk, blooms of dictionaries only."""
     folder = data / f"duckdb{files}-{events.rows}-{events.seed}"
 
     def write(partial: Path) -> None:

@@ -1,13 +1,15 @@
 """``python -m benchmarks.selective_reads``: queries over whole lakes, from one row to all of them.
 
-Four lakes (``--lake``): the same 20 million events in 100 and in 1,000 files, the same as DuckDB writes them
-(no page index; look-ups only), and TPC-H's lineitem. Three parts (``--part``): *warm*, where everyone keeps
-what it opened from query to query; *cold*, where everyone opens the lake anew each time (files are in the
-system's page cache in both); and *latency*, where a request takes 20 ms. Everyone gives an Arrow table of the
-same rows, of all columns unless the name says otherwise.
+Five lakes (``--lake``): the same 20 million events in 100 and in 1,000 files; for look-ups only, in 100 files
+without page index and blooms (*bare*), and as DuckDB writes them (no page index either, and one page a chunk,
+so that there is no page to skip); and TPC-H's lineitem. Three parts (``--part``): *warm*, where everyone
+keeps what it opened from query to query; *cold*, where everyone opens the lake anew each time (files are in
+the system's page cache in both); and *latency*, where a request takes 20 ms. Everyone gives an Arrow table of
+the same rows, of all columns unless the name says otherwise.
 
 Skipstone runs without an index and with one, which is built once under ``.bench/`` and whose time and size
-are printed: from metadata, but for DuckDB's files from the values of the columns that queries name.
+are printed: from metadata, but for bare files and DuckDB's from the values of the columns that queries name,
+with blooms of two of them.
 
 Each repetition asks for other keys or another range (full scans, top 10 and limit excepted), so that nobody
 profits from having answered the very same question. Bytes and requests are those of a question not asked
@@ -36,6 +38,7 @@ from benchmarks.lakes import (
     QUICK_SHARE,
     Events,
     Lake,
+    bare_lake,
     duckdb_lake,
     events_lake,
     lineitem_lake,
@@ -44,7 +47,7 @@ from benchmarks.latency import far_dataset, latency_cases
 from benchmarks.peers import DATASET, INDEXED, PEERS, THREADS, Engine, ask_dataset, built_index, ours
 from benchmarks.queries import Promise, Query, event_queries, lineitem_queries, look_ups
 
-LAKES = ("events100", "events1000", "duckdb100", "lineitem")
+LAKES = ("events100", "events1000", "bare100", "duckdb100", "lineitem")
 PARTS = ("warm", "cold", "latency")
 PROMISED_LAKE = "events100"
 FULL_PACE = Pace(seconds=3.0, least=3, most=40)
@@ -64,6 +67,7 @@ INDEX_PROMISES["events1000"] = dict.fromkeys(INDEX_PROMISES["events100"], 10.0)
 """How many times as fast as the best peer look-ups are meant to be with an index."""
 VALUES = ("event_id", "ts", "user_id", "session")
 """Columns whose values are read to index files that have no page index."""
+BLOOMS = ("user_id", "session")
 COUNTED = 1_000
 """The variant whose bytes and requests are counted; no repetition asks it."""
 
@@ -240,9 +244,11 @@ def run(bench: Bench, sizes: Sizes) -> None:
         if name in given.lake:
             lake = events_lake(events, files, given.data, bench.console, name)
             ask(lake, lambda variant: event_queries(events, variant))
-    if "duckdb100" in given.lake:
-        lake = duckdb_lake(events, sizes.files[0], given.data, bench.console)
-        ask(lake, lambda variant: look_ups(events, variant), columns=list(VALUES))
+    for name, make in (("bare100", bare_lake), ("duckdb100", duckdb_lake)):
+        if name in given.lake:
+            lake = make(events, sizes.files[0], given.data, bench.console)
+            choices = {"columns": list(VALUES), "blooms": list(BLOOMS)}
+            ask(lake, lambda variant: look_ups(events, variant), **choices)
     if "lineitem" in given.lake:
         lineitem = lineitem_lake(sizes.scale, given.data, bench.console)
         ask(lineitem, lambda variant: lineitem_queries(lineitem, variant))

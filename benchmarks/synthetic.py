@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -25,6 +26,7 @@ from rich.progress import Progress
 from benchmarks.lakes import kept
 from skipstone.evidence import ColumnFacts
 from skipstone.index.build import open_segment, write_segment
+from skipstone.index.container import BadIndex
 from skipstone.index.coverage import Coverage
 from skipstone.index.draft import ColumnDraft, Draft
 from skipstone.index.levels import UNKNOWN, Level
@@ -326,6 +328,12 @@ class Alone(Coverage):
 
 
 def synthetic_index(synthetic: Synthetic, data: Path, console: Console) -> Path:
-    """The index's folder; made once."""
+    """The index's folder; made once, and again if this version can't read it."""
     folder = data / f"synthetic-{synthetic.files}-{synthetic.seed}"
+    if folder.exists():
+        try:
+            for segment in Alone.of(folder).segments:
+                len(segment.columns)
+        except BadIndex:
+            shutil.rmtree(folder)
     return kept(folder, lambda partial: synthetic.write(partial, console), console)

@@ -282,7 +282,7 @@ class IndexCase(ScanCase):
     """A scan with or without the index."""
 
     def scan(self, rng: random.Random, way: str, **more: Any) -> tuple[Any, dict[str, Any]]:
-        scan, switches = super().scan(rng, way, **more)
+        _scan, switches = super().scan(rng, way, **more)
         switches["index"] = rng.random() < 0.85
         self.words = f"{way} {more} {switches}"
         return self.world.opened.scan(self.predicate, **more, **switches), switches

@@ -1,4 +1,4 @@
-"""An index never changes an answer: random lakes × random indexes × what became of the lake since × predicates.
+"""An index never changes an answer: random lakes × random indexes × what became of the lake × predicates.
 
 ``SKIPSTONE_CASES`` sets how many cases run, ``SKIPSTONE_REPLAY=index:12:3`` runs one of them again.
 """
@@ -133,7 +133,9 @@ def on_and_off(case: IndexCase, rng: random.Random) -> None:
             assert used.problems == ()
             level = plan.trace.level("index")
             case.count["plans sieved by the index"] += level is not None
-            case.count["plans with a file dropped by the index"] += level is not None and level.kept < level.units
+            case.count["plans with a file dropped by the index"] += (
+                level is not None and level.kept < level.units
+            )
         answers.append(sk.execute(plan).to_arrow())
     for answer in answers:
         case.check(answer, case.matches(None))

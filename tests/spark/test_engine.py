@@ -145,6 +145,20 @@ def test_the_running_session_is_used_and_left_as_it_is(spark: SparkSession) -> N
     assert {key: spark.conf.get(key) for key in before} == before
 
 
+def test_work_on_another_session_leaves_the_active_one(spark: SparkSession) -> None:
+    from pyspark import RDD
+    from pyspark.sql import SparkSession as Classic
+
+    frames = RDD.toDF  # a new session takes this over
+    other = spark.newSession()
+    RDD.toDF = frames
+    assert open_engine(other).map(len, ["abc", ""]) == [3, 0]
+    assert Classic.getActiveSession() is spark
+    assert Classic.builder.getOrCreate() is spark
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
+    assert not spark.catalog.listTables()
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [

@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -100,17 +100,14 @@ class SparkEngine:
 class _Job(Protocol):
     """One call of ``map``, made and run in a thread that is its own."""
 
-    def frame(self, payloads: Sequence[bytes]) -> Any:
-        """A data frame of numbers and payloads, each row in a partition of its own."""
+    def frame(self, payloads: Sequence[bytes]) -> AbstractContextManager[Any]:
+        """A data frame of numbers and payloads, each row in a partition of its own, to be used within."""
 
     def finished(self) -> int:
         """How many are done."""
 
     def cancel(self) -> None:
         """Stop what is running."""
-
-    def end(self) -> None:
-        """Leave nothing behind."""
 
 
 class _ClassicJob:
@@ -121,7 +118,8 @@ class _ClassicJob:
         self._context = session.sparkContext
         self._group = f"skipstone-{os.urandom(8).hex()}"
 
-    def frame(self, payloads: Sequence[bytes]) -> Any:
+    @contextmanager
+    def frame(self, payloads: Sequence[bytes]) -> Iterator[Any]:
         self._context.setJobGroup(self._group, f"skipstone: {len(payloads)} tasks")
         rows = self._context.parallelize(enumerate(payloads), len(payloads))
         kind: Any = type(self._session)
@@ -129,9 +127,10 @@ class _ClassicJob:
             # Whoever makes a data frame becomes the active session of all threads.
             active = kind._activeSession
             try:
-                return self._session.createDataFrame(rows, _SCHEMA, verifySchema=False)
+                frame = self._session.createDataFrame(rows, _SCHEMA, verifySchema=False)
             finally:
                 kind._activeSession = active
+        yield frame
 
     def finished(self) -> int:
         tracker = self._context.statusTracker()
@@ -141,9 +140,6 @@ class _ClassicJob:
 
     def cancel(self) -> None:
         self._context.cancelJobGroup(self._group)
-
-    def end(self) -> None:
-        """The job's thread takes the group along."""
 
 
 class _ConnectJob:
@@ -155,7 +151,8 @@ class _ConnectJob:
         self._thread = 0
         self._finished = 0
 
-    def frame(self, payloads: Sequence[bytes]) -> Any:
+    @contextmanager
+    def frame(self, payloads: Sequence[bytes]) -> Iterator[Any]:
         import pyarrow as pa
 
         self._thread = threading.get_ident()
@@ -163,16 +160,16 @@ class _ConnectJob:
         session.addTag(self._tag)
         session.registerProgressHandler(self._progress)
         rows = pa.table({"number": range(len(payloads)), "payload": pa.array(payloads, pa.binary())})
-        return session.createDataFrame(rows)
+        try:
+            yield session.createDataFrame(rows)
+        finally:
+            session.removeProgressHandler(self._progress)
 
     def finished(self) -> int:
         return self._finished
 
     def cancel(self) -> None:
         self._session().interruptTag(self._tag)
-
-    def end(self) -> None:
-        self._session().removeProgressHandler(self._progress)
 
     def _progress(self, stages: Iterable[Any] | None, **_: object) -> None:
         # All jobs of a session are told to all handlers, each in the thread that waits for it.
@@ -186,10 +183,8 @@ _Batches = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
 def _run(job: _Job, batches: _Batches, payloads: Sequence[bytes]) -> list[bytes]:
-    try:
-        table = job.frame(payloads).mapInArrow(batches, _SCHEMA).toArrow()
-    finally:
-        job.end()
+    with job.frame(payloads) as frame:
+        table = frame.mapInArrow(batches, _SCHEMA).toArrow()
     results: list[bytes] = table.sort_by("number")["payload"].to_pylist()
     return results
 

@@ -16,9 +16,17 @@ from xxhash import xxh3_128_hexdigest
 
 from skipstone.errors import FileError, ReadError, SchemaError
 from skipstone.evidence import Array
+from skipstone.explain.report import Report, Skipped
 from skipstone.index.container import BadIndex, Container, Fetched, Held, Mapped
 from skipstone.index.draft import Draft
-from skipstone.index.manifest import Manifest, SegmentNote, commit, is_segment, read_manifest
+from skipstone.index.manifest import (
+    Manifest,
+    SegmentNote,
+    commit,
+    is_segment,
+    named_segments,
+    read_manifest,
+)
 from skipstone.index.marks import marks_of, match
 from skipstone.index.record import record_file
 from skipstone.index.segment import Segment
@@ -42,7 +50,10 @@ MANY_SEGMENTS: Final = 4
 _SEGMENT_FILES: Final = 1 << 20
 _SEGMENT_BYTES: Final = 1 << 30
 _TIER: Final = 4
+# A segment elsewhere that is no larger is fetched whole: one request costs less than several.
+_SMALL_SEGMENT: Final = 1024 * 1024
 _LIVE_SHARE: Final = 0.75
+_TRIES: Final = 5
 
 Progress = Callable[[int, int], None]
 """Is told how many files are done, of how many."""
@@ -60,43 +71,12 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
-    """A file that could not be indexed; a query that needs it will say so."""
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Indexed:
     """What became of a group; without a segment none of its files could be indexed."""
 
     segment: SegmentNote | None
     skipped: tuple[Skipped, ...]
     io: Io
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a build or a refresh did."""
-
-    version: int
-    """The index's version after it."""
-    indexed: int
-    """Files that were indexed."""
-    kept: int
-    """Files the index knew already."""
-    dropped: int
-    """Files it had that are gone, or have changed."""
-    adopted: int
-    """Files whose segments lay there already, as an interrupted job or an older index left them."""
-    segments: int
-    requests: int
-    bytes: int
-    seconds: float
-    skipped: tuple[Skipped, ...] = ()
-    merged: int = 0
-    """Segments that were merged into others."""
 
 
 # -- one group ---------------------------------------------------------------------------------
@@ -137,14 +117,15 @@ def write_segment(place: Place, draft: Draft, spec: str, *, own_blooms: bool) ->
     name = f"segment-{xxh3_128_hexdigest(draft.marks.tobytes() + f'{spec} {types}'.encode())}.skip"
     place.write(name, parts)
     size = sum(map(len, parts))
-    return SegmentNote(name, size, tail, len(draft), len(draft.group_rows), spec, types, time.time())
+    files, groups = len(draft), len(draft.group_rows)
+    return SegmentNote(name, size, tail, files, files, groups, spec, types, time.time())
 
 
 def segment_note(name: str, size: int, segment: Segment) -> SegmentNote:
     """What a manifest says of a segment, told from the segment itself."""
     types = types_digest((path, column.type) for path, column in segment.columns.items())
-    tail = segment.container.tail
-    return SegmentNote(name, size, tail, len(segment), segment.groups, segment.spec, types, time.time())
+    tail, files = segment.container.tail, len(segment)
+    return SegmentNote(name, size, tail, files, files, segment.groups, segment.spec, types, time.time())
 
 
 def types_digest(columns: Iterable[tuple[Path, object]]) -> str:
@@ -156,13 +137,17 @@ def open_segment(access: Files, entry: Listed, note: SegmentNote, cache: Cache[o
     """Open a segment that a manifest names, as it was listed."""
     if entry.size != note.size:
         raise BadIndex(f"it has {entry.size:,} bytes instead of {note.size:,}")
-    return Segment(Container.open(note.name, _bytes(access, entry), note.size, note.tail, cache))
+    segment = Segment(Container.open(note.name, _bytes(access, entry), note.size, note.tail, cache))
+    segment.prepare()
+    return segment
 
 
-def _bytes(access: Files, entry: Listed) -> Mapped | Fetched:
+def _bytes(access: Files, entry: Listed) -> Mapped | Fetched | Held:
     place = access.place
     if place.local:
         return Mapped(place.path(entry.key))
+    if entry.size <= _SMALL_SEGMENT:
+        return Held(access.source(entry).read_ranges([ByteRange(0, entry.size)])[0])
     return Fetched(entry.key, access.source(entry).read_ranges)
 
 
@@ -182,9 +167,19 @@ class Job:
     """Whether to do without what the index holds already."""
     progress: Progress | None = None
     memory: Cache[object, object] = field(default_factory=lambda: Cache(64 * 1024 * 1024))
+    listed_at: float = 0.0
+    """When the lake was listed: segments written since may hold files that the listing doesn't have."""
 
     def run(self) -> Report:
-        """Index what is missing, and commit it."""
+        """Index what is missing, and commit it; again, if another job has deleted what this one built on."""
+        for _ in range(_TRIES):
+            report, manifest = self._once()
+            there = {entry.key for entry in self.index.below("")}
+            if all(note.name in there for note in manifest.segments):
+                break
+        return report
+
+    def _once(self) -> tuple[Report, Manifest]:
         began = time.perf_counter()
         marks = marks_of(self.entries)
         access = Files(self.index, retry=self.lake.retry)
@@ -198,15 +193,14 @@ class Job:
         done = self._map(groups, len(missing))
         notes = [found.segment for found in done if found.segment is not None]
         notes += [note for note, _ in adopted]
-        manifest, merged = self._commit(access, notes, marks)
+        manifest, dropped, merged = self._commit(access, notes, marks)
         skipped = tuple(one for found in done for one in found.skipped)
-        held = sum(note.files for note, _ in known)
         kept = int((place >= 0).sum())
-        return Report(
+        report = Report(
             version=manifest.number,
             indexed=len(missing) - len(skipped),
             kept=kept,
-            dropped=held - kept,
+            dropped=dropped,
             adopted=len(marks) - kept - len(missing),
             segments=len(manifest.segments),
             requests=sum(found.io.requests for found in done),
@@ -215,11 +209,12 @@ class Job:
             skipped=skipped,
             merged=merged,
         )
+        return report, manifest
 
     def _read(self, listed: dict[str, Listed]) -> Manifest:
         try:
             return read_manifest(self.index, listed.values())
-        except BadIndex:
+        except (BadIndex, ReadError):
             return Manifest()
 
     def _open(
@@ -290,62 +285,71 @@ class Job:
 
         return self.engine.map(index_group, groups, on_done=told)
 
-    def _commit(self, access: Files, notes: list[SegmentNote], marks: Array) -> tuple[Manifest, int]:
+    def _commit(self, access: Files, notes: list[SegmentNote], marks: Array) -> tuple[Manifest, int, int]:
         """Add segments, leave out those without a live file, and merge them if there are many.
 
         Whoever commits meanwhile goes first: what was merged is put in for its parts if all are still there.
+        Returns what there is then, how many files were dropped, and how many segments merged.
         """
-        swaps: list[tuple[list[SegmentNote], SegmentNote]] | None = None
+        swaps: list[tuple[set[str], SegmentNote]] | None = None
+        dropped = 0
 
         def change(before: Manifest) -> Manifest | None:
-            nonlocal swaps
+            nonlocal swaps, dropped
             listed = {entry.key: entry for entry in self.index.below("")}
             fresh = {note.name for note in notes}
-            old = [note for note in before.segments if note.name not in fresh]
-            alive = [] if self.fresh else [note for note, _ in self._alive(access, listed, old, marks)]
-            segments = [*alive, *notes]
+            others = [note for note in before.segments if note.name not in fresh]
+            newer = [note for note in others if note.written > self.listed_at]
+            old = [note for note in others if note not in newer]
+            live = self._live(access, listed, old, marks)
+            alive = [replace(note, live=live[note.name]) for note in old if live.get(note.name)]
+            dropped = sum(note.live - live.get(note.name, 0) for note in old)
+            segments = [*alive, *newer, *notes]
             if swaps is None:
-                swaps = self._merge(access, listed, segments, marks)
+                swaps = self._merge(access, listed, [*alive, *notes], marks)
             for group, note in swaps:
-                if all(part in segments for part in group):
-                    segments = [*(part for part in segments if part not in group), note]
+                if group <= {part.name for part in segments}:
+                    segments = [*(part for part in segments if part.name not in group), note]
             if tuple(segments) == before.segments and before.spec == self.spec.told():
                 return None
             return replace(before, segments=tuple(segments), spec=self.spec.told())
 
         after = commit(self.index, change)
-        named = {note.name for note in after.segments}
-        # Nobody but this job has known of these.
+        named = named_segments(self.index)
+        # What was merged at once has never been in a manifest; who has found it none the less looks again.
         self.index.delete(note.name for note in notes if note.name not in named)
-        return after, sum(len(group) for group, note in swaps or () if note.name in named)
+        merged = sum(len(group) for group, note in swaps or () if note in after.segments)
+        return after, dropped, merged
+
+    def _live(
+        self, access: Files, listed: dict[str, Listed], notes: Sequence[SegmentNote], marks: Array
+    ) -> dict[str, int]:
+        """How many files of each segment the listing has; of those made otherwise, and in a rebuild, none."""
+        if self.fresh:
+            return {}
+        opened = self._open(access, listed, notes)
+        return {note.name: int((match(marks, segment.marks) >= 0).sum()) for note, segment in opened}
 
     def _merge(
         self, access: Files, listed: dict[str, Listed], notes: Sequence[SegmentNote], marks: Array
-    ) -> list[tuple[list[SegmentNote], SegmentNote]]:
-        """One segment for each group of small ones."""
-        live = {n.name: match(marks, s.marks) >= 0 for n, s in self._open(access, listed, notes)}
-        readable = [note for note in notes if note.name in live]
-        groups = together(readable) if len(readable) > MANY_SEGMENTS else []
-        taken = {note.name for group in groups for note in group}
-        # A segment with many files that are gone is written anew without them.
-        groups += [
-            [note] for note in readable if note.name not in taken and live[note.name].mean() < _LIVE_SHARE
-        ]
-        tasks = []
-        for group in groups:
-            parts = tuple((listed[n.name], n, np.packbits(live[n.name]).tobytes()) for n in group)
+    ) -> list[tuple[set[str], SegmentNote]]:
+        """One segment for each group of small ones, and for one of which many files are gone."""
+        alike = together(notes) if len(notes) > MANY_SEGMENTS else []
+        taken = {note.name for group in alike for note in group}
+        stale = [note for note in notes if note.name not in taken and note.live < _LIVE_SHARE * note.files]
+        tasks, names = [], []
+        for group in [*alike, *([note] for note in stale)]:
+            opened = self._open(access, listed, group)
+            if len(opened) < len(group):
+                continue
+            parts = tuple(
+                (listed[note.name], note, np.packbits(match(marks, segment.marks) >= 0).tobytes())
+                for note, segment in opened
+            )
             tasks.append(Merge(self.index, parts, self.lake.retry))
+            names.append({note.name for note in group})
         made = self.engine.map(merge_group, tasks) if tasks else []
-        return [(group, note) for group, note in zip(groups, made, strict=True) if note is not None]
-
-    def _alive(
-        self, access: Files, listed: dict[str, Listed], notes: Sequence[SegmentNote], marks: Array
-    ) -> list[tuple[SegmentNote, Segment]]:
-        return [
-            (note, segment)
-            for note, segment in self._open(access, listed, notes)
-            if (match(marks, segment.marks) >= 0).any()
-        ]
+        return [(group, note) for group, note in zip(names, made, strict=True) if note is not None]
 
 
 def adopt_segment(access: Files, entry: Listed, cache: Cache[object, object]) -> Segment:

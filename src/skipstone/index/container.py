@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import mmap
 import struct
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -34,7 +35,7 @@ _ENTRY: Final = np.dtype(
     [("column", "<u4"), ("name", "<u2"), ("type", "<u2"), ("start", "<i8"), ("size", "<i8"), ("sum", "<i8")]
 )
 # Up to this size an array of a remote index is fetched whole, and kept.
-_WHOLE: Final = 4 * 1024 * 1024
+_WHOLE: Final = 256 * 1024
 
 Key = tuple[int, str]
 
@@ -79,7 +80,9 @@ class Writer:
             parts += [body, bytes(pad)]
             position += len(body) + pad
         told = json.dumps({"names": names, "types": types, **head}).encode()
-        pieces = (told, entries.tobytes(), np.array(sums, dtype="<u8").tobytes())
+        # Column by column, since the entries of a wide table differ little from one to the next.
+        table = b"".join(np.ascontiguousarray(entries[name]).tobytes() for name in _ENTRY.names or ())
+        pieces = (zlib.compress(told), zlib.compress(table), np.array(sums, dtype="<u8").tobytes())
         check = xxh3_64_intdigest(b"".join(pieces))
         trailer = _TRAILER.pack(_MAGIC, FORMAT, 0, *map(len, pieces), check, _MAGIC)
         return [*parts, *pieces, trailer], sum(map(len, pieces)) + len(trailer)
@@ -181,7 +184,7 @@ class Container:
         """Read the directory; ``tail`` is what :meth:`Writer.parts` said."""
         try:
             return cls._open(name, bytes, size, tail, cache)
-        except (ValueError, KeyError, IndexError, TypeError, struct.error, OSError) as error:
+        except (ValueError, KeyError, IndexError, TypeError, struct.error, zlib.error, OSError) as error:
             raise BadIndex(f"its directory can't be read: {error}") from error
 
     @classmethod
@@ -213,13 +216,19 @@ class Container:
         if sum(lengths) + _TRAILER.size != tail or xxh3_64_intdigest(end[: -_TRAILER.size]) != check:
             raise BadIndex("its directory is damaged")
         told, table, sums = lengths
-        head = json.loads(memoryview(end)[:told].tobytes())
-        entries = np.frombuffer(end, dtype=_ENTRY, count=table // _ENTRY.itemsize, offset=told)
+        parts = memoryview(end)
+        head = json.loads(zlib.decompress(parts[:told]))
+        packed = zlib.decompress(parts[told : told + table])
+        count, at, columns = len(packed) // _ENTRY.itemsize, 0, []
+        for part in _ENTRY.names or ():
+            dtype = _ENTRY[part]
+            columns.append(np.frombuffer(packed, dtype=dtype, count=count, offset=at).tolist())
+            at += count * dtype.itemsize
         marks = np.frombuffer(end, dtype="<u8", count=sums // 8, offset=told + table)
         names, types = head.pop("names"), [np.dtype(type) for type in head.pop("types")]
         known = {
-            (column, names[name]): _Entry(types[type], start, length, first)
-            for column, name, type, start, length, first in entries.tolist()
+            (column, names[kind]): _Entry(types[type], start, length, first)
+            for column, kind, type, start, length, first in zip(*columns, strict=True)
         }
         return cls(
             name, bytes, tail, check, head, cache, view, known, marks, np.zeros(len(marks), dtype=bool)

@@ -8,11 +8,13 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.domain.keys import is_ordered, storage_type
+from skipstone.engine.local import gather
 from skipstone.errors import CorruptFileError, ReadError, UnknownColumnError, UsageError
-from skipstone.index.build import Job, Progress, Report, open_segment
+from skipstone.explain.report import Report
+from skipstone.index.build import Job, Progress, open_segment
 from skipstone.index.container import BadIndex
 from skipstone.index.coverage import Coverage
-from skipstone.index.manifest import FOLDER, Manifest, SegmentNote, is_manifest, is_segment, read_manifest
+from skipstone.index.manifest import FOLDER, Manifest, SegmentNote, is_manifest, is_own, read_manifest
 from skipstone.index.marks import marks_of
 from skipstone.index.segment import Segment
 from skipstone.index.spec import Path, Spec
@@ -79,7 +81,12 @@ class LakeIndex:
         lake = self._lake
         try:
             listed = self._files()
-            manifest = read_manifest(self.place, listed)
+            try:
+                manifest = read_manifest(self.place, listed)
+            except ReadError:
+                # It was swept away since the lake was listed: the newest one will do.
+                listed = self.place.below("")
+                manifest = read_manifest(self.place, listed)
             if not manifest.number:
                 return None
             segments, problems = self._open(manifest.segments, {entry.key: entry for entry in listed})
@@ -113,17 +120,18 @@ class LakeIndex:
     def _open(
         self, notes: Sequence[SegmentNote], listed: Mapping[str, Listed]
     ) -> tuple[list[Segment], list[str]]:
-        segments, problems = [], []
-        for note in notes:
+        def opened(note: SegmentNote) -> Segment | str:
             entry = listed.get(note.name)
             if entry is None:
-                problems.append(f"{note.name}: it is missing")
-                continue
+                return f"{note.name}: it is missing"
             try:
-                segments.append(open_segment(self.access, entry, note, self._lake.access.cache))
+                return open_segment(self.access, entry, note, self._lake.access.cache)
             except (BadIndex, ReadError) as error:
-                problems.append(f"{note.name}: {_reason(error)}")
-        return segments, problems
+                return f"{note.name}: {_reason(error)}"
+
+        found = gather(opened, notes, threads=self.access.threads)
+        segments = [one for one in found if isinstance(one, Segment)]
+        return segments, [one for one in found if isinstance(one, str)]
 
     # -- building ----------------------------------------------------------------------------
 
@@ -185,7 +193,16 @@ class LakeIndex:
 
     def _run(self, spec: Spec, engine: Engine, progress: Progress | None, *, rebuild: bool) -> Report:
         lake = self._lake
-        report = Job(lake.access, self.place, lake.entries, spec, engine, rebuild, progress).run()
+        if self._inside and not lake.is_whole:
+            raise UsageError(
+                "the index belongs to the directory, of which only some files are opened",
+                path=self.uri,
+                hint="open the directory, or give an index_root",
+            )
+        job = Job(
+            lake.access, self.place, lake.entries, spec, engine, rebuild, progress, listed_at=lake.listed_at
+        )
+        report = job.run()
         self._renewed()
         return report
 
@@ -282,7 +299,7 @@ class LakeIndex:
         """Delete the index; the lake's own files stay as they are."""
         names = [entry.key for entry in self.place.below("")]
         # Manifests first: without one nobody looks for segments.
-        self.place.delete([*filter(is_manifest, names), *filter(is_segment, names)])
+        self.place.delete([*filter(is_manifest, names), *filter(is_own, names)])
         self._renewed()
 
     def _renewed(self) -> None:

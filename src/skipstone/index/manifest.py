@@ -10,23 +10,26 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from xxhash import xxh3_64_hexdigest
 
-from skipstone.errors import ConflictError, ReadError
+from skipstone.errors import ConflictError, FileError, ReadError
 from skipstone.index.container import FORMAT, BadIndex
 from skipstone.store.place import Listed, Place
 
 FOLDER: Final = "_skipstone"
 _NAME: Final = re.compile(r"manifest-(\d{12,18})\.json")
 _SEGMENT: Final = re.compile(r"segment-[0-9a-f]{32}\.skip")
+_LEFT: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
 _TRIES: Final = 100
 _KEPT: Final = 4
 # A segment that no manifest names may belong to a job that is still running.
 _GRACE_SECONDS: Final = 24 * 3600
+_SOON_SECONDS: Final = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class SegmentNote:
     size: int
     tail: int
     files: int
+    live: int
+    """Files of it that the lake still had at the last build or refresh."""
     groups: int
     spec: str
     """What was asked for when it was made; segments that differ in it are not merged."""
@@ -84,7 +89,7 @@ class Manifest:
             manifest = cls(**{**told, "segments": tuple(SegmentNote(**note) for note in told["segments"])})
         except (ValueError, TypeError, KeyError) as error:
             raise BadIndex("its manifest is damaged") from error
-        sizes = (n for s in manifest.segments for n in (s.size, s.tail, s.files, s.groups))
+        sizes = (n for s in manifest.segments for n in (s.size, s.tail, s.files, s.live, s.groups))
         numbers = [manifest.number, *sizes]
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise BadIndex("its manifest makes no sense")
@@ -121,51 +126,57 @@ def commit(place: Place, change: Callable[[Manifest], Manifest | None]) -> Manif
     A manifest that can't be read is replaced: its segments can't be found without it.
     """
     for _ in range(_TRIES):
-        listed = place.below("")
+        began, listed = time.monotonic(), place.below("")
         newest = latest(listed)
         try:
             before = read_manifest(place, listed)
+        except ReadError:
+            continue  # it was swept away since it was listed
         except BadIndex:
             before = Manifest(number=newest[0] if newest is not None else 0)
         changed = change(before)
         if changed is None:
             return before
+        if time.monotonic() - began > _SOON_SECONDS / 2:
+            # Others may have gone on, and swept away the number that would be taken now.
+            continue
         after = Manifest(before.number + 1, changed.segments, changed.spec, time.time())
         try:
             place.write(manifest_name(after.number), [after.encode()], exclusive=True)
         except ConflictError:
             continue
-        listed = place.below("")
-        newest = latest(listed)
-        if newest is not None and newest[0] >= after.number + _KEPT:
-            # Others went on while this one waited, and swept away the number that it then took.
-            place.delete([manifest_name(after.number)])
-            continue
-        sweep(place, after, listed)
+        with suppress(FileError):  # what can't be swept now is swept next time
+            sweep(place, after)
         return after
     raise ConflictError(
         f"{_TRIES} other commits came in between", path=place.uri, hint="try again when it is quiet"
     )
 
 
-def sweep(place: Place, current: Manifest, listed: Sequence[Listed]) -> None:
+def sweep(place: Place, current: Manifest) -> None:
     """Delete manifests nobody reads any more, and segments that no manifest names and no job may want."""
+    listed = place.below("")
     manifests = [(int(name[1]), entry) for entry in listed if (name := _NAME.fullmatch(entry.key))]
-    old = [entry.key for number, entry in manifests if number <= current.number - _KEPT]
-    named = {segment.name for segment in current.segments}
-    for number, entry in manifests:
-        if number > current.number - _KEPT:
-            try:
-                body = place.open(entry.key, version=entry.version, size=entry.size).tail(entry.size)[0]
-                named |= {segment.name for segment in Manifest.decode(body).segments}
-            except (BadIndex, ReadError):
-                continue
+    # Not too soon: who has just listed may still read it, or be about to take the number after it.
+    old = [e.key for number, e in manifests if number <= current.number - _KEPT and _age(e) > _SOON_SECONDS]
+    named = named_segments(place, old)
     orphans = [
         entry.key
         for entry in listed
-        if _SEGMENT.fullmatch(entry.key) and entry.key not in named and _age(entry) > _GRACE_SECONDS
+        if is_own(entry.key) and entry.key not in named and _age(entry) > _GRACE_SECONDS
     ]
     place.delete([*old, *orphans])
+
+
+def named_segments(place: Place, without: Collection[str] = ()) -> set[str]:
+    """The segments that any manifest still names, but for some manifests."""
+    named: set[str] = set()
+    for entry in place.below(""):
+        if is_manifest(entry.key) and entry.key not in without:
+            with suppress(BadIndex, ReadError):
+                body = place.open(entry.key, version=entry.version, size=entry.size).tail(entry.size)[0]
+                named |= {segment.name for segment in Manifest.decode(body).segments}
+    return named
 
 
 def _age(entry: Listed) -> float:
@@ -180,6 +191,11 @@ def _age(entry: Listed) -> float:
 def is_manifest(key: str) -> bool:
     """Whether a file of an index is a manifest."""
     return _NAME.fullmatch(key) is not None
+
+
+def is_own(key: str) -> bool:
+    """Whether a file is a segment, or what a writer that was killed has left of one."""
+    return is_segment(key) or _LEFT.fullmatch(key) is not None
 
 
 def is_segment(key: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,9 @@ from skipstone.rows import RowSet
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
 from skipstone.store.steps import drive
+
+# A row group has some pages, each of which may err.
+_PAGE_FPP: Final = 0.003
 
 
 class Origin(IntEnum):
@@ -309,7 +312,8 @@ class _Recorder:
             if one is not None and one.paged and bound.ref.path in self.spec.blooms:
                 places = zip(index.first_rows.tolist(), index.row_counts.tolist(), strict=True)
                 for page, (row, count) in enumerate(places):
-                    bloom = build_bloom(bound.leaf, one.values.slice(row, count)) if count else None
+                    values = one.values.slice(row, count)
+                    bloom = build_bloom(bound.leaf, values, fpp=_PAGE_FPP) if count else None
                     if bloom is not None:
                         found.append((first + page, bloom))
             first += len(index)

@@ -166,6 +166,12 @@ class Segment:
         np.cumsum(self.common("chunk_counts"), out=firsts[1:])
         return firsts
 
+    def prepare(self) -> None:
+        """Fetch what every question needs, together; what is mapped needs no fetching."""
+        names = ("marks", "kin", "rows", "firsts", "group_rows", "group_sizes", "chunk_counts")
+        common = [(COMMON, name) for name in (*names, "kins/offsets", "kins/data")]
+        self.container.load(common)
+
     def texts(self, name: str) -> pa.Array:
         """Keys, versions or shells as byte strings."""
         return join_bytes(self.common(f"{name}/offsets"), self.common(f"{name}/data"))

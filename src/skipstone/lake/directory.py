@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,6 +64,9 @@ class DirectoryLake:
     footers are read when a plan needs them, and kept within a bound.
     """
 
+    listed_at = 0.0
+    """When the lake was listed, in seconds since 1970; 0 where somebody else has done it."""
+
     def __init__(
         self,
         place: Place,
@@ -81,6 +85,7 @@ class DirectoryLake:
 
     def refresh(self, listing: Sequence[Listed] | None = None) -> None:
         """List anew, unless there is a new listing: from now on the lake is what the directory holds now."""
+        self.listed_at = time.time()
         listed = self._access.place.list() if listing is None else listing
         entries = tuple(entry for entry in listed if is_visible(entry, self._pattern))
         self._others = tuple(entry for entry in listed if entry.key.startswith("_"))
@@ -126,6 +131,11 @@ class DirectoryLake:
     def others(self) -> tuple[Listed, ...]:
         """Files that were listed in hidden directories of the root."""
         return self._others
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all files below the root are meant, or some."""
+        return not self._pattern
 
     @property
     def listed_whole(self) -> bool:

@@ -161,8 +161,65 @@ def test_selective_reads_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         for contender in ("skipstone", "pyarrow.dataset"):
             assert contenders[contender]["bytes"] > 0
             assert contenders[contender]["requests"] > 0
+        plain, indexed = contenders["skipstone"], contenders["skipstone, index"]
+        assert 0 < indexed["bytes"] <= plain["bytes"], name
+    cold = cases["cold point, event_id, events100"]
+    assert cold["skipstone, index"]["requests"] < cold["skipstone"]["requests"]
     assert cases["warm point, event_id, events100"]["pyarrow.dataset"]["requests"] == 1
-    assert "events100, kept open: 4 files" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "events100, kept open: 4 files" in shown
+    assert "index of events100: built in" in shown
+    assert "index ≥ 2 × the best peer" in shown
+    assert "index ≥ 10 × the best peer" in shown
+
+
+@pytest.mark.parametrize("name", ["bare100", "duckdb100"])
+def test_files_without_page_index(name: str, tmp_path: Path) -> None:
+    from benchmarks import harness, selective_reads
+
+    rows = 80_000  # DuckDB's row groups have at least 2,048
+    sizes = selective_reads.Sizes(rows, BLOCKS, (FILES, BLOCKS), 0.002, 0.0, harness.Pace(0.0, 1, 1))
+    file = tmp_path / "found.json"
+    given = ["--quick", "--only", "point, ", "--lake", name, "--part", "warm", "--data", str(tmp_path)]
+    selective_reads.main([*given, "--json", str(file)], sizes)
+    cases = {case["case"]: case["contenders"] for case in json.loads(file.read_text())["cases"]}
+    assert set(cases) == {
+        f"warm point, {column}, {name}" for column in ("event_id", "bloom, user_id", "bloom, session")
+    }
+    for contenders in cases.values():
+        assert len({contender["rows"] for contender in contenders.values()}) == 1
+    for column in ("bloom, user_id", "bloom, session"):
+        found = cases[f"warm point, {column}, {name}"]
+        # Only the index has filters of these columns.
+        assert 0 < found["skipstone, index"]["bytes"] < found["skipstone"]["bytes"] / 2
+    found = cases[f"warm point, event_id, {name}"]
+    pages = found["skipstone, index"]["bytes"] / found["skipstone"]["bytes"]
+    assert pages < 0.7 if name == "bare100" else pages == 1
+
+
+def test_an_index_that_cannot_be_used_is_built_again(lake: Any, tmp_path: Path) -> None:
+    from benchmarks.peers import built_index, open_indexed
+
+    console = Console(quiet=True)
+    root = built_index(lake, tmp_path, console)
+    before = sorted(path.stat().st_mtime_ns for path in root.iterdir())
+    assert (
+        sorted(path.stat().st_mtime_ns for path in built_index(lake, tmp_path, console).iterdir()) == before
+    )
+    for path in root.glob("*.skip"):
+        path.write_bytes(b"nothing")
+    with pytest.raises(AssertionError, match="segment-"):
+        open_indexed(lake, root)
+    assert open_indexed(lake, built_index(lake, tmp_path, console)).index.coverage.covered == FILES
+
+
+def test_a_target_has_a_side() -> None:
+    from benchmarks.harness import Target
+
+    most = Target("≤ 2", 2.0, lambda _result: 0.0)
+    least = Target("≥ 2", 2.0, lambda _result: 0.0, least=True)
+    assert [most.met(x) for x in (1.0, 2.0, 3.0)] == [True, True, False]
+    assert [least.met(x) for x in (1.0, 2.0, 3.0)] == [False, True, True]
 
 
 def test_memory_tiny(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""The file of a segment: any arrays come back, mapped or fetched, whole or in part, and a flipped bit is seen."""
+"""The file of a segment: arrays come back, mapped or fetched, whole or in part; a flipped bit is seen."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def arrays(sizes: Sequence[int]) -> dict[tuple[int, str], Any]:
     found = {}
     for number, size in enumerate(sizes):
         dtype = np.dtype(DTYPES[number % len(DTYPES)])
-        raw = rng.integers(0, 2 if dtype == bool else 200, size).astype(dtype)
+        raw = rng.integers(0, 2 if dtype.kind == "b" else 200, size).astype(dtype)
         found[(COMMON if number % 3 == 0 else number % 4, f"a/{number}")] = raw
     return found
 
@@ -76,6 +77,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Container, dic
 
 def test_everything_comes_back(made: tuple[Container, dict[tuple[int, str], Any]]) -> None:
     box, given = made
+    assert box.name == "name"
     assert box.head == {"colour": "blue", "n": 3}
     assert {*box.arrays()} == {*given}
     assert (9, "nothing") not in box
@@ -100,7 +102,9 @@ def test_slices_and_takes_are_those_of_the_arrays(
     path = tmp_path_factory.getbasetemp() / "slices"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_WHOLE", whole)
-        boxes = [opened(body, tail, where, data.draw(st.sampled_from([0, 1 << 24])))[0] for where in (path, None)]
+        boxes = [
+            opened(body, tail, where, data.draw(st.sampled_from([0, 1 << 24])))[0] for where in (path, None)
+        ]
         keys = data.draw(st.lists(st.sampled_from([*given]), min_size=1, max_size=4))
         wanted = []
         for key in keys:
@@ -121,7 +125,11 @@ def test_slices_and_takes_are_those_of_the_arrays(
 
 
 def test_nothing_is_fetched_that_is_not_asked_for() -> None:
-    given = {(0, "long"): np.arange(1_000_000), (0, "short"): np.arange(10), (1, "long"): np.arange(1_000_000)}
+    given = {
+        (0, "long"): np.arange(1_000_000),
+        (0, "short"): np.arange(10),
+        (1, "long"): np.arange(1_000_000),
+    }
     data, tail = written(given)
     box, remote = opened(data, tail, None)
     assert [r.length for r in remote.asked] == [tail]
@@ -155,7 +163,7 @@ def test_opened_alone(tmp_path: Path) -> None:
         assert np.array_equal(box.whole((COMMON, "a/9")), given[COMMON, "a/9"])
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.data())
 def test_a_flipped_bit_anywhere_is_seen_or_not_read(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -174,11 +182,13 @@ def test_a_flipped_bit_anywhere_is_seen_or_not_read(
         # The four bytes that nobody reads, between the format and the lengths, are all that may differ.
         assert position < len(body) - tail or position in range(len(body) - 44, len(body) - 40)
         for key, array in given.items():
-            for ask in (box.whole, lambda key: box.take(key, np.arange(box.count(key)))):
+            rows = np.arange(len(array))
+            for ask in (partial(box.whole, key), partial(box.take, key, rows)):
                 try:
-                    assert np.array_equal(ask(key), array)
-                except BadIndex as error:
-                    assert error.name == "name"
+                    found = ask()
+                except BadIndex:
+                    continue
+                assert np.array_equal(found, array)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 55, 56, 57, 100, -1, -56])

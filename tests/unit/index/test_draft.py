@@ -108,7 +108,9 @@ def _file(draft: Draft) -> dict[str, Any]:
         "sizes": (draft.sizes.tolist(), draft.group_sizes.tolist()),
         "counts": (draft.counts.tolist(), draft.chunk_counts.tolist()),
         "chunks": draft.chunks.tolist(),
-        "columns": {path: c for path, c in columns.items() if c["groups"] is not None or c["pages"] is not None},
+        "columns": {
+            path: c for path, c in columns.items() if c["groups"] is not None or c["pages"] is not None
+        },
     }
 
 
@@ -118,8 +120,17 @@ def _level(level: Level) -> list[Any]:
         b.to_pylist() if isinstance(b, pa.Array) else [repr(v) for v in b.tolist()]
         for b in (facts.lower, facts.upper)
     ]
-    flags = [getattr(facts, n).tolist() for n in ("lower_exact", "upper_exact", "may_value", "may_null", "may_nan")]
-    return [str(facts.type), bounds, flags, level.nulls.tolist(), level.nans.tolist(), level.distinct.tolist()]
+    flags = [
+        getattr(facts, n).tolist() for n in ("lower_exact", "upper_exact", "may_value", "may_null", "may_nan")
+    ]
+    return [
+        str(facts.type),
+        bounds,
+        flags,
+        level.nulls.tolist(),
+        level.nans.tolist(),
+        level.distinct.tolist(),
+    ]
 
 
 def reopened(draft: Draft, folder: Path) -> Iterator[Segment]:

@@ -1,4 +1,4 @@
-"""A lake with an index answers every kind of question as one without, and lives with its index coming and going."""
+"""A lake with an index answers every question as one without, and lives with its index coming and going."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def check(lake: Any) -> None:
     """Questions of every kind; the same with the index and without."""
     for index in (True, False):
         assert lake.scan("id = 123", index=index).to_arrow().equals(WHOLE.slice(123, 1))
-        assert lake.scan("x > 49", index=index).count() == pc.sum(pc.greater(WHOLE["x"], 49)).as_py() + 10  # NaN
+        assert (
+            lake.scan("x > 49", index=index).count() == pc.sum(pc.greater(WHOLE["x"], 49)).as_py() + 10
+        )  # NaN
         assert lake.scan("text is null", index=index).count() == WHOLE["text"].null_count
         assert lake.scan("st.a = 3", index=index).count() == sum(r["a"] == 3 for r in WHOLE["st"].to_pylist())
         assert lake.scan(None, index=index).count() == 100 * FILES
@@ -133,7 +135,11 @@ def test_columns_that_the_index_does_not_hold(root: Path, size: str) -> None:
     sk.open(root).index.build(["id"], engine="local")
     lake = sk.open(root)
     check(lake)
-    for where, rows in [("text = 'w07'", 15), ("text = 'w07' and id < 100", 3), ("text = 'w07' or id = 0", 16)]:
+    for where, rows in [
+        ("text = 'w07'", 15),
+        ("text = 'w07' and id < 100", 3),
+        ("text = 'w07' or id = 0", 16),
+    ]:
         scan = lake.scan(where)
         wanted = [r for r in WHOLE.to_pylist() if r["text"] == "w07"]
         wanted = [r for r in wanted if "id <" not in where or r["id"] < 100]
@@ -151,10 +157,7 @@ def test_an_index_without_any_column_asked_for(root: Path) -> None:
 @pytest.mark.parametrize("how", ["before", "after", "far", "outside"])
 def test_pickled_lakes_and_plans(root: Path, tmp_path: Path, how: str) -> None:
     options: dict[str, Any] = {"index_root": tmp_path / "elsewhere"} if how == "outside" else {}
-    if how == "far":
-        lake = sk.open("lake", store=LocalStore(tmp_path))
-    else:
-        lake = sk.open(root, **options)
+    lake = sk.open("lake", store=LocalStore(tmp_path)) if how == "far" else sk.open(root, **options)
     lake.index.build(engine="local")
     if how != "after":
         lake = sk.open("lake", store=LocalStore(tmp_path)) if how == "far" else sk.open(root, **options)
@@ -350,6 +353,9 @@ def test_names_with_dots_and_odd_paths(tmp_path: Path) -> None:
     pq.write_table(made, folder / "f\udcff.parquet".encode("utf-8", "replace").decode())
     sk.open(tmp_path).index.build(engine="local")
     lake = sk.open(tmp_path)
-    assert lake.scan(sk.col("a").field("b") == 8 if hasattr(sk.col("a"), "field") else "a.b = 8").count() in (0, 1)
+    assert lake.scan(sk.col("a").field("b") == 8 if hasattr(sk.col("a"), "field") else "a.b = 8").count() in (
+        0,
+        1,
+    )
     assert use(lake.scan(None)).covered == 1
     assert lake.scan(None).count() == 3

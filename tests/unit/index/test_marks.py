@@ -19,7 +19,9 @@ VERSIONS: st.SearchStrategy[Any] = st.one_of(
     st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)),
     st.builds(ObjectVersion, st.integers(0, 2), st.sampled_from([None, '"a"', '"b"']), st.just(_DAY)),
 )
-ENTRIES = st.builds(Listed, st.sampled_from(["a", "b", "a/b", "é", "\udcff", "a\0"]), st.integers(0, 2), VERSIONS)
+ENTRIES = st.builds(
+    Listed, st.sampled_from(["a", "b", "a/b", "é", "\udcff", "a\0"]), st.integers(0, 2), VERSIONS
+)
 
 
 @given(st.lists(ENTRIES, max_size=9, unique=True), st.lists(ENTRIES, max_size=9))
@@ -60,7 +62,16 @@ def test_nothing() -> None:
 def test_marks_are_the_same_tomorrow() -> None:
     """They are stored: another digest of the same entry would make every index stale."""
     version = ObjectVersion(7, '"abc"', _DAY)
-    found = marks_of([Listed("day=1/f.parquet", 7, (7, 1_700_000_000_000_000_000, 42)), Listed("k", 7, version)])
+    found = marks_of(
+        [Listed("day=1/f.parquet", 7, (7, 1_700_000_000_000_000_000, 42)), Listed("k", 7, version)]
+    )
     assert len({*map(tuple, found.tolist())}) == 2
-    assert np.array_equal(found, marks_of([Listed("day=1/f.parquet", 7, (7, 1_700_000_000_000_000_000, 42)),
-                                           Listed("k", 7, ObjectVersion(7, '"abc"', _DAY))]))
+    assert np.array_equal(
+        found,
+        marks_of(
+            [
+                Listed("day=1/f.parquet", 7, (7, 1_700_000_000_000_000_000, 42)),
+                Listed("k", 7, ObjectVersion(7, '"abc"', _DAY)),
+            ]
+        ),
+    )

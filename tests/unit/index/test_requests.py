@@ -1,4 +1,4 @@
-"""What a question costs: no footer is opened, and the index takes a few requests however many files there are."""
+"""What a question costs: no footer is opened, and the index takes a few requests for any number of files."""
 
 from __future__ import annotations
 
@@ -210,11 +210,15 @@ def wide(tmp_path_factory: pytest.TempPathFactory, s3: dict[str, str]) -> tuple[
     for number in range(4):
         ids = np.arange(number * 50, number * 50 + 50)
         columns = {f"c{n:04d}": ids + n for n in range(WIDE)}
-        pq.write_table(pa.table(columns), root / f"f{number}.parquet", row_group_size=25, write_page_index=True)
+        pq.write_table(
+            pa.table(columns), root / f"f{number}.parquet", row_group_size=25, write_page_index=True
+        )
     sk.open(root).index.build([f"c{n:04d}" for n in range(0, WIDE, 2)], values=False, engine="local")
     paths = list(root.glob("*.parquet"))
     uri = upload(root, s3, "wide")
-    sk.open(uri, storage_options=s3).index.build([f"c{n:04d}" for n in range(0, WIDE, 2)], values=False, engine="local")
+    sk.open(uri, storage_options=s3).index.build(
+        [f"c{n:04d}" for n in range(0, WIDE, 2)], values=False, engine="local"
+    )
     home = Home(uri, s3, {p.name: p.stat().st_size for p in paths}, {p.name: data_end(p) for p in paths})
     return home, root
 
@@ -254,7 +258,7 @@ def test_a_wide_table_loads_what_it_uses(wide: tuple[Home, Path], s3: dict[str, 
 
 def test_a_wide_table_costs_no_more_the_second_time(wide: tuple[Home, Path]) -> None:
     home, _ = wide
-    lake, place = home.open()
+    lake, _place = home.open()
     lake.scan("c0500 = 577", columns=["c0731"]).to_arrow()
     before = lake.index.access.io()
     lake.scan("c0500 = 510", columns=["c0731"]).to_arrow()

@@ -23,7 +23,9 @@ from skipstone.store.cache import Cache
 INTS = st.integers(-6, 6) | st.sampled_from([-(2**63), 2**63 - 1])
 UNSIGNED = st.integers(0, 6) | st.sampled_from([2**63, 2**64 - 1])
 FLOATS = st.sampled_from([-np.inf, -2.5, -0.0, 0.0, 1.0, 2.5, np.inf])
-TEXTS = st.sampled_from(["", "a", "ab", "abcdefgh", "abcdefgha", "abcdefghz", "b", "z", "é", "\U0010ffff", "\0"])
+TEXTS = st.sampled_from(
+    ["", "a", "ab", "abcdefgh", "abcdefgha", "abcdefghz", "b", "z", "é", "\U0010ffff", "\0"]
+)
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int64(): INTS,
     pa.int8(): st.integers(-6, 6) | st.sampled_from([-128, 127]),
@@ -66,7 +68,7 @@ def units(draw: st.DrawFn, type: pa.DataType, most: int = 14) -> ColumnFacts:
 
 def conditions(name: str, type: pa.DataType, depth: int = 2) -> st.SearchStrategy[Any]:
     value = VALUES[type]
-    leaf = st.one_of(
+    return st.one_of(
         st.builds(lambda v: col(name) == v, value),
         st.builds(lambda v: col(name) != v, value),
         st.builds(lambda v: col(name) < v, value),
@@ -78,7 +80,6 @@ def conditions(name: str, type: pa.DataType, depth: int = 2) -> st.SearchStrateg
         st.just(col(name).is_null()),
         st.just(col(name).is_not_null()),
     )
-    return leaf
 
 
 def trees(leaf: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -164,7 +165,12 @@ def test_a_point_among_sorted_files_is_found_at_once() -> None:
     facts = ColumnFacts(pa.int64(), lows[shuffled], lows[shuffled] + 9, yes, yes, yes, no, no)
     box = container({0: facts})
     schema = pa.schema([("a", pa.int64())])
-    for where, wanted in [("a = 5555", 1), ("a in (5, 7777, 123456)", 2), ("a between 95 and 124", 4), ("a < 0", 0)]:
+    for where, wanted in [
+        ("a = 5555", 1),
+        ("a in (5, 7777, 123456)", 2),
+        ("a between 95 and 124", 4),
+        ("a < 0", 0),
+    ]:
         node = compile_predicate(sk.parse(where), schema).node
         found = search(node, lambda leaf: search_leaf(leaf, box, 0, pa.int64()), 10)
         assert found is not None

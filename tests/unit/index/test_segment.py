@@ -71,11 +71,17 @@ def test_layouts_are_those_of_the_footers(root: Path) -> None:
                 ours, theirs = recorded.chunks(leaf.index)[group], footer.chunks(leaf.index)[group]
                 for name in ("codec", "num_values", "data_page_offset", "dictionary_page_offset", "type"):
                     assert getattr(ours, name) == getattr(theirs, name), name
-                assert page_index_ranges(recorded, group, leaf.index) == page_index_ranges(footer, group, leaf.index)
+                assert page_index_ranges(recorded, group, leaf.index) == page_index_ranges(
+                    footer, group, leaf.index
+                )
 
 
 def test_facts_are_those_of_the_footers(root: Path) -> None:
-    refs = [ColumnRef(("id",), pa.int64()), ColumnRef(("text",), pa.string()), ColumnRef(("x",), pa.float64())]
+    refs = [
+        ColumnRef(("id",), pa.int64()),
+        ColumnRef(("text",), pa.string()),
+        ColumnRef(("x",), pa.float64()),
+    ]
     refs += [ColumnRef(("st", "a"), pa.int64()), ColumnRef(("gone",), pa.int64())]
     for footer, recorded in metadata(root):
         for ref in refs:
@@ -84,8 +90,10 @@ def test_facts_are_those_of_the_footers(root: Path) -> None:
                 assert getattr(ours, name).tolist() == getattr(theirs, name).tolist(), (ref.path, name)
             for name in ("lower", "upper"):
                 pair = [getattr(f, name) for f in (ours, theirs)]
-                assert pair[0].tolist() == pair[1].tolist() if not isinstance(pair[0], pa.Array) else pair[0].equals(
-                    pair[1]
+                assert (
+                    pair[0].tolist() == pair[1].tolist()
+                    if not isinstance(pair[0], pa.Array)
+                    else pair[0].equals(pair[1])
                 )
 
 
@@ -95,7 +103,7 @@ def test_places_of_pages_are_those_of_the_page_index(root: Path) -> None:
         for group in range(footer.row_group_count):
             for leaf in footer.leaves:
                 places = recorded.known_places(group, leaf.index)
-                bounds, where = page_index_ranges(footer, group, leaf.index)
+                _bounds, where = page_index_ranges(footer, group, leaf.index)
                 assert (places is None) == (where is None) == (number == 2)
                 if where is None:
                     continue

@@ -179,6 +179,6 @@ def test_it_is_cheap(s3: dict[str, str], root: Path) -> None:
     lake = sk.open(url, storage_options=s3)
     found = lake.index.status()
     assert (found.covered, found["id"].sizes.total > 0) == (FILES, True)
-    # The directory, marks, and the origins of all columns together; small gaps are read over.
-    assert lake.io.requests == 3 * len(found.segments)
-    assert found.sizes.directories < lake.io.bytes < found.sizes.total
+    # The directory, marks, and the origins of all columns together; or a small segment whole.
+    assert len(found.segments) <= lake.io.requests <= 3 * len(found.segments)
+    assert found.sizes.directories < lake.io.bytes <= found.sizes.total
