@@ -123,12 +123,13 @@ class Home:
             root = root.relative_to(lake.root.parent).as_posix()
         return cls(lake, style, root)
 
-    def open(self) -> Any:
+    def open(self, *, whole: bool = False) -> Any:
+        """The lake; ``whole`` by its directory, as who builds an index in it must open it."""
         root, schema = self.lake.root, self.lake.schema if self.lake.explicit else None
         if self.style == "store":
             store = LocalStore(root.parent)
             return sk.open(root.name, store=store, schema=schema, index_root=self.index_root)
-        path = f"{root}/**/*.parquet" if self.style == "glob" else root
+        path = f"{root}/**/*.parquet" if self.style == "glob" and not whole else root
         return sk.open(path, schema=schema, index_root=self.index_root)
 
     @property
@@ -157,7 +158,7 @@ class History:
         if rng.random() < 0.5:
             for _ in range(rng.randrange(len(self.lake.files))):
                 self._hide()
-        self.opened = self.home.open()
+        self.opened = self.home.open(whole=self.home.index_root is None)
         self._build()
         steps = [self._appear, self._replace, self._touch, self._delete, self._rewrite]
         steps += [self._refresh, self._refresh, self._build]

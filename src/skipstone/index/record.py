@@ -30,7 +30,7 @@ from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.slice import slice_steps
 from skipstone.parquet.trust import null_counts_trusted
 from skipstone.parquet.values import widen
-from skipstone.parquet.walk import walk_pages
+from skipstone.parquet.walk import hop_pages, walk_pages
 from skipstone.partial.blocks import block_sums
 from skipstone.partial.sketches import sketches
 from skipstone.rows import RowSet
@@ -105,6 +105,22 @@ class _Recorder:
             found = self._parsed(bounds_body, places_body, group, number)
             if found is not None:
                 self.indexes[group, number] = found
+        if self.spec.values:
+            self._hop(known)
+
+    def _hop(self, known: set[Path]) -> None:
+        """Find the pages of columns without facts from their headers, where there is no page index.
+
+        A query that reads few rows wants pages of every column, not just of those it asks about.
+        """
+        missing = [
+            (group, leaf.index)
+            for leaf in self.metadata.leaves
+            for group in range(self.metadata.row_group_count)
+            if leaf.path not in known and (group, leaf.index) not in self.indexes
+        ]
+        found = hop_pages(self.metadata, missing, lambda ranges: self.files.read(self.entry, ranges))
+        self.indexes.update(found)
 
     def _parsed(self, bounds: bytes | None, places: bytes, group: int, leaf: int) -> PageIndex | None:
         try:

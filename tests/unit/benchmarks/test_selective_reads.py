@@ -162,7 +162,8 @@ def test_selective_reads_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             assert contenders[contender]["bytes"] > 0
             assert contenders[contender]["requests"] > 0
         plain, indexed = contenders["skipstone"], contenders["skipstone, index"]
-        assert 0 < indexed["bytes"] <= plain["bytes"], name
+        # From far away a tiny lake's index is more than its footers.
+        assert 0 < indexed["bytes"] <= plain["bytes"] or "ms a request" in name, name
     cold = cases["cold point, event_id, events100"]
     assert cold["skipstone, index"]["requests"] < cold["skipstone"]["requests"]
     assert cases["warm point, event_id, events100"]["pyarrow.dataset"]["requests"] == 1
@@ -188,13 +189,13 @@ def test_files_without_page_index(name: str, tmp_path: Path) -> None:
     }
     for contenders in cases.values():
         assert len({contender["rows"] for contender in contenders.values()}) == 1
-    for column in ("bloom, user_id", "bloom, session"):
+    for column, most in (("bloom, user_id", 1), ("bloom, session", 0.5)):
         found = cases[f"warm point, {column}, {name}"]
         # Only the index has filters of these columns.
-        assert 0 < found["skipstone, index"]["bytes"] < found["skipstone"]["bytes"] / 2
+        assert 0 < found["skipstone, index"]["bytes"] < found["skipstone"]["bytes"] * most
     found = cases[f"warm point, event_id, {name}"]
     pages = found["skipstone, index"]["bytes"] / found["skipstone"]["bytes"]
-    assert pages < 0.7 if name == "bare100" else pages == 1
+    assert 0.5 < pages < 0.8 if name == "bare100" else pages == 1
 
 
 def test_an_index_that_cannot_be_used_is_built_again(lake: Any, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from obstore.store import LocalStore, MemoryStore
 
 import skipstone as sk
 import skipstone.index.coverage as coverage_module
-from skipstone.errors import SkipstoneError
+from skipstone.errors import SkipstoneError, UsageError
 
 FILES = 5
 FOLDER = "_skipstone"
@@ -297,13 +297,20 @@ def test_a_narrower_schema_than_the_index_knows(tmp_path: Path) -> None:
     assert lake.scan("n = 2").to_arrow()["id"].to_pylist() == [2]
 
 
-def test_a_lake_of_one_file(root: Path) -> None:
-    lake = sk.open(root / "f1.parquet")
+def test_a_lake_of_one_file(root: Path, tmp_path: Path) -> None:
+    """It has an index of its own elsewhere, and doesn't spoil its directory's."""
+    sk.open(root).index.build(engine="local")
+    one = root / "f1.parquet"
+    assert use(sk.open(one).scan("id = 123")).covered == 1
+    for some in (one, f"{root}/f[12].parquet"):
+        with pytest.raises(UsageError, match="belongs to the directory"):
+            sk.open(some).index.build(engine="local")
+    lake = sk.open(one, index_root=tmp_path / "own")
     lake.index.build(engine="local")
-    assert use(lake.scan("id = 123")).covered == 1
-    again = sk.open(root / "f1.parquet")
+    again = sk.open(one, index_root=tmp_path / "own")
     assert use(again.scan("id = 123")).covered == 1
     assert again.scan("id = 123").count() == 1
+    assert use(sk.open(root).scan("id = 123")).covered == FILES
     check(sk.open(root))
 
 
