@@ -32,6 +32,8 @@ Given = Mapping[tuple[str, ...], ColumnFacts]
 _FEW: Final = 4096
 # Row groups of a lake whose files are not sifted first.
 _SMALL: Final = 16_384
+# Kinds of files that tell the lake's schema.
+_KINDS: Final = 256
 # A search that leaves more than this share of the files is no gain.
 _SHARE: Final = 4
 
@@ -181,13 +183,14 @@ class Coverage:
         return self.access.footer(entry)
 
     def kinds(self) -> list[ParquetMetadata]:
-        """One file of every schema that the index knows."""
-        found = []
+        """One file of every kind that the index knows; of very many kinds, a sample."""
+        found: list[int] = []
         for number, segment in enumerate(self.segments):
             mine = np.flatnonzero(self.owner == number)
             _, first = np.unique(segment.common("kin")[self.row[mine]], return_index=True)
-            found += [self.access.layout(self.entries[file]) for file in mine[first].tolist()]
-        return found
+            found += mine[first].tolist()
+        step = -(-len(found) // _KINDS)
+        return [self.access.layout(self.entries[file]) for file in found[:: max(step, 1)]]
 
     # -- many files --------------------------------------------------------------------------
 
@@ -215,7 +218,8 @@ class Coverage:
         if files is not None:
             wanted = np.zeros(len(self.entries), dtype=bool)
             wanted[files] = True
-        blocks = self._blocks(node, refs)
+        # Of a column that directories give, what files say doesn't count.
+        blocks = self._blocks(node, [ref for ref in refs if ref.path not in given])
         kept: list[tuple[int, Array]] = []
         drops: dict[tuple[Cause, str], int] = {}
         units = whole = rows_kept = rows_all = 0
@@ -226,7 +230,7 @@ class Coverage:
             total = live.count
             units += total
             rows_all += live.rows
-            rows = self._candidates(node, number, None if blocks is None else blocks[number])
+            rows = self._candidates(node, number, None if blocks is None else blocks[number], given)
             rows = live.units(len(segment)) if rows is None else live.among(rows)
             numbers = self._files[number][rows] if given else rows
             evidence = self._evidence(segment, refs, rows, given, numbers)
@@ -269,7 +273,7 @@ class Coverage:
         may = judge(node, evidence).bits.true
         return [np.flatnonzero(part) for part in np.split(may, np.cumsum(counts)[:-1])]
 
-    def _candidates(self, node: Node, number: int, blocks: Array | None) -> Array | None:
+    def _candidates(self, node: Node, number: int, blocks: Array | None, given: Given) -> Array | None:
         """Rows of a segment that are worth a judgement; None for all of them."""
         segment = self.segments[number]
         if blocks is None:
@@ -277,7 +281,9 @@ class Coverage:
         size = segment.block
         left = len(blocks) * size
         if left > _FEW:
-            found = search(node, segment.search, left // _SHARE)
+            found = search(
+                node, lambda leaf: None if leaf.ref.path in given else segment.search(leaf), left // _SHARE
+            )
             if found is not None:
                 return found[np.isin(found // size, blocks)]
             if left >= len(segment):
@@ -315,7 +321,6 @@ class Recorded:
     rows: Array
     groups: Array
     """Their row groups' numbers in the segment."""
-    _known: dict[int, ParquetMetadata] = field(default_factory=dict)
 
     @classmethod
     def of(cls, coverage: Coverage, number: int, rows: Array) -> Recorded:

@@ -26,7 +26,8 @@ class IndexedLake(DirectoryLake):
 
     def _pin(self, entries: tuple[Listed, ...]) -> None:
         super()._pin(entries)
-        self.__dict__.pop("_numbers", None)
+        for name in ("_numbers", "_fits"):
+            self.__dict__.pop(name, None)
         self._access.recorded = self._recorded
         if "index" in self.__dict__:
             self.index.relisted()
@@ -57,14 +58,29 @@ class IndexedLake(DirectoryLake):
         return {entry: number for number, entry in enumerate(self._entries)}
 
     def _sample(self) -> list[ParquetMetadata]:
-        """One file of every schema where the index knows them all, else footers."""
+        """One file of every kind that the index knows, and some of those it doesn't."""
         coverage = self.index.coverage
-        if coverage is not None and coverage.covered == len(self._entries):
-            try:
-                return coverage.kinds()
-            except BadIndex as error:
-                self.index.distrust(error)
-        return super()._sample()
+        if coverage is None or not coverage.covered:
+            return super()._sample()
+        try:
+            known = coverage.kinds()
+        except BadIndex as error:
+            self.index.distrust(error)
+            return self._sample()
+        unknown = [self._entries[number] for number in coverage.unknown.tolist()]
+        return [*known, *(self._spread(unknown) if unknown else ())]
+
+    @cached_property
+    def _fits(self) -> bool:
+        """Whether what the index knows fits the schema that the lake was opened with; an error if not."""
+        coverage = self.index.coverage
+        if self._given is not None and coverage is not None:
+            self.check(coverage.kinds())
+        return True
+
+    def check_index(self) -> None:
+        """Refuse files of the index whose columns can't be read as the lake's."""
+        assert self._fits
 
     def __reduce__(self) -> tuple[Any, ...]:
         listing = (self._access, self._pattern, self._given, self._entries, self._others)

@@ -216,9 +216,13 @@ class DirectoryLake:
         return pa.schema([*fields, *partitions.values()])
 
     def _sample(self) -> list[ParquetMetadata]:
-        count = len(self._entries)
+        """The files that tell the schema."""
+        return self._spread(self._entries)
+
+    def _spread(self, files: Sequence[Listed]) -> list[ParquetMetadata]:
+        count = len(files)
         chosen = np.unique(np.linspace(0, count - 1, min(count, SCHEMA_SAMPLE)).round().astype(int))
-        entries = [self._entries[number] for number in chosen.tolist()]
+        entries = [files[number] for number in chosen.tolist()]
         try:
             return self._access.layouts(entries)
         except _BROKEN:

@@ -208,6 +208,7 @@ class Survey:
         """
         masks: dict[int, Array] = {}
         pages: dict[int, dict[int, Array]] = {}
+        given = {id(leaf) for leaf in node.leaves() if leaf.ref.path in self.given}
         unread = []
         first = 0
         for part in self.parts:
@@ -216,9 +217,13 @@ class Survey:
             if len(mine):
                 found = part.absent(node, mine - first, max_keys)
                 for leaf, gone in found.groups.items():
+                    if leaf in given:
+                        continue
                     mask = masks.setdefault(leaf, np.zeros(len(self), dtype=bool))
                     mask[mine] = gone
                 for leaf, deeper in found.pages.items():
+                    if leaf in given:
+                        continue
                     numbered = {first + unit: mask for unit, mask in deeper.items()}
                     pages.setdefault(leaf, {}).update(numbered)
                 if not found.settled:

@@ -187,6 +187,7 @@ class _Planner:
         self, coverage: Coverage, known: Sequence[tuple[int, Array]], unknown: Array
     ) -> tuple[Survey, Array]:
         """Files of segments, and others from their footers, with their numbers in the listing."""
+        self.lake.check_index()
         parts: list[Part] = [coverage.part(segment, rows) for segment, rows in known]
         numbers = [coverage.files_of(segment, rows) for segment, rows in known]
         if len(unknown):

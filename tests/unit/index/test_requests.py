@@ -207,13 +207,12 @@ WIDE = 1000
 def wide(tmp_path_factory: pytest.TempPathFactory, s3: dict[str, str]) -> tuple[Home, Path]:
     root = tmp_path_factory.mktemp("wide") / "lake"
     root.mkdir()
-    for number in range(4):
+    for number in range(2):
         ids = np.arange(number * 50, number * 50 + 50)
         columns = {f"c{n:04d}": ids + n for n in range(WIDE)}
         pq.write_table(
             pa.table(columns), root / f"f{number}.parquet", row_group_size=25, write_page_index=True
         )
-    sk.open(root).index.build([f"c{n:04d}" for n in range(0, WIDE, 2)], values=False, engine="local")
     paths = list(root.glob("*.parquet"))
     uri = upload(root, s3, "wide")
     sk.open(uri, storage_options=s3).index.build(
@@ -227,7 +226,7 @@ def test_a_wide_table_loads_what_it_uses(wide: tuple[Home, Path], s3: dict[str, 
     """One column asked about, one wanted: of the index come its directory and the arrays of these two."""
     home, _ = wide
     lake, place = home.open()
-    assert lake.scan("c0500 = 577", columns=["c0731"]).to_arrow().to_pydict() == {"c0731": [808]}
+    assert lake.scan("c0500 = 547", columns=["c0731"]).to_arrow().to_pydict() == {"c0731": [778]}
     assert home.touched_metadata(place) == []
     store = obstore.store.S3Store("bucket", config=s3)
     fetched: Counter[str] = Counter()
@@ -259,7 +258,7 @@ def test_a_wide_table_loads_what_it_uses(wide: tuple[Home, Path], s3: dict[str, 
 def test_a_wide_table_costs_no_more_the_second_time(wide: tuple[Home, Path]) -> None:
     home, _ = wide
     lake, _place = home.open()
-    lake.scan("c0500 = 577", columns=["c0731"]).to_arrow()
+    lake.scan("c0500 = 547", columns=["c0731"]).to_arrow()
     before = lake.index.access.io()
     lake.scan("c0500 = 510", columns=["c0731"]).to_arrow()
     after = lake.index.access.io() - before
