@@ -68,7 +68,7 @@ class IndexedLake(DirectoryLake):
             self.index.distrust(error)
             return self._sample()
         unknown = [self._entries[number] for number in coverage.unknown.tolist()]
-        return [*known, *(self._spread(unknown) if unknown else ())]
+        return [*known, *(self._spread(unknown, needed=False) if unknown else ())]
 
     @cached_property
     def _fits(self) -> bool:

@@ -217,9 +217,10 @@ class DirectoryLake:
 
     def _sample(self) -> list[ParquetMetadata]:
         """The files that tell the schema."""
-        return self._spread(self._entries)
+        return self._spread(self._entries, needed=True)
 
-    def _spread(self, files: Sequence[Listed]) -> list[ParquetMetadata]:
+    def _spread(self, files: Sequence[Listed], *, needed: bool) -> list[ParquetMetadata]:
+        """Some of the files; an error if all of them are broken and one is ``needed``."""
         count = len(files)
         chosen = np.unique(np.linspace(0, count - 1, min(count, SCHEMA_SAMPLE)).round().astype(int))
         entries = [files[number] for number in chosen.tolist()]
@@ -228,7 +229,7 @@ class DirectoryLake:
         except _BROKEN:
             # A file that is broken for good is the business of the query that needs it.
             footers = [footer for entry in entries if (footer := self._layout_or_none(entry)) is not None]
-            if not footers:
+            if not footers and needed:
                 raise
             return footers
 

@@ -15,6 +15,7 @@ from skipstone.trace.scan import Hints
 
 _SAMPLE = 8
 _FAR_THREADS = 16
+_FEW_ROWS = 131_072
 
 
 def choose(
@@ -26,13 +27,16 @@ def choose(
 ) -> Hints:
     """The way to read ``tasks``, with the reason."""
     mode, why = _materialise(files, tasks, compiled, projection, options)
-    return Hints(mode, why, threads(files, options), options.batch_rows, options.route)
+    return Hints(mode, why, _threads(files, tasks, options), options.batch_rows, options.route)
 
 
-def threads(files: Files, options: ScanOptions) -> int:
+def _threads(files: Files, tasks: Sequence[Task], options: ScanOptions) -> int:
     """Pieces to decode side by side."""
     if options.threads is not None:
         return options.threads
+    if files.place.local and sum(len(task.rows) for task in tasks) <= _FEW_ROWS:
+        # Short pieces spend their time in the interpreter, which one thread at a time can use.
+        return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores if files.place.local else max(cores, _FAR_THREADS)
 

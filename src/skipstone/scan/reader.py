@@ -83,8 +83,14 @@ class FileReader:
     def read_whole(self, groups: Sequence[int], wanted: Projection) -> pa.Table:
         """Whole row groups of the wanted columns, in the lake's types; only where ``streams`` is true."""
         mine = self.columns(wanted)
-        rows = int(self.metadata.row_group_rows[list(groups)].sum())
-        table = self._whole(groups, mine) if mine.fields else bare(rows)
+        counts = self.metadata.row_group_rows[list(groups)].tolist()
+        if not mine.fields:
+            table = bare(sum(counts))
+        elif all(self._opens(group, mine) for group in groups):
+            table = self._whole(groups, mine)
+        else:
+            parts = zip(groups, counts, strict=True)
+            table = joined([self._slice(group, RowSet.all(rows), mine) for group, rows in parts])
         return self._dress(table, wanted)
 
     def read(self, group: int, rows: RowSet, wanted: Projection) -> pa.Table:

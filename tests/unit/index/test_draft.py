@@ -188,7 +188,8 @@ def test_joining_is_associative(drafts: list[Draft]) -> None:
 def test_sums_and_sketches_follow_their_files(drafts: list[Draft]) -> None:
     with_sums = [d for d in drafts if d.columns.get(("id",)) and d.columns["id",].sums and len(d.group_rows)]
     if len(with_sums) < 2:
-        pytest.skip("nobody asked for sums")
+        assert not any(column.sums for draft in drafts for column in draft.columns.values())
+        return
     whole = Draft.concat(with_sums)
     column = whole.columns["id",]
     assert {*column.sums} == {*with_sums[0].columns["id",].sums}

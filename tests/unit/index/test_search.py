@@ -105,7 +105,7 @@ def container(facts: dict[int, ColumnFacts]) -> Container:
     return Container.open("x", read, len(data), tail, Cache(1 << 20))
 
 
-@settings(max_examples=600)
+@settings(max_examples=250)
 @given(st.data())
 def test_a_search_misses_nothing_the_judge_keeps(data: st.DataObject) -> None:
     types = [data.draw(st.sampled_from([*VALUES]), label="type") for _ in range(2)]
