@@ -27,7 +27,7 @@ imports: setup
 
 # The JVM's tests share one Spark session, so they run in one process of their own.
 unit: setup
-	SKIPSTONE_CASES=$${SKIPSTONE_CASES:-900} $(PYTEST) -n 2 -m "not slow and not spark"
+	$(PYTEST) -n 2 -m "not slow and not spark"
 
 spark: setup
 	$(PYTEST) -m "spark and not slow"

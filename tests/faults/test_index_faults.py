@@ -38,7 +38,7 @@ from tests.faults import _files
 from tests.faults._place import Fails, Fault, Request, Truncates, WatchedPlace
 
 FILES = 5
-FLIPS = int(os.environ.get("SKIPSTONE_CASES", 1_500)) // 6
+FLIPS = int(os.environ.get("SKIPSTONE_CASES", 900)) // 6
 FOLDER = "_skipstone"
 COLUMNS = ["id", "x", "text", "st.a"]
 

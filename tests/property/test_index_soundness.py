@@ -24,7 +24,7 @@ from tests.property._oracle import CantEvaluate, Oracle
 from tests.property._predicates import Predicates, is_drawn
 from tests.property._scans import SHARES, WAYS, World, check_plan
 
-SAMPLE = 1_500
+SAMPLE = 1_000
 SHARE = 0.16
 """A lake is built, indexed and changed for a few cases: of the number set for pruning, this part."""
 PER_LAKE = 3

@@ -190,6 +190,7 @@ def gone(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow  # the index's own cluster test runs the same engine
 def test_executors_of_their_own(tmp_path: Path) -> None:
     found = run(CLUSTER, tmp_path)
     assert found["owned"]
@@ -208,6 +209,7 @@ def test_executors_of_their_own(tmp_path: Path) -> None:
     assert all(gone(pid) for pid in {*found["executors"], *found["after"]})
 
 
+@pytest.mark.slow
 def test_spark_connect(tmp_path: Path) -> None:
     found = run(CONNECT, tmp_path)
     assert found["kind"].startswith("pyspark.sql.connect")

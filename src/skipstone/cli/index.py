@@ -104,7 +104,7 @@ def build(
         typer.Option(
             "--blooms",
             metavar="A,B",
-            help="Make bloom filters for these columns where their files have none; reads their values.",
+            help="Make bloom filters for these columns, one per page; reads their values.",
             rich_help_panel=_CONTENT,
         ),
     ] = None,

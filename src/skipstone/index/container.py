@@ -110,7 +110,11 @@ class Mapped:
     def view(self) -> memoryview:
         """The file's bytes."""
         with open(self.path, "rb") as file:  # noqa: PTH123
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if hasattr(mmap, "MADV_RANDOM"):
+            # What lies next to a few bytes is not wanted; what is wanted whole is asked for as such.
+            mapped.madvise(mmap.MADV_RANDOM)
+        return memoryview(mapped)
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Not needed: there is a view."""
@@ -281,6 +285,7 @@ class Container:
             self._test(entry, memoryview(large), 0)
             return np.frombuffer(large, dtype=entry.dtype)
         body = self._view[entry.start : entry.start + entry.size]
+        self._want(entry.start, entry.size)
         self._test(entry, body, 0)
         found = self._arrays[key] = np.frombuffer(body, dtype=entry.dtype)
         return found
@@ -346,6 +351,13 @@ class Container:
             found.append(np.frombuffer(body, dtype=entry.dtype, count=stop - start, offset=offset))
         return found
 
+    def _want(self, start: int, size: int) -> None:
+        """Have a part of a mapped file read in one go, before it is touched page by page."""
+        mapped = None if self._view is None else self._view.obj
+        if isinstance(mapped, mmap.mmap) and size and hasattr(mmap, "MADV_WILLNEED"):
+            inside = start % mmap.PAGESIZE
+            mapped.madvise(mmap.MADV_WILLNEED, start - inside, size + inside)
+
     # -- checksums ---------------------------------------------------------------------------
 
     @staticmethod
@@ -369,6 +381,7 @@ class Container:
         at = entry.sum + sheet
         if self._view is not None and self._good[at]:
             return
+        self._want(entry.start + sheet * _SHEET, len(body))
         if xxh3_64_intdigest(body) != int(self._sums[at]):
             raise BadIndex("a part of it is damaged: the checksum is another", self.name)
         self._good[at] = True

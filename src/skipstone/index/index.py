@@ -152,10 +152,11 @@ class LakeIndex:
         """Index the lake as it is listed; what an earlier build has done with the same choices is kept.
 
         ``columns`` are those with facts, by default the first 32 that can be compared. ``blooms`` names
-        columns that get a bloom filter where their files have none; those in the files are taken over
-        unless it is False. ``pages=False`` stops at row groups. ``values`` says whether values are read for
-        what footers don't tell (pages of files without a page index, NaN counts, distinct counts): by
-        default for columns that are named. ``sums`` and ``sketches`` add block aggregates and DataSketches.
+        columns that get bloom filters made of their values, one per page where pages are known; those in
+        the files are taken over unless it is False. ``pages=False`` stops at row groups. ``values`` says
+        whether values are read for what footers don't tell (pages of files without a page index, NaN counts,
+        distinct counts): by default for columns that are named. ``sums`` and ``sketches`` add block
+        aggregates and DataSketches.
         """
         spec = self._spec(columns, blooms, pages, values, sums, sketches)
         with _opened(engine, options) as chosen:

@@ -20,7 +20,7 @@ class Spec:
     pages: bool = True
     """Whether facts go down to pages; places of pages are recorded for every column then."""
     blooms: tuple[Path, ...] = ()
-    """Columns that get a bloom filter where their files have none."""
+    """Columns that get bloom filters made of their values: of pages, or of row groups without known pages."""
     own_blooms: bool = True
     """Whether the filters in the files are taken over."""
     values: tuple[Path, ...] = ()

@@ -75,6 +75,7 @@ def test_keys_keep_the_order_of_positions() -> None:
     assert len(synthetic.COLUMNS) == len(synthetic.BY_NAME) == 20
 
 
+@pytest.mark.slow
 def test_planning_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from benchmarks import harness, planning
 
