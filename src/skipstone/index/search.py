@@ -19,6 +19,7 @@ import pyarrow as pa
 from skipstone.domain.spans import ByteSpans, NumberSpans
 from skipstone.evidence import Array, ColumnFacts
 from skipstone.index.container import Container, Key
+from skipstone.index.levels import split_bytes
 from skipstone.ir.nodes import All, Any, Leaf, Node
 
 _MOST: Final = np.iinfo(np.uint64).max
@@ -42,8 +43,6 @@ def search_arrays(facts: ColumnFacts) -> dict[str, Array]:
 
 def heads(values: pa.Array, missing: int) -> Array:
     """The first eight bytes of each string as a number, shorter ones followed by zeros."""
-    from skipstone.index.levels import split_bytes
-
     offsets, data = split_bytes(values)
     lengths = np.diff(offsets)
     out = np.zeros(len(values), dtype=np.uint64)

@@ -24,7 +24,7 @@ from skipstone.parquet.bloom import block_masks, block_numbers
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.parquet.footer import parse_footer
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.pageindex import BoundaryOrder, PageIndex
+from skipstone.parquet.pageindex import PageIndex
 from skipstone.parquet.recorded import CHUNK, RecordedMetadata, record_chunks
 from skipstone.parquet.values import widen
 from skipstone.prune.pages import PageFacts
@@ -266,19 +266,8 @@ class Segment:
         names = ("first_rows", "offsets", "sizes")
         keys = [((column.number, f"page/{name}"), first, last) for name in names]
         first_rows, offsets, sizes = self.container.slices(keys)
-        return PageIndex(
-            rows=int(self.common("group_rows")[group]),
-            first_rows=first_rows,
-            offsets=offsets,
-            sizes=sizes.astype(np.int64),
-            has_statistics=False,
-            null_pages=np.zeros(last - first, dtype=np.bool_),
-            min_values=[],
-            max_values=[],
-            null_counts=None,
-            nan_counts=None,
-            boundary_order=BoundaryOrder.UNORDERED,
-        )
+        rows = int(self.common("group_rows")[group])
+        return PageIndex.places(rows, first_rows, offsets, sizes.astype(np.int64))
 
     # -- bloom filters -----------------------------------------------------------------------
 

@@ -55,6 +55,25 @@ class PageIndex:
     nan_counts: NDArray[np.int64] | None
     boundary_order: BoundaryOrder
 
+    @classmethod
+    def places(
+        cls, rows: int, first_rows: NDArray[np.int64], offsets: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> PageIndex:
+        """Pages of which only the places are known."""
+        return cls(
+            rows=rows,
+            first_rows=first_rows,
+            offsets=offsets,
+            sizes=sizes,
+            has_statistics=False,
+            null_pages=np.zeros(len(first_rows), dtype=np.bool_),
+            min_values=[],
+            max_values=[],
+            null_counts=None,
+            nan_counts=None,
+            boundary_order=BoundaryOrder.UNORDERED,
+        )
+
     def __len__(self) -> int:
         return len(self.first_rows)
 
@@ -84,19 +103,7 @@ def parse_page_index(
     rows = int(metadata.row_group_rows[row_group])
     first_rows, offsets, sizes = _pages(offset_index)
     _check_pages(first_rows, offsets, sizes, rows, metadata.chunk_range(row_group, leaf))
-    empty = PageIndex(
-        rows=rows,
-        first_rows=first_rows,
-        offsets=offsets,
-        sizes=sizes,
-        has_statistics=False,
-        null_pages=np.zeros(len(first_rows), dtype=np.bool_),
-        min_values=[],
-        max_values=[],
-        null_counts=None,
-        nan_counts=None,
-        boundary_order=BoundaryOrder.UNORDERED,
-    )
+    empty = PageIndex.places(rows, first_rows, offsets, sizes)
     if column_index is None:
         return empty
     flat = metadata.leaves[leaf].max_repetition == 0

@@ -10,7 +10,7 @@ import numpy as np
 from skipstone.errors import CorruptFileError
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.page_structs import PageHead
-from skipstone.parquet.pageindex import BadPageIndex, BoundaryOrder, PageIndex
+from skipstone.parquet.pageindex import BadPageIndex, PageIndex
 from skipstone.parquet.wire import decode_prefix
 from skipstone.store.ranges import ByteRange
 from skipstone.store.steps import drive
@@ -97,19 +97,7 @@ def walk_steps(
 
 def _index(rows: int, pages: list[tuple[int, int, int]]) -> PageIndex:
     first_rows, offsets, sizes = np.array(pages, dtype=np.int64).reshape(-1, 3).T.copy()
-    return PageIndex(
-        rows=rows,
-        first_rows=first_rows,
-        offsets=offsets,
-        sizes=sizes,
-        has_statistics=False,
-        null_pages=np.zeros(len(pages), dtype=np.bool_),
-        min_values=[],
-        max_values=[],
-        null_counts=None,
-        nan_counts=None,
-        boundary_order=BoundaryOrder.UNORDERED,
-    )
+    return PageIndex.places(rows, first_rows, offsets, sizes)
 
 
 def _header(at: int, end: int) -> Generator[ByteRange, bytes, tuple[PageHead, int]]:
