@@ -1,0 +1,280 @@
+"""A stream of rows as Parquet files of the wanted size, one folder for each partition."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from skipstone.errors import SchemaError, SkipstoneError, UsageError
+from skipstone.store.place import Place
+from skipstone.write.columns import conform, stored_schema
+from skipstone.write.layout import Layout
+from skipstone.write.order import sort_batch
+from skipstone.write.profile import Profile, writer_options
+from skipstone.write.sink import Sink
+from skipstone.write.split import Split, split_rows
+
+__all__ = ["Written", "sort_batch", "write_files"]
+
+_MOST_OPEN = 64
+# A last file may grow so far beyond the target rather than leave a sliver.
+_STRETCH = 1.5
+# What an array takes in memory beside its values: it counts where parts of batches have a row or two.
+_ARRAY_BYTES = 300
+# A file that is so near to its limit is full: another row group would be a sliver.
+_SLACK = 0.05
+# The last row group of a file ends where a page does if it has so many; that moves the end by little.
+_MANY_PAGES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file that was written; ``partition`` is its folder, "" without partitions."""
+
+    key: str
+    rows: int
+    bytes: int
+    row_groups: int
+    partition: str
+
+
+def write_files(
+    batches: Iterable[pa.RecordBatch],
+    stage: Place,
+    job: str,
+    task: str,
+    layout: Layout,
+    profile: Profile,
+    *,
+    expected_bytes: float | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> list[Written]:
+    """Write rows, which come in the order that files shall have them, to ``part-<task>-<n>-<job>.parquet``.
+
+    A file ends near the layout's target. With ``expected_bytes``, all that this call is to write, the last
+    one may be half as large again. Rows of a partition that come together make the fewest files. After a
+    failure none of the files is left.
+    """
+    if not re.fullmatch("[0-9a-f]+", job):
+        raise UsageError(f"{job!r} is no job's id", hint="give lower-case hexadecimal digits")
+    if not re.fullmatch(r"[0-9A-Za-z_.]+(-[0-9A-Za-z_.]+)*", task):
+        raise UsageError(f"{task!r} is no task's id", hint="give letters, digits and hyphens")
+    work = _Work(stage, job, task, layout, profile, expected_bytes, metadata)
+    try:
+        for batch in batches:
+            work.take(batch)
+        work.finish()
+    except BaseException:
+        work.abandon()
+        raise
+    return work.written
+
+
+@dataclass(slots=True)
+class _Output:
+    """One partition: rows that are held for the next row group, and the file that is open."""
+
+    folder: str
+    held: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+    sink: Sink | None = None
+    limit: float = 0.0
+    file_rows: int = 0
+    groups: int = 0
+    due: int = 0
+    """Rows of the row group that is being collected."""
+
+
+class _Work:
+    """One call of :func:`write_files`."""
+
+    def __init__(
+        self,
+        stage: Place,
+        job: str,
+        task: str,
+        layout: Layout,
+        profile: Profile,
+        expected: float | None,
+        metadata: Mapping[str, str] | None,
+    ) -> None:
+        self.written: list[Written] = []
+        self._stage, self._job, self._task = stage, job, task
+        self._layout, self._profile = layout, profile
+        self._expected, self._metadata = expected, metadata
+        self._schema: pa.Schema | None = None
+        # The least recently used first.
+        self._outputs: OrderedDict[str, _Output] = OrderedDict()
+        self._left: set[str] = set()
+        self._sorted = True
+        self._measured: float | None = None
+        self._opened = self._held_rows = self._held_bytes = 0
+        self._keys: list[str] = []
+
+    # -- rows in -------------------------------------------------------------------------------
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        split = self._split(batch)
+        self._sorted = self._sorted and split.runs
+        for folder, rows in split.parts:
+            output = self._output(folder)
+            self._add(output, rows)
+            self._relieve()
+
+    def _split(self, batch: pa.RecordBatch) -> Split:
+        names = self._layout.partition_by
+        if self._schema is None:
+            self._layout.check(batch.schema)
+            self._schema = stored_schema(self._layout.stored_part(batch.schema))
+        lost = [name for name in names if len(batch.schema.get_all_field_indices(name)) != 1]
+        if lost:
+            hint = "give all batches the same columns"
+            raise SchemaError("a batch lacks this partition column", column=lost[0], hint=hint)
+        kept = [at for at, name in enumerate(batch.schema.names) if name not in names]
+        rows = conform(batch.select(kept), self._schema)
+        if not names:
+            return Split([("", rows)], runs=True)
+        return split_rows([(name, batch.column(name)) for name in names], rows)
+
+    def _output(self, folder: str) -> _Output:
+        if folder in self._left:
+            self._sorted = False
+        if self._sorted:
+            # Nothing more is expected of the partitions before.
+            for other in [other for other in self._outputs if other != folder]:
+                self._close(self._outputs[other])
+        output = self._outputs.setdefault(folder, _Output(folder))
+        self._outputs.move_to_end(folder)
+        return output
+
+    def _add(self, output: _Output, rows: pa.RecordBatch) -> None:
+        while rows.num_rows:
+            if not output.held:
+                output.due = self._plan(output)
+            size = rows.nbytes / rows.num_rows
+            room = max(self._layout.row_group_bytes - output.bytes, 0) / max(size, 1 / 8)
+            count = min(output.due - output.rows, max(int(room), 1), rows.num_rows)
+            output.held.append(rows.slice(0, count))
+            output.rows += count
+            held = math.ceil(size * count) + rows.num_columns * _ARRAY_BYTES
+            output.bytes += held
+            self._held_rows += count
+            self._held_bytes += held
+            rows = rows.slice(count)
+            if output.rows >= output.due or output.bytes >= self._layout.row_group_bytes:
+                self._flush(output)
+
+    def _relieve(self) -> None:
+        """Hold no more than one row group in all: the largest parts go first."""
+        layout = self._layout
+        while self._held_rows > layout.row_group_rows or self._held_bytes > layout.row_group_bytes:
+            self._flush(max(self._outputs.values(), key=lambda output: (output.bytes, output.rows)))
+
+    # -- sizes ---------------------------------------------------------------------------------
+
+    def _plan(self, output: _Output) -> int:
+        """Rows of the next row group: as many as fit, in groups of one size."""
+        limit = output.limit if output.sink is not None else self._limit()
+        left = (limit - self._size(output)) / self._bytes_per_row(output)
+        count = left / max(math.ceil(left / self._layout.row_group_rows), 1)
+        if self._measured is None:
+            # A profile may be wrong: half a file tells how much.
+            count = min(count, left / 2)
+        pages = count / self._layout.page_rows
+        if pages >= (_MANY_PAGES if count > left * (1 - _SLACK) else 1):
+            count = min(round(pages) * self._layout.page_rows, self._layout.row_group_rows)
+        return max(int(count), 1)
+
+    def _limit(self) -> float:
+        """Bytes of a file that is begun now."""
+        target = self._layout.target_file_bytes
+        if self._expected is None:
+            return target
+        rest = self._expected - sum(file.bytes for file in self.written)
+        rest -= sum(output.sink.position for output in self._outputs.values() if output.sink is not None)
+        return target * _STRETCH if 0 < rest < target * _STRETCH else target
+
+    def _size(self, output: _Output) -> float:
+        """About the size of the open file if it ended now."""
+        if output.sink is None:
+            return 0.0
+        tail = self._profile.tail_bytes(self._layout, output.file_rows, output.groups)
+        return output.sink.position + tail
+
+    def _bytes_per_row(self, output: _Output) -> float:
+        """Of the latest row group of this call, else of the profile, with what follows the pages."""
+        pages = self._profile.bytes_per_row if self._measured is None else self._measured
+        rows = max(output.file_rows, self._layout.page_rows)
+        tail = self._profile.tail_bytes(self._layout, rows, max(output.groups, 1)) / rows
+        return max(pages + tail, 1e-3)
+
+    # -- files out -----------------------------------------------------------------------------
+
+    def _flush(self, output: _Output) -> None:
+        """Write what is held as one row group, and end the file if it is full."""
+        assert self._schema is not None
+        sink = output.sink or self._open(output)
+        rows = pa.Table.from_batches(output.held, self._schema)
+        self._held_rows -= output.rows
+        self._held_bytes -= output.bytes
+        output.held, output.rows, output.bytes = [], 0, 0
+        size = sink.write(rows) / rows.num_rows
+        # In a few rows what is written once for a chunk weighs too much.
+        if rows.num_rows >= min(output.due, self._layout.page_rows):
+            self._measured = size
+        output.file_rows += rows.num_rows
+        output.groups += 1
+        if self._size(output) >= output.limit - self._layout.target_file_bytes * _SLACK:
+            self._end(output)
+
+    def _open(self, output: _Output) -> Sink:
+        assert self._schema is not None
+        output.limit = self._limit()
+        opened = [other for other in self._outputs.values() if other.sink is not None]
+        if len(opened) >= _MOST_OPEN:
+            self._close(opened[0])
+        folder = f"{output.folder}/" if output.folder else ""
+        key = f"{folder}part-{self._task}-{self._opened:05d}-{self._job}.parquet"
+        options = writer_options(self._layout, self._profile, self._schema)
+        self._opened += 1
+        self._keys.append(key)
+        output.sink = Sink(self._stage, key, options, self._metadata)
+        return output.sink
+
+    def _end(self, output: _Output) -> None:
+        assert output.sink is not None
+        size = output.sink.close()
+        file = Written(output.sink.key, output.file_rows, size, output.groups, output.folder)
+        self.written.append(file)
+        output.sink, output.file_rows, output.groups = None, 0, 0
+
+    def _close(self, output: _Output) -> None:
+        if output.held:
+            self._flush(output)
+        if output.sink is not None:
+            self._end(output)
+        self._outputs.pop(output.folder, None)
+        self._left.add(output.folder)
+
+    def finish(self) -> None:
+        """Write what is held, and end all files."""
+        for output in list(self._outputs.values()):
+            self._close(output)
+
+    def abandon(self) -> None:
+        """Delete all files, finished ones too: who tries again writes them again."""
+        for output in self._outputs.values():
+            if output.sink is not None:
+                output.sink.abandon()
+        # The first failure is the one to tell.
+        with contextlib.suppress(SkipstoneError):
+            self._stage.delete(self._keys)
