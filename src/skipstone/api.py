@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -25,12 +26,16 @@ from skipstone.scan.domains import files_to_query
 from skipstone.scan.execute import Execution, execute
 from skipstone.scan.options import ScanOptions, scan_options
 from skipstone.scan.plan import ScanPlan
-from skipstone.scan.scan import Scan
+from skipstone.scan.scan import Scan as PlainScan
+from skipstone.scan.scan import check_format
 from skipstone.store.place import open_place, open_root
 from skipstone.store.retry import RetryPolicy
 from skipstone.store.source import open_source
 from skipstone.trace import Trace
 from skipstone.trace.scan import ScanTrace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "BloomProvider",
@@ -73,6 +78,8 @@ __all__ = [
     "predicate",
     "prune",
     "read_metadata",
+    "register",
+    "spark",
     "udf",
 ]
 
@@ -80,6 +87,62 @@ __all__ = [
 def read_metadata(source: Any, storage_options: Mapping[str, Any] | None = None) -> ParquetMetadata:
     """The footer of one file, to be used again: ``prune(metadata, ...)``, ``prune(path, metadata=...)``."""
     return read_footer(open_source(source, storage_options=storage_options))
+
+
+def spark(
+    master: str | None = None, *, remote: str | None = None, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The Spark session that is running, as it is, or else a new one that suits Skipstone and this machine.
+
+    Without ``master`` and ``remote`` (a Spark Connect URL) Spark takes what it is configured for, or all
+    cores of this machine.
+    """
+    from skipstone.engine.session import spark_session
+
+    return spark_session(master, remote, conf)
+
+
+def register(session: SparkSession) -> None:
+    """Make ``spark.read.format("skipstone")`` known to a session that doesn't find it by itself."""
+    from skipstone.bridge.spark.source import SkipstoneSource
+
+    session.dataSource.register(SkipstoneSource)
+
+
+class Scan(PlainScan):
+    """Rows of a lake that match a predicate. Nothing is read before an answer is asked for."""
+
+    __slots__ = ()
+
+    def to_spark(self, session: SparkSession | None = None, *, route: str = "auto") -> DataFrame:
+        """The rows as a data frame of ``session``, by default the one that is running.
+
+        ``route`` is "driver" (read here, handed over as a local relation), "slices" (Spark's tasks read
+        page slices), "reader" (Spark's own reader takes the kept files), or "auto": see ``explain``.
+        """
+        from skipstone.bridge.spark.frames import to_spark
+
+        return to_spark(self.plan(), spark() if session is None else session, route)
+
+    def explain(
+        self,
+        analyze: bool = False,
+        format: str = "text",
+        *,
+        session: SparkSession | None = None,
+        route: str = "auto",
+    ) -> str:
+        """What is read and what is not, and why; ``analyze`` also runs the scan. Text, json or html.
+
+        With a Spark ``session``, also by which route ``to_spark`` takes the rows there.
+        """
+        check_format(format)
+        trace = self._explained(analyze)
+        if session is not None:
+            from skipstone.bridge.spark.frames import way_of
+
+            trace = replace(trace, spark=way_of(self.plan(), session, route).use)
+        return self._drawn(trace, format)
 
 
 class Lake(IndexedLake):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -26,6 +27,10 @@ class Engine(Protocol):
     @property
     def name(self) -> str:
         """What it is called in messages."""
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks it works on side by side, about."""
 
     def map(
         self, work: Callable[[T], R], tasks: Sequence[T], *, on_done: Callable[[int], None] | None = None
@@ -55,11 +60,16 @@ class LocalEngine:
         """It is the local one."""
         return "local"
 
+    @property
+    def parallelism(self) -> int:
+        """Its threads."""
+        return self.threads or _cores()
+
     def map(
         self, work: Callable[[T], R], tasks: Sequence[T], *, on_done: Callable[[int], None] | None = None
     ) -> list[R]:
         """``work`` on each task; a failure starts nothing more and waits for what is running."""
-        threads = min(self.threads or _cores(), len(tasks))
+        threads = min(self.parallelism, len(tasks))
         if threads == 0:
             return []
         with ThreadPoolExecutor(threads, thread_name_prefix="skipstone-job") as pool:
@@ -105,6 +115,12 @@ def open_engine(
         raise UsageError(f"there is no engine {engine!r}", hint='give "spark", "local" or a Spark session')
     _refuse(given, (), "an engine that is running", "leave it out")
     return _running(engine)
+
+
+def opened(engine: Any, options: Mapping[str, Any]) -> AbstractContextManager[Engine]:
+    """The engine that is meant, which is closed unless the caller has opened it."""
+    chosen = open_engine(engine, **options)
+    return nullcontext(chosen) if chosen is engine else closing(chosen)
 
 
 def _running(engine: Any) -> Engine:

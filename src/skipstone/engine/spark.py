@@ -6,29 +6,31 @@ import base64
 import os
 import pickle
 import re
-import shutil
-import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from skipstone.errors import JobError, SkipstoneError, UsageError
+from skipstone.engine.session import (
+    is_connect,
+    parallelism_of,
+    reason,
+    require_pyspark,
+    running_session,
+    spark_session,
+)
+from skipstone.errors import JobError, SkipstoneError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 # How often progress is looked up, in seconds.
 _POLL = 0.2
-# How much of a traceback is told.
-_LINES = 8
 
 
 class SparkEngine:
@@ -45,6 +47,11 @@ class SparkEngine:
         """It is Spark."""
         return "spark"
 
+    @property
+    def parallelism(self) -> int:
+        """The cores of its executors, as far as they can be known."""
+        return parallelism_of(self.session)
+
     def map(
         self, work: Callable[[T], R], tasks: Sequence[T], *, on_done: Callable[[int], None] | None = None
     ) -> list[R]:
@@ -58,7 +65,7 @@ class SparkEngine:
         from pyspark import cloudpickle
 
         payloads = [cloudpickle.dumps(task) for task in tasks]
-        job: _Job = _ConnectJob(self._beside) if _is_connect(self.session) else _ClassicJob(self.session)
+        job: _Job = _ConnectJob(self._beside) if is_connect(self.session) else _ClassicJob(self.session)
         outcome = _followed(job, _batches(_attempt(work)), payloads, on_done)
         failure = outcome.exception()
         if failure is not None:
@@ -217,6 +224,20 @@ def _progress(job: _Job) -> int:
     return 0
 
 
+def payload_frame(session: SparkSession, payloads: Sequence[bytes]) -> DataFrame:
+    """A data frame of numbers and payloads, for tasks of the user's own session, each of one payload."""
+    import pyarrow as pa
+
+    rows = pa.table(
+        {"number": pa.array(range(len(payloads)), pa.int32()), "payload": pa.array(payloads, pa.binary())}
+    )
+    frame = session.createDataFrame(rows)
+    # A local relation has a partition for each row, up to the session's parallelism.
+    if len(payloads) > parallelism_of(session):
+        frame = frame.repartitionById(len(payloads), frame["number"])
+    return frame
+
+
 # ---------------------------------------------------------------- on the executors
 
 
@@ -276,112 +297,17 @@ def _failure(error: BaseException) -> SkipstoneError:
     hint = None
     if "No module named 'skipstone" in text:
         hint = "install skipstone on the executors, for the Python that PYSPARK_PYTHON names"
-    return JobError(f"the work failed on Spark: {_reason(text)}", hint=hint)
+    return JobError(f"the work failed on Spark: {reason(text)}", hint=hint)
 
 
-def _reason(text: str) -> str:
-    """The last lines of the traceback in a text, which Java's follows; else the text's first line."""
-    _, found, traceback = text.rpartition("Traceback (most recent call last):\n")
-    if not found:
-        return text.strip().partition("\n")[0] or "no reason is given"
-    lines = re.split(r"\n\s*\n|\n\tat ", traceback, maxsplit=1)[0].rstrip().splitlines()
-    return "\n".join(["..." if len(lines) > _LINES else "", *lines[-_LINES:]])
-
-
-# ---------------------------------------------------------------- sessions
+# ---------------------------------------------------------------- opening
 
 
 def open_spark(
     master: str | None = None, remote: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkEngine:
     """An engine on the session that is running, or on one that is started for it."""
-    _require_pyspark()
-    running = _running()
+    require_pyspark()
+    running = running_session()
     session = spark_session(master, remote, conf)
     return SparkEngine(session, owned=session is not running)
-
-
-def spark_session(
-    master: str | None = None, remote: str | None = None, conf: Mapping[str, str] | None = None
-) -> SparkSession:
-    """The session that is running, if it is what is asked for, or a new one.
-
-    Without a ``master`` Spark takes the one it was submitted to or configured for, else ``local[*]``.
-    """
-    if master is not None and remote is not None:
-        raise UsageError("there is both a master and a remote", hint="give one of them")
-    _require_pyspark()
-    running = _running()
-    if running is None:
-        return _start(master, remote, dict(conf or {}))
-    asked = {**({"spark.master": master} if master is not None else {}), **(conf or {})}
-    other = [key for key, value in asked.items() if running.conf.get(key, None) != value]
-    if remote is not None or other:
-        what = "remote" if remote is not None else ", ".join(other)
-        hint = "stop it first, or give the session itself as the engine"
-        raise UsageError(f"a Spark session is running already, with another {what}", hint=hint)
-    return running
-
-
-def _start(master: str | None, remote: str | None, conf: dict[str, str]) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    remote = remote or os.environ.get("SPARK_REMOTE")
-    here = remote is None or remote.startswith("local")
-    if here:
-        _require_java()
-    # A server that runs elsewhere has its own; it would warn of settings that it can't take.
-    settings = {**(_STARTED if here else {}), "spark.sql.session.timeZone": "UTC", **conf}
-    # Executors have to run the Python of the driver.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("skipstone")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    if remote is not None:
-        builder = builder.remote(remote)
-    elif master is not None:
-        builder = builder.master(master)
-    try:
-        with warnings.catch_warnings():
-            if here:
-                # A Connect server of this process has had all settings, and can't take some a second time.
-                warnings.filterwarnings("ignore", ".*CANNOT_MODIFY_")
-            return builder.getOrCreate()
-    except Exception as error:
-        hint = _JAVA if "JAVA_GATEWAY" in str(error) else 'engine="local" needs no Spark'
-        raise JobError(f"Spark can't be started: {_reason(str(error))}", hint=hint) from error
-
-
-_STARTED = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-_JAVA = 'Spark needs Java 17 or newer, from the system\'s packages; engine="local" needs neither'
-
-
-def _running() -> SparkSession | None:
-    from pyspark.errors import PySparkRuntimeError
-    from pyspark.sql import SparkSession
-
-    try:
-        return SparkSession.active()
-    except PySparkRuntimeError:
-        return None
-
-
-def _is_connect(session: SparkSession) -> bool:
-    return any(kind.__module__.startswith("pyspark.sql.connect.") for kind in type(session).__mro__)
-
-
-def _require_pyspark() -> None:
-    try:
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        hint = "pip install 'skipstone[spark]', or use engine=\"local\""
-        raise UsageError("PySpark is not installed", hint=hint) from error
-
-
-def _require_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    found = (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
-    # Under spark-submit Java is running already.
-    if not found and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        where = f"in JAVA_HOME ({home})" if home else "on this machine"
-        raise UsageError(f"Spark needs Java, and there is none {where}", hint=_JAVA)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from skipstone.trace import Level, Note, Trace
@@ -45,6 +46,7 @@ def scan_to_json(trace: ScanTrace) -> dict[str, Any]:
         "levels": [_level(level) for level in trace.levels],
         "reads": None if trace.reads is None else _reads(trace.reads),
         "hints": _hints(trace.hints),
+        "spark": None if trace.spark is None else asdict(trace.spark),
         "run": None if trace.run is None else _run(trace.run),
         "unsupported": list(trace.unsupported),
         "notes": [_note(note) for note in trace.notes],

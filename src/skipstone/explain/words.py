@@ -6,11 +6,16 @@ from collections.abc import Sequence
 
 from skipstone.explain.units import count, percent, plural, size
 from skipstone.trace import Cause, Drop, Level, Note
-from skipstone.trace.scan import Hints, IndexUse, Reads, Run, ScanTrace
+from skipstone.trace.scan import Hints, IndexUse, Reads, Run, ScanTrace, SparkUse
 
 EVERY_ROW = "every row"
 NOTHING_TO_READ = "nothing to read"
 NOTHING_TO_TEST = "nothing left to test"
+SPARK_ROUTES = {
+    "driver": "read by the driver",
+    "slices": "page slices",
+    "reader": "Spark's own reader",
+}
 _CAUSES = {Cause.BLOOM: "bloom filter", Cause.PAGE: "page index"}
 
 
@@ -85,11 +90,19 @@ def scan_facts(trace: ScanTrace) -> list[tuple[str, str]]:
         ("how", f"{hints.materialise}: {hints.why}" if hints.why else hints.materialise),
         ("with", _workers(hints)),
     ]
+    if trace.spark is not None:
+        facts.append(("spark", spark_words(trace.spark)))
     if trace.limit is not None:
         facts.append(("limit", plural(trace.limit, "row")))
     if trace.order:
         facts.append(("order", ", ".join(trace.order)))
     return facts
+
+
+def spark_words(use: SparkUse) -> str:
+    """How a data frame is made of the scan."""
+    tasks = f" in {plural(use.tasks, 'file' if use.route == 'reader' else 'task')}" if use.tasks else ""
+    return f"{SPARK_ROUTES[use.route]}{tasks}: {use.why}"
 
 
 def _workers(hints: Hints) -> str:

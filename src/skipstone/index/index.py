@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.domain.keys import is_ordered, storage_type
+from skipstone.engine.jobs import opened
 from skipstone.engine.local import gather
 from skipstone.errors import CorruptFileError, ReadError, UnknownColumnError, UsageError
 from skipstone.explain.report import Report
@@ -159,7 +159,7 @@ class LakeIndex:
         aggregates and DataSketches.
         """
         spec = self._spec(columns, blooms, pages, values, sums, sketches)
-        with _opened(engine, options) as chosen:
+        with opened(engine, options) as chosen:
             return self._run(spec, chosen, progress, rebuild=rebuild)
 
     def refresh(self, *, engine: Any = "spark", progress: Progress | None = None, **options: Any) -> Report:
@@ -168,7 +168,7 @@ class LakeIndex:
 
         lake = self._lake
         told = self._told()
-        with _opened(engine, options) as chosen:
+        with opened(engine, options) as chosen:
             lake.refresh(list_again(chosen, lake.access.place, lake.entries))
             return self._run(self._same(told), chosen, progress, rebuild=False)
 
@@ -314,14 +314,6 @@ class LakeIndex:
             return f"LakeIndex({self.uri!r}, none)"
         known = f"{coverage.covered:,} of {len(self._lake.entries):,} files"
         return f"LakeIndex({self.uri!r}, version {coverage.manifest.number}, {known})"
-
-
-def _opened(engine: Any, options: Mapping[str, Any]) -> AbstractContextManager[Engine]:
-    """The engine that is meant, which is closed unless the caller has opened it."""
-    from skipstone.engine.jobs import open_engine
-
-    chosen = open_engine(engine, **options)
-    return nullcontext(chosen) if chosen is engine else closing(chosen)
 
 
 def _collect(field: pa.Field, above: Path, into: list[tuple[Path, pa.DataType]]) -> None:

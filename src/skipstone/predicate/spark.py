@@ -113,7 +113,12 @@ def to_spark(predicate: tree.Predicate, schema: pa.Schema | None = None) -> Colu
     That reader loses the NaN rows of ``f > 2`` and the -0.0 rows of ``f = 0``, so such a comparison is said
     in words it does not push down. Give the ``schema`` to leave columns that are no floats as they are.
     """
-    return functions.expr(to_sql(_guard(predicate, schema, False), "spark"))
+    return functions.expr(to_spark_sql(predicate, schema))
+
+
+def to_spark_sql(predicate: tree.Predicate, schema: pa.Schema | None = None) -> str:
+    """The text of :func:`to_spark`, which every kind of session can parse."""
+    return to_sql(_guard(predicate, schema, False), "spark")
 
 
 @functools.singledispatch

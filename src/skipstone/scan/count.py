@@ -4,11 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from skipstone.engine.jobs import Engine
 from skipstone.engine.local import stream
+from skipstone.scan.parts import Part, shared, split
 from skipstone.scan.pieces import Piece
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Projection
 from skipstone.scan.work import Work
+
+
+def count_on(plan: ScanPlan, engine: Engine) -> int:
+    """``count_rows`` by an engine's tasks, each of which counts a part of the plan."""
+    if plan.limit is not None or plan.residual is None:
+        return count_rows(plan)
+    open_tasks = tuple(task for task in plan.tasks if task.residual)
+    proven = sum(len(task.proven) for task in plan.tasks if not task.residual)
+    parts = split(replace(plan, tasks=open_tasks), engine.parallelism)
+    common = shared(plan)
+    return proven + sum(engine.map(_count_part, [(common, part) for part in parts]))
+
+
+def _count_part(work: tuple[ScanPlan, Part]) -> int:
+    common, part = work
+    return count_rows(replace(common, tasks=part))
 
 
 def count_rows(plan: ScanPlan) -> int:
@@ -28,7 +46,7 @@ def count_rows(plan: ScanPlan) -> int:
         return len(work.matches(piece, nothing)[0])
 
     pieces = work.pieces(Projection.of(plan.schemas.read, work.tested))
-    threads, budget = plan.trace.hints.threads, plan.options.memory
+    threads, budget = plan.hints.threads, plan.options.memory
     total = proven
     for found in stream(matching, pieces, threads=threads, weigh=lambda piece: piece.weight, budget=budget):
         total += found

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from skipstone.engine.jobs import opened
 from skipstone.errors import UsageError
 from skipstone.index.lake import IndexedLake
 from skipstone.predicate import predicate as to_predicate
-from skipstone.scan.count import count_rows
+from skipstone.scan.count import count_on, count_rows
 from skipstone.scan.execute import Execution, execute
 from skipstone.scan.limit import checked_limit
 from skipstone.scan.options import ScanOptions
@@ -52,7 +53,7 @@ class Scan:
 
     def __reduce__(self) -> tuple[Any, ...]:
         where, columns, limit, order, options = self._asked
-        return (Scan, (self.lake, where, columns, limit, order, options))
+        return (type(self), (self.lake, where, columns, limit, order, options))
 
     # -- phase one ---------------------------------------------------------------------------
 
@@ -84,15 +85,20 @@ class Scan:
 
     def explain(self, analyze: bool = False, format: str = "text") -> str:
         """What is read and what is not, and why; ``analyze`` also runs the scan. Text, json or html."""
-        from skipstone.explain import draw_scan, scan_to_json, scan_to_page
+        check_format(format)
+        return self._drawn(self._explained(analyze), format)
+
+    def _explained(self, analyze: bool) -> ScanTrace:
         from skipstone.scan.forecast import forecast
 
-        if format not in ("text", "json", "html"):
-            raise UsageError(f"format={format!r}", hint="give text, json or html")
         plan = self.plan()
         trace = replace(plan.trace, reads=forecast(plan))
-        if analyze:
-            trace = replace(trace, run=self._analyzed(plan))
+        return replace(trace, run=self._analyzed(plan)) if analyze else trace
+
+    @staticmethod
+    def _drawn(trace: ScanTrace, format: str) -> str:
+        from skipstone.explain import draw_scan, scan_to_json, scan_to_page
+
         if format == "json":
             import json
 
@@ -143,9 +149,15 @@ class Scan:
         """All rows as a pandas frame; ``options`` go to pyarrow."""
         return self.execute().to_pandas(**options)
 
-    def count(self) -> int:
-        """How many rows match; those that metadata proves are not read."""
-        return count_rows(self.plan())
+    def count(self, *, engine: Any = None, **options: Any) -> int:
+        """How many rows match; those that metadata proves are not read.
+
+        On threads of this process, or on an ``engine``: "spark", or a Spark session.
+        """
+        if engine is None:
+            return count_rows(self.plan())
+        with opened(engine, options) as chosen:
+            return count_on(self.plan(), chosen)
 
     def verify(self) -> Verification:
         """Run with skipping and without, and report every difference."""
@@ -171,6 +183,12 @@ class Scan:
 
     def _repr_html_(self) -> str:
         return self.plan()._repr_html_()
+
+
+def check_format(format: str) -> None:
+    """Refuse what ``explain`` can't draw."""
+    if format not in ("text", "json", "html"):
+        raise UsageError(f"format={format!r}", hint="give text, json or html")
 
 
 def _listed(value: Any, what: str, hint: str) -> Any:

@@ -66,6 +66,19 @@ class IndexUse:
 
 
 @dataclass(frozen=True, slots=True)
+class SparkUse:
+    """How a scan becomes a data frame, and why."""
+
+    route: str
+    """"driver", "slices" or "reader"."""
+    why: str
+    tasks: int
+    """Tasks that Spark is given; none for what the driver reads itself."""
+    bytes: int
+    """About how many compressed bytes are read."""
+
+
+@dataclass(frozen=True, slots=True)
 class ScanTrace:
     """The whole plan of one scan: levels from the lake down to pages, then what is left to read."""
 
@@ -91,6 +104,7 @@ class ScanTrace:
     index: IndexUse | None = None
     reads: Reads | None = None
     run: Run | None = None
+    spark: SparkUse | None = None
 
     @property
     def requests(self) -> int:

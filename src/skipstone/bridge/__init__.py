@@ -1,0 +1,1 @@
+"""Other engines read through Skipstone, and write through it."""

@@ -1,0 +1,1 @@
+"""Spark: data frames of scans, and the data source ``skipstone``."""

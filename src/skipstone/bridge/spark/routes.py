@@ -1,0 +1,188 @@
+"""Three ways from a plan to a data frame, and which of them a plan is best served by.
+
+*driver*: few bytes are read here and now, and handed over as a local relation, which takes no job at all.
+*slices*: Spark's tasks read page slices, as many bytes each. *reader*: Spark's own reader takes the kept files
+and tests the rows itself; it decodes faster than Python can hand over, so it is for plans that keep most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Final, Literal, get_args
+
+import pyarrow as pa
+
+from skipstone.domain.keys import is_text, storage_type
+from skipstone.errors import NotExpressibleError, UsageError
+from skipstone.explain.units import plural, size
+from skipstone.predicate import tree
+from skipstone.predicate.spark import to_spark_sql
+from skipstone.scan.parts import Part, split, weights
+from skipstone.scan.plan import ScanPlan
+from skipstone.trace.scan import SparkUse
+
+Route = Literal["auto", "driver", "slices", "reader"]
+
+_DRIVER_BYTES: Final = 16 * 1024 * 1024
+_DRIVER_FILES: Final = 256
+# How many bytes Spark's reader goes through while page slices bring one to the JVM, about.
+_READER_FASTER: Final = 3.0
+_ASKED: Final = "asked for"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The way that is taken: with ``parts`` for slices, with ``condition`` (SQL) for Spark's reader."""
+
+    use: SparkUse
+    parts: tuple[Part, ...] = ()
+    condition: str | None = None
+
+
+def choose(plan: ScanPlan, asked: str, *, parallelism: int, zone: str) -> Way:
+    """The way for a plan, in a session of that many cores and that time zone."""
+    if asked not in get_args(Route):
+        raise UsageError(f"route={asked!r}", hint=f"give one of {', '.join(get_args(Route))}")
+    kept, whole = weights(plan)
+    amount = int(kept.sum())
+    obstacle = unreadable(plan, zone)
+    if asked == "reader" and obstacle is not None:
+        raise UsageError(f"Spark's own reader can't answer this: {obstacle}", hint='use route="slices"')
+    if asked == "driver" or (asked == "auto" and _is_small(plan, amount)):
+        why = _ASKED if asked == "driver" else _small_words(plan, amount)
+        return Way(SparkUse("driver", why, 0, amount))
+    if asked == "reader" or (asked == "auto" and obstacle is None and amount * _READER_FASTER >= whole):
+        why = _ASKED if asked == "reader" else _most_words(amount, whole)
+        return Way(SparkUse("reader", why, len(plan.tasks), amount), condition=_condition(plan))
+    parts = tuple(split(plan, parallelism))
+    return Way(SparkUse("slices", _slices_words(asked, amount, whole, obstacle), len(parts), amount), parts)
+
+
+def _is_small(plan: ScanPlan, amount: int) -> bool:
+    return amount <= _DRIVER_BYTES and len(plan.tasks) <= _DRIVER_FILES
+
+
+def _small_words(plan: ScanPlan, amount: int) -> str:
+    if not plan.tasks:
+        return "nothing is left to read"
+    return f"{size(amount)} of {plural(len(plan.tasks), 'file')} are read sooner than a job is started"
+
+
+def _most_words(amount: int, whole: float) -> str:
+    return f"{_percent(amount, whole)} of the kept files' bytes would be read anyway"
+
+
+def _slices_words(asked: str, amount: int, whole: float, obstacle: str | None) -> str:
+    if asked == "slices":
+        return _ASKED
+    if obstacle is not None and amount * _READER_FASTER >= whole:
+        return f"Spark's own reader can't answer this: {obstacle}"
+    return f"{_percent(amount, whole)} of the kept files' bytes are in pages that may match"
+
+
+def _percent(amount: int, whole: float) -> str:
+    return f"{100 * amount / whole:.0f} %" if whole else "none"
+
+
+# -- Spark's own reader ------------------------------------------------------------------------
+
+
+def unreadable(plan: ScanPlan, zone: str) -> str | None:
+    """Why Spark's own reader can't be given the plan; None if it can."""
+    if not plan.files.place.local:
+        return "the files are in an object store, for which Spark needs settings of its own"
+    if plan.predicate is None:
+        return None
+    odd = _oddity(plan.predicate, plan.schemas.query, zone)
+    if odd is not None:
+        return odd
+    try:
+        _condition(plan)
+    except NotExpressibleError as error:
+        return str(error)
+    return None
+
+
+def _condition(plan: ScanPlan) -> str | None:
+    return None if plan.predicate is None else to_spark_sql(plan.predicate, plan.schemas.query)
+
+
+@singledispatch
+def _oddity(node: tree.Expr, schema: pa.Schema, zone: str) -> str | None:
+    """What in a predicate may mean something else in a session with its own zone and settings."""
+    return f"{node} is for Skipstone to evaluate"
+
+
+@_oddity.register(tree.Constant)
+def _(_node: tree.Constant, _schema: pa.Schema, _zone: str) -> str | None:
+    return None
+
+
+@_oddity.register(tree.And)
+@_oddity.register(tree.Or)
+def _(node: tree.And | tree.Or, schema: pa.Schema, zone: str) -> str | None:
+    return next((odd for arg in node.args if (odd := _oddity(arg, schema, zone)) is not None), None)
+
+
+@_oddity.register(tree.Not)
+@_oddity.register(tree.Truth)
+@_oddity.register(tree.IsNull)
+@_oddity.register(tree.IsNan)
+@_oddity.register(tree.Match)
+@_oddity.register(tree.Like)
+@_oddity.register(tree.Holds)
+def _(node: tree.Not, schema: pa.Schema, zone: str) -> str | None:
+    return _oddity(node.arg, schema, zone)
+
+
+@_oddity.register(tree.Column)
+def _(node: tree.Column, schema: pa.Schema, _zone: str) -> str | None:
+    return None if _type_of(node, schema) is not None else f"{node} is for Skipstone to evaluate"
+
+
+@_oddity.register(tree.Compare)
+def _(node: tree.Compare, schema: pa.Schema, zone: str) -> str | None:
+    sides = (node.left, node.right)
+    literals = [side for side in sides if isinstance(side, tree.Literal)]
+    columns = [side for side in sides if not isinstance(side, tree.Literal)]
+    if len(literals) != 1:
+        return f"{node} is for Skipstone to evaluate"
+    return _oddity(columns[0], schema, zone) or _zoned(
+        columns[0], literals[0].scalar.type, literals[0].zone, schema, zone
+    )
+
+
+@_oddity.register(tree.Between)
+def _(node: tree.Between, schema: pa.Schema, zone: str) -> str | None:
+    low = _oddity(tree.Compare(">=", node.arg, node.low), schema, zone)
+    return low or _oddity(tree.Compare("<=", node.arg, node.high), schema, zone)
+
+
+@_oddity.register(tree.IsIn)
+def _(node: tree.IsIn, schema: pa.Schema, zone: str) -> str | None:
+    return _oddity(node.arg, schema, zone) or _zoned(node.arg, node.values.type, node.zone, schema, zone)
+
+
+def _zoned(arg: tree.Expr, literal: pa.DataType, own: str, schema: pa.Schema, zone: str) -> str | None:
+    """Texts and local times that meet something else than text are read in a zone."""
+    timely = pa.types.is_timestamp(literal) and literal.tz is None
+    found = _type_of(arg, schema)
+    if own == zone or not (is_text(literal) or timely) or found is None or is_text(found):
+        return None
+    if timely and pa.types.is_timestamp(found) and found.tz is None:
+        return None
+    return f"its times are of the zone {own}, the session's is {zone}"
+
+
+def _type_of(arg: tree.Expr, schema: pa.Schema) -> pa.DataType | None:
+    """The type of a plain column; None for anything else."""
+    if not isinstance(arg, tree.Column):
+        return None
+    found: pa.Schema | pa.DataType = schema
+    for name in arg.path:
+        at = found.get_field_index(name) if isinstance(found, pa.Schema | pa.StructType) else -1
+        if at < 0:
+            return None
+        found = storage_type(found.field(at).type)
+    return found

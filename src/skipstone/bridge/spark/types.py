@@ -1,0 +1,248 @@
+"""One map of types for every way into Spark: what Spark's own Parquet reader gives, and Arrow that fits it.
+
+All columns are nullable, as that reader has them. What it refuses is refused here, by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as st
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from skipstone.domain.keys import storage_type
+from skipstone.errors import SchemaError
+
+# Spark keeps the schema of the data frame in the files it writes, and believes it.
+_ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
+_MOST_DIGITS = 38
+
+
+def spark_schema(read: pa.Schema, asked: pa.Schema, told: st.StructType | None = None) -> st.StructType:
+    """The schema that Spark's reader gives columns that Skipstone reads as ``read``.
+
+    ``asked`` has the types that predicates are bound to, which tell old timestamps that are instants;
+    ``told`` is the schema that Spark itself has left in the files, which tells intervals from numbers.
+    """
+    known = {} if told is None else {field.name: field.dataType for field in told.fields}
+    fields = []
+    for field in read:
+        type = _interval(known.get(field.name))
+        if type is None:
+            type = _spark_type(field.type, asked.field(field.name).type, field.name)
+        fields.append(st.StructField(field.name, type))
+    return st.StructType(fields)
+
+
+def told_schema(footers: Iterable[Mapping[bytes, bytes]]) -> st.StructType | None:
+    """The first schema that Spark has left in the files' key-value metadata."""
+    for footer in footers:
+        text = footer.get(_ROW_METADATA)
+        if text is not None:
+            try:
+                return st.StructType.fromJson(_loads(text))
+            except (ValueError, KeyError, TypeError):
+                continue
+    return None
+
+
+def row_metadata(schema: st.StructType) -> dict[str, str]:
+    """What Spark leaves in files of this schema, so that it reads back the very same types."""
+    return {_ROW_METADATA.decode(): schema.json()}
+
+
+def arrow_schema(schema: st.StructType) -> pa.Schema:
+    """The Arrow types that Spark takes for its own."""
+    found: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+    return found
+
+
+def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """A batch in the types of :func:`arrow_schema`."""
+    if batch.schema.equals(target):
+        return batch
+    arrays = [_convert(array, field.type) for array, field in zip(batch.columns, target, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def to_spark_table(table: pa.Table, target: pa.Schema) -> pa.Table:
+    """A table in the types of :func:`arrow_schema`."""
+    if table.schema.equals(target):
+        return table
+    return pa.Table.from_batches([to_spark_batch(batch, target) for batch in table.to_batches()], target)
+
+
+# -- types -------------------------------------------------------------------------------------
+
+_SAME: Mapping[pa.DataType, st.DataType] = MappingProxyType(
+    {
+        pa.bool_(): st.BooleanType(),
+        pa.int8(): st.ByteType(),
+        pa.int16(): st.ShortType(),
+        pa.int32(): st.IntegerType(),
+        pa.int64(): st.LongType(),
+        pa.uint8(): st.ShortType(),
+        pa.uint16(): st.IntegerType(),
+        pa.uint32(): st.LongType(),
+        pa.uint64(): st.DecimalType(20, 0),
+        pa.float32(): st.FloatType(),
+        pa.float64(): st.DoubleType(),
+        pa.string(): st.StringType(),
+        pa.large_string(): st.StringType(),
+        pa.string_view(): st.StringType(),
+        pa.binary(): st.BinaryType(),
+        pa.large_binary(): st.BinaryType(),
+        pa.binary_view(): st.BinaryType(),
+        pa.date32(): st.DateType(),
+        pa.date64(): st.DateType(),
+        # An INT32 that holds nothing.
+        pa.null(): st.IntegerType(),
+    }
+)
+_REFUSED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_float16, "halves of floats"),
+    (pa.types.is_time, "times of day"),
+    (pa.types.is_decimal, f"decimals of more than {_MOST_DIGITS} digits"),
+)
+
+
+def _spark_type(type: pa.DataType, asked: pa.DataType, column: str) -> st.DataType:
+    if isinstance(type, pa.UuidType):
+        raise _refused(column, "UUIDs")
+    plain, meant = storage_type(type), storage_type(asked)
+    same = _SAME.get(plain)
+    if same is not None:
+        return same
+    if pa.types.is_timestamp(plain):
+        return _timestamp(plain, meant, column)
+    if pa.types.is_decimal(plain) and plain.precision <= _MOST_DIGITS:
+        return st.DecimalType(plain.precision, plain.scale)
+    if pa.types.is_fixed_size_binary(plain):
+        return st.BinaryType()
+    if pa.types.is_duration(plain):
+        return st.LongType()  # a plain INT64 in the file
+    nested = _nested(plain, meant, column)
+    if nested is not None:
+        return nested
+    for test, words in _REFUSED:
+        if test(plain):
+            raise _refused(column, words)
+    raise _refused(column, f"the type {type}")
+
+
+def _timestamp(plain: pa.DataType, meant: pa.DataType, column: str) -> st.DataType:
+    if plain.tz is None and getattr(meant, "tz", None) is not None:
+        return st.TimestampType()  # INT96, or a TIMESTAMP_MILLIS of old
+    if plain.unit == "ns":
+        raise _refused(column, "nanoseconds")
+    return st.TimestampType() if plain.tz is not None else st.TimestampNTZType()
+
+
+def _nested(plain: pa.DataType, meant: pa.DataType, column: str) -> st.DataType | None:
+    if pa.types.is_struct(plain):
+        pairs = zip(plain.fields, meant.fields, strict=True)
+        return st.StructType(
+            [st.StructField(f.name, _spark_type(f.type, g.type, f"{column}.{f.name}")) for f, g in pairs]
+        )
+    if pa.types.is_map(plain):
+        key = _spark_type(plain.key_type, meant.key_type, f"{column}.key")
+        return st.MapType(key, _spark_type(plain.item_type, meant.item_type, f"{column}.value"))
+    if isinstance(plain, _LISTS):
+        return st.ArrayType(_spark_type(plain.value_type, meant.value_type, f"{column}.element"))
+    return None
+
+
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
+
+
+def _interval(told: st.DataType | None) -> st.DataType | None:
+    return told if isinstance(told, st.DayTimeIntervalType) else None
+
+
+def _refused(column: str, words: str) -> SchemaError:
+    hint = "leave the column out with columns=, or read it with to_arrow()"
+    return SchemaError(f"Spark has no {words}", column=column, hint=hint)
+
+
+def _loads(text: bytes) -> dict[str, object]:
+    import json
+
+    found: dict[str, object] = json.loads(text)
+    return found
+
+
+# -- arrays ------------------------------------------------------------------------------------
+
+
+def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """``array`` in the Arrow type of its column in Spark; no value is changed."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    source = array.type
+    if source == target:
+        return array
+    if pa.types.is_dictionary(source):
+        return _convert(array.dictionary_decode(), target)
+    if pa.types.is_run_end_encoded(source):
+        return _convert(pc.run_end_decode(array), target)
+    if pa.types.is_struct(target):
+        return _convert_struct(array, target)
+    if pa.types.is_map(target):
+        return _convert_map(array, target)
+    if pa.types.is_list(target):
+        return _convert_list(array, target)
+    if pa.types.is_duration(source) and pa.types.is_integer(target):
+        return array.view(pa.int64()).cast(target)
+    if pa.types.is_duration(target) and pa.types.is_integer(source):
+        return array.cast(pa.int64()).view(pa.duration("us")).cast(target)
+    if pa.types.is_timestamp(source) and source.unit == "ns":
+        return _floor_micros(array).cast(target)
+    return array.cast(target)
+
+
+def _floor_micros(array: pa.Array) -> pa.Array:
+    """Nanoseconds cut to microseconds as Spark cuts those of INT96: downwards, before 1970 too."""
+    nanos = array.view(pa.int64())
+    whole = pc.divide(nanos, 1_000)
+    late = pc.less(pc.subtract(nanos, pc.multiply(whole, 1_000)), 0)
+    return pc.subtract(whole, late.cast(pa.int64())).view(pa.timestamp("us", array.type.tz))
+
+
+def _convert_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
+    # Unlike flatten(), field() leaves the struct's own NULLs out of its parts, which have a mask of their own.
+    parts = [array.field(number) for number in range(array.type.num_fields)]
+    children = [_convert(part, field.type) for part, field in zip(parts, target.fields, strict=True)]
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=target.fields, mask=mask)
+
+
+def _convert_list(array: pa.Array, target: pa.DataType) -> pa.Array:
+    if not isinstance(array, pa.ListArray):
+        if isinstance(array, pa.FixedSizeListArray | pa.ListViewArray | pa.LargeListViewArray):
+            # Their values may have gaps, or another order.
+            values = array.flatten()
+            lengths = pc.fill_null(pc.list_value_length(array), 0)
+            ends = pc.cumulative_sum(lengths.cast(pa.int64()))
+            offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())
+            mask = array.is_null() if array.null_count else None
+            return pa.ListArray.from_arrays(offsets, _convert(values, target.value_type), target, mask=mask)
+        array = array.cast(pa.list_(array.type.value_field))
+    array = _unsliced(array)
+    mask = array.is_null() if array.null_count else None
+    values = _convert(array.values, target.value_type)
+    return pa.ListArray.from_arrays(array.offsets, values, target, mask=mask)
+
+
+def _convert_map(array: pa.Array, target: pa.DataType) -> pa.Array:
+    array = _unsliced(array)
+    keys, items = _convert(array.keys, target.key_type), _convert(array.items, target.item_type)
+    mask = array.is_null() if array.null_count else None
+    return pa.MapArray.from_arrays(array.offsets, keys, items, target, mask=mask)
+
+
+def _unsliced(array: pa.Array) -> pa.Array:
+    """The same values in an array that begins at its own beginning, as a mask demands."""
+    return pa.concat_arrays([array]) if not array.offset else array.take(pa.array(range(len(array))))

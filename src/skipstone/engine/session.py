@@ -1,0 +1,153 @@
+"""Spark sessions: the one that is running, or one that is started with settings fit for this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from skipstone.errors import JobError, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# How much of a traceback is told.
+_LINES: Final = 8
+
+
+def spark_session(
+    master: str | None = None, remote: str | None = None, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session that is running, if it is what is asked for, or a new one.
+
+    Without a ``master`` Spark takes the one it was submitted to or configured for, else ``local[*]``.
+    """
+    if master is not None and remote is not None:
+        raise UsageError("there is both a master and a remote", hint="give one of them")
+    require_pyspark()
+    running = running_session()
+    if running is None:
+        return _start(master, remote, dict(conf or {}))
+    asked = {**({"spark.master": master} if master is not None else {}), **(conf or {})}
+    other = [key for key, value in asked.items() if running.conf.get(key, None) != value]
+    if remote is not None or other:
+        what = "remote" if remote is not None else ", ".join(other)
+        hint = "stop it first, or give the session itself as the engine"
+        raise UsageError(f"a Spark session is running already, with another {what}", hint=hint)
+    return running
+
+
+def _start(master: str | None, remote: str | None, conf: dict[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    remote = remote or os.environ.get("SPARK_REMOTE")
+    here = remote is None or remote.startswith("local")
+    if here:
+        _require_java()
+    # A server that runs elsewhere has its own; it would warn of settings that it can't take.
+    settings = {**(_started(master or remote) if here else {}), **_QUERIES, **conf}
+    # Executors have to run the Python of the driver.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("skipstone")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    if remote is not None:
+        builder = builder.remote(remote)
+    elif master is not None:
+        builder = builder.master(master)
+    try:
+        with warnings.catch_warnings():
+            if here:
+                # A Connect server of this process has had all settings, and can't take some a second time.
+                warnings.filterwarnings("ignore", ".*CANNOT_MODIFY_")
+            return builder.getOrCreate()
+    except Exception as error:
+        hint = _JAVA if "JAVA_GATEWAY" in str(error) else 'engine="local" needs no Spark'
+        raise JobError(f"Spark can't be started: {reason(str(error))}", hint=hint) from error
+
+
+_QUERIES = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+_MEMORY_SHARE = 0.4
+_GIB = 2**30
+_JAVA = 'Spark needs Java 17 or newer, from the system\'s packages; engine="local" needs neither'
+
+
+def _started(master: str | None) -> dict[str, str]:
+    """Settings of a JVM that is started here; if it does the work as well, fit for this machine."""
+    if master is not None and not master.startswith("local"):
+        return _QUIET
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        **_QUIET,
+        "spark.driver.memory": f"{max(int(memory * _MEMORY_SHARE / _GIB), 1)}g",
+        "spark.sql.shuffle.partitions": str(4 * cores),
+        # Local files are listed faster than a job is started for it.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    }
+
+
+def running_session() -> SparkSession | None:
+    """The active session, if there is one."""
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Whether it is a session of Spark Connect."""
+    return any(kind.__module__.startswith("pyspark.sql.connect.") for kind in type(session).__mro__)
+
+
+def parallelism_of(session: SparkSession) -> int:
+    """How many tasks the session's cluster runs side by side, as far as it can be known."""
+    if not is_connect(session):
+        return int(session.sparkContext.defaultParallelism)
+    for key in ("spark.sql.leafNodeDefaultParallelism", "spark.default.parallelism"):
+        told = session.conf.get(key, "") or ""
+        if told.isdigit():
+            return int(told)
+    local = re.fullmatch(r"local\[(\d+).*", session.conf.get("spark.master", "") or "")
+    return int(local[1]) if local else os.cpu_count() or 1
+
+
+def require_pyspark() -> None:
+    """Refuse to go on without PySpark."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        hint = "pip install 'skipstone[spark]', or use engine=\"local\""
+        raise UsageError("PySpark is not installed", hint=hint) from error
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    found = (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
+    # Under spark-submit Java is running already.
+    if not found and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        where = f"in JAVA_HOME ({home})" if home else "on this machine"
+        raise UsageError(f"Spark needs Java, and there is none {where}", hint=_JAVA)
+
+
+def reason(text: str) -> str:
+    """The last lines of the traceback in a text, which Java's follows; else the text's first line."""
+    _, found, traceback = text.rpartition("Traceback (most recent call last):\n")
+    if not found:
+        return text.strip().partition("\n")[0] or "no reason is given"
+    lines = re.split(r"\n\s*\n|\n\tat ", traceback, maxsplit=1)[0].rstrip().splitlines()
+    return "\n".join(["..." if len(lines) > _LINES else "", *lines[-_LINES:]])
