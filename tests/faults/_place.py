@@ -136,6 +136,9 @@ class WatchedPlace:
     def delete(self, keys: Any) -> None:
         self.place.delete(keys)
 
+    def parent(self) -> None:
+        return None
+
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> WatchedSource:
         return WatchedSource(self, key, self.place.open(key, version=version, size=size))
 

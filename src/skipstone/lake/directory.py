@@ -25,6 +25,7 @@ from skipstone.evidence import Array, ColumnFacts
 from skipstone.lake.conform import check_readable
 from skipstone.lake.files import CACHE_BYTES, Files, Io
 from skipstone.lake.partitions import Partitions, read_partitions
+from skipstone.lake.records import list_settled
 from skipstone.lake.schema import merge_schemas
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.prune.survey import Footers, Survey
@@ -84,9 +85,12 @@ class DirectoryLake:
         self.refresh()
 
     def refresh(self, listing: Sequence[Listed] | None = None) -> None:
-        """List anew, unless there is a new listing: from now on the lake is what the directory holds now."""
+        """List anew, unless there is a new listing: from now on the lake is what the directory holds now.
+
+        A listing that is given should be one of ``list_settled``: without files of jobs that are not done.
+        """
         self.listed_at = time.time()
-        listed = self._access.place.list() if listing is None else listing
+        listed = list_settled(self._access.place, named=self._pattern) if listing is None else listing
         entries = tuple(entry for entry in listed if is_visible(entry, self._pattern))
         self._others = tuple(entry for entry in listed if entry.key.startswith("_"))
         if not entries and self._given is None:

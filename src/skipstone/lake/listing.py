@@ -8,6 +8,7 @@ from typing import Final
 
 from skipstone.engine.jobs import Engine, LocalEngine
 from skipstone.errors import ReadError
+from skipstone.lake.records import list_settled
 from skipstone.store.place import Listed, Place
 
 # A lake that had fewer folders or files than this is listed faster than it is shared out.
@@ -21,11 +22,12 @@ _REQUESTS: Final = 16
 
 
 def list_again(engine: Engine, place: Place, before: Sequence[Listed]) -> list[Listed]:
-    """What ``place.list()`` gives; on the engine if the last listing says that this is worth it."""
+    """What ``list_settled`` gives; on the engine if the last listing says that this is worth it."""
     if len(before) <= _MANY_FILES or (place.local and isinstance(engine, LocalEngine)):
-        return place.list()
+        return list_settled(place)
     folders = {entry.key.rpartition("/")[0] for entry in before}
-    return list_on(engine, place) if len(folders) > _MANY_FOLDERS else place.list()
+    many = len(folders) > _MANY_FOLDERS
+    return list_settled(place, (lambda: list_on(engine, place)) if many else None)
 
 
 def list_on(engine: Engine, place: Place) -> list[Listed]:

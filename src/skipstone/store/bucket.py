@@ -79,6 +79,14 @@ class ObjectPlace:
         """The prefix below this one."""
         return ObjectPlace(self.path(key), self._key(key), self.store, origin=self.origin)
 
+    def parent(self) -> ObjectPlace | None:
+        """The prefix above this one; none above one object, or the whole store."""
+        if self.only is not None or not self.prefix:
+            return None
+        above = self.prefix.rpartition("/")[0]
+        base = self.uri.removesuffix(f"/{self.prefix}")
+        return ObjectPlace(_join(base, above), above, self.store, origin=self.origin)
+
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> ObjectSource:
         """An object, untouched before its first read."""
         source = ObjectSource(self.store, self._key(key), self.path(key))
@@ -106,9 +114,40 @@ class ObjectPlace:
         if names := [self._key(key) for key in keys]:
             _delete(self.store, names, self.uri)
 
+    def move(self, key: str, to: str) -> None:
+        """Have the store copy an object, then delete the first."""
+        self._copy(key, to)
+        self.delete([key])
+
+    def clear(self, prefix: str) -> None:
+        """Delete every object below a prefix."""
+        try:
+            self.delete(entry.key for entry in self.below(prefix))
+        except ReadError as error:
+            raise WriteError(error.message, path=error.path, hint=error.hint) from error
+
     def path(self, key: str) -> str:
         """The object's URI."""
         return _join(self.uri, quote(key) if self.uri.startswith("http") else key)
+
+    def _copy(self, key: str, to: str) -> None:
+        import obstore
+        from obstore import exceptions
+
+        try:
+            try:
+                obstore.copy(self.store, self._key(key), self._key(to), overwrite=False)
+            except exceptions.NotSupportedError:
+                # S3 has no such condition: a look before is the best there is.
+                if _head(self.store, self._key(to), self.path(to)) is not None:
+                    raise exceptions.AlreadyExistsError(to) from None
+                obstore.copy(self.store, self._key(key), self._key(to))
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+            raise ConflictError("the object exists already", path=self.path(to)) from None
+        except FileNotFoundError:
+            raise WriteError("no such object", path=self.path(key)) from None
+        except Exception as error:
+            raise _failure(error, self.path(key)) from error
 
     def _key(self, key: str) -> str:
         return f"{self.prefix}/{key}" if self.prefix else key

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from skipstone.errors import ConflictError, ReadError, WriteError
 from skipstone.store.local import LocalSource, identity_of, refusal
@@ -56,6 +58,11 @@ class LocalPlace:
         """The directory below this one, which need not exist yet."""
         return LocalPlace(self.path(key))
 
+    def parent(self) -> LocalPlace | None:
+        """The directory above this one; none above one file, or the root of the file system."""
+        above = os.path.dirname(self.uri)  # noqa: PTH120
+        return LocalPlace(above) if self.only is None and above not in ("", self.uri) else None
+
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> LocalSource:
         """A file, untouched before its first read."""
         source = LocalSource(self.path(key), lazy=True)
@@ -93,6 +100,33 @@ class LocalPlace:
                 continue
             except OSError as error:
                 raise _failure(error, path) from error
+
+    def move(self, key: str, to: str) -> None:
+        """Rename a file, its bytes safe on disk before it is seen, and its time that of now."""
+        path, target = Path(self.path(key)), Path(self.path(to))
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.utime(descriptor)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            if os.path.lexists(target):
+                raise ConflictError("the file exists already", path=str(target))
+            path.rename(target)
+        except OSError as error:
+            raise _failure(error, path) from error
+
+    def clear(self, prefix: str) -> None:
+        """Delete a directory with all that is in it."""
+        path = Path(self.path(prefix))
+        try:
+            # Others may be deleting it at the same time.
+            with suppress(FileNotFoundError, NotADirectoryError):
+                shutil.rmtree(path, onerror=_unless_gone)
+        except OSError as error:
+            raise _failure(error, path) from error
 
     def path(self, key: str) -> str:
         """The file's path."""
@@ -142,6 +176,11 @@ def _link(hidden: Path, path: Path) -> None:
         raise WriteError(message, path=str(path), hint="write to another file system") from error
 
 
+def _unless_gone(_call: Any, _path: str, raised: Any) -> None:
+    if not isinstance(raised[1], FileNotFoundError):
+        raise raised[1]
+
+
 def _failure(error: OSError, path: Path) -> WriteError:
     message = error.strerror or str(error)
     return WriteError(message[:1].lower() + message[1:], path=str(path), hint=_HINTS.get(error.errno or 0))
@@ -152,6 +191,7 @@ _HINTS = {
     errno.EPERM: "write to a directory that you may write to",
     errno.EROFS: "write to another file system",
     errno.ENOSPC: "free some space, or write to another file system",
+    errno.EXDEV: "keep a lake and its hidden directory on one file system",
     errno.EDQUOT: "free some space, or write to another file system",
 }
 

@@ -127,6 +127,11 @@ class SlowPlace:
         """The place below this one, as slow."""
         return replace(self, place=self.place.child(key))
 
+    def parent(self) -> SlowPlace | None:
+        """The place above this one, as slow."""
+        above = self.place.parent()
+        return replace(self, place=above) if above is not None else None
+
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> LatencySource:
         """A file that is slow to read."""
         below = self.place.open(key, version=version, size=size)
@@ -144,6 +149,17 @@ class SlowPlace:
         names = tuple(keys)
         self._wait_for_pages(len(names))
         self.place.delete(names)
+
+    def move(self, key: str, to: str) -> None:
+        """Move a file, after the wait for a look, a copy and a deletion."""
+        time.sleep(3 * self.seconds)
+        self.place.move(key, to)
+
+    def clear(self, prefix: str) -> None:
+        """Delete all below a directory, a request's wait to list and one to delete every thousand."""
+        pages = max(-(-len(self.place.below(prefix)) // _PAGE), 1)
+        time.sleep(2 * pages * self.seconds)
+        self.place.clear(prefix)
 
     def path(self, key: str) -> str:
         """The full path or URI of a file."""

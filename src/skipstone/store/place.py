@@ -28,7 +28,7 @@ class Listed:
 class Place(Protocol):
     """A root with files below it; picklable.
 
-    Every failure is a ReadError or, of ``write`` and ``delete``, a WriteError; each names the file.
+    Every failure is a ReadError or, of what changes files, a WriteError; each names the file.
     """
 
     @property
@@ -55,6 +55,9 @@ class Place(Protocol):
     def child(self, key: str) -> Place:
         """The place below this one, which need not exist yet."""
 
+    def parent(self) -> Place | None:
+        """The place above this one; None at the top of a store, or if one file was named."""
+
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> Source:
         """A file, untouched before its first read, which refuses another version than this."""
 
@@ -66,6 +69,15 @@ class Place(Protocol):
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete files; those that are gone already are fine."""
+
+    def move(self, key: str, to: str) -> None:
+        """Give a file another key, and the time of now; a ConflictError if there is a file of that key.
+
+        In a local directory this is one step; elsewhere both may be there for a moment, or after a failure.
+        """
+
+    def clear(self, prefix: str) -> None:
+        """Delete all that is below a directory and the directory itself; one that is gone is fine."""
 
     def path(self, key: str) -> str:
         """The full path or URI of a file."""

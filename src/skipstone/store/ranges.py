@@ -53,9 +53,11 @@ def coalesce(ranges: Sequence[ByteRange], gap: int) -> Coalesced:
     """
     requests: list[ByteRange] = []
     owners = [-1] * len(ranges)
-    wanted = (position for position, want in enumerate(ranges) if want.length > 0)
-    for position in sorted(wanted, key=lambda position: ranges[position]):
+    starts = [want.start for want in ranges]
+    for position in sorted(range(len(ranges)), key=starts.__getitem__):
         want = ranges[position]
+        if want.stop <= want.start:
+            continue
         if requests and want.start - requests[-1].stop <= gap:
             last = requests[-1]
             requests[-1] = ByteRange(last.start, max(last.stop, want.stop))

@@ -388,3 +388,83 @@ def test_a_slow_place_waits_for_each_request(tmp_path: Path, monkeypatch: pytest
     slow.delete(["g"])
     assert slept[3:] == [0.5] * 4
     assert keys(slow.place.list()) == ["sub/f"]
+
+
+# -- moving and clearing -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["", "slow"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_is_moved(place_of: Any, kind: str, slow: bool) -> None:
+    place = place_of(kind, f"moved{slow}")
+    place = SlowPlace(place, 0.0) if slow else place
+    place.write("a/b/f", [b"012"])
+    place.write("a/g", [b"3"])
+    before = place.below("a/b")[0]
+    place.move("a/b/f", "c/d/f")
+    assert keys(place.list()) == ["a/g", "c/d/f"]
+    assert content(place, "c/d/f") == b"012"
+    after = place.below("c")[0]
+    assert after.size == 3
+    if kind == "local":
+        assert after.version[1] > before.version[1], "the time at which it came there"
+    with pytest.raises(ConflictError, match="exists already") as caught:
+        place.move("a/g", "c/d/f")
+    assert caught.value.path == place.path("c/d/f")
+    assert content(place, "c/d/f") == b"012"
+    assert keys(place.list()) == ["a/g", "c/d/f"]
+    with pytest.raises(WriteError, match="no such") as missing:
+        place.move("gone", "h")
+    assert missing.value.path == place.path("gone")
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["", "slow"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_directory_is_cleared(place_of: Any, kind: str, slow: bool) -> None:
+    place = place_of(kind, f"cleared{slow}")
+    place = SlowPlace(place, 0.0) if slow else place
+    for key in ("a/f", "a/b/c/g", "ab/f", "f"):
+        place.write(key, [b"x"])
+    place.clear("a")
+    assert keys(place.list()) == ["ab/f", "f"]
+    assert "a" not in place.folders()
+    place.clear("a")
+    place.clear("never/was")
+    assert keys(place.list()) == ["ab/f", "f"]
+
+
+def test_a_directory_that_can_not_be_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = LocalPlace(str(tmp_path))
+    place.write("a/f", [b"x"])
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "unlink", refused)
+    with pytest.raises(WriteError, match="permission denied") as caught:
+        place.clear("a")
+    assert caught.value.path == place.path("a")
+    monkeypatch.setattr(os, "utime", refused)
+    with pytest.raises(WriteError, match="permission denied"):
+        place.move("a/f", "g")
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["", "slow"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_place_above(place_of: Any, kind: str, slow: bool) -> None:
+    place = place_of(kind, "above")
+    place = SlowPlace(place, 0.0) if slow else place
+    below = place.child("a").child("b")
+    up = below.parent()
+    assert up is not None
+    assert up.uri == place.child("a").uri
+    above = up.parent()
+    assert above is not None
+    assert above.uri == place.uri
+    above.write("a/b/f", [b"x"])
+    assert keys(below.list()) == ["f"]
+    top, steps = place, 0
+    while (higher := top.parent()) is not None:
+        assert len(higher.uri) < len(top.uri)
+        top, steps = higher, steps + 1
+    assert 1 <= steps < 30

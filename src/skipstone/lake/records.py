@@ -1,0 +1,177 @@
+"""What jobs that append to a lake tell of themselves, and listings in which each job is whole or absent.
+
+A job's files are named for it, so that a listing tells whose they are; whether they count, its records tell:
+
+    _skipstone/appends/<job>.publish    its files are being moved to their places
+    _skipstone/appends/<job>.done       all of them are there; if empty: it was given up, and never will be
+    _skipstone/appends/<job>.lease      who is at work
+    _skipstone/staged/<job>/            its files until then
+    _skipstone/sources/<job>.json       what it has taken in
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from skipstone.errors import ReadError
+from skipstone.store.place import Listed, Place
+
+FOLDER: Final = "_skipstone"
+APPENDS: Final = f"{FOLDER}/appends"
+STAGED: Final = f"{FOLDER}/staged"
+SOURCES: Final = f"{FOLDER}/sources"
+_FILE: Final = re.compile(r"-([0-9a-f]{20})\.parquet")
+_FILE_LENGTH: Final = 29
+_RECORD: Final = re.compile(rf"{APPENDS}/([0-9a-f]{{20}})\.(publish|done|lease)")
+# By how much a store's clock and ours may differ.
+_SKEW_SECONDS: Final = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is written of one job."""
+
+    publish: Listed | None = None
+    done: Listed | None = None
+    lease: Listed | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all its files are in their places."""
+        return self.done is not None and self.done.size > 0
+
+    @property
+    def is_void(self) -> bool:
+        """Whether it was given up."""
+        return self.done is not None and not self.done.size
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether some of its files may be in their places, and not all."""
+        return not self.is_done and (self.publish is not None or self.done is not None)
+
+
+def publish_key(job: str) -> str:
+    """The record that a job's files are being moved."""
+    return f"{APPENDS}/{job}.publish"
+
+
+def done_key(job: str) -> str:
+    """The record that a job is done, or, empty, given up."""
+    return f"{APPENDS}/{job}.done"
+
+
+def lease_key(job: str) -> str:
+    """The record of who is at work on a job."""
+    return f"{APPENDS}/{job}.lease"
+
+
+def stage_key(job: str) -> str:
+    """The directory of a job's files before they are published."""
+    return f"{STAGED}/{job}"
+
+
+def source_key(job: str) -> str:
+    """The journal of what a job has taken in."""
+    return f"{SOURCES}/{job}.json"
+
+
+def job_of(key: str) -> str | None:
+    """The job that has written a file, by the file's name.
+
+    >>> job_of("day=1/part-0-00112233445566778899.parquet"), job_of("day=1/part-0.parquet")
+    ('00112233445566778899', None)
+    """
+    # Most files are no job's: looking at the end only is quick.
+    found = _FILE.fullmatch(key[-_FILE_LENGTH:])
+    return found[1] if found is not None else None
+
+
+def modified(entry: Listed) -> float | None:
+    """When a file got the bytes or the name it has, in seconds since 1970 by its store's clock."""
+    version = entry.version
+    if isinstance(version, tuple):
+        return float(version[1]) / 1e9
+    told = getattr(version, "modified", None)
+    return None if told is None else float(told.timestamp())
+
+
+def read_records(place: Place) -> dict[str, Record]:
+    """The records in a lake, by job."""
+    found: dict[str, Record] = {}
+    for entry in place.below(APPENDS):
+        name = _RECORD.fullmatch(entry.key)
+        if name is not None:
+            found[name[1]] = replace(found.get(name[1], Record()), **{name[2]: entry})
+    return found
+
+
+def list_settled(
+    place: Place, listing: Callable[[], list[Listed]] | None = None, *, named: str = ""
+) -> list[Listed]:
+    """What ``listing`` gives, without the files of jobs that were not done when it began.
+
+    Listing takes time and jobs go on meanwhile: only of a job that was done *before* every file is sure to be
+    listed. So the records are read first, at one request. Jobs without a record are those of which nobody has
+    written for a day, or whose records somebody has left behind. A job that began to publish since has none
+    either, but its files are new; then, and only then, all is looked at again. A file ``named`` is meant
+    whatever it is.
+    """
+    listing = place.list if listing is None else listing
+    began = time.time()
+    before: Mapping[str, Record] | ReadError
+    try:
+        before = _records_around(place)
+    except ReadError as error:
+        before = error
+    listed = listing()
+    jobs = {job for entry in listed if entry.key != named and (job := job_of(entry.key)) is not None}
+    if not jobs:
+        return listed
+    if isinstance(before, ReadError):
+        # Without the records nobody can tell which of the files count.
+        raise before
+    done = {job for job, record in before.items() if record.is_done}
+    unknown = jobs - before.keys()
+    if not any(_since(entry, began) for entry in listed if job_of(entry.key) in unknown):
+        return listed if jobs <= done | unknown else _only(listed, done | unknown, named)
+    now = _records_around(place)
+    unknown -= now.keys()
+    if not any(_since(entry, began) for entry in listed if job_of(entry.key) in unknown):
+        return _only(listed, done | unknown, named)
+    # A copy of a lake has no records; of a job that was given up just now its files are gone.
+    done |= {job for job, record in now.items() if record.is_done}
+    return _only(listing(), done | unknown, named)
+
+
+def _only(listed: Iterable[Listed], jobs: set[str], named: str) -> list[Listed]:
+    """The files of these jobs, and of none."""
+    return [e for e in listed if (job := job_of(e.key)) is None or job in jobs or e.key == named]
+
+
+def _since(entry: Listed, began: float) -> bool:
+    """Whether a file may have come to its place after this time."""
+    told = modified(entry)
+    return told is None or told > began - _SKEW_SECONDS
+
+
+def _records_around(place: Place) -> dict[str, Record]:
+    """The records of the lake that a place is, or whose partition it is."""
+    found: dict[str, Record] = {}
+    for each in _lakes(place):
+        found.update(read_records(each))
+    return found
+
+
+def _lakes(place: Place) -> Iterator[Place]:
+    yield place
+    above: Place | None = place
+    # Jobs write to the root of a lake and to partitions, so no other directory can be a part of a lake.
+    while above is not None and "=" in above.uri.rstrip("/").rpartition("/")[2]:
+        above = above.parent()
+        if above is not None:
+            yield above

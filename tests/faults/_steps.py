@@ -1,0 +1,96 @@
+"""A place that can be stopped at every single thing asked of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from skipstone.store.place import Listed, Place
+
+READS = ("below", "folders", "files_here", "list", "open")
+CHANGES = ("write", "delete", "move", "clear")
+
+
+@dataclass
+class SteppedPlace:
+    """Any place; ``before`` and ``after`` are told of each step by its name and arguments, and may raise."""
+
+    place: Place
+    before: Callable[[str, tuple[Any, ...]], None] = lambda _name, _args: None
+    after: Callable[[str, tuple[Any, ...]], None] = lambda _name, _args: None
+    _lock: Any = field(default_factory=threading.RLock)
+
+    @property
+    def uri(self) -> str:
+        return self.place.uri
+
+    @property
+    def local(self) -> bool:
+        return self.place.local
+
+    def path(self, key: str) -> str:
+        return self.place.path(key)
+
+    def parent(self) -> Any:
+        return None
+
+    def child(self, key: str) -> SteppedPlace:
+        return SteppedPlace(self.place.child(key), self.before, self.after, self._lock)
+
+    def below(self, prefix: str) -> Any:
+        return self._step("below", prefix)
+
+    def folders(self) -> Any:
+        return self._step("folders")
+
+    def files_here(self) -> Any:
+        return self._step("files_here")
+
+    def open(self, key: str, *, version: object | None = None, size: int | None = None) -> Any:
+        return self._step("open", key, version=version, size=size)
+
+    def write(self, key: str, parts: Iterable[bytes | memoryview], *, exclusive: bool = False) -> None:
+        self._step("write", key, [bytes(part) for part in parts], exclusive=exclusive)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._step("delete", list(keys))
+
+    def move(self, key: str, to: str) -> None:
+        self._step("move", key, to)
+
+    def clear(self, prefix: str) -> None:
+        self._step("clear", prefix)
+
+    def list(self) -> list[Listed]:
+        """Folder by folder, as a store's pages come: never all at one time."""
+        files = self.files_here()
+        for folder in self.folders():
+            files += self.below(folder)
+        return sorted(files, key=lambda entry: entry.key)
+
+    def _step(self, name: str, *args: Any, **choice: Any) -> Any:
+        # One after the other, so that the n-th is the same thing every time.
+        with self._lock:
+            self.before(name, args)
+            done = getattr(self.place, name)(*args, **choice)
+            self.after(name, args)
+            return done
+
+
+@dataclass
+class Recorder:
+    """Writes down what changes a place, so that it can be done again elsewhere, one step at a time."""
+
+    steps: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
+
+    def __call__(self, name: str, args: tuple[Any, ...]) -> None:
+        if name in CHANGES:
+            self.steps.append((name, args))
+
+
+def replay(place: Place, step: tuple[str, tuple[Any, ...]]) -> None:
+    """Do one step again."""
+    name, args = step
+    getattr(place, name)(*args)
