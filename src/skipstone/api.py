@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from skipstone.domain import Bound, ColumnDomain, ColumnHandle, Domain, Marker, Range
 from skipstone.errors import SkipstoneError, UsageError
+from skipstone.explain.ingest import IngestReport, PipelineReport
 from skipstone.explain.verify import Verification
 from skipstone.explain.why import Why
 from skipstone.index.lake import IndexedLake
@@ -50,10 +51,12 @@ __all__ = [
     "Execution",
     "Expr",
     "FileEntry",
+    "IngestReport",
     "Lake",
     "LakeStatistics",
     "Marker",
     "ParquetMetadata",
+    "PipelineReport",
     "Predicate",
     "PruneOptions",
     "PruneResult",
@@ -72,6 +75,8 @@ __all__ = [
     "Why",
     "col",
     "execute",
+    "ingest",
+    "ingest_new",
     "lit",
     "open",
     "parse",
@@ -100,6 +105,29 @@ def spark(
     from skipstone.engine.session import spark_session
 
     return spark_session(master, remote, conf)
+
+
+def ingest(data: Any, path: Any, **options: Any) -> IngestReport:
+    """Append rows to a directory of Parquet files, laid out for skipping, and index them; on Spark.
+
+    ``data`` is a Spark data frame or anything that Arrow can read. See
+    :func:`skipstone.ingest.job.ingest` for ``partition_by``, ``cluster_by``, ``cluster``,
+    ``target_file_bytes``, ``blooms`` and the other options.
+    """
+    from skipstone.ingest.job import ingest
+
+    return ingest(data, path, **options)
+
+
+def ingest_new(source: Any, path: Any, **options: Any) -> PipelineReport:
+    """Ingest the files of ``source`` (Parquet, CSV, JSON or ORC) that the lake has not taken in before.
+
+    In batches, each wholly or not at all, so that a run after an interrupted one goes on from there. See
+    :func:`skipstone.ingest.pipeline.ingest_new` for the options.
+    """
+    from skipstone.ingest.pipeline import ingest_new
+
+    return ingest_new(source, path, **options)
 
 
 def register(session: SparkSession) -> None:

@@ -65,13 +65,17 @@ class SparkEngine:
         from pyspark import cloudpickle
 
         payloads = [cloudpickle.dumps(task) for task in tasks]
-        job: _Job = _ConnectJob(self._beside) if is_connect(self.session) else _ClassicJob(self.session)
-        outcome = _followed(job, _batches(_attempt(work)), payloads, on_done)
-        failure = outcome.exception()
-        if failure is not None:
-            error = _failure(failure)
-            raise error from (failure if isinstance(error, JobError) else None)
-        return [pickle.loads(result) for result in outcome.result()]  # noqa: S301
+        session = self._beside() if is_connect(self.session) else self.session
+        told = None if on_done is None else lambda done, _: on_done(min(done, len(tasks)))
+        outcome = _followed(session, lambda: _run(session, _batches(_attempt(work)), payloads), told)
+        results = _settled(outcome)
+        if on_done is not None:
+            on_done(len(tasks))
+        return [pickle.loads(result) for result in results]  # noqa: S301
+
+    def follow(self, run: Callable[[], R], on_progress: Callable[[int, int], None] | None = None) -> R:
+        """What ``run`` gives, which starts Spark jobs of its own; cancelled if it is interrupted."""
+        return _settled(_followed(self.session, run, on_progress))
 
     def close(self) -> None:
         """Stop the session if it was started for this engine."""
@@ -104,124 +108,147 @@ class SparkEngine:
 # ---------------------------------------------------------------- jobs
 
 
-class _Job(Protocol):
-    """One call of ``map``, made and run in a thread that is its own."""
+class _Watch(Protocol):
+    """What tells of the jobs that one thread starts, and stops them."""
 
-    def frame(self, payloads: Sequence[bytes]) -> AbstractContextManager[Any]:
-        """A data frame of numbers and payloads, each row in a partition of its own, to be used within."""
+    def within(self) -> AbstractContextManager[None]:
+        """To be entered by that thread."""
 
-    def finished(self) -> int:
-        """How many are done."""
+    def progress(self) -> tuple[int, int]:
+        """How many tasks are done, of how many that are known by now."""
 
     def cancel(self) -> None:
         """Stop what is running."""
 
 
-class _ClassicJob:
-    """A job whose rows come from an RDD, which has as many partitions as it is asked for."""
+class _ClassicWatch:
+    """Jobs of one group."""
 
     def __init__(self, session: SparkSession) -> None:
-        self._session = session
         self._context = session.sparkContext
         self._group = f"skipstone-{os.urandom(8).hex()}"
 
     @contextmanager
-    def frame(self, payloads: Sequence[bytes]) -> Iterator[Any]:
-        self._context.setJobGroup(self._group, f"skipstone: {len(payloads)} tasks")
-        rows = self._context.parallelize(enumerate(payloads), len(payloads))
-        kind: Any = type(self._session)
-        with _ACTIVE:
-            # Whoever makes a data frame becomes the active session of all threads.
-            active = kind._activeSession
-            try:
-                frame = self._session.createDataFrame(rows, _SCHEMA, verifySchema=False)
-            finally:
-                kind._activeSession = active
-        yield frame
+    def within(self) -> Iterator[None]:
+        self._context.setJobGroup(self._group, "skipstone")
+        yield
 
-    def finished(self) -> int:
+    def progress(self) -> tuple[int, int]:
         tracker = self._context.statusTracker()
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
-        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-        return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+        numbers = {stage for job in jobs if job is not None for stage in job.stageIds}
+        stages = [stage for number in numbers if (stage := tracker.getStageInfo(number)) is not None]
+        return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
 
     def cancel(self) -> None:
         self._context.cancelJobGroup(self._group)
 
 
-class _ConnectJob:
-    """A job whose rows are a local relation, for there are no RDDs."""
+class _ConnectWatch:
+    """Operations of one tag."""
 
-    def __init__(self, session: Callable[[], Any]) -> None:
+    def __init__(self, session: Any) -> None:
         self._session = session
         self._tag = f"skipstone-{os.urandom(8).hex()}"
         self._thread = 0
-        self._finished = 0
+        self._told = (0, 0)
 
     @contextmanager
-    def frame(self, payloads: Sequence[bytes]) -> Iterator[Any]:
-        import pyarrow as pa
-
+    def within(self) -> Iterator[None]:
         self._thread = threading.get_ident()
-        session = self._session()
-        session.addTag(self._tag)
-        session.registerProgressHandler(self._progress)
-        rows = pa.table({"number": range(len(payloads)), "payload": pa.array(payloads, pa.binary())})
+        self._session.addTag(self._tag)
+        self._session.registerProgressHandler(self._tell)
         try:
-            yield session.createDataFrame(rows)
+            yield
         finally:
-            session.removeProgressHandler(self._progress)
+            self._session.removeProgressHandler(self._tell)
+            self._session.removeTag(self._tag)
 
-    def finished(self) -> int:
-        return self._finished
+    def progress(self) -> tuple[int, int]:
+        return self._told
 
     def cancel(self) -> None:
-        self._session().interruptTag(self._tag)
+        self._session.interruptTag(self._tag)
 
-    def _progress(self, stages: Iterable[Any] | None, **_: object) -> None:
+    def _tell(self, stages: Iterable[Any] | None, **_: object) -> None:
         # All jobs of a session are told to all handlers, each in the thread that waits for it.
         if threading.get_ident() == self._thread:
-            self._finished = sum(stage.num_completed_tasks for stage in stages or ())
+            known = list(stages or ())
+            self._told = sum(s.num_completed_tasks for s in known), sum(s.num_tasks for s in known)
 
+
+def _watch(session: Any) -> _Watch:
+    return _ConnectWatch(session) if is_connect(session) else _ClassicWatch(session)
+
+
+def _followed(
+    session: Any, run: Callable[[], R], on_progress: Callable[[int, int], None] | None
+) -> Future[R]:
+    """What came of ``run``, its progress told until then; cancelled if that, or the user, interrupts."""
+    watch = _watch(session)
+    told = (0, 0)
+
+    def work() -> R:
+        with watch.within():
+            return run()
+
+    with ThreadPoolExecutor(1, thread_name_prefix="skipstone-spark") as pool:
+        outcome = pool.submit(work)
+        try:
+            while wait([outcome], _POLL).not_done:
+                # A session that is just being stopped can't tell; the job itself says why it fails.
+                with suppress(Exception):
+                    now = watch.progress() if on_progress is not None else told
+                if on_progress is not None and now != told:
+                    on_progress(*(told := now))
+        except BaseException:
+            with suppress(Exception):
+                watch.cancel()
+            raise
+    return outcome
+
+
+def _settled(outcome: Future[R]) -> R:
+    """The result, or the error that the work raised, as far as it can be told."""
+    failure = outcome.exception()
+    if failure is None:
+        return outcome.result()
+    if isinstance(failure, SkipstoneError):
+        raise failure
+    error = _failure(failure)
+    raise error from (failure if isinstance(error, JobError) else None)
+
+
+# ---------------------------------------------------------------- frames of payloads
 
 _SCHEMA = "number long, payload binary"
 _ACTIVE = threading.Lock()
 _Batches = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
-def _run(job: _Job, batches: _Batches, payloads: Sequence[bytes]) -> list[bytes]:
-    with job.frame(payloads) as frame:
-        table = frame.mapInArrow(batches, _SCHEMA).toArrow()
+def _run(session: SparkSession, batches: _Batches, payloads: Sequence[bytes]) -> list[bytes]:
+    table = _one_each(session, payloads).mapInArrow(batches, _SCHEMA).toArrow()
     results: list[bytes] = table.sort_by("number")["payload"].to_pylist()
     return results
 
 
-def _followed(
-    job: _Job, batches: _Batches, payloads: Sequence[bytes], on_done: Callable[[int], None] | None
-) -> Future[list[bytes]]:
-    """A job's outcome, its progress told until then; cancelled if that, or the user, interrupts."""
-    told = 0
-    with ThreadPoolExecutor(1, thread_name_prefix="skipstone-spark") as pool:
-        outcome = pool.submit(_run, job, batches, payloads)
+def _one_each(session: Any, payloads: Sequence[bytes]) -> DataFrame:
+    """A data frame of numbers and payloads, each row in a partition of its own."""
+    if is_connect(session):
+        import pyarrow as pa
+
+        rows = pa.table({"number": range(len(payloads)), "payload": pa.array(payloads, pa.binary())})
+        return session.createDataFrame(rows)
+    # An RDD has as many partitions as it is asked for.
+    rows = session.sparkContext.parallelize(enumerate(payloads), len(payloads))
+    kind: Any = type(session)
+    with _ACTIVE:
+        # Whoever makes a data frame becomes the active session of all threads.
+        active = kind._activeSession
         try:
-            while wait([outcome], _POLL).not_done:
-                finished = min(_progress(job), len(payloads)) if on_done is not None else 0
-                if on_done is not None and finished > told:
-                    on_done(told := finished)
-            if on_done is not None and told < len(payloads) and outcome.exception() is None:
-                on_done(len(payloads))
-        except BaseException:
-            with suppress(Exception):
-                job.cancel()
-            raise
-    return outcome
-
-
-def _progress(job: _Job) -> int:
-    # A session that is just being stopped can't tell; the job itself says why it fails.
-    with suppress(Exception):
-        return job.finished()
-    return 0
+            return session.createDataFrame(rows, _SCHEMA, verifySchema=False)
+        finally:
+            kind._activeSession = active
 
 
 def payload_frame(session: SparkSession, payloads: Sequence[bytes]) -> DataFrame:

@@ -29,6 +29,7 @@ from skipstone.lake.records import (
 )
 from skipstone.lake.sweep import discard, intent, roll_back, settle, sweep
 from skipstone.store.place import Listed, Place
+from skipstone.write.files import staged_as
 
 __all__ = ["Append", "Source", "staged_as"]
 
@@ -221,11 +222,6 @@ class Append:
 
     def _roll_back(self, keys: Sequence[str]) -> bool:
         return roll_back(self._place, self._job, certain=self._place.local, keys=keys)
-
-
-def staged_as(key: str) -> str:
-    """The key in the stage of a file that is to have this key: no reader takes it for a Parquet file."""
-    return f"{key}.staged"
 
 
 def _check_key(key: str, job: str) -> None:

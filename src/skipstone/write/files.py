@@ -20,7 +20,7 @@ from skipstone.write.profile import Profile, writer_options
 from skipstone.write.sink import Sink
 from skipstone.write.split import Split, split_rows
 
-__all__ = ["Written", "sort_batch", "write_files"]
+__all__ = ["Written", "sort_batch", "staged_as", "write_files"]
 
 _MOST_OPEN = 64
 # A last file may grow so far beyond the target rather than leave a sliver.
@@ -57,6 +57,8 @@ def write_files(
 ) -> list[Written]:
     """Write rows, which come in the order that files shall have them, to ``part-<task>-<n>-<job>.parquet``.
 
+    In the stage a file has the key that :func:`staged_as` gives it.
+
     A file ends near the layout's target. With ``expected_bytes``, all that this call is to write, the last
     one may be half as large again. Rows of a partition that come together make the fewest files. After a
     failure none of the files is left.
@@ -76,6 +78,11 @@ def write_files(
     return work.written
 
 
+def staged_as(key: str) -> str:
+    """The key in the stage of a file that is to have this key: no reader takes it for a Parquet file."""
+    return f"{key}.staged"
+
+
 @dataclass(slots=True)
 class _Output:
     """One partition: rows that are held for the next row group, and the file that is open."""
@@ -85,6 +92,7 @@ class _Output:
     rows: int = 0
     bytes: int = 0
     sink: Sink | None = None
+    key: str = ""
     limit: float = 0.0
     file_rows: int = 0
     groups: int = 0
@@ -246,14 +254,15 @@ class _Work:
         key = f"{folder}part-{self._task}-{self._opened:05d}-{self._job}.parquet"
         options = writer_options(self._layout, self._profile, self._schema)
         self._opened += 1
-        self._keys.append(key)
-        output.sink = Sink(self._stage, key, options, self._metadata)
+        self._keys.append(staged_as(key))
+        output.sink = Sink(self._stage, staged_as(key), options, self._metadata)
+        output.key = key
         return output.sink
 
     def _end(self, output: _Output) -> None:
         assert output.sink is not None
         size = output.sink.close()
-        file = Written(output.sink.key, output.file_rows, size, output.groups, output.folder)
+        file = Written(output.key, output.file_rows, size, output.groups, output.folder)
         self.written.append(file)
         output.sink, output.file_rows, output.groups = None, 0, 0
 

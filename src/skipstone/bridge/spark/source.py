@@ -13,8 +13,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 
+from skipstone.bridge.spark.options import STORAGE, names_of
 from skipstone.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +34,6 @@ if TYPE_CHECKING:
     from skipstone.scan.plan import ScanPlan
 
 _TASKS = 16
-_STORAGE = "storage."
 _PUSHING = "data_source_pushdown_filters.py"
 
 
@@ -52,6 +59,20 @@ class SkipstoneSource(DataSource):
         """
         kind = PushingReader if _is_pushing() else Reader
         return kind(self, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer that appends."""
+        from skipstone.bridge.spark.sink import Writer, refuse_overwrite
+
+        if overwrite:
+            raise refuse_overwrite(self.options.get("path", ""))
+        return Writer(dict(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
+        """There is none: a directory has no place to keep what a stream has done."""
+        from skipstone.bridge.spark.sink import refuse_stream
+
+        raise refuse_stream(self.options.get("path", ""))
 
     def plan(self, pushed: Sequence[Predicate], schema: StructType | None) -> ScanPlan:
         """The plan of what the options and some filters ask for, in a schema's columns."""
@@ -88,11 +109,11 @@ class ReadOptions:
     @classmethod
     def of(cls, given: dict[str, str]) -> ReadOptions:
         """Read the options; one that nobody knows is an error."""
-        storage = {key.removeprefix(_STORAGE): given.pop(key) for key in [*given] if key.startswith(_STORAGE)}
+        storage = {key.removeprefix(STORAGE): given.pop(key) for key in [*given] if key.startswith(STORAGE)}
         found = cls(
             path=given.pop("path", ""),
             where=given.pop("where", None),
-            columns=_names(given.pop("columns", None)),
+            columns=names_of(given.pop("columns", None)),
             tz=given.pop("tz", "UTC"),
             index=given.pop("index", "true").lower() != "false",
             index_root=given.pop("index_root", None),
@@ -165,10 +186,6 @@ class Slices(InputPartition):
     """Work for one task."""
 
     tasks: Part
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _is_pushing() -> bool:

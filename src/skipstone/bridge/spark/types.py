@@ -69,10 +69,11 @@ def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 
 def to_spark_table(table: pa.Table, target: pa.Schema) -> pa.Table:
-    """A table in the types of :func:`arrow_schema`."""
-    if table.schema.equals(target):
-        return table
-    return pa.Table.from_batches([to_spark_batch(batch, target) for batch in table.to_batches()], target)
+    """A table in the types of :func:`arrow_schema`, as ``createDataFrame`` takes it."""
+    batches = [to_spark_batch(batch, target) for batch in table.to_batches()]
+    # PySpark takes nested columns apart, and can't if they are slices of others.
+    whole = [[_unsliced(a) if pa.types.is_nested(a.type) else a for a in batch.columns] for batch in batches]
+    return pa.Table.from_batches([pa.RecordBatch.from_arrays(a, schema=target) for a in whole], target)
 
 
 # -- types -------------------------------------------------------------------------------------
@@ -230,19 +231,20 @@ def _convert_list(array: pa.Array, target: pa.DataType) -> pa.Array:
             mask = array.is_null() if array.null_count else None
             return pa.ListArray.from_arrays(offsets, _convert(values, target.value_type), target, mask=mask)
         array = array.cast(pa.list_(array.type.value_field))
-    array = _unsliced(array)
+    array = _unsliced(array) if array.offset else array
     mask = array.is_null() if array.null_count else None
     values = _convert(array.values, target.value_type)
     return pa.ListArray.from_arrays(array.offsets, values, target, mask=mask)
 
 
 def _convert_map(array: pa.Array, target: pa.DataType) -> pa.Array:
-    array = _unsliced(array)
+    array = _unsliced(array) if array.offset else array
     keys, items = _convert(array.keys, target.key_type), _convert(array.items, target.item_type)
     mask = array.is_null() if array.null_count else None
     return pa.MapArray.from_arrays(array.offsets, keys, items, target, mask=mask)
 
 
 def _unsliced(array: pa.Array) -> pa.Array:
-    """The same values in an array that begins at its own beginning, as a mask demands."""
-    return pa.concat_arrays([array]) if not array.offset else array.take(pa.array(range(len(array))))
+    """The same values in an array that begins at its own beginning, as a mask demands, and so do its parts."""
+    # Of one array there would be no copy.
+    return pa.concat_arrays([array, array.slice(0, 0)])

@@ -1,0 +1,189 @@
+"""``df.write.format("skipstone").mode("append")``: files laid out for skipping, published at the end.
+
+Spark hands a data source its partitions as they are, so rows are ordered within a file, not over all files:
+``sk.ingest`` does that too. Options: ``partition_by``, ``cluster_by``, ``blooms`` (names with commas between),
+``cluster``, ``target_file_bytes`` and the other sizes of a layout, ``compression``, ``index`` (false: it stays
+as it is), and ``storage.*`` for the object store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from skipstone.bridge.spark.options import STORAGE, names_of
+from skipstone.engine.jobs import LocalEngine
+from skipstone.errors import SkipstoneError, UsageError
+from skipstone.ingest.frame import ROW_METADATA, task_name
+from skipstone.ingest.job import check_fits, fitted, index_new, make_layout, opened
+from skipstone.lake.append import Append
+from skipstone.lake.lease import Lease
+from skipstone.store.place import Place, open_root
+from skipstone.write.columns import stored_schema
+from skipstone.write.files import Written, sort_batch, write_files
+from skipstone.write.layout import Layout
+from skipstone.write.profile import Profile, profile
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_LISTS: Final = ("partition_by", "cluster_by", "blooms", "dictionary")
+_SAMPLE: Final = 20_000
+_MEMORY: Final = 512 * 1024 * 1024
+_ICEBERG: Final = "an Iceberg table can be overwritten and streamed into"
+
+
+@dataclass
+class Files(WriterCommitMessage):
+    """What one task wrote."""
+
+    written: tuple[Written, ...]
+
+
+class Writer(DataSourceArrowWriter):
+    """One append: begun by the driver, written by tasks, published by the driver."""
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._place, layout, self._index = write_options(options)
+        arrow = stored_schema(to_arrow_schema(schema, timezone="UTC"))
+        lake = opened(self._place)
+        self._layout = layout if lake is None else fitted(layout, lake)
+        self._layout.check(arrow)
+        if lake is not None:
+            check_fits(lake, arrow)
+        kept = [field for field in schema.fields if field.name not in self._layout.partition_by]
+        self._metadata = {ROW_METADATA: type(schema)(kept).json()}
+        owner = _java()
+        self._lease = Lease.of(owner)
+        self._job = Append.begin(self._place, owner=owner).job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of one task to the stage."""
+        found: list[Written] = []
+        stage = self._append().stage
+        for number, (rows, seen) in enumerate(_runs(iterator, self._layout)):
+            task = f"{task_name()}-{number}"
+            found += write_files(rows, stage, self._job, task, self._layout, seen, metadata=self._metadata)
+        return Files(tuple(found))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish the files of the tasks that have won, then index them."""
+        keys = [file.key for each in messages if isinstance(each, Files) for file in each.written]
+        with self._append() as append:
+            append.publish(keys)
+        if keys and self._index:
+            # The rows are in: an index that fails costs time, and the next job makes up for it.
+            with suppress(SkipstoneError):
+                index_new(self._place, self._layout, LocalEngine())
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        """Remove what was staged."""
+        self._append().abort()
+
+    def _append(self) -> Append:
+        return Append(self._place, self._job, self._lease)
+
+
+def write_options(given: dict[str, str]) -> tuple[Place, Layout, bool]:
+    """What ``option(...)`` and ``save`` have said; an option that nobody knows is an error."""
+    storage = {key.removeprefix(STORAGE): given.pop(key) for key in [*given] if key.startswith(STORAGE)}
+    path = given.pop("path", "")
+    if not path:
+        raise UsageError("there is no path", hint='give one to save(), as in .save("lake")')
+    index = given.pop("index", "true").lower() != "false"
+    whole = {field.name for field in fields(Layout) if field.type in ("int", "int | None")}
+    chosen: dict[str, Any] = {}
+    for name, text in given.items():
+        if name in _LISTS:
+            chosen[name] = tuple(names_of(text) or ())
+        elif name in whole:
+            chosen[name] = _number(name, text)
+        else:
+            chosen[name] = float(text) if name == "bloom_fpp" else text
+    known = {name: chosen.pop(name, ()) for name in ("partition_by", "cluster_by", "blooms")}
+    size = chosen.pop("target_file_bytes", None)
+    layout = make_layout(
+        **known, cluster=chosen.pop("cluster", "sort"), target_file_bytes=size, others=chosen
+    )
+    return open_root(path, storage_options=storage or None), layout, index
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{name} is {text!r}", hint="give a whole number") from None
+
+
+def refuse_overwrite(path: str) -> UsageError:
+    """The error of a write that would delete, or that never ends."""
+    return UsageError(
+        "a directory can only be appended to", path=path, hint=f'use mode("append"); {_ICEBERG}'
+    )
+
+
+def refuse_stream(path: str) -> UsageError:
+    """The error of a stream into a directory."""
+    hint = f'write batches with mode("append"), as in foreachBatch; {_ICEBERG}'
+    return UsageError("a directory can't be streamed into", path=path, hint=hint)
+
+
+# -- one task ----------------------------------------------------------------------------------
+
+
+def _runs(
+    batches: Iterable[pa.RecordBatch], layout: Layout
+) -> Iterator[tuple[Iterable[pa.RecordBatch], Profile]]:
+    """The rows in runs that are written apart: one file each where an order is asked for, else all."""
+    rest = iter(batches)
+    held: list[pa.RecordBatch] = []
+    seen: Profile | None = None
+    size = rows = 0
+    for batch in rest:
+        held.append(batch)
+        size += batch.nbytes
+        rows += batch.num_rows
+        if seen is None and rows >= _SAMPLE:
+            seen = profile(pa.Table.from_batches(held).slice(0, _SAMPLE), layout)
+            if not (layout.cluster_by or layout.partition_by):
+                yield _chained(held, rest), seen
+                return
+        if size >= _MEMORY or (seen is not None and rows * seen.bytes_per_row >= layout.target_file_bytes):
+            yield _ordered(held, layout), seen or profile(pa.Table.from_batches(held), layout)
+            held, size, rows = [], 0, 0
+    if rows:
+        yield _ordered(held, layout), seen or profile(pa.Table.from_batches(held), layout)
+
+
+def _ordered(held: Sequence[pa.RecordBatch], layout: Layout) -> list[pa.RecordBatch]:
+    found: list[pa.RecordBatch] = sort_batch(pa.Table.from_batches(held), layout).to_batches()
+    return found
+
+
+def _chained(held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from held
+    held.clear()
+    yield from rest
+
+
+def _java() -> int | None:
+    """The JVM that this worker serves: the job lives as long as it does."""
+    number = os.getpid()
+    while number > 1:
+        try:
+            if Path(f"/proc/{number}/comm").read_text().strip() == "java":
+                return number
+            after_name = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+            number = int(after_name[1])
+        except (OSError, ValueError, IndexError):
+            break
+    return None
