@@ -66,11 +66,11 @@ class SparkEngine:
 
         payloads = [cloudpickle.dumps(task) for task in tasks]
         session = self._beside() if is_connect(self.session) else self.session
-        told = None if on_done is None else lambda done, _: on_done(min(done, len(tasks)))
+        told = None if on_done is None else _Growing(on_done, len(tasks))
         outcome = _followed(session, lambda: _run(session, _batches(_attempt(work)), payloads), told)
         results = _settled(outcome)
-        if on_done is not None:
-            on_done(len(tasks))
+        if told is not None:
+            told(len(tasks))
         return [pickle.loads(result) for result in results]  # noqa: S301
 
     def follow(self, run: Callable[[], R], on_progress: Callable[[int, int], None] | None = None) -> R:
@@ -206,6 +206,18 @@ def _followed(
                 watch.cancel()
             raise
     return outcome
+
+
+class _Growing:
+    """Tells a number on when it has grown, up to a limit: tasks that are tried again are counted again."""
+
+    def __init__(self, tell: Callable[[int], None], most: int) -> None:
+        self._tell, self._most, self._told = tell, most, 0
+
+    def __call__(self, done: int, _total: int = 0) -> None:
+        if min(done, self._most) > self._told:
+            self._told = min(done, self._most)
+            self._tell(self._told)
 
 
 def _settled(outcome: Future[R]) -> R:

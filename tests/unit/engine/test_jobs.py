@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from skipstone.engine import spark
+from skipstone.engine import session, spark
 from skipstone.engine.jobs import Engine, LocalEngine, open_engine
 from skipstone.engine.spark import SparkEngine
 from skipstone.errors import JobError, ReadError, UsageError
@@ -84,7 +84,8 @@ def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("home", [None, "/nowhere"])
 def test_without_java(monkeypatch: pytest.MonkeyPatch, home: str | None) -> None:
-    monkeypatch.setattr(spark, "_running", lambda: None)
+    for module in (session, spark):
+        monkeypatch.setattr(module, "running_session", lambda: None)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
@@ -108,14 +109,14 @@ def test_an_owned_session_is_stopped_and_no_other() -> None:
         def stop(self) -> None:
             self.stopped += 1
 
-    session = Session()
-    with SparkEngine(session, owned=False):  # type: ignore[arg-type]
+    running = Session()
+    with SparkEngine(running, owned=False):  # type: ignore[arg-type]
         pass
-    assert session.stopped == 0
-    with SparkEngine(session, owned=True) as engine:  # type: ignore[arg-type]
+    assert running.stopped == 0
+    with SparkEngine(running, owned=True) as engine:  # type: ignore[arg-type]
         assert engine.name == "spark"
         assert engine.map(str, []) == []
-    assert session.stopped == 1
+    assert running.stopped == 1
 
 
 def test_what_is_told_of_a_failure() -> None:
