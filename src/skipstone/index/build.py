@@ -171,15 +171,16 @@ class Job:
     """When the lake was listed: segments written since may hold files that the listing doesn't have."""
 
     def run(self) -> Report:
-        """Index what is missing, and commit it; again, if another job has deleted what this one built on."""
+        """Index what is missing, and commit it; again, if what the index builds on was deleted meanwhile."""
         for _ in range(_TRIES):
-            report, manifest = self._once()
-            there = {entry.key for entry in self.index.below("")}
-            if all(note.name in there for note in manifest.segments):
+            report = self._once()
+            there = {entry.key: entry for entry in self.index.below("")}
+            # Of the newest manifest: another job may have adopted what this one has just deleted.
+            if all(note.name in there for note in self._read(there).segments):
                 break
         return report
 
-    def _once(self) -> tuple[Report, Manifest]:
+    def _once(self) -> Report:
         began = time.perf_counter()
         marks = marks_of(self.entries)
         access = Files(self.index, retry=self.lake.retry)
@@ -196,7 +197,7 @@ class Job:
         manifest, dropped, merged = self._commit(access, notes, marks)
         skipped = tuple(one for found in done for one in found.skipped)
         kept = int((place >= 0).sum())
-        report = Report(
+        return Report(
             version=manifest.number,
             indexed=len(missing) - len(skipped),
             kept=kept,
@@ -209,7 +210,6 @@ class Job:
             skipped=skipped,
             merged=merged,
         )
-        return report, manifest
 
     def _read(self, listed: dict[str, Listed]) -> Manifest:
         try:

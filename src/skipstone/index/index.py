@@ -14,11 +14,12 @@ from skipstone.explain.report import Report
 from skipstone.index.build import Job, Progress, open_segment
 from skipstone.index.container import BadIndex
 from skipstone.index.coverage import Coverage
-from skipstone.index.manifest import FOLDER, Manifest, SegmentNote, is_manifest, is_own, read_manifest
+from skipstone.index.manifest import Manifest, SegmentNote, is_manifest, is_own, read_manifest
 from skipstone.index.marks import marks_of
 from skipstone.index.segment import Segment
 from skipstone.index.spec import Path, Spec
 from skipstone.lake.files import Files
+from skipstone.lake.records import FOLDER
 from skipstone.store.place import Listed, Place
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from skipstone.errors import ConflictError, FileError, ReadError
 from skipstone.index.container import FORMAT, BadIndex
 from skipstone.store.place import Listed, Place
 
-FOLDER: Final = "_skipstone"
 _NAME: Final = re.compile(r"manifest-(\d{12,18})\.json")
 _SEGMENT: Final = re.compile(r"segment-[0-9a-f]{32}\.skip")
 _LEFT: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
