@@ -321,6 +321,8 @@ class Recorded:
     rows: Array
     groups: Array
     """Their row groups' numbers in the segment."""
+    kins: Array
+    """The kind of file that each row group is in."""
 
     @classmethod
     def of(cls, coverage: Coverage, number: int, rows: Array) -> Recorded:
@@ -328,7 +330,8 @@ class Recorded:
         segment = coverage.segments[number]
         counts, groups = segment.groups_of(rows)
         files = coverage.files_of(number, rows)
-        return cls(coverage, segment, files, counts, segment.some("group_rows", groups), groups)
+        kins = np.repeat(segment.some("kin", rows), counts)
+        return cls(coverage, segment, files, counts, segment.some("group_rows", groups), groups, kins)
 
     def file(self, number: int) -> ParquetMetadata:
         """A file's metadata."""
@@ -346,14 +349,13 @@ class Recorded:
     def absent(self, node: Node, units: Array, max_keys: int) -> RuledOut:
         """What the index's own bloom filters rule out; filters that it didn't take over are in the files."""
         segment = self.segment
-        kins = segment.common("kin")[self.coverage.row[self.files]]
-        owners = np.repeat(np.arange(len(self.counts)), self.counts)[units]
+        kins = self.kins[units]
         masks: dict[int, Array] = {}
         pages: dict[int, dict[int, Array]] = {}
         hashes: Hashes = {}
         settled = True
-        for kin in np.unique(kins[owners]).tolist():
-            mine = np.flatnonzero(kins[owners] == kin)
+        for kin in set(kins.tolist()):
+            mine = np.flatnonzero(kins == kin)
             for probe in bloom_probes(node, segment.shell(kin), max_keys, hashes):
                 path = probe.bound.ref.path
                 if probe.hashes is None:
@@ -365,8 +367,6 @@ class Recorded:
                 mask = masks.setdefault(id(probe.node), np.zeros(len(units), dtype=bool))
                 mask[mine] = gone.groups
                 deeper = pages.setdefault(id(probe.node), {})
-                for at in np.flatnonzero(~gone.groups).tolist():
-                    found = gone.pages(at)
-                    if found is not None:
-                        deeper[int(units[mine[at]])] = found
+                for at, absent in gone.pages.items():
+                    deeper[int(units[mine[at]])] = absent
         return RuledOut(masks, pages, settled)

@@ -31,6 +31,8 @@ from skipstone.prune.pages import PageFacts
 from skipstone.store.place import Listed
 
 _CHUNK = CHUNK.itemsize
+# The filters of so few row groups' pages are asked at once: they say at least as much as the row groups' own.
+_FEW_GROUPS = 4
 Footer = Callable[[BadIndex | None], ParquetMetadata]
 """Opens a file's footer, and takes the reason if it is damage."""
 
@@ -57,21 +59,8 @@ class Absent:
 
     groups: Array
     """Per row group, whether it holds none of the values."""
-    _pages: tuple[_Probed, Array] | None
-    _numbers: Array
-
-    def pages(self, at: int) -> Array | None:
-        """Per page of one of the row groups, whether it holds none of the values; None if it isn't known."""
-        if self._pages is None:
-            return None
-        probed, firsts = self._pages
-        first, last = firsts[self._numbers[at] : self._numbers[at] + 2].tolist()
-        low, high = np.searchsorted(probed.units, (first, last)).tolist()
-        if low == high:
-            return None
-        gone = np.zeros(last - first, dtype=bool)
-        gone[probed.units[low:high] - first] = ~probed.present[low:high]
-        return gone
+    pages: dict[int, Array]
+    """By place of a row group that may hold one: whether each of its pages holds none, where it is known."""
 
 
 @dataclass(eq=False)
@@ -291,47 +280,69 @@ class Segment:
         column = self.columns.get(path)
         if column is None:
             return None
-        own = self._probed(column.number, "group_bloom", hashes)
-        deep = self._probed(column.number, "page_bloom", hashes)
-        if own is None and deep is None:
-            return None
+        paged = (column.number, "page_bloom") in self._blooms
+        own = None
+        if not paged or len(groups) > _FEW_GROUPS:
+            own = self._probed(column.number, "group_bloom", hashes, groups, groups + 1)
         gone = np.zeros(len(groups), dtype=bool)
-        if own is not None:
+        if own is not None and len(own.units):
             at = np.minimum(np.searchsorted(own.units, groups), len(own.units) - 1)
             gone = (own.units[at] == groups) & ~own.present[at]
-        if deep is None:
-            return Absent(gone, None, groups)
+        if not paged:
+            return None if own is None else Absent(gone, {})
+        # Pages only of row groups that are left: they have a hundred times as many filters.
+        left = np.flatnonzero(~gone)
+        if not len(left):
+            return Absent(gone, {})
         firsts = self.container.whole((column.number, "page/firsts"))
-        first, last = firsts[groups], firsts[groups + 1]
+        first, last = firsts[groups[left]], firsts[groups[left] + 1]
+        deep = self._probed(column.number, "page_bloom", hashes, first, last)
+        assert deep is not None
         lows, highs = np.searchsorted(deep.units, first), np.searchsorted(deep.units, last)
         before = np.concatenate(([0], np.cumsum(deep.present)))
         # Only where every page has a filter do they speak for the row group.
         known = (highs - lows == last - first) & (last > first)
-        return Absent(gone | (known & (before[highs] == before[lows])), (deep, firsts), groups)
+        gone[left] = known & (before[highs] == before[lows])
+        pages = {}
+        for at, start, stop, low, high in zip(
+            *(a.tolist() for a in (left, first, last, lows, highs)), strict=True
+        ):
+            if high > low and not gone[at]:
+                mask = pages[at] = np.zeros(stop - start, dtype=bool)
+                mask[deep.units[low:high] - start] = ~deep.present[low:high]
+        return Absent(gone, pages)
 
-    def _probed(self, column: int, kind: str, hashes: Array) -> _Probed | None:
-        """Whether each filter of a column may hold one of the values, by unit."""
+    def _probed(self, column: int, kind: str, hashes: Array, starts: Array, stops: Array) -> _Probed | None:
+        """Whether the filters of units from each start to its stop may hold one of the values."""
         units, present = [], []
         masks = block_masks(hashes)
         for size in self._blooms.get((column, kind), ()):
             owners = self.container.whole((column, f"{kind}/{size}/units"))
-            width = 8 * len(owners)
-            bits = (column, f"{kind}/{size}/bits")
+            # In their own type, or all of them would be converted for the search.
+            lows, highs = (owners.searchsorted(ends.astype(owners.dtype)) for ends in (starts, stops))
+            places = np.sort(runs(lows, highs - lows)) if len(lows) > 1 else np.arange(lows[0], highs[0])
+            if not len(places):
+                continue
+            low, high = int(places[0]), int(places[-1]) + 1
+            every = len(places) == high - low
+            bits, width = (column, f"{kind}/{size}/bits"), len(owners)
             numbers = block_numbers(hashes, size).tolist()
-            found = np.zeros(len(owners), dtype=bool)
-            rows = self.container.slices([(bits, b * width, (b + 1) * width) for b in numbers])
+            rows = self.container.slices(
+                [(bits, 8 * (b * width + low), 8 * (b * width + high)) for b in numbers]
+            )
+            found = np.zeros(len(places), dtype=bool)
             for row, mask in zip(rows, masks, strict=True):
-                words = row.reshape(-1, 8)
+                words = row.reshape(-1, 8) if every else row.reshape(-1, 8)[places - low]
                 found |= ((words & mask) == mask).all(axis=1)
-            units.append(owners.astype(np.int64))
+            units.append(owners[low:high] if every else owners[places])
             present.append(found)
-        if not units:
-            return None
         if len(units) == 1:
             return _Probed(units[0], present[0])
-        every = np.concatenate(units)
-        order = np.argsort(every)
-        return _Probed(every[order], np.concatenate(present)[order])
+        if (column, kind) not in self._blooms:
+            return None
+        every_unit = np.concatenate([np.zeros(0, dtype=np.int64), *units])
+        order = np.argsort(every_unit)
+        return _Probed(every_unit[order], np.concatenate([np.zeros(0, dtype=bool), *present])[order])
 
     # -- back to a draft ---------------------------------------------------------------------
 

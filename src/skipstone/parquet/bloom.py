@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -92,6 +92,7 @@ def block_masks(hashes: NDArray[np.uint64]) -> NDArray[np.uint32]:
     return np.uint32(1) << ((keys[:, np.newaxis] * _salt()) >> np.uint32(27))
 
 
+@cache
 def _salt() -> NDArray[np.uint32]:
     # One odd multiplier per word, from the format's definition.
     words = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)

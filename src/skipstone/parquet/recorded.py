@@ -166,7 +166,12 @@ class RecordedMetadata(ParquetMetadata):
 
     def chunks(self, leaf: int) -> list[ColumnMetaData]:
         """The metadata of a leaf's chunks; they were checked when they were recorded."""
-        return [column.meta_data for column in self.columns(leaf)]  # type: ignore[misc]
+        key = (ColumnMetaData, leaf)
+        found: list[ColumnMetaData] | None = self.memo.get(key)
+        if found is None:
+            found = [column.meta_data for column in self.columns(leaf)]  # type: ignore[misc]
+            self.memo[key] = found
+        return found
 
     def known_places(self, group: int, leaf: int) -> PageIndex | None:
         """Where the pages of a chunk are, if it was written down."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from skipstone.errors import CorruptFileError
 
 WireType: TypeAlias = tuple[int, Any]
+_SHORT = 1024
+_NO_PAUSE = nullcontext()
 
 # Thrift's type numbers (thrift.Thrift.TType), spelled out so that importing this module imports no Thrift.
 BOOL: WireType = (2, None)
@@ -93,7 +95,8 @@ def decode_prefix(cls: type[S], data: bytes, what: str, path: str | None = None)
     target = cls()
     fast = protocol._fast_decode
     try:
-        with paused_gc():
+        # A page's header is not worth the pause.
+        with paused_gc() if limit > _SHORT else _NO_PAUSE:
             if fast is None:
                 target.read(protocol)
             else:

@@ -77,6 +77,8 @@ class Blooms:
         known = RuledOut({}, {}, settled=False)
         if self.options.bloom_provider is None:
             known, units = self.survey.absent(self.node, units, self.options.max_bloom_keys)
+            if known.settled:
+                return known
         masks = known.groups
         lookups = self._lookups(evidence, units)
         present = yield from (self._provided(lookups) if self.options.bloom_provider else self._own(lookups))

@@ -6,9 +6,10 @@ answers, so the blocking and the asynchronous driver run the same steps.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from skipstone.prune.blooms import Blooms
 from skipstone.prune.ledger import Blame, Ledger
 from skipstone.prune.needs import Fetch, Need
 from skipstone.prune.options import PruneOptions
-from skipstone.prune.pages import PageFacts, Path, Segments, segments, spread_pages
+from skipstone.prune.pages import Cuts, PageFacts, Path, Segments, spread_pages
 from skipstone.prune.probes import Probe, absent_by_dictionary, stored_values, useful_units
 from skipstone.prune.survey import Survey
 from skipstone.rows import RowSet
@@ -49,6 +50,7 @@ class Outcome:
     proven: Mapping[int, RowSet]
 
 
+T = TypeVar("T")
 Steps = Generator[Need, list[Any], Outcome]
 
 
@@ -77,26 +79,30 @@ class Cascade:
         evidence = self.survey.evidence(refs)
         judgement = judge(self.node, evidence)
         verdicts = judgement.verdicts()
-        blame = Blame.of(judgement, evidence)
+        blame = cache(lambda: Blame.of(judgement, evidence))
         if self.by_file:
             self._files(verdicts, blame)
-        self.ledger.level("row groups", verdicts, self.survey.rows, blame.drops())
+        self.ledger.level("row groups", verdicts, self.survey.rows, lambda: blame().drops())
         if self.options.bloom_filter:
             verdicts = yield from self._blooms(evidence, verdicts)
         if self.options.dictionary:
             verdicts = yield from self._dictionaries(evidence, verdicts)
         return (yield from self._pages(evidence, refs, verdicts))
 
-    def _files(self, verdicts: Array, blame: Blame) -> None:
+    def _files(self, verdicts: Array, blame: Callable[[], Blame]) -> None:
         """A file is kept for its row groups; one that is dropped is so for the reason of its first."""
         survey = self.survey
+        if survey.count == len(survey) and (survey.firsts[1:] > survey.firsts[:-1]).all():
+            # Every file is one row group.
+            self.ledger.level("files", verdicts, survey.totals, lambda: blame().drops())
+            return
         count = survey.count
         groups = np.diff(survey.firsts)
         kept = np.bincount(survey.owners[verdicts != Verdict.NONE], minlength=count)
         whole = np.bincount(survey.owners[verdicts == Verdict.ALL], minlength=count)
         found = (kept > 0).astype(np.int8) + ((whole == groups) & (groups > 0))
         first = survey.firsts[:-1][(kept == 0) & (groups > 0)]
-        self.ledger.level("files", found, survey.totals, blame.drops(first))
+        self.ledger.level("files", found, survey.totals, lambda: blame().drops(first))
 
     # -- bloom filters and dictionaries ------------------------------------------------------
 
@@ -155,11 +161,15 @@ class Cascade:
         """Judge again with what the probes cleared, counting only units that were still open."""
         units = np.flatnonzero(verdicts != Verdict.NONE)
         cleared = {leaf: absent[units] for leaf, absent in self.cleared.items()}
+        if not any(absent.any() for absent in cleared.values()):
+            self.ledger.level(name, verdicts[units], self.survey.rows[units])
+            return verdicts
         judgement = judge(self.node, evidence.take(units), cleared)
         after = verdicts.copy()
         after[units] = judgement.verdicts()
-        drops = Blame.all_by(judgement, cause).drops()
-        self.ledger.level(name, after[units], self.survey.rows[units], drops)
+        self.ledger.level(
+            name, after[units], self.survey.rows[units], lambda: Blame.all_by(judgement, cause).drops()
+        )
         return after
 
     # -- pages -------------------------------------------------------------------------------
@@ -167,11 +177,8 @@ class Cascade:
     def _pages(self, evidence: Evidence, refs: Sequence[ColumnRef], verdicts: Array) -> Steps:
         units = np.flatnonzero(verdicts == Verdict.SOME).tolist()
         found: Segments | None = None
-        indexed: dict[tuple[int, Path], PageFacts] = {}
         if units and self.options.page_index and self._can_read("page index"):
-            indexed = yield from self._page_indexes(units, refs)
-            if indexed:
-                found = segments(self.survey, units, indexed, evidence)
+            found = yield from self._segments(evidence, refs, units)
         survey = self.survey
         whole = np.flatnonzero(verdicts == Verdict.ALL)
         if found is None:
@@ -183,21 +190,43 @@ class Cascade:
         for leaf in self.node.leaves():
             deeper = self.absent_pages.get(id(leaf))
             if deeper:
-                mask = spread_pages(deeper, leaf.ref.path, indexed, found, survey)
+                mask = spread_pages(deeper, leaf.ref.path, found)
                 cleared[id(leaf)] = cleared.get(id(leaf), False) | mask
         judgement = judge(self.node, found.evidence, cleared)
         pages = judgement.verdicts()
-        drops = Blame.of(judgement, found.evidence, Cause.PAGE).drops()
-        self.ledger.level("pages", pages, found.stops - found.starts, drops)
+        paged = found.evidence
+        self.ledger.level("pages", pages, paged.rows, lambda: Blame.of(judgement, paged, Cause.PAGE).drops())
         return Outcome(
             verdicts,
             self._joined(whole, found, pages != Verdict.NONE),
             self._joined(whole, found, pages == Verdict.ALL),
         )
 
+    def _segments(
+        self, evidence: Evidence, refs: Sequence[ColumnRef], units: Sequence[int]
+    ) -> Generator[Need, list[Any], Segments | None]:
+        """The pages of the row groups as segments; None where no column of any has a page index."""
+        columns = tuple((ref.path, str(ref.type)) for ref in refs)
+        parts: dict[int, Cuts | None] = {unit: self._kept(Cuts, unit, columns) for unit in units}
+        unknown = [unit for unit, cuts in parts.items() if cuts is None]
+        stored = sum(ref.path not in self.survey.given for ref in refs)
+        indexed = (yield from self._page_indexes(unknown, refs)) if unknown else {}
+        if not indexed and len(unknown) == len(units):
+            return None
+        for unit in unknown:
+            mine = {ref.path: pages for ref in refs if (pages := indexed.get((unit, ref.path))) is not None}
+            cuts = parts[unit] = Cuts.of(self.survey, unit, mine, evidence)
+            # Of a column without its pages, the reason is to be noted again.
+            if len(mine) == stored and self.cache is not None:
+                weight = _PAGE_WEIGHT * sum(len(pages.index) for pages in mine.values())
+                self.cache.put(self._key(Cuts, unit, columns), cuts, weight)
+        return Segments.of({unit: cuts for unit, cuts in parts.items() if cuts is not None})
+
     def _joined(self, whole: Array, found: Segments, chosen: Array) -> dict[int, RowSet]:
         """Whole row groups and the chosen segments, as row sets by file."""
         survey = self.survey
+        if not len(whole) and not chosen.any():
+            return {}
         return survey.row_sets(
             np.concatenate([survey.owners[whole], survey.owners[found.units[chosen]]]),
             np.concatenate([survey.starts[whole], found.starts[chosen]]),
@@ -217,7 +246,7 @@ class Cascade:
                 bound = None if ref.path in self.survey.given else find_leaf(file, ref)
                 if bound is None:
                     continue
-                kept = self._kept(unit, bound) or self.survey.pages(unit, bound.ref)
+                kept = self._kept(PageFacts, unit, _named(bound)) or self.survey.pages(unit, bound.ref)
                 if kept is not None:
                     indexed[unit, ref.path] = kept
                     continue
@@ -232,16 +261,15 @@ class Cascade:
                 indexed[unit, bound.ref.path] = pages
         return indexed
 
-    def _kept(self, unit: int, bound: BoundLeaf) -> PageFacts | None:
+    def _kept(self, kind: type[T], unit: int, columns: tuple[Any, ...]) -> T | None:
+        """What is remembered of columns of a row group."""
         if self.cache is None:
             return None
-        found: PageFacts | None = self.cache.get(self._key(unit, bound))
+        found: T | None = self.cache.get(self._key(kind, unit, columns))
         return found
 
-    def _key(self, unit: int, bound: BoundLeaf) -> tuple[Any, ...]:
-        file = self.survey.file(unit)
-        group = int(self.survey.numbers[unit])
-        return (PageFacts, file.identity, group, bound.ref.path, str(bound.ref.type))
+    def _key(self, kind: type, unit: int, columns: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (kind, self.survey.file(unit).identity, int(self.survey.numbers[unit]), columns)
 
     def _parsed(
         self, unit: int, bound: BoundLeaf, column_index: bytes, offset_index: bytes
@@ -254,7 +282,11 @@ class Cascade:
             return None
         pages = PageFacts(index, page_facts(file, bound, index))
         if self.cache is not None:
-            self.cache.put(self._key(unit, bound), pages, _PAGE_WEIGHT * len(index) + len(column_index))
+            self.cache.put(
+                self._key(PageFacts, unit, _named(bound)),
+                pages,
+                _PAGE_WEIGHT * len(index) + len(column_index),
+            )
         return pages
 
     # -- accounts ----------------------------------------------------------------------------
@@ -270,3 +302,7 @@ class Cascade:
         if survey.count > 1:
             place = f"{survey.file(unit).path}, {place}"
         self.ledger.notes.add(place, f"{what} ignored: {reason}")
+
+
+def _named(bound: BoundLeaf) -> tuple[Any, ...]:
+    return (bound.ref.path, str(bound.ref.type))

@@ -1,9 +1,13 @@
-"""The account a cascade keeps: levels, drops, notes, and what reading cost."""
+"""The account a cascade keeps: levels, drops, notes, and what reading cost.
+
+Hardly any plan is ever asked for its account, so levels are written up when somebody asks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -16,13 +20,20 @@ Cost = Callable[[], tuple[int, int]]
 """Requests and bytes so far."""
 
 
+Drops = Callable[[], tuple[Drop, ...]]
+"""Counts what a level has dropped."""
+
+# What more units than this were judged by is not kept for later: judging them takes longer than telling.
+_MANY: Final = 65_536
+
+
 @dataclass(slots=True)
 class Ledger:
     """Filled level by level."""
 
     cost: Cost
-    levels: list[Level] = field(default_factory=list)
     notes: Notes = field(default_factory=Notes)
+    _levels: list[Callable[[], Level]] = field(default_factory=list)
     _spent: tuple[int, int] = (0, 0)
 
     def start(self) -> None:
@@ -37,24 +48,33 @@ class Ledger:
 
     def add(self, level: Level) -> None:
         """Record a level."""
-        self.levels.append(level)
+        self._levels.append(lambda: level)
 
-    def level(self, name: str, verdicts: Array, rows: Array, drops: tuple[Drop, ...]) -> None:
+    def level(self, name: str, verdicts: Array, rows: Array, drops: Drops = tuple) -> None:
         """Record what a level kept; its cost is what was spent since the level before."""
-        kept = verdicts != Verdict.NONE
         requests, size = self.spend()
-        self.levels.append(
-            Level(
+
+        def tell() -> Level:
+            kept = verdicts != Verdict.NONE
+            return Level(
                 name,
                 units=len(verdicts),
                 kept=int(kept.sum()),
                 whole=int((verdicts == Verdict.ALL).sum()),
                 rows=int(rows[kept].sum()),
-                drops=drops,
+                drops=drops(),
                 requests=requests,
                 bytes=size,
             )
-        )
+
+        if len(verdicts) > _MANY:
+            self.add(tell())
+        else:
+            self._levels.append(tell)
+
+    def levels(self) -> tuple[Level, ...]:
+        """The levels so far."""
+        return tuple(tell() for tell in self._levels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,6 +32,36 @@ Indexed = Mapping[tuple[int, Path], PageFacts]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Cuts:
+    """The segments of one row group, the same for every predicate on the same columns."""
+
+    starts: Array
+    stops: Array
+    evidence: Evidence
+    pages: Mapping[Path, tuple[int, Array]]
+    """Per column with an index, how many pages it has, and in which of them each segment lies."""
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @classmethod
+    def of(cls, survey: Survey, unit: int, indexed: Mapping[Path, PageFacts], evidence: Evidence) -> Cuts:
+        """A column without an index keeps its row group's facts."""
+        edges = _edges(int(survey.rows[unit]), [pages.index.first_rows for pages in indexed.values()])
+        starts, stops = edges[:-1], edges[1:]
+        owner = np.full(len(starts), unit)
+        columns = {path: facts.take(owner) for path, facts in evidence.columns.items()}
+        places = {}
+        for path, pages in indexed.items():
+            # The last page that starts at or before the segment: pages without rows come earlier.
+            numbers = np.searchsorted(pages.index.first_rows, starts, side="right") - 1
+            columns[path] = columns[path].narrowed(pages.facts.take(numbers))
+            places[path] = len(pages.index), numbers
+        first = survey.starts[unit]
+        return cls(starts + first, stops + first, Evidence(stops - starts, columns), places)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Segments:
     """Row ranges that no page boundary cuts, with their evidence; rows count within the file."""
 
@@ -40,71 +70,50 @@ class Segments:
     units: Array
     """The row group of each segment."""
     evidence: Evidence
+    parts: Mapping[int, Cuts]
+
+    @classmethod
+    def of(cls, parts: Mapping[int, Cuts]) -> Segments:
+        """Those of several row groups, one after the other."""
+        cuts = list(parts.values())
+        units = np.repeat(np.fromiter(parts, dtype=np.int64, count=len(parts)), [len(cut) for cut in cuts])
+        if len(cuts) == 1:
+            return cls(cuts[0].starts, cuts[0].stops, units, cuts[0].evidence, parts)
+        columns = {
+            path: ColumnFacts.concat([cut.evidence.columns[path] for cut in cuts])
+            for path in cuts[0].evidence.columns
+        }
+        return cls(
+            np.concatenate([cut.starts for cut in cuts]),
+            np.concatenate([cut.stops for cut in cuts]),
+            units,
+            Evidence(np.concatenate([cut.evidence.rows for cut in cuts]), columns),
+            parts,
+        )
 
 
 def segments(survey: Survey, units: Sequence[int], indexed: Indexed, evidence: Evidence) -> Segments:
-    """The segments of the given row groups; a column without an index keeps its row group's facts."""
-    cuts: dict[int, list[Array]] = {unit: [] for unit in units}
-    for (unit, _), pages in indexed.items():
-        cuts[unit].append(pages.index.first_rows)
-    # A loop per row group, whose boundaries are cut in one operation.
-    edges = {
-        unit: np.unique(np.concatenate([np.array([0, survey.rows[unit]]), *mine]))
-        for unit, mine in cuts.items()
-    }
-    counts = np.array([len(e) - 1 for e in edges.values()], dtype=np.int64)
-    owners = np.repeat(np.fromiter(edges, dtype=np.int64, count=len(edges)), counts)
-    nothing = np.zeros(0, dtype=np.int64)
-    inside = np.concatenate([nothing, *(e[:-1] for e in edges.values())])
-    stops = np.concatenate([nothing, *(e[1:] for e in edges.values())])
-    spans = dict(zip(edges, _spans(counts), strict=True))
-    columns = {}
-    for path, facts in evidence.columns.items():
-        spread = facts.take(owners)
-        finer = _spread(path, facts, indexed, spans, inside, owners)
-        columns[path] = spread if finer is None else spread.narrowed(finer)
-    first = survey.starts[owners]
-    return Segments(inside + first, stops + first, owners, Evidence(stops - inside, columns))
+    """The segments of the given row groups."""
+    mine: dict[int, dict[Path, PageFacts]] = {unit: {} for unit in units}
+    for (unit, path), pages in indexed.items():
+        mine[unit][path] = pages
+    return Segments.of({unit: Cuts.of(survey, unit, found, evidence) for unit, found in mine.items()})
 
 
-def spread_pages(
-    masks: Mapping[int, Array], path: Path, indexed: Indexed, found: Segments, survey: Survey
-) -> Array:
+def spread_pages(masks: Mapping[int, Array], path: Path, found: Segments) -> Array:
     """Per segment, what a mask of one column's pages says of the page it lies in; False without a mask."""
-    spread = np.zeros(len(found.units), dtype=bool)
-    for unit, mask in masks.items():
-        pages = indexed.get((unit, path))
-        if pages is None or len(pages.index) != len(mask):
-            continue
-        mine = np.flatnonzero(found.units == unit)
-        inside = found.starts[mine] - survey.starts[unit]
-        spread[mine] = mask[np.searchsorted(pages.index.first_rows, inside, side="right") - 1]
-    return spread
+    return np.concatenate([_spread(masks.get(unit), cuts, path) for unit, cuts in found.parts.items()])
 
 
-def _spans(counts: Array) -> list[slice]:
-    ends = np.cumsum(counts)
-    return [slice(int(end - count), int(end)) for end, count in zip(ends, counts, strict=True)]
+def _spread(mask: Array | None, cuts: Cuts, path: Path) -> Array:
+    count, numbers = cuts.pages.get(path, (0, None))
+    if mask is None or numbers is None or count != len(mask):
+        return np.zeros(len(cuts), dtype=bool)
+    return mask[numbers]
 
 
-def _spread(
-    path: Path,
-    facts: ColumnFacts,
-    indexed: Indexed,
-    spans: Mapping[int, slice],
-    inside: Array,
-    owners: Array,
-) -> ColumnFacts | None:
-    """One column's page facts, one entry per segment; the row group's own where it has no index."""
-    parts = [facts]
-    taken = owners.copy()
-    before = len(facts)
-    for unit, span in spans.items():
-        pages = indexed.get((unit, path))
-        if pages is None:
-            continue
-        # The last page that starts at or before the segment: pages without rows come earlier.
-        taken[span] = before + np.searchsorted(pages.index.first_rows, inside[span], side="right") - 1
-        parts.append(pages.facts)
-        before += len(pages.index)
-    return None if len(parts) == 1 else ColumnFacts.concat(parts).take(taken)
+def _edges(rows: int, cuts: Sequence[Array]) -> Array:
+    """Where segments of a row group begin, and its end."""
+    if len(cuts) == 1 and cuts[0][0] == 0 and cuts[0][-1] < rows and (cuts[0][1:] > cuts[0][:-1]).all():
+        return np.append(cuts[0], rows)
+    return np.unique(np.concatenate([np.array([0, rows]), *cuts]))

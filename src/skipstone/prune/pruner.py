@@ -135,7 +135,7 @@ class Pruner:
             rows=metadata.num_rows,
             rows_kept=len(rows),
             rows_whole=len(proven),
-            levels=tuple(ledger.levels),
+            levels=ledger.levels(),
             notes=ledger.notes.done(),
             unsupported=tuple(str(d) for d in compiled.unsupported),
         )

@@ -233,6 +233,11 @@ class Survey:
 
     def row_sets(self, owners: Array, starts: Array, stops: Array) -> dict[int, RowSet]:
         """Row ranges, each of the file that owns it, as one row set per file that has any."""
+        if not len(owners) or (owners == owners[0]).all():
+            return {
+                file: RowSet.from_ranges(int(self.totals[file]), starts, stops)
+                for file in owners[:1].tolist()
+            }
         order = np.argsort(owners, kind="stable")
         owners, starts, stops = owners[order], starts[order], stops[order]
         files, first = np.unique(owners, return_index=True)

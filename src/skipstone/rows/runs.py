@@ -61,9 +61,9 @@ def from_positions(positions: Int64Array) -> Runs:
 def from_mask(mask: BoolArray) -> Runs:
     """Runs of True in a mask."""
     # A step is wherever a value differs from the one before it; False stands outside both ends.
-    bits = mask.view(np.int8)
-    steps = np.diff(bits, prepend=np.int8(0), append=np.int8(0))
-    return np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)
+    inside = (mask[1:] != mask[:-1]).nonzero()[0] + 1
+    flips = np.concatenate((mask[:1].nonzero()[0], inside, mask[-1:].nonzero()[0] + len(mask)))
+    return flips[0::2], flips[1::2]
 
 
 def positions(runs: Runs) -> Int64Array:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from skipstone.engine.local import stream
 from skipstone.errors import UsageError
-from skipstone.scan.pieces import Growth, Piece, merge_whole
+from skipstone.scan.pieces import Growth, Piece, bundled, merge_whole
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.reader import joined
 from skipstone.scan.work import Work
@@ -165,9 +165,10 @@ class Execution:
         """The rows as they come: by path and position."""
         plan = self.plan
 
-        def run(piece: Piece) -> pa.Table | Generator[pa.Table]:
-            done(piece)
-            return work.stream(piece) if self._too_large(work, piece) else work.table(piece)
+        def run(pieces: Sequence[Piece]) -> pa.Table | Generator[pa.Table]:
+            for piece in pieces:
+                done(piece)
+            return work.stream(pieces[0]) if self._too_large(work, pieces) else work.table(pieces)
 
         pieces = self._pieces(work)
         # With a limit and rows to test, the first few pieces are small: they may be all it takes.
@@ -176,25 +177,30 @@ class Execution:
         found = stream(
             run,
             pieces,
-            threads=plan.trace.hints.threads,
-            weigh=lambda piece: 0 if self._too_large(work, piece) else piece.weight,
+            threads=plan.hints.threads,
+            weigh=lambda pieces: 0 if self._too_large(work, pieces) else sum(p.weight for p in pieces),
             budget=plan.options.memory,
         )
         with closing(found):  # type: ignore[type-var]
             yield from _flat(found)
 
-    def _pieces(self, work: Work) -> Iterator[Piece]:
+    def _pieces(self, work: Work) -> Iterator[tuple[Piece, ...]]:
+        """Pieces as they are read: each by itself, or small ones together."""
         plan = self.plan
         if plan.limit is not None and work.filter is not None:
-            return work.pieces(work.both, Growth(_FIRST_ROWS))
+            return ((piece,) for piece in work.pieces(work.both, Growth(_FIRST_ROWS)))
         pieces = work.pieces(work.both)
         whole = plan.files.place.local and plan.options.route != "slice"
         # Of few files the row groups are better shared out among the threads.
-        many = len(plan.tasks) >= _MANY * plan.trace.hints.threads
-        return merge_whole(pieces, plan.options.memory) if whole and many else pieces
+        many = len(plan.tasks) >= _MANY * plan.hints.threads
+        if whole and many:
+            pieces = merge_whole(pieces, plan.options.memory)
+        # Far away, requests side by side gain more than decoding at once.
+        return bundled(pieces, plan.options.memory if plan.files.place.local else 0)
 
-    def _too_large(self, work: Work, piece: Piece) -> bool:
-        """Whether to decode the piece in the consumer's own time, batch by batch."""
+    def _too_large(self, work: Work, pieces: Sequence[Piece]) -> bool:
+        """Whether to decode a piece in the consumer's own time, batch by batch."""
+        piece = pieces[0]
         large = piece.weight * _TOO_LARGE > self.plan.options.memory
         return large and piece.rows.is_full and work.reader(piece.task).streams
 

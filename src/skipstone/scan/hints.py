@@ -16,6 +16,8 @@ from skipstone.trace.scan import Hints
 _SAMPLE = 8
 _FAR_THREADS = 16
 _FEW_ROWS = 131_072
+# What reading and decoding a second time costs, as bytes that could be read and decoded instead.
+_SECOND_PASS = 144 * 1024
 
 
 def choose(
@@ -60,17 +62,20 @@ def _materialise(
     sample = open_tasks[:_SAMPLE]
     payload = sum(_payload(files.layout(task.entry), rest, task) for task in sample)
     gap = files.source(sample[0].entry).gap
-    if payload <= gap * len(sample):
+    if payload <= max(gap, _SECOND_PASS) * len(sample):
         return "one-pass", "the other columns take less than another request"
     return "late", "the other columns are read only where rows match"
 
 
 def _payload(metadata: ParquetMetadata, names: set[str], task: Task) -> float:
     """About how many bytes the named columns take in the rows of a task."""
-    size = sum(
-        chunk.total_compressed_size
-        for name in names
-        for leaf in metadata.kin.leaves_of(name)
-        for chunk in metadata.chunks(leaf.index)
-    )
+    key = (_payload, frozenset(names))
+    size: int | None = metadata.memo.get(key)
+    if size is None:
+        size = metadata.memo[key] = sum(
+            chunk.total_compressed_size
+            for name in names
+            for leaf in metadata.kin.leaves_of(name)
+            for chunk in metadata.chunks(leaf.index)
+        )
     return size * len(task.rows) / max(metadata.num_rows, 1)

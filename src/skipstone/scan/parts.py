@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -18,6 +19,8 @@ Part: TypeAlias = tuple[Task, ...]
 PART_BYTES: Final = 128 * 1024 * 1024
 """Compressed bytes of one part, about."""
 _LEAST_BYTES: Final = 2 * 1024 * 1024
+# What could be read while a file is opened.
+_OPEN_BYTES: Final = 128 * 1024
 _SAMPLE: Final = 8
 
 
@@ -52,7 +55,7 @@ def _column_share(plan: ScanPlan) -> float:
 
 def split(plan: ScanPlan, parallelism: int, part_bytes: int = PART_BYTES) -> list[Part]:
     """Parts in order of the plan's tasks; few bytes make few parts, many at least ``parallelism``."""
-    each, _ = weights(plan)
+    each = weights(plan)[0] + _OPEN_BYTES
     total = float(each.sum())
     wanted = max(-(-total // part_bytes), min(parallelism, total // _LEAST_BYTES), 1)
     limit = total / wanted
@@ -68,7 +71,7 @@ def split(plan: ScanPlan, parallelism: int, part_bytes: int = PART_BYTES) -> lis
     middles = np.cumsum(sizes) - np.array(sizes) / 2
     numbers = (middles / limit).astype(np.int64) if limit > 0 else np.zeros(len(pieces), dtype=np.int64)
     bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(pieces)]
-    return [tuple(pieces[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [tuple(pieces[a:b]) for a, b in pairwise(bounds)]
 
 
 def _cut(plan: ScanPlan, task: Task, parts: int) -> Iterator[Task]:
@@ -78,7 +81,7 @@ def _cut(plan: ScanPlan, task: Task, parts: int) -> Iterator[Task]:
     groups = [(int(starts[group]), len(rows)) for group, rows in group_rows(metadata, task.rows)]
     limit = sum(count for _, count in groups) / parts
     cuts, held = [0], 0.0
-    for (_, count), (after, _) in zip(groups, groups[1:], strict=False):
+    for (_, count), (after, _) in pairwise(groups):
         held += count
         if held >= limit:
             cuts.append(after)

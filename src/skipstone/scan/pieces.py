@@ -17,6 +17,8 @@ from skipstone.scan.reader import estimate
 # A piece that decodes to more than this share of the memory is cut, where pages allow it.
 _SHARES = 4
 _FASTER = 4
+# Pieces of fewer rows than this, together, are decoded at once: each decoding has a price of its own.
+_FEW_ROWS = 32_768
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +36,9 @@ class Piece:
 
 def group_rows(metadata: ParquetMetadata, rows: RowSet) -> Iterator[tuple[int, RowSet]]:
     """A file's rows by row group, counted within the group; groups without any are left out."""
+    if metadata.row_group_count == 1:
+        yield from () if rows.is_empty else ((0, rows),)
+        return
     starts = metadata.row_group_starts
     stops = starts + metadata.row_group_rows
     counts = rows.counts(starts, stops)
@@ -76,13 +81,14 @@ def cut_task(
     growth: Growth | None,
 ) -> Iterator[Piece]:
     """The pieces of a task in order of rows."""
-    starts = metadata.row_group_starts
-    stops = starts + metadata.row_group_rows
-    proven = task.proven.counts(starts, stops)
+    proven: Sequence[int] = [len(task.proven)]
+    if metadata.row_group_count > 1:
+        starts = metadata.row_group_starts
+        proven = task.proven.counts(starts, starts + metadata.row_group_rows).tolist()
     for group, rows in group_rows(metadata, task.rows):
         weight = estimate(metadata, group, leaves) * len(rows) // rows.total
         parts = max(-(-weight * _SHARES // memory), 1)
-        done = int(proven[group]) == len(rows)
+        done = proven[group] == len(rows)
         cut: Iterable[RowSet] = (rows,)
         if (parts > 1 or growth is not None) and _has_pages(metadata, group, leaves):
             cut = _split(rows, parts) if growth is None else growth.split(rows)
@@ -102,6 +108,21 @@ def merge_whole(pieces: Iterable[Piece], memory: int) -> Iterator[Piece]:
         held = piece
     if held is not None:
         yield held
+
+
+def bundled(pieces: Iterable[Piece], memory: int) -> Iterator[tuple[Piece, ...]]:
+    """Small pieces that follow one another, as they are read and tested together."""
+    held: list[Piece] = []
+    rows = weight = 0
+    for piece in pieces:
+        rows, weight = rows + len(piece.rows), weight + piece.weight
+        together = rows <= _FEW_ROWS and weight * _SHARES <= memory
+        if held and not (together and piece.proven == held[0].proven and not (piece.more or held[0].more)):
+            yield tuple(held)
+            held, rows, weight = [], len(piece.rows), piece.weight
+        held.append(piece)
+    if held:
+        yield tuple(held)
 
 
 def _follows(held: Piece, piece: Piece, memory: int) -> bool:

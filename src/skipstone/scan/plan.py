@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from skipstone.scan.options import ScanOptions
 from skipstone.scan.order import Order
 from skipstone.scan.projection import Projection, resolve
 from skipstone.store.place import Listed
-from skipstone.trace.scan import ScanTrace
+from skipstone.trace.scan import Hints, ScanTrace
 
 if TYPE_CHECKING:
     from skipstone.scan.why import Why
@@ -54,6 +54,30 @@ def _unpickled_task(
     return Task(path, entry, rows, proven, tuple(value[0] for value in values))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Untold:
+    """A trace that is written up when somebody asks for it, and the part of it that reading goes by."""
+
+    hints: Hints
+    tell: Callable[[], ScanTrace]
+
+
+class _Told:
+    """The field of a plan that holds its trace, told or untold."""
+
+    def __get__(self, plan: ScanPlan | None, owner: type[ScanPlan]) -> ScanTrace:
+        if plan is None:
+            raise AttributeError  # so that the field has no default
+        held = plan.__dict__["trace"]
+        if isinstance(held, Untold):
+            held = plan.__dict__["trace"] = held.tell()
+        trace: ScanTrace = held
+        return trace
+
+    def __set__(self, plan: ScanPlan, value: ScanTrace | Untold) -> None:
+        plan.__dict__["trace"] = value
+
+
 @dataclass(frozen=True, eq=False)
 class ScanPlan:
     """The rows to read of each file, what is still to be tested on them, and the columns wanted.
@@ -72,7 +96,13 @@ class ScanPlan:
     options: ScanOptions
     schemas: Schemas
     files: Files
-    trace: ScanTrace = field(repr=False)
+    trace: _Told = _Told()
+
+    @property
+    def hints(self) -> Hints:
+        """How to go about reading."""
+        held: ScanTrace | Untold = self.__dict__["trace"]
+        return held.hints
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -222,7 +252,8 @@ class ScanPlan:
         return int(self.digest[:15], 16)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("digest", "filter")}
+        state = {name: value for name, value in self.__dict__.items() if name not in ("digest", "filter")}
+        return {**state, "trace": self.trace}
 
     def __repr__(self) -> str:
         what = f" where {self.predicate}" if self.predicate is not None else ""

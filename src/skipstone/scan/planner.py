@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from skipstone.scan.hints import choose
 from skipstone.scan.limit import apply_limit
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.order import Order
-from skipstone.scan.plan import ScanPlan, Schemas, Task
+from skipstone.scan.plan import ScanPlan, Schemas, Task, Untold
 from skipstone.scan.projection import Projection
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
@@ -69,6 +70,12 @@ def _planned(lake: IndexedLake, question: Question, ask: Callable[[_Planner], T]
             return ask(_Planner(lake, question, Ledger(lambda: _cost(lake)), coverage))
         except BadIndex as error:
             lake.index.distrust(error)
+
+
+@lru_cache(maxsize=64)
+def _none(total: int) -> RowSet:
+    # Files of one lake are often of one size.
+    return RowSet.none(total)
 
 
 def _cost(lake: IndexedLake) -> tuple[int, int]:
@@ -219,7 +226,7 @@ class _Planner:
             return self._cascade(survey, files, compiled)
         verdict = Verdict.ALL if compiled is None else Verdict.SOME
         totals = survey.totals
-        self.ledger.level("files", np.full(len(totals), verdict, dtype=np.int8), totals, ())
+        self.ledger.level("files", np.full(len(totals), verdict, dtype=np.int8), totals)
         every = {number: RowSet.all(total) for number, total in enumerate(totals.tolist()) if total}
         verdicts = np.full(len(survey), verdict, dtype=np.int8)
         return Outcome(verdicts, every, every if compiled is None else {})
@@ -256,7 +263,7 @@ class _Planner:
                 self.lake.access.path(self.lake.entries[number]),
                 self.lake.entries[number],
                 outcome.rows[file],
-                outcome.proven.get(file) or RowSet.none(int(survey.totals[file])),
+                outcome.proven.get(file) or _none(int(survey.totals[file])),
                 partition,
             )
             for file, number, partition in zip(chosen, numbers, partitions, strict=True)
@@ -273,31 +280,37 @@ class _Planner:
     def _package(self, survey: Survey, compiled: Compiled | None, tasks: tuple[Task, ...]) -> ScanPlan:
         lake, asked = self.lake, self.question
         schemas = Schemas(lake.schema, lake.query_schema, tuple(lake.partitions.schema.names))
+        # As they are now: the lake may be listed anew before anybody asks.
+        version, files = lake.version, len(lake.entries)
         rows = sum(len(task.rows) for task in tasks)
         whole = sum(len(task.proven) for task in tasks)
         hints = choose(lake.access, tasks, compiled, asked.projection, asked.options)
-        trace = ScanTrace(
-            lake=lake.uri,
-            version=lake.version,
-            predicate=str(asked.predicate) if asked.predicate is not None else "",
-            residual=str(compiled.residual) if compiled is not None and whole < rows else "",
-            columns=tuple(".".join(path) for path in asked.projection.paths),
-            limit=asked.limit,
-            order=tuple(map(str, asked.order)),
-            files=len(lake.entries),
-            rows=int(survey.rows.sum()) + self.dropped,
-            rows_kept=rows,
-            rows_whole=whole,
-            tasks=len(tasks),
-            levels=tuple(self.ledger.levels),
-            hints=hints,
-            notes=self.ledger.notes.done(),
-            index=self._index_use(),
-            unsupported=tuple(map(str, compiled.unsupported)) if compiled is not None else (),
-        )
+        use = self._index_use()
+
+        def tell() -> ScanTrace:
+            return ScanTrace(
+                lake=lake.uri,
+                version=version,
+                predicate=str(asked.predicate) if asked.predicate is not None else "",
+                residual=str(compiled.residual) if compiled is not None and whole < rows else "",
+                columns=tuple(".".join(path) for path in asked.projection.paths),
+                limit=asked.limit,
+                order=tuple(map(str, asked.order)),
+                files=files,
+                rows=int(survey.rows.sum()) + self.dropped,
+                rows_kept=rows,
+                rows_whole=whole,
+                tasks=len(tasks),
+                levels=self.ledger.levels(),
+                hints=hints,
+                notes=self.ledger.notes.done(),
+                index=use,
+                unsupported=tuple(map(str, compiled.unsupported)) if compiled is not None else (),
+            )
+
         plan = ScanPlan(
             lake=lake.uri,
-            version=lake.version,
+            version=version,
             predicate=compiled.residual if compiled is not None else None,
             projection=asked.projection,
             tasks=tasks,
@@ -306,7 +319,7 @@ class _Planner:
             options=asked.options,
             schemas=schemas,
             files=lake.access,
-            trace=trace,
+            trace=Untold(hints, tell),
         )
         limited = apply_limit(plan, asked.limit)
         if compiled is not None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import accumulate, product
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -19,7 +19,7 @@ from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.recorded import RecordedMetadata
-from skipstone.parquet.slice import slice_ranges, slice_steps
+from skipstone.parquet.slice import Part, decode_part, decode_together, part_steps, slice_ranges
 from skipstone.parquet.slice.cut import Cut, take_values
 from skipstone.rows import RowSet
 from skipstone.scan.options import Route
@@ -90,23 +90,40 @@ class FileReader:
             table = self._whole(groups, mine)
         else:
             parts = zip(groups, counts, strict=True)
-            table = joined([self._slice(group, RowSet.all(rows), mine) for group, rows in parts])
-        return self._dress(table, wanted)
+            found = [self._part(group, RowSet.all(rows), mine, {}) for group, rows in parts]
+            table = joined([self._decoded(part) for part in found])
+        return self.dress(table, wanted)
 
     def read(self, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
         """The chosen rows (counted within the row group) of the wanted columns, in the lake's types."""
+        return self.finish(self.fetch(group, rows, wanted), group, rows, wanted)
+
+    def fetch(self, group: int, rows: RowSet, wanted: Projection) -> Part | pa.Table:
+        """What ``read`` decodes; or has decoded already, where pages are not cut out."""
         mine = self.columns(wanted)
-        if mine.fields:
-            table = self._table(group, rows, mine)
-            if len(table) != len(rows):
-                raise CorruptFileError(
-                    f"{len(table)} rows came back for {len(rows)}",
-                    path=self.metadata.path,
-                    unit=f"row group {group}",
-                )
-        else:
-            table = bare(len(rows))
-        return self._dress(table, wanted)
+        if not mine.fields:
+            return bare(len(rows))
+        if self.route == "pyarrow" and not rows.is_full:
+            return cut(self._decoded(self.fetch(group, RowSet.all(rows.total), wanted)), rows)
+        indexes = {} if rows.is_full else self._indexes(group, mine.leaves)
+        if self._opens(group, mine) and _needs_every_page(rows, indexes.values()):
+            # Cutting pages out would read the same bytes, with more steps.
+            return cut(self._whole([group], mine), rows)
+        return self._part(group, rows, mine, indexes)
+
+    def finish(self, found: Part | pa.Table, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
+        """What was fetched of some rows in the lake's types."""
+        table = self._decoded(found)
+        if len(table) != len(rows):
+            raise CorruptFileError(
+                f"{len(table)} rows came back for {len(rows)}",
+                path=self.metadata.path,
+                unit=f"row group {group}",
+            )
+        return self.dress(table, wanted)
+
+    def _decoded(self, found: Part | pa.Table) -> pa.Table:
+        return found if isinstance(found, pa.Table) else decode_part(found, checksums=self.checksums)
 
     def planned(self, group: int, rows: RowSet, wanted: Projection) -> list[ByteRange]:
         """The ranges a read would ask for, as far as the page indexes at hand tell."""
@@ -119,7 +136,7 @@ class FileReader:
         """A whole row group in the lake's types, a few rows at a time: for groups too large to hold."""
         mine = self.columns(wanted)
         for batch in self._guarded(group, mine, self._stream(group, mine, rows)):
-            yield self._dress(pa.Table.from_batches([batch]), wanted)
+            yield self.dress(pa.Table.from_batches([batch]), wanted)
 
     @property
     def streams(self) -> bool:
@@ -128,32 +145,16 @@ class FileReader:
 
     # -- the two routes ----------------------------------------------------------------------
 
-    def _table(self, group: int, rows: RowSet, mine: FileColumns) -> pa.Table:
-        if self.route == "pyarrow" and not rows.is_full:
-            return cut(self._table(group, RowSet.all(rows.total), mine), rows)
-        if not self._opens(group, mine):
-            return self._slice(group, rows, mine)
-        if rows.is_full:
-            return self._whole([group], mine)
-        if self._needs_every_page(group, rows, mine):
-            # Cutting pages out would read the same bytes, with more steps.
-            return cut(self._whole([group], mine), rows)
-        return self._slice(group, rows, mine)
-
     def _opens(self, group: int, mine: FileColumns) -> bool:
         """Whether pyarrow may read the file itself; for little of an indexed file, no footer is opened."""
         if not self.streams or not isinstance(self.metadata, RecordedMetadata):
             return self.streams
-        size = sum(self.metadata.chunk_range(group, leaf).length for leaf in mine.leaves)
+        key = ("stored bytes", group, tuple(mine.leaves))
+        size: int | None = self.metadata.memo.get(key)
+        if size is None:
+            size = sum(self.metadata.chunk_range(group, leaf).length for leaf in mine.leaves)
+            self.metadata.memo[key] = size
         return size > _WORTH_A_FOOTER
-
-    def _needs_every_page(self, group: int, rows: RowSet, mine: FileColumns) -> bool:
-        """Whether each page of each leaf holds one of the rows."""
-        indexes = self._indexes(group, mine.leaves)
-        return all(
-            index is None or bool(rows.counts(index.first_rows, index.first_rows + index.row_counts).all())
-            for index in indexes.values()
-        )
 
     def _whole(self, groups: Sequence[int], mine: FileColumns) -> pa.Table:
         try:
@@ -216,9 +217,10 @@ class FileReader:
             column=guilty,
         )
 
-    def _slice(self, group: int, rows: RowSet, mine: FileColumns) -> pa.Table:
-        indexes = {} if rows.is_full else self._indexes(group, mine.leaves)
-        steps = slice_steps(
+    def _part(
+        self, group: int, rows: RowSet, mine: FileColumns, indexes: Mapping[int, PageIndex | None]
+    ) -> Part | pa.Table:
+        steps = part_steps(
             self.metadata,
             group,
             mine.fields,
@@ -227,23 +229,26 @@ class FileReader:
             leaves=mine.leaves,
             checksums=self.checksums,
         )
-        unit, names = f"row group {group}", ", ".join(mine.names)
-        return drive(steps, lambda need: self._fetch(need, unit, names))
+        return drive(steps, lambda need: self._fetch(need, group, mine.names))
 
-    def _fetch(self, ranges: Sequence[ByteRange], unit: str, column: str) -> list[bytes]:
+    def _fetch(self, ranges: Sequence[ByteRange], group: int, columns: Sequence[str]) -> list[bytes]:
         """Bytes of the file; an error says what was being read."""
         self.meter.add(ranges, self.files.source(self.entry).gap)
         try:
             return self.files.read(self.entry, ranges)
         except ReadError as error:
-            error.unit = error.unit or unit
-            error.column = error.column or column
+            error.unit = error.unit or f"row group {group}"
+            error.column = error.column or ", ".join(columns)
             raise
 
     # -- page indexes ------------------------------------------------------------------------
 
     def _indexes(self, group: int, leaves: Sequence[int]) -> dict[int, PageIndex | None]:
         """Where the pages of each leaf are; None where the file doesn't say, or not credibly."""
+        key = (PageIndex, self.entry, group, tuple(leaves))
+        together: dict[int, PageIndex | None] | None = self.files.cache.get(key)
+        if together is not None:
+            return together
         found: dict[int, PageIndex | None] = {}
         wanted: list[tuple[int, ByteRange]] = []
         for leaf in leaves:
@@ -257,10 +262,11 @@ class FileReader:
             else:
                 wanted.append((leaf, place))
         if wanted:
-            names = ", ".join(self.metadata.leaves[leaf].name for leaf, _ in wanted)
-            bodies = self._fetch([place for _, place in wanted], f"row group {group}", names)
+            names = [self.metadata.leaves[leaf].name for leaf, _ in wanted]
+            bodies = self._fetch([place for _, place in wanted], group, names)
             for (leaf, _), body in zip(wanted, bodies, strict=True):
                 found[leaf] = self._parsed(group, leaf, body)
+        self.files.cache.put(key, found, _PAGE_WEIGHT * sum(len(i) for i in found.values() if i is not None))
         return found
 
     def _known(self, group: int, leaf: int) -> PageIndex | None:
@@ -282,8 +288,10 @@ class FileReader:
 
     # -- the lake's types --------------------------------------------------------------------
 
-    def _dress(self, table: pa.Table, wanted: Projection) -> pa.Table:
+    def dress(self, table: pa.Table, wanted: Projection) -> pa.Table:
         """The file's columns as the lake's, with partition columns added and missing ones NULL."""
+        if table.schema.equals(wanted.schema, check_metadata=True):
+            return table
         for name in wanted.names:
             value = self.partition.get(name)
             if value is not None:
@@ -303,6 +311,42 @@ class FileReader:
         meant = self.metadata.query_schema.field(name).type
         column = table.column(place).cast(meant) if meant.tz is not None else table.column(place)
         return table.set_column(place, pa.field(name, column.type), column)
+
+
+def _needs_every_page(rows: RowSet, indexes: Iterable[PageIndex | None]) -> bool:
+    """Whether each page of each leaf holds one of the rows."""
+    first, last = rows.first, rows.last
+    return all(
+        index is None
+        # The outer pages tell at once for most rows.
+        or (
+            (len(index) == 1 or first < index.first_rows[1])
+            and last >= index.first_rows[-1]
+            and bool(rows.counts(index.first_rows, index.first_rows + index.row_counts).all())
+        )
+        for index in indexes
+    )
+
+
+def read_together(parts: Sequence[tuple[FileReader, int, RowSet]], wanted: Projection) -> pa.Table:
+    """Rows of several row groups, as ``read`` gives them, one after the other; decoded as one if possible."""
+    found = [reader.fetch(group, rows, wanted) for reader, group, rows in parts]
+    cut_out = [part for part in found if isinstance(part, Part)]
+    table = None
+    if len(cut_out) == len(found):
+        table = decode_together(cut_out, checksums=parts[0][0].checksums)
+    if table is not None:
+        if table.schema.equals(wanted.schema, check_metadata=True):
+            return table
+        ends = accumulate(len(rows) for _, _, rows in parts)
+        found = [
+            table.slice(end - len(rows), len(rows)) for end, (_, _, rows) in zip(ends, parts, strict=True)
+        ]
+    finished = [
+        reader.finish(part, group, rows, wanted)
+        for part, (reader, group, rows) in zip(found, parts, strict=True)
+    ]
+    return joined(finished)
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,12 +400,15 @@ def _pyarrow_metadata(metadata: ParquetMetadata) -> pq.FileMetaData:
 
 def estimate(metadata: ParquetMetadata, group: int, leaves: Sequence[int]) -> int:
     """About how many bytes the leaves of a row group take when they are decoded."""
-    chunks = [metadata.chunks(leaf)[group].total_compressed_size for leaf in leaves]
-    plain, packed = metadata.group_sizes(group)
-    share = sum(chunks) / max(packed, 1)
-    # Dictionaries make text far smaller in the file than in memory; how much can't be told.
-    least = 16 * int(metadata.row_group_rows[group]) * len(leaves)
-    return max(int(plain * share), sum(chunks), least)
+    key = (estimate, group, tuple(leaves))
+    found: int | None = metadata.memo.get(key)
+    if found is None:
+        stored = sum(metadata.chunks(leaf)[group].total_compressed_size for leaf in leaves)
+        plain, packed = metadata.group_sizes(group)
+        # Dictionaries make text far smaller in the file than in memory; how much can't be told.
+        least = 16 * int(metadata.row_group_rows[group]) * len(leaves)
+        found = metadata.memo[key] = max(int(plain * stored / max(packed, 1)), stored, least)
+    return found
 
 
 def bare(rows: int) -> pa.Table:
@@ -397,8 +444,6 @@ def cut(table: pa.Table, rows: RowSet) -> pa.Table:
     """The chosen rows of a table, whatever its types."""
     if rows.is_full:
         return table
-    chosen = Cut(*rows.runs(), len(rows))
-    columns = [chosen.apply(column) for column in table.columns]
-    if not columns:
+    if not table.num_columns:
         return bare(len(rows))
-    return pa.Table.from_arrays(columns, schema=table.schema)
+    return Cut(*rows.runs(), len(rows)).apply_all(table)

@@ -80,7 +80,7 @@ class KeyReader:
             wanted = RowSet.from_positions(total, rows[part])
             return reader.read(group, wanted, self.work.plan.projection)
 
-        tables = gather(read, parts, threads=self.work.plan.trace.hints.threads)
+        tables = gather(read, parts, threads=self.work.plan.hints.threads)
         found = joined(tables)
         back = np.empty(len(order), dtype=np.int64)
         back[order] = np.arange(len(order))
@@ -90,7 +90,7 @@ class KeyReader:
 def _all(keyed: KeyReader) -> pa.Table | None:
     plan = keyed.work.plan
     pieces = list(keyed.work.pieces(keyed.keys))
-    tables = gather(keyed.read, pieces, threads=plan.trace.hints.threads)
+    tables = gather(keyed.read, pieces, threads=plan.hints.threads)
     if not tables:
         return None
     every = joined(tables)
@@ -100,7 +100,7 @@ def _all(keyed: KeyReader) -> pa.Table | None:
 def _top(keyed: KeyReader, limit: int) -> pa.Table | None:
     """The first ``limit`` rows, visiting units by their bounds."""
     plan = keyed.work.plan
-    threads = plan.trace.hints.threads
+    threads = plan.hints.threads
     ranked = rank(keyed.work, list(keyed.work.pieces(keyed.keys)))
     threshold = Threshold(plan.order[0], limit)
     best: pa.Table | None = None

@@ -1,11 +1,12 @@
-"""Phase two on one piece: read what the predicate needs, keep the rows that match, read the rest of them."""
+"""Phase two on one piece or a few: read what the predicate needs, keep what matches, read the rest of it."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ from skipstone.rows import RowSet
 from skipstone.scan.pieces import Growth, Piece, cut_task
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Path, Projection
-from skipstone.scan.reader import FileReader, Meter, cut
+from skipstone.scan.reader import FileReader, Meter, cut, read_together
 from skipstone.trace.scan import Phase
 
 _FOOTERS_AHEAD = 32
@@ -63,7 +64,9 @@ class Work:
     def __post_init__(self) -> None:
         plan = self.plan
         self.filter = plan.filter if plan.residual is not None else None
-        self.both = Projection.of(plan.schemas.read, [*plan.projection.paths, *self.tested])
+        self.both = plan.projection
+        if not set(self.tested) <= set(plan.projection.paths):
+            self.both = Projection.of(plan.schemas.read, [*plan.projection.paths, *self.tested])
 
     @property
     def tested(self) -> tuple[Path, ...]:
@@ -73,7 +76,7 @@ class Work:
     @property
     def late(self) -> bool:
         """Whether payload columns wait for the matching rows."""
-        return self.plan.trace.hints.materialise == "late"
+        return self.plan.hints.materialise == "late"
 
     def reader(self, task: int) -> FileReader:
         """The reader of a task's file."""
@@ -105,35 +108,43 @@ class Work:
             # A file that is done with gives back what was worked out for it.
             self._readers.pop(number - _FOOTERS_AHEAD, None)
 
-    # -- one piece ---------------------------------------------------------------------------
+    # -- pieces ------------------------------------------------------------------------------
 
-    def table(self, piece: Piece) -> pa.Table:
-        """The matching rows of a piece, in the wanted columns."""
-        wanted = self.plan.projection
-        if piece.proven:
-            return self.read(piece, piece.rows, wanted, "rows")
+    def table(self, pieces: Sequence[Piece]) -> pa.Table:
+        """The matching rows of pieces, in the wanted columns; all of them are proven, or none."""
+        wanted, first = self.plan.projection, pieces[0]
+        if first.proven:
+            return self._read_all([(piece, piece.rows) for piece in pieces], wanted, "rows")
         if self.late:
-            return self.matches(piece, wanted)[1]
-        whole = self.read(piece, piece.rows, self.both, "rows")
-        return self._finished(piece, cut(whole, self._matching(whole)), wanted)
+            return self._matches(pieces, wanted)[1]
+        whole = self._read_all([(piece, piece.rows) for piece in pieces], self.both, "rows")
+        return self._finished(first, cut(whole, self._matching(whole)), wanted)
 
     def matches(self, piece: Piece, wanted: Projection) -> tuple[RowSet, pa.Table]:
-        """The rows of a piece that match, counted within the row group, and the wanted columns of them.
+        """The rows of a piece that match, counted within the row group, and the wanted columns of them."""
+        rows, table = self._matches([piece], wanted)
+        return rows[0], table
 
-        Columns of the predicate are read for all rows, the others for matching rows; none is read twice.
-        """
+    def _matches(self, pieces: Sequence[Piece], wanted: Projection) -> tuple[list[RowSet], pa.Table]:
+        """Columns of the predicate are read for all rows, others for matching rows; none is read twice."""
         schema = self.plan.schemas.read
         tops = {path[0] for path in self.tested}
         first = Projection.of(schema, [*self.tested, *(p for p in wanted.paths if p[0] in tops)])
-        found = self.read(piece, piece.rows, first, "predicate columns")
+        found = self._read_all([(piece, piece.rows) for piece in pieces], first, "predicate columns")
         chosen = self._matching(found)
-        rows, found = select(piece.rows, chosen), cut(found, chosen)
+        found = cut(found, chosen)
+        ends = [0, *accumulate(len(piece.rows) for piece in pieces)]
+        rows = [
+            select(piece.rows, chosen.slice(start, stop))
+            for piece, (start, stop) in zip(pieces, pairwise(ends), strict=True)
+        ]
+        left = [(piece, mine) for piece, mine in zip(pieces, rows, strict=True) if not mine.is_empty]
         rest = wanted.without(tops, schema)
-        if rest.paths and not rows.is_empty:
-            payload = self.read(piece, rows, rest, "other columns")
+        if rest.paths and left:
+            payload = self._read_all(left, rest, "other columns")
             for field in payload.schema:
                 found = found.append_column(field, payload.column(field.name))
-        return rows, self._finished(piece, found, wanted)
+        return rows, self._finished(pieces[0], found, wanted)
 
     def stream(self, piece: Piece) -> Generator[pa.Table]:
         """The matching rows of a whole row group, a few at a time."""
@@ -146,13 +157,23 @@ class Work:
 
     def read(self, piece: Piece, rows: RowSet, wanted: Projection, phase: str) -> pa.Table:
         """Columns of some rows, on the clock."""
-        began, meter = time.perf_counter(), self.meter
-        requests, size = meter.requests, meter.bytes
         reader = self.reader(piece.task)
         if piece.more:
-            table = reader.read_whole(range(piece.group, piece.group + piece.more + 1), wanted)
-        else:
-            table = reader.read(piece.group, rows, wanted)
+            groups = range(piece.group, piece.group + piece.more + 1)
+            return self._timed(phase, lambda: reader.read_whole(groups, wanted))
+        return self._timed(phase, lambda: reader.read(piece.group, rows, wanted))
+
+    def _read_all(self, parts: Sequence[tuple[Piece, RowSet]], wanted: Projection, phase: str) -> pa.Table:
+        """The same of several pieces, one after the other."""
+        if len(parts) == 1:
+            return self.read(*parts[0], wanted, phase)
+        reads = [(self.reader(piece.task), piece.group, rows) for piece, rows in parts]
+        return self._timed(phase, lambda: read_together(reads, wanted))
+
+    def _timed(self, phase: str, read: Callable[[], pa.Table]) -> pa.Table:
+        began, meter = time.perf_counter(), self.meter
+        requests, size = meter.requests, meter.bytes
+        table = read()
         seconds = time.perf_counter() - began
         self.clock.add(Phase(phase, len(table), meter.requests - requests, meter.bytes - size, seconds))
         return table

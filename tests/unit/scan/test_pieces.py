@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import skipstone as sk
 from skipstone.rows import RowSet
-from skipstone.scan.pieces import Growth, Piece, merge_whole
+from skipstone.scan.pieces import Growth, Piece, bundled, merge_whole
 
 ALL = RowSet.all(10)
 
@@ -46,3 +46,23 @@ def test_pieces_grow():
     assert [len(part) for part in growth.split(RowSet.all(1_000))] == [1_000]
     whole = parts[0] | parts[1] | parts[2] | parts[3]
     assert whole == rows
+
+
+def bundles(*pieces: Piece, memory: int = 1_000) -> list[list[tuple[int, int]]]:
+    return [[(p.task, p.group) for p in bundle] for bundle in bundled(pieces, memory)]
+
+
+def test_small_pieces_are_read_together():
+    some = RowSet.from_ranges(10, [(0, 5)])
+    assert bundles(piece(0, 0, some), piece(0, 3), piece(7, 1)) == [[(0, 0), (0, 3), (7, 1)]]
+    assert bundles() == []
+
+
+def test_what_is_not_read_together():
+    large = RowSet.all(20_000)
+    assert bundles(piece(0, 0), piece(1, 0, proven=False), piece(2, 0)) == [[(0, 0)], [(1, 0)], [(2, 0)]]
+    assert bundles(piece(0, 0, large), piece(1, 0, large), piece(2, 0)) == [[(0, 0)], [(1, 0), (2, 0)]]
+    assert bundles(piece(0, 0), piece(1, 0), piece(2, 0), memory=80) == [[(0, 0), (1, 0)], [(2, 0)]]
+    assert bundles(piece(0, 0), piece(1, 0), memory=0) == [[(0, 0)], [(1, 0)]]
+    whole = Piece(0, 0, ALL, True, 10, more=2)
+    assert [len(bundle) for bundle in bundled([piece(0, 9), whole, piece(1, 0)], 1_000)] == [1, 1, 1]

@@ -9,6 +9,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import NotExpressibleError, UnknownColumnError, UsageError
+from skipstone.prune.ledger import Ledger
 
 
 def ids(plan, **more):
@@ -133,3 +134,20 @@ def test_it_tells_about_itself(lake):
     assert repr(plan).endswith("where id = 5: 500 rows in 1 files)")
     assert "kept 1 of 4" in str(plan)
     assert "<div" in plan._repr_html_()
+
+
+def test_the_trace_is_written_up_when_asked_for(lake, monkeypatch):
+    told = []
+    true = Ledger.levels
+    monkeypatch.setattr(Ledger, "levels", lambda ledger: told.append(1) or true(ledger))
+    scan = lake.scan("id = 5")
+    assert scan.to_arrow().num_rows == 1
+    assert (scan.plan().hints.threads, told) == (1, [])
+    trace = scan.plan().trace
+    assert trace is scan.plan().trace
+    assert (trace.hints, len(told)) == (scan.plan().hints, 1)
+    assert [level.name for level in trace.levels][-3:] == ["files", "row groups", "pages"]
+    moved = pickle.loads(pickle.dumps(lake.scan("id = 5").plan()))
+    assert moved.trace == trace
+    lake.refresh()
+    assert trace.version == scan.plan().version

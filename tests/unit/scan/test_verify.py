@@ -252,12 +252,15 @@ def broken(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     """From now on tables of the first file's row group 1 come back changed."""
     true = Work.table
 
-    def table(self: Work, piece: Any) -> pa.Table:
-        found = true(self, piece)
+    def table(self: Work, pieces: Any) -> pa.Table:
+        (piece,) = pieces
+        found = true(self, pieces)
         wrong = piece.group == 1 and self.plan.tasks[piece.task].path.endswith("part-0.parquet")
         return change(found) if wrong else found
 
     monkeypatch.setattr(Work, "table", table)
+    execution = importlib.import_module("skipstone.scan.execute")
+    monkeypatch.setattr(execution, "bundled", lambda pieces, _: ((piece,) for piece in pieces))
 
 
 def other_value(table: pa.Table) -> pa.Table:

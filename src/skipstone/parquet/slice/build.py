@@ -2,44 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.slice import compact as c
 from skipstone.parquet.slice.pages import Chunk
 from skipstone.parquet.slice.projection import Projection
+from skipstone.rows.rowset import RowSet
 
 _MAGIC: Final = b"PAR1"
 _FILE_OFFSET: Final = (2, c.I64, c.integer(0))
 
 
-def build_file(
-    metadata: ParquetMetadata, group: int, projection: Projection, chunks: Mapping[int, Chunk], rows: int
-) -> bytes:
-    """The file that holds these chunks, whose columns may differ in length.
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Chosen pages of one row group, at hand and checked, and the rows that are wanted of them."""
 
-    pyarrow gives at most ``rows`` rows of a column, and all rows of a column that has fewer.
+    metadata: ParquetMetadata
+    group: int
+    projection: Projection
+    chunks: Mapping[int, Chunk]
+    rows: RowSet
+
+
+def build_file(projection: Projection, parts: Iterable[tuple[Part, int]]) -> bytes:
+    """The file that holds each part as a row group of so many rows; columns of one may differ in length.
+
+    pyarrow gives at most that many rows of a column, and all rows of a column that has fewer.
     """
-    parts = [_MAGIC]
-    columns = []
+    pieces = [_MAGIC]
     position = len(_MAGIC)
-    for leaf, wanted in projection.slots:
-        if not wanted:
-            columns.append(_chunk(_prefix(metadata, leaf, codec=0), 0, 0, len(_MAGIC)))
-            continue
-        chunk = chunks[leaf]
-        size = sum(map(len, chunk.pieces))
-        prefix = _prefix(metadata, leaf, metadata.chunks(leaf)[group].codec)
-        columns.append(_chunk(prefix, chunk.values, size, position))
-        parts += chunk.pieces
-        position += size
-    return _closed(parts, projection, _row_groups(columns, position, rows))
+    total = 0
+    groups = []
+    for part, rows in parts:
+        columns = []
+        before = position
+        for leaf, wanted in projection.slots:
+            if not wanted:
+                columns.append(_chunk(_prefix(part.metadata, leaf, codec=0), 0, 0, len(_MAGIC)))
+                continue
+            chunk = part.chunks[leaf]
+            size = sum(map(len, chunk.pieces))
+            prefix = _prefix(part.metadata, leaf, part.metadata.chunks(leaf)[part.group].codec)
+            columns.append(_chunk(prefix, chunk.values, size, position))
+            pieces += chunk.pieces
+            position += size
+        groups.append(_row_group(columns, position - before, rows))
+        total += rows
+    return _closed(pieces, projection, _row_groups(groups, total))
 
 
 def schema_file(projection: Projection) -> bytes:
     """A file of the same schema without a row group."""
-    return _closed([_MAGIC], projection, b"\x16" + c.integer(0) + b"\x19" + c.listing(c.STRUCT, []))
+    return build_file(projection, ())
 
 
 def _closed(parts: list[bytes], projection: Projection, row_groups: bytes) -> bytes:
@@ -85,10 +102,12 @@ def _chunk(prefix: bytes, values: int, size: int, offset: int) -> bytes:
     )
 
 
-def _row_groups(columns: list[bytes], size: int, rows: int) -> bytes:
-    """Fields 3 and 4 of a footer: the row count, and one row group."""
-    count = c.integer(rows)
-    group = c.structure(
-        [(1, c.LIST, c.listing(c.STRUCT, columns)), (2, c.I64, c.integer(size)), (3, c.I64, count)]
+def _row_group(columns: list[bytes], size: int, rows: int) -> bytes:
+    return c.structure(
+        [(1, c.LIST, c.listing(c.STRUCT, columns)), (2, c.I64, c.integer(size)), (3, c.I64, c.integer(rows))]
     )
-    return b"".join((b"\x16", count, b"\x19", c.listing(c.STRUCT, [group])))
+
+
+def _row_groups(groups: list[bytes], rows: int) -> bytes:
+    """Fields 3 and 4 of a footer: the row count, and the row groups."""
+    return b"".join((b"\x16", c.integer(rows), b"\x19", c.listing(c.STRUCT, groups)))

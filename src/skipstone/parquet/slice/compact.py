@@ -16,8 +16,13 @@ _LONG_LIST: Final = 15
 
 def varint(value: int) -> bytes:
     """An unsigned integer, seven bits a byte."""
-    if value < 0x80:
+    # Nearly all are as short as these.
+    if value < 1 << 7:
         return bytes((value,))
+    if value < 1 << 14:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,10 +28,19 @@ class Cut:
     stops: NDArray[np.int64]
     rows: int
 
+    @classmethod
+    def joined(cls, cuts: Sequence[Cut], offsets: Sequence[int]) -> Cut:
+        """The wanted rows of columns that stand one after the other, each from its offset on."""
+        starts = np.concatenate([cut.starts + offset for cut, offset in zip(cuts, offsets, strict=True)])
+        stops = np.concatenate([cut.stops + offset for cut, offset in zip(cuts, offsets, strict=True)])
+        return cls(starts, stops, sum(cut.rows for cut in cuts))
+
     def apply(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """The column's wanted rows, in order."""
+        if self.rows == len(column):
+            return column
         if len(self.starts) == 1:
-            return column if self.rows == len(column) else column.slice(int(self.starts[0]), self.rows)
+            return column.slice(int(self.starts[0]), self.rows)
         if self.rows >= _LONG_PIECE * len(self.starts):
             pieces = [column.slice(start, stop - start) for start, stop in self._pairs()]
             return pa.chunked_array([c for piece in pieces for c in piece.chunks], type=column.type)
@@ -38,8 +48,10 @@ class Cut:
 
     def apply_all(self, table: pa.Table) -> pa.Table:
         """The wanted rows of columns that hold the same rows."""
+        if self.rows == len(table):
+            return table
         if len(self.starts) == 1:
-            return table if self.rows == len(table) else table.slice(int(self.starts[0]), self.rows)
+            return table.slice(int(self.starts[0]), self.rows)
         return pa.Table.from_arrays([self.apply(column) for column in table.columns], schema=table.schema)
 
     def _pairs(self) -> list[tuple[int, int]]:
@@ -93,6 +105,8 @@ def cut_for(rows: RowSet, pages: Pages | None) -> Cut:
     starts, stops = rows.runs()
     if pages is None:
         return Cut(starts, stops, len(rows))
+    if len(pages.starts) == 1:
+        return Cut(starts - pages.starts, stops - pages.starts, len(rows))
     # Every run lies inside one interval of pages, since neighbouring pages are one interval.
     before = np.cumsum(pages.stops - pages.starts) - (pages.stops - pages.starts)
     owner = pages.starts.searchsorted(starts, "right") - 1

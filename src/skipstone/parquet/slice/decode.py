@@ -2,61 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import CorruptFileError
-from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.slice.build import build_file, schema_file
+from skipstone.parquet.slice.build import Part, build_file, schema_file
 from skipstone.parquet.slice.cut import Cut, cut_for
 from skipstone.parquet.slice.merge import UnevenLeaves, merge
 from skipstone.parquet.slice.pages import WITHOUT_INDEX, Chunk
 from skipstone.parquet.slice.plan import same_rows
-from skipstone.parquet.slice.projection import Projection, Wanted
-from skipstone.rows.rowset import RowSet
+from skipstone.parquet.slice.projection import Wanted
 
 # What pyarrow raises for bytes that it can't decode.
 FAILURES: Final = (pa.ArrowException, OSError, ValueError, MemoryError)
 
 
+def decode_part(part: Part, *, checksums: bool) -> pa.Table:
+    """The wanted rows of a part."""
+    return Decoder(part, checksums=checksums).table()
+
+
+def decode_together(parts: Sequence[Part], *, checksums: bool) -> pa.Table | None:
+    """The wanted rows of all parts, one after the other, decoded as one file.
+
+    None if they are not alike, or if something is wrong with one: alone, each tells what.
+    """
+    projection = parts[0].projection
+    if any(part.projection is not projection for part in parts):
+        return None
+    decoders = [Decoder(part, checksums=checksums) for part in parts]
+    if not all(decoder.plain for decoder in decoders):
+        return None
+    # All that the pages hold: pyarrow begins a row group where the pages of the one before it end.
+    rows = [decoder.held for decoder in decoders]
+    columns = [column for field in projection.fields for column in field.columns]
+    try:
+        reader = open_file(build_file(projection, zip(parts, rows, strict=True)), checksums=checksums)
+        table = reader.read_row_groups([*range(len(rows))], column_indices=columns, use_threads=False)
+    except FAILURES:
+        return None
+    if any(len(column) != sum(rows) for column in table.columns):
+        return None
+    ends = [0, *accumulate(rows)]
+    cut = Cut.joined([decoder.cut for decoder in decoders], ends[:-1])
+    return cut.apply_all(table).replace_schema_metadata(None)
+
+
 class Decoder:
-    """One slice being decoded."""
+    """One part being decoded."""
 
-    __slots__ = ("_chunks", "_cuts", "_group", "_limit", "_metadata", "_projection", "_reader")
+    __slots__ = ("_checksums", "_chunks", "_cuts", "_even", "_limit", "_opened", "_part", "_projection")
 
-    def __init__(
-        self,
-        metadata: ParquetMetadata,
-        group: int,
-        projection: Projection,
-        chunks: Mapping[int, Chunk],
-        rows: RowSet,
-        *,
-        checksums: bool,
-    ) -> None:
-        self._metadata = metadata
-        self._group = group
-        self._projection = projection
-        self._chunks = chunks
-        self._cuts = {_key(chunk): cut_for(rows, chunk.plan.pages) for chunk in chunks.values()}
+    def __init__(self, part: Part, *, checksums: bool) -> None:
+        self._part = part
+        self._projection = part.projection
+        self._checksums = checksums
+        self._chunks = part.chunks
+        pages = {_key(chunk): chunk.plan.pages for chunk in part.chunks.values()}
+        self._cuts = {key: cut_for(part.rows, some) for key, some in pages.items()}
         self._limit = self._last_row()
-        data = build_file(metadata, group, projection, chunks, self._limit)
-        try:
-            self._reader = open_file(data, checksums=checksums)
-        except FAILURES as error:
-            raise self._corrupt(str(error), projection.leaves[0]) from error
+        # Whether the pages of all leaves hold the same rows, so that pyarrow can read them together.
+        self._even = len(self._cuts) == 1 and not any(map(self._apart, self._projection.fields))
+        self._opened: pq.core.ParquetReader | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether the parts of every column are values without nesting, as many as page headers say."""
+        leaves = self._part.metadata.leaves
+        return self._even and all(
+            chunk.plan.pages is not None and len(leaves[leaf].path) == 1 and not leaves[leaf].max_repetition
+            for leaf, chunk in self._chunks.items()
+        )
+
+    @property
+    def held(self) -> int:
+        """How many rows the pages hold, if all hold the same."""
+        return self._chunks[self._projection.leaves[0]].rows
+
+    @property
+    def cut(self) -> Cut:
+        """Where the wanted rows are in every column, if all hold the same rows."""
+        return self._cut(self._projection.leaves[0])
 
     def table(self) -> pa.Table:
         """The wanted rows of all fields."""
         fields = self._projection.fields
-        chunks = [self._chunks[leaf] for leaf in self._projection.leaves]
-        if same_rows([chunk.plan for chunk in chunks]) and not any(self._apart(field) for field in fields):
-            table = self._read(fields)
-            cut = self._cut(self._projection.leaves[0])
-            return cut.apply_all(table).replace_schema_metadata(None)
+        if self._even:
+            return self.cut.apply_all(self._read(fields)).replace_schema_metadata(None)
         columns, names = [], []
         for field in fields:
             if self._apart(field):
@@ -67,6 +103,16 @@ class Decoder:
             names.append(name)
             columns.append(column)
         return pa.Table.from_arrays(columns, schema=pa.schema(names))
+
+    @property
+    def _reader(self) -> pq.core.ParquetReader:
+        if self._opened is None:
+            data = build_file(self._projection, [(self._part, self._limit)])
+            try:
+                self._opened = open_file(data, checksums=self._checksums)
+            except FAILURES as error:
+                raise self._corrupt(str(error), self._projection.leaves[0]) from error
+        return self._opened
 
     def _last_row(self) -> int:
         """How many rows of each column are worth decoding."""
@@ -100,7 +146,7 @@ class Decoder:
 
     def _target(self, field: Wanted) -> pa.Field:
         """What the field is when pyarrow reads these leaves of it together."""
-        memo = self._metadata.kin.memo
+        memo = self._part.metadata.kin.memo
         key = ("slice target", field.leaves)
         if key not in memo:
             reader = open_file(schema_file(self._projection), checksums=False)
@@ -108,9 +154,10 @@ class Decoder:
         return memo[key]
 
     def _read(self, fields: Sequence[Wanted]) -> pa.Table:
+        reader = self._reader
         columns = [column for field in fields for column in field.columns]
         try:
-            table = self._reader.read_row_group(0, column_indices=columns, use_threads=False)
+            table = reader.read_row_group(0, column_indices=columns, use_threads=False)
             for field, column in zip(fields, table.columns, strict=True):
                 if len(field.leaves) > 1:
                     column.validate()
@@ -138,9 +185,9 @@ class Decoder:
     def _corrupt(self, message: str, leaf: int, hint: str | None = None) -> CorruptFileError:
         return CorruptFileError(
             message,
-            path=self._metadata.path,
-            unit=f"row group {self._group}",
-            column=self._metadata.leaves[leaf].name,
+            path=self._part.metadata.path,
+            unit=f"row group {self._part.group}",
+            column=self._part.metadata.leaves[leaf].name,
             hint=hint,
         )
 
@@ -151,8 +198,9 @@ def _key(chunk: Chunk) -> bytes | None:
 
 def open_file(data: bytes, *, checksums: bool) -> pq.core.ParquetReader:
     """pyarrow's reader of a file in memory."""
-    source = pa.BufferReader(data)
-    return pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=checksums).reader
+    reader = pq.core.ParquetReader()
+    reader.open(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=checksums)
+    return reader
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:

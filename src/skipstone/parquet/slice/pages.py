@@ -93,8 +93,7 @@ def _open_pages(
     ):
         start = places[first][1]
         for number, offset, size, expected in places[first:last]:
-            head = _header(metadata, group, plan.leaf, body, offset - start, size)
-            count, rows, encoding = _counts(head)
+            count, rows, encoding = _header(metadata, group, plan.leaf, body, offset - start, size)
             if flat and rows is None:
                 rows = count
             if rows is None:
@@ -137,13 +136,18 @@ def _places(pages: Pages) -> list[tuple[int, int, int, int]]:
     # Lists of the span they lie in: a few slices are faster than picking pages by number.
     first_rows = [*index.first_rows[base : stop + 1].tolist(), index.rows]
     offsets, sizes = index.offsets[base:stop].tolist(), index.sizes[base:stop].tolist()
+    if stop - base == 1:
+        return [(base, offsets[0], sizes[0], first_rows[1] - first_rows[0])]
     return [
         (number, offsets[at], sizes[at], first_rows[at + 1] - first_rows[at])
         for number, at in ((number, number - base) for number in numbers)
     ]
 
 
-def _header(metadata: ParquetMetadata, group: int, leaf: int, body: bytes, at: int, size: int) -> PageHead:
+def _header(
+    metadata: ParquetMetadata, group: int, leaf: int, body: bytes, at: int, size: int
+) -> tuple[int, int | None, int | None]:
+    """Values, rows if the page counts them, and encoding of a data page."""
     stop = at + size
     try:
         try:
@@ -159,9 +163,10 @@ def _header(metadata: ParquetMetadata, group: int, leaf: int, body: bytes, at: i
     if head.compressed_page_size is None or length + head.compressed_page_size != size:
         message = f"a page of {length} + {head.compressed_page_size} bytes, its page index says {size}"
         raise _bad_index(metadata, group, leaf, message)
-    if _counts(head)[0] < 0:
+    found = _counts(head)
+    if found[0] < 0:
         raise _bad_index(metadata, group, leaf, f"a page of type {head.type} where data should be")
-    return head
+    return found
 
 
 def _counts(head: PageHead) -> tuple[int, int | None, int | None]:

@@ -94,7 +94,9 @@ def plan_leaves(
         # The fields can't be told apart, so the row group is read as it is.
         return [whole_chunk(metadata, group, leaf) for leaf in range(len(metadata.leaves))]
     runs = rows.runs()
-    plans = [_plan(metadata, group, leaf, runs, indexes.get(leaf)) for leaf in leaves]
+    # Most writers begin the pages of all columns at the same rows.
+    known: dict[bytes, _Chosen] = {}
+    plans = [_plan(metadata, group, leaf, runs, indexes.get(leaf), known) for leaf in leaves]
     return _keep_together(metadata, group, shape, plans)
 
 
@@ -122,22 +124,46 @@ def _keep_together(
     ]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chosen:
+    """Pages that hold some rows: by number, the rows they hold as runs, and those as a key."""
+
+    every: bool
+    numbers: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    key: bytes
+
+    @classmethod
+    def of(cls, index: PageIndex, runs: tuple[NDArray[np.int64], NDArray[np.int64]]) -> _Chosen:
+        firsts, lasts = _intervals(index.first_rows, *runs)
+        every = firsts[0] == 0 and lasts[0] == len(index)
+        numbers = np.arange(firsts[0], lasts[0]) if len(firsts) == 1 else run.positions((firsts, lasts))
+        starts = index.first_rows[firsts]
+        stops = index.first_rows.take(lasts, mode="clip")
+        if lasts[-1] == len(index):
+            stops[-1] = index.rows
+        return cls(bool(every), numbers, starts, stops, starts.tobytes() + stops.tobytes())
+
+
 def _plan(
     metadata: ParquetMetadata,
     group: int,
     leaf: int,
     runs: tuple[NDArray[np.int64], NDArray[np.int64]],
     index: PageIndex | None,
+    known: dict[bytes, _Chosen],
 ) -> LeafPlan:
     chunk = _chunk_range(metadata, group, leaf)
     if index is None:
         return LeafPlan(leaf, (chunk,), None)
-    firsts, lasts = _intervals(index.first_rows, *runs)
-    if firsts[0] == 0 and lasts[0] == len(index) and not _has_empty_pages(index):
+    rows = index.first_rows.tobytes()
+    chosen = known.get(rows)
+    if chosen is None:
+        chosen = known[rows] = _Chosen.of(index, runs)
+    if chosen.every and not _has_empty_pages(index):
         return LeafPlan(leaf, (chunk,), None)
-    numbers = np.arange(firsts[0], lasts[0]) if len(firsts) == 1 else run.positions((firsts, lasts))
-    begins = index.offsets[numbers]
-    ends = begins + index.sizes[numbers]
+    numbers = chosen.numbers
     head = int(index.offsets[0])
     # Whatever stands before the first data page; not every writer says that it is a dictionary page.
     dictionary = ByteRange(chunk.start, head) if head > chunk.start else None
@@ -146,17 +172,18 @@ def _plan(
         use is Use.ALL or (use is Use.SOME and dictionary.length <= SMALL_DICTIONARY)
     )
     ranges = [dictionary] if fetched and dictionary is not None else []
-    apart = (begins[1:] != ends[:-1]).nonzero()[0].tolist() if len(numbers) > 1 else []
-    borders = (0, *(at + 1 for at in apart), len(numbers))
-    ranges += map(ByteRange, begins[list(borders[:-1])].tolist(), ends[[*apart, -1]].tolist())
-    starts = index.first_rows[firsts]
-    stops = index.first_rows.take(lasts, mode="clip")
-    if lasts[-1] == len(index):
-        stops[-1] = index.rows
-    key = starts.tobytes() + stops.tobytes()
-    return LeafPlan(
-        leaf, tuple(ranges), Pages(index, numbers, borders, starts, stops, key, dictionary, fetched)
-    )
+    borders: tuple[int, ...] = (0, 1)
+    if len(numbers) == 1:
+        begin = int(index.offsets[numbers[0]])
+        ranges.append(ByteRange(begin, begin + int(index.sizes[numbers[0]])))
+    else:
+        begins = index.offsets[numbers]
+        ends = begins + index.sizes[numbers]
+        apart = (begins[1:] != ends[:-1]).nonzero()[0].tolist()
+        borders = (0, *(at + 1 for at in apart), len(numbers))
+        ranges += map(ByteRange, begins[list(borders[:-1])].tolist(), ends[[*apart, -1]].tolist())
+    pages = Pages(index, numbers, borders, chosen.starts, chosen.stops, chosen.key, dictionary, fetched)
+    return LeafPlan(leaf, tuple(ranges), pages)
 
 
 def _has_empty_pages(index: PageIndex) -> bool:

@@ -9,7 +9,8 @@ import pyarrow as pa
 from skipstone.errors import ReadError, UsageError
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import PageIndex
-from skipstone.parquet.slice.decode import Decoder
+from skipstone.parquet.slice.build import Part
+from skipstone.parquet.slice.decode import decode_part
 from skipstone.parquet.slice.pages import Chunk, Missing, complete, open_leaf
 from skipstone.parquet.slice.plan import LeafPlan, plan_leaves
 from skipstone.parquet.slice.projection import projection_of
@@ -35,15 +36,33 @@ def slice_steps(
     second round only for a dictionary page that turns out to be needed, or for a chunk whose pages are
     not where its page index says.
     """
-    if rows.is_empty or rows.total != metadata.row_group_rows[group]:
-        what = (
-            "no rows" if rows.is_empty else f"rows of {rows.total:,} for {metadata.row_group_rows[group]:,}"
-        )
-        raise UsageError(what, path=metadata.path, unit=f"row group {group}")
     distinct = tuple(dict.fromkeys(fields))
     if not distinct:
+        _check_rows(metadata, group, rows)
         return pa.table({"": pa.nulls(len(rows))}).select([])
-    projection = projection_of(metadata, distinct, leaves)
+    found = yield from part_steps(
+        metadata, group, distinct, rows, indexes, leaves=leaves, checksums=checksums
+    )
+    table = found if isinstance(found, pa.Table) else decode_part(found, checksums=checksums)
+    return table if len(distinct) == len(fields) else table.select([distinct.index(f) for f in fields])
+
+
+def part_steps(
+    metadata: ParquetMetadata,
+    group: int,
+    fields: Sequence[int],
+    rows: RowSet,
+    indexes: Mapping[int, PageIndex | None],
+    *,
+    leaves: Collection[int] | None = None,
+    checksums: bool = False,
+) -> Generator[list[ByteRange], list[bytes], Part | pa.Table]:
+    """The same up to decoding, so that several parts can be decoded as one; ``fields`` name each once.
+
+    A row group whose schema can't be taken apart comes decoded.
+    """
+    _check_rows(metadata, group, rows)
+    projection = projection_of(metadata, fields, leaves)
     wanted = projection.leaves if projection is not None else ()
     plans = plan_leaves(metadata, group, wanted, rows, indexes)
     ranges = [span for plan in plans for span in plan.ranges]
@@ -52,8 +71,7 @@ def slice_steps(
     if projection is None:
         return read_as_it_is(metadata, group, fields, plans, bodies, rows, checksums=checksums)
     chunks = yield from _collect(metadata, group, plans, bodies)
-    table = Decoder(metadata, group, projection, chunks, rows, checksums=checksums).table()
-    return table if len(distinct) == len(fields) else table.select([distinct.index(f) for f in fields])
+    return Part(metadata, group, projection, chunks, rows)
 
 
 def _collect(
@@ -74,6 +92,13 @@ def _collect(
             found[leaf] = complete(metadata, group, state, bodies[at : at + len(state.ranges)])
             at += len(state.ranges)
     return {leaf: state for leaf, state in found.items() if isinstance(state, Chunk)}
+
+
+def _check_rows(metadata: ParquetMetadata, group: int, rows: RowSet) -> None:
+    total = int(metadata.row_group_rows[group])
+    if rows.is_empty or rows.total != total:
+        what = "no rows" if rows.is_empty else f"rows of {rows.total:,} for {total:,}"
+        raise UsageError(what, path=metadata.path, unit=f"row group {group}")
 
 
 def _check_lengths(

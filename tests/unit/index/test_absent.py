@@ -1,0 +1,71 @@
+"""Filters of row groups and pages: only pages of row groups that are left are asked, and no row is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import skipstone as sk
+from skipstone.parquet.bloom import hash_values
+
+ROWS, PAGE = 1_000, 100
+
+
+@pytest.fixture(params=[2, 9])
+def lake(tmp_path: Path, request: pytest.FixtureRequest) -> sk.Lake:
+    """Few files, whose pages are asked at once, and more of them, whose row groups are asked first."""
+    for number in range(request.param):
+        rng = np.random.default_rng(number)
+        keys = rng.permutation(ROWS) * 100 + number
+        pq.write_table(
+            pa.table({"key": keys, "text": [f"row {key}" for key in keys]}),
+            tmp_path / f"{number}.parquet",
+            write_page_index=True,
+            max_rows_per_page=PAGE,
+            write_batch_size=PAGE,
+            use_dictionary=False,
+            bloom_filter_options={"key": {"ndv": ROWS, "fpp": 0.001}},
+        )
+    opened = sk.open(tmp_path)
+    opened.index.build(blooms=["key", "text"], engine="local")
+    return sk.open(tmp_path)
+
+
+@pytest.mark.parametrize("column", ["key", "text"])
+def test_a_present_value_is_found_in_its_page(lake: sk.Lake, column: str) -> None:
+    for key in (0, 101, 50_000, 99_901):
+        where = f"key = {key}" if column == "key" else f"text = 'row {key}'"
+        scan = lake.scan(where)
+        assert scan.to_arrow().equals(lake.scan(where, skipping=False).to_arrow())
+        assert scan.count() == 1
+        # A filter may be wrong about a page now and then, never about all of them.
+        assert PAGE <= scan.plan().rows <= 3 * PAGE
+
+
+def test_an_absent_value_is_nowhere(lake: sk.Lake) -> None:
+    kept = [lake.scan(f"key = {key}").plan().rows for key in range(50_050, 52_050, 100)]
+    assert sum(kept) <= 2 * PAGE
+    assert kept.count(0) >= 18
+
+
+def test_pages_are_judged_alike_alone_and_among_others(lake: sk.Lake) -> None:
+    coverage = lake.index.coverage
+    assert coverage is not None
+    compared = 0
+    for segment in coverage.segments:
+        every = np.arange(segment.groups)
+        for key in (0, 101, 50_000, 99_901):
+            hashes = hash_values([key.to_bytes(8, "little")])
+            whole = segment.absent(("key",), hashes, every)
+            assert whole is not None
+            for group in np.flatnonzero(~whole.groups).tolist():
+                alone = segment.absent(("key",), hashes, np.array([group]))
+                assert alone is not None
+                assert not alone.groups[0]
+                assert alone.pages[0].tolist() == whole.pages[group].tolist()
+                compared += 1
+    assert compared >= 4
