@@ -31,7 +31,7 @@ class Layout:
     target_file_bytes: int = 128 * MIB
     row_group_rows: int = 1_000_000
     row_group_bytes: int = 256 * MIB
-    page_rows: int = 5_000
+    page_rows: int = 2_000
     compression: str = "zstd"
     compression_level: int | None = None
     dictionary: tuple[str, ...] | None = None
