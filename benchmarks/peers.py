@@ -204,7 +204,9 @@ def our_scan(lake: Any, query: Query, **switches: Any) -> Any:
     )
 
 
-def ours(name: str = OURS, index: Path | None = None, **switches: Any) -> Engine:
+def ours(name: str = OURS, index: Path | None = None, *, index_used: bool = True, **switches: Any) -> Engine:
     """Skipstone, with or without an index, and with some of its switches turned."""
     open_ = _open_ours if index is None else lambda lake: open_indexed(lake, index)
-    return Engine(name, open_, lambda lake, query: our_scan(lake, query, **switches).to_arrow())
+    return Engine(
+        name, open_, lambda lake, query: our_scan(lake, query, index=index_used, **switches).to_arrow()
+    )

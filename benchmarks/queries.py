@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -208,6 +209,12 @@ def event_queries(events: Events, variant: int = 0) -> Iterator[Query]:
     yield Query(f"point IN ({few:,}), spread", In("event_id", pa.array(events.ids(spread))), heavy=True)
     near = np.sort(rng.choice(few * 5, few, replace=False)) + start
     yield Query(f"point IN ({few:,}), clustered", In("event_id", pa.array(events.ids(near))))
+
+
+def plain_queries(events: Events, variant: int = 0) -> Iterator[Query]:
+    """Of those the ones with one condition or none, and no order or limit."""
+    # They come first, and no more is made: thousands of keys take a while.
+    return itertools.takewhile(lambda query: "AND" not in query.name, event_queries(events, variant))
 
 
 def look_ups(events: Events, variant: int = 0) -> Iterator[Query]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -102,14 +102,28 @@ def variants_of(make: Callable[[int], Iterable[Query]]) -> Variants:
 
 
 def query_cases(
-    lake: Lake, variants: Variants, only: str, *, warm: bool, index: Path | None, peers_only: bool
+    lake: Lake,
+    variants: Variants,
+    only: str,
+    *,
+    warm: bool,
+    index: Path | None,
+    peers_only: bool,
+    promises: Mapping[str, float] | None = None,
 ) -> Iterator[Case]:
-    """Every query on one lake; what was opened is shared by all of them if they are warm."""
+    """Every query on one lake; what was opened is shared by all of them if they are warm.
+
+    ``promises`` tells, by query, how many times as fast as the best peer the index makes it; by default
+    those of the lake's name count.
+    """
+    promises = INDEX_PROMISES.get(lake.name, {}) if promises is None else promises
     entrants = [(engine, Role.PEER) for engine in PEERS]
     if not peers_only:
-        off = ours(OFF, skipping=False, threads=THREADS)
+        # The lake may have an index of its own.
+        plain = ours(index_used=False, threads=THREADS)
+        off = ours(OFF, index_used=False, skipping=False, threads=THREADS)
         with_index = [] if index is None else [(ours(INDEXED, index, threads=THREADS), Role.OURS)]
-        entrants = [(ours(threads=THREADS), Role.OURS), *with_index, (off, Role.REFERENCE), *entrants]
+        entrants = [(plain, Role.OURS), *with_index, (off, Role.REFERENCE), *entrants]
     opened = {engine.name: engine.open(lake) if warm else None for engine, _ in entrants}
     schema = lake.schema
     counted = _dataset_counter(lake, warm=warm)
@@ -130,7 +144,7 @@ def query_cases(
         ]
         targets = [] if peers_only or not warm or lake.name != PROMISED_LAKE else [*_targets(query)]
         if warm and index is not None and not peers_only:
-            targets += _index_targets(lake, query)
+            targets += _index_targets(promises.get(query.name))
         yield Case(f"{'warm' if warm else 'cold'} {query.name}, {lake.name}", contenders, targets)
 
 
@@ -188,8 +202,7 @@ def _targets(query: Query) -> Sequence[Target]:
             return ()
 
 
-def _index_targets(lake: Lake, query: Query) -> Iterator[Target]:
-    times = INDEX_PROMISES.get(lake.name, {}).get(query.name)
+def _index_targets(times: float | None) -> Iterator[Target]:
     if times is not None:
         yield Target(f"index ≥ {times:g} × the best peer", times, _index_speedup, least=True)
 

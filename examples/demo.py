@@ -1,12 +1,13 @@
 """A lake of two million events, a few questions: what is read for an answer, and proof that it is complete.
 
-Then the same from an index, which knows what footers say.
+Then the same from an index, which knows what footers say, and last a lake that Spark writes and asks.
 
-Run it with ``make demo`` or ``python examples/demo.py``. It writes twenty files into a temporary directory.
+Run it with ``make demo`` or ``python examples/demo.py``. It writes into a temporary directory.
 """
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 import tempfile
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 import skipstone as sk
 from skipstone.cli.output import screen
 from skipstone.explain import draw_scan
+from skipstone.explain.ingest import draw_ingest
 from skipstone.explain.lines import paint
 from skipstone.explain.report import draw_report
 from skipstone.explain.status_text import draw_status
@@ -32,6 +34,8 @@ DAYS = 5
 FILES_PER_DAY = 4
 ROWS_PER_GROUP = 25_000
 ROWS_PER_PAGE = 2_500
+INGESTED = 300_000
+INGESTED_FILE = 1_500_000
 SEED = 20_260_101
 COUNTRIES = ["AT", "BR", "CH", "DE", "ES", "FR", "IN", "JP", "NG", "US"]
 
@@ -164,6 +168,40 @@ def index(folder: Path, where: str) -> None:
     ask(sk.open(folder), "The second question again: no footer is opened", where, {})
 
 
+def spark(folder: Path, table: pa.Table) -> None:
+    """Ingest rows in no order through Spark, and look some of them up from there."""
+    on = screen()
+    head("Spark: rows in no order become a lake that skips")
+    try:
+        session = sk.spark()
+    except sk.SkipstoneError as error:
+        print(f"left out: {error}\n")
+        return
+    try:
+        # Skipstone goes by the data, not by the order in which it comes.
+        order = np.random.default_rng(SEED).permutation(ROWS)[:INGESTED]
+        report = sk.ingest(
+            table.take(pa.array(order)),
+            folder,
+            cluster_by=["user_id", "ts"],
+            cluster="hilbert",
+            blooms=["device"],
+            target_file_bytes=INGESTED_FILE,
+            session=session,
+        )
+        print(draw_ingest(replace(report, lake=folder.name), width=on.width, color=on.color), "\n")
+        ask(sk.open(folder), "One user of that lake", "user_id = 31000", {})
+        scan = sk.open(folder).scan("user_id BETWEEN 31000 AND 31009", columns=["country", "amount"])
+        for route in ("auto", "slices"):
+            told = json.loads(scan.explain(format="json", session=session, route=route))["spark"]
+            print(f"to_spark(route={route!r}) takes the route {told['route']!r}: {told['why']}")
+            if scan.to_spark(session, route=route).count() != scan.count():
+                raise SystemExit("Spark has other rows")
+        print("the same rows in Spark ✓\n")
+    finally:
+        session.stop()
+
+
 def main() -> None:
     """Write the lake, ask, and prove each answer."""
     folder = Path(tempfile.mkdtemp(prefix="skipstone-demo-"))
@@ -184,9 +222,9 @@ def main() -> None:
         reuse(lake)
         print(f"all answers: {cost(folder / 'events', table, total)}, footers included\n")
         index(folder / "events", questions(table)[1][1])
-        took = time.perf_counter() - began
-        read = cost(folder / "events", table, total)
-        print(f"all answers with the index: {read} · {took:.1f} s in all")
+        print(f"all answers with the index: {cost(folder / 'events', table, total)}\n")
+        spark(folder / "ingested", table)
+        print(f"{time.perf_counter() - began:.1f} s in all")
     finally:
         shutil.rmtree(folder)
 

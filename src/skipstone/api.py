@@ -150,7 +150,7 @@ class Scan(PlainScan):
         """
         from skipstone.bridge.spark.frames import to_spark
 
-        return to_spark(self.plan(), spark() if session is None else session, route)
+        return to_spark(self.plan(), spark() if session is None else session, route, lake=self.lake)
 
     def explain(
         self,
@@ -167,9 +167,10 @@ class Scan(PlainScan):
         check_format(format)
         trace = self._explained(analyze)
         if session is not None:
-            from skipstone.bridge.spark.frames import way_of
+            from skipstone.bridge.spark.frames import told_by, way_of
 
-            trace = replace(trace, spark=way_of(self.plan(), session, route).use)
+            told = told_by(self.lake)
+            trace = replace(trace, spark=way_of(self.plan(), session, route, told=told).use)
         return self._drawn(trace, format)
 
 

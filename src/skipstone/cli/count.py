@@ -4,63 +4,53 @@ from __future__ import annotations
 
 import time
 
+from skipstone.cli.engine import Cluster, EngineName, EngineOption, engine_arguments, job_guarded
+from skipstone.cli.groups import grouped
 from skipstone.cli.options import (
     AnyWhereOption,
-    BloomOption,
-    ChecksumsOption,
     DialectOption,
     Format,
     FormatOption,
-    IndexOption,
-    IndexRootOption,
     LakeArgument,
-    PageIndexOption,
+    Reading,
     SkippingOption,
-    StorageOption,
-    ThreadsOption,
     ZoneOption,
     open_scan,
     read_where,
-    storage_options,
 )
-from skipstone.cli.output import emit, guarded, print_json
+from skipstone.cli.output import emit, print_json
 from skipstone.cli.progress import progress
 
 
+@grouped
 def count(
     lake: LakeArgument,
     where: AnyWhereOption = None,
     dialect: DialectOption = "spark",
     tz: ZoneOption = "UTC",
     skipping: SkippingOption = True,
-    page_index: PageIndexOption = True,
-    bloom: BloomOption = True,
-    index: IndexOption = True,
-    index_root: IndexRootOption = None,
-    checksums: ChecksumsOption = False,
-    threads: ThreadsOption = None,
     format: FormatOption = Format.TEXT,
-    storage_option: StorageOption = None,
+    engine: EngineOption = EngineName.LOCAL,
+    *,
+    cluster: Cluster,
+    reading: Reading,
 ) -> None:
     """Count the rows that match; those that metadata proves are not read."""
-    storage = storage_options(storage_option)
+    work = engine_arguments(engine, cluster, reading.threads)
+    if engine is EngineName.LOCAL:
+        # A scan counts on its own threads, and with its own bounds of memory.
+        work = {}
     began = time.perf_counter()
-    with guarded():
+    with job_guarded():
         scan = open_scan(
             lake,
             read_where(where, dialect, tz),
-            storage=storage,
-            index_root=index_root,
-            index=index,
+            reading,
             skipping=skipping,
-            page_index=page_index,
-            bloom_filter=bloom,
-            checksums=checksums,
-            threads=threads,
         )
         with progress("counting", scan.lake):
             plan = scan.plan()
-            found = scan.count()
+            found = scan.count(**work)
         if format is Format.TEXT:
             emit(str(found))
             return
@@ -70,6 +60,7 @@ def count(
                 "count": found,
                 "from_metadata": sum(len(task.proven) for task in plan.tasks),
                 "tested": sum(len(task.rows) - len(task.proven) for task in plan.tasks),
+                "engine": str(engine),
                 "files": len(scan.lake.entries),
                 "requests": io.requests,
                 "bytes": io.bytes,

@@ -10,36 +10,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from skipstone.cli.engine import Cluster, job_guarded
+from skipstone.cli.groups import grouped
 from skipstone.cli.options import (
     AnyWhereOption,
-    BloomOption,
-    ChecksumsOption,
     ColumnsOption,
     DialectOption,
     ForceOption,
-    IndexOption,
-    IndexRootOption,
     LakeArgument,
     LimitOption,
     OrderOption,
     OutputOption,
-    PageIndexOption,
+    Reading,
     SkippingOption,
-    StorageOption,
-    ThreadsOption,
     ZoneOption,
     open_scan,
     read_where,
-    storage_options,
 )
-from skipstone.cli.output import emit, guarded, json_text, screen
-from skipstone.cli.progress import progress
+from skipstone.cli.output import emit, json_text, screen
+from skipstone.cli.progress import progress, steps
 from skipstone.cli.sink import check_output, open_output
 
 if TYPE_CHECKING:
     from skipstone.explain.why import Why
     from skipstone.scan.scan import Scan
-    from skipstone.trace.scan import ScanTrace
+    from skipstone.trace.scan import ScanTrace, SparkUse
 
 
 class PlanFormat(enum.StrEnum):
@@ -50,6 +45,16 @@ class PlanFormat(enum.StrEnum):
     HTML = "html"
 
 
+class SparkRoute(enum.StrEnum):
+    """How rows come to Spark."""
+
+    AUTO = "auto"
+    DRIVER = "driver"
+    SLICES = "slices"
+    READER = "reader"
+
+
+@grouped
 def explain(
     lake: LakeArgument,
     where: AnyWhereOption = None,
@@ -70,46 +75,48 @@ def explain(
         int | None,
         typer.Option("--row", min=0, metavar="N", help="With --why: the page around this row of the file."),
     ] = None,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Also tell how the rows would come to a Spark data frame.")
+    ] = False,
+    route: Annotated[
+        SparkRoute | None,
+        typer.Option(
+            "--route", help="With --spark: how they shall come; by default (auto) what suits the plan."
+        ),
+    ] = None,
     dialect: DialectOption = "spark",
     tz: ZoneOption = "UTC",
     skipping: SkippingOption = True,
-    page_index: PageIndexOption = True,
-    bloom: BloomOption = True,
-    index: IndexOption = True,
-    index_root: IndexRootOption = None,
-    checksums: ChecksumsOption = False,
-    threads: ThreadsOption = None,
     format: Annotated[
         PlanFormat, typer.Option("--format", help="text or html for people, json for programs.")
     ] = PlanFormat.TEXT,
     output: OutputOption = None,
     force: ForceOption = False,
-    storage_option: StorageOption = None,
+    *,
+    cluster: Cluster,
+    reading: Reading,
 ) -> None:
     """Show what a query reads, what it skips, and what let it skip that."""
-    storage = storage_options(storage_option)
     _check(why, row_group, row, format, analyze=analyze)
+    _check_spark(why, route, cluster, spark=spark)
     check_output(output, force=force)
-    with guarded():
+    with job_guarded(spark_only=True):
         scan = open_scan(
             lake,
             read_where(where, dialect, tz),
+            reading,
             columns=columns,
             order_by=order_by,
             limit=limit,
-            storage=storage,
-            index_root=index_root,
-            index=index,
             skipping=skipping,
-            page_index=page_index,
-            bloom_filter=bloom,
-            checksums=checksums,
-            threads=threads,
         )
         if why is not None:
             text = _why(scan.plan().why(why, row_group, row), format, to_file=output is not None)
         else:
-            text = _plan(_trace(scan, analyze=analyze), format, to_file=output is not None)
+            trace = _trace(scan, analyze=analyze)
+            if spark:
+                trace = replace(trace, spark=_spark_use(scan, cluster, route or SparkRoute.AUTO))
+            text = _plan(trace, format, to_file=output is not None)
         _put(text, output, force=force)
 
 
@@ -123,6 +130,15 @@ def _check(
         raise typer.BadParameter("a plan tells why, without a run", param_hint="--analyze")
     if why is not None and format is PlanFormat.HTML:
         raise typer.BadParameter("--why is told as text or json", param_hint="--format")
+
+
+def _check_spark(why: str | None, route: SparkRoute | None, cluster: Cluster, *, spark: bool) -> None:
+    if spark and why is not None:
+        raise typer.BadParameter("--why is about one file, whoever reads it", param_hint="--spark")
+    if not spark:
+        cluster.refuse("--spark")
+        if route is not None:
+            raise typer.BadParameter("that is for --spark", param_hint="--route")
 
 
 def _why(found: Why, format: PlanFormat, *, to_file: bool) -> str:
@@ -149,6 +165,15 @@ def _trace(scan: Scan, *, analyze: bool) -> ScanTrace:
         for batch in batches:
             advance(batch.num_rows)
     return replace(trace, run=ran.trace.run)
+
+
+def _spark_use(scan: Scan, cluster: Cluster, route: SparkRoute) -> SparkUse:
+    """The way to a session of this cluster, whose cores and time zone count."""
+    from skipstone.bridge.spark.frames import told_by, way_of
+
+    plan = scan.plan()
+    with steps("starting Spark"), cluster.session() as session:
+        return way_of(plan, session, route.value, told=told_by(scan.lake)).use
 
 
 def _plan(trace: ScanTrace, format: PlanFormat, *, to_file: bool) -> str:

@@ -11,13 +11,14 @@ import typer
 from skipstone.cli.count import count
 from skipstone.cli.explain import explain
 from skipstone.cli.index import INDEX_COMMANDS
+from skipstone.cli.ingest import ingest
 from skipstone.cli.inspect import inspect
 from skipstone.cli.output import EXIT_CODES
 from skipstone.cli.prune import prune
 from skipstone.cli.query import query
 from skipstone.cli.verify import verify
 
-COMMANDS: tuple[Callable[..., None], ...] = (inspect, prune, query, explain, count, verify)
+COMMANDS: tuple[Callable[..., None], ...] = (inspect, prune, query, explain, count, verify, ingest)
 """Each by the name of its function, in the order of the help."""
 _INDEX = "Build, look at and drop the index of a lake, which spares opening its files' footers."
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import enum
+import math
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -112,6 +115,30 @@ StorageOption = Annotated[
     ),
 ]
 
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a lake is read: none of it changes an answer."""
+
+    page_index: PageIndexOption = True
+    bloom: BloomOption = True
+    index: IndexOption = True
+    index_root: IndexRootOption = None
+    checksums: ChecksumsOption = False
+    threads: ThreadsOption = None
+    storage_option: StorageOption = None
+
+    def switches(self) -> dict[str, Any]:
+        """Those that a scan takes."""
+        return {
+            "page_index": self.page_index,
+            "bloom_filter": self.bloom,
+            "index": self.index,
+            "checksums": self.checksums,
+            "threads": self.threads,
+        }
+
+
 # Where the answer goes.
 OutputOption = Annotated[
     Path | None,
@@ -130,6 +157,35 @@ def storage_options(pairs: list[str] | None, option: str = "--storage-option") -
             raise typer.BadParameter("give it as KEY=VALUE", param_hint=option)
         found[key] = value
     return found
+
+
+def named_columns(names: list[str] | None, option: str) -> list[str] | None:
+    """The columns that an option names; None where it wasn't given."""
+    found = split_names(names)
+    if names is not None and not found:
+        raise typer.BadParameter("name a column", param_hint=option)
+    return found or None
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?", re.IGNORECASE)
+_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def read_size(text: str, option: str) -> int:
+    """Bytes, as people write them.
+
+    >>> read_size("128MB", "--size"), read_size("64MiB", "--size"), read_size("1.5 gb", "--size")
+    (128000000, 67108864, 1500000000)
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is no size; give one such as 128MB", param_hint=option)
+    number, prefix, binary = found.groups()
+    power = _POWERS.get((prefix or "").lower(), 0)
+    size = round(float(number) * math.pow(1024 if binary else 1000, power))
+    if not size:
+        raise typer.BadParameter("give a size above zero", param_hint=option)
+    return size
 
 
 def split_names(parts: list[str] | None) -> list[str]:
@@ -153,22 +209,20 @@ def read_where(where: str | None, dialect: str, tz: str) -> Predicate | None:
 def open_scan(
     lake: str,
     where: Predicate | None,
+    reading: Reading,
     *,
     columns: list[str] | None = None,
     order_by: str | None = None,
     limit: int | None = None,
-    storage: dict[str, str],
-    index_root: str | None = None,
-    **switches: Any,
+    skipping: bool = True,
 ) -> Scan:
     """The question that the options put; nothing but a listing has been read."""
     import skipstone as sk
 
-    names = split_names(columns) or None
-    if columns is not None and names is None:
-        raise typer.BadParameter("name a column", param_hint="--columns")
+    names = named_columns(columns, "--columns")
     order = split_names([order_by]) if order_by is not None else None
     if order == []:
         raise typer.BadParameter("no column is named", param_hint="--order-by")
-    opened = sk.open(lake, storage_options=storage or None, index_root=index_root)
-    return opened.scan(where, names, limit, order, **switches)
+    storage = storage_options(reading.storage_option) or None
+    opened = sk.open(lake, storage_options=storage, index_root=reading.index_root)
+    return opened.scan(where, names, limit, order, skipping=skipping, **reading.switches())

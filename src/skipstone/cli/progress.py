@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from skipstone.lake.directory import DirectoryLake
 
 # Work that is done before anyone looks needs no bar.
 _PATIENCE = 0.5
+_NO_PARTS: Mapping[str, str] = MappingProxyType({})
 
 Advance = Callable[[int], None]
 
@@ -31,18 +35,85 @@ def progress(
         yield lambda _: None
         return
     bar = _Bar(what, lake, rows, to_read() if rows is None and to_read is not None else None)
-    timer = threading.Timer(_PATIENCE, bar.start)
+    with _late(bar.shown):
+        yield bar.advance
+
+
+@contextmanager
+def steps(phase: str, parts: Mapping[str, str] = _NO_PARTS) -> Iterator[Steps | None]:
+    """Tell how many parts of a phase, called as ``parts`` says, are done; None where nobody is to be told."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    bar = Steps(phase, parts)
+    with _late(bar.shown):
+        yield bar
+
+
+@contextmanager
+def _late(shown: Progress) -> Iterator[None]:
+    """Show a bar once the work has taken a while, until it is done."""
+    lock = threading.Lock()
+    over = False
+
+    def start() -> None:
+        with lock:
+            if not over:
+                shown.start()
+
+    timer = threading.Timer(_PATIENCE, start)
     timer.daemon = True
     timer.start()
     try:
-        yield bar.advance
+        yield
     finally:
         timer.cancel()
-        bar.stop()
+        with lock:
+            over = True
+            shown.stop()
+
+
+class Steps:
+    """A bar of work that comes in phases, and perhaps in batches."""
+
+    def __init__(self, phase: str, parts: Mapping[str, str]) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self.shown = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[said]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self.shown.add_task(phase, total=None, said="")
+        self._parts = parts
+        self._batch = ""
+
+    def begin(self, phase: str) -> None:
+        """A phase of which nobody knows how long it takes."""
+        self.shown.update(self._task, description=f"{self._batch}{phase}", completed=0, said="")
+        # To update() None means that the total stays.
+        self.shown.tasks[0].total = None
+
+    def batch(self, number: int, batches: int, phase: str) -> None:
+        """The next batch begins, with this phase."""
+        self._batch = f"batch {number + 1:,} of {batches:,}, " if batches > 1 else ""
+        self.begin(phase)
+
+    def tell(self, phase: str, done: int, total: int) -> None:
+        """So many parts of a phase are done."""
+        from skipstone.explain.units import count, plural
+
+        said = f"{count(done)} of {plural(total, self._parts[phase])}"
+        described = f"{self._batch}{phase}"
+        self.shown.update(self._task, description=described, completed=done, total=total, said=said)
 
 
 class _Bar:
-    """A rich progress bar that may be started and stopped from different threads, in any order."""
+    """A bar of rows or bytes."""
 
     def __init__(self, what: str, lake: DirectoryLake, rows: int | None, nbytes: int | None) -> None:
         from rich.console import Console
@@ -69,7 +140,7 @@ class _Bar:
                 return Text(f"{said}read {of}")
 
         self.rows = 0
-        self._shown = Progress(
+        self.shown = Progress(
             TextColumn("{task.description}"),
             Done(),
             BarColumn(bar_width=24),
@@ -77,19 +148,7 @@ class _Bar:
             console=Console(stderr=True),
             transient=True,
         )
-        self._shown.add_task(what, total=rows if rows is not None else nbytes or None)
-        self._lock = threading.Lock()
-        self._over = False
-
-    def start(self) -> None:
-        with self._lock:
-            if not self._over:
-                self._shown.start()
+        self.shown.add_task(what, total=rows if rows is not None else nbytes or None)
 
     def advance(self, rows: int) -> None:
         self.rows += rows
-
-    def stop(self) -> None:
-        with self._lock:
-            self._over = True
-            self._shown.stop()

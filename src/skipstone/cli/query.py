@@ -14,27 +14,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from skipstone.cli.groups import grouped
 from skipstone.cli.options import (
     AnyWhereOption,
-    BloomOption,
-    ChecksumsOption,
     ColumnsOption,
     DialectOption,
     ForceOption,
-    IndexOption,
-    IndexRootOption,
     LakeArgument,
     LimitOption,
     OrderOption,
     OutputOption,
-    PageIndexOption,
+    Reading,
     SkippingOption,
-    StorageOption,
-    ThreadsOption,
     ZoneOption,
     open_scan,
     read_where,
-    storage_options,
 )
 from skipstone.cli.output import emit, guarded, screen
 from skipstone.cli.progress import Advance, progress
@@ -68,6 +62,7 @@ _ENDINGS = {
 }
 
 
+@grouped
 def query(
     lake: LakeArgument,
     where: AnyWhereOption = None,
@@ -90,16 +85,10 @@ def query(
     dialect: DialectOption = "spark",
     tz: ZoneOption = "UTC",
     skipping: SkippingOption = True,
-    page_index: PageIndexOption = True,
-    bloom: BloomOption = True,
-    index: IndexOption = True,
-    index_root: IndexRootOption = None,
-    checksums: ChecksumsOption = False,
-    threads: ThreadsOption = None,
-    storage_option: StorageOption = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Print the rows that match, or write them to a file."""
-    storage = storage_options(storage_option)
     check_output(output, force=force)
     format = format or _format_of(output)
     if format in (RowFormat.PARQUET, RowFormat.ARROW) and output is None and sys.stdout.isatty():
@@ -112,17 +101,11 @@ def query(
         scan = open_scan(
             lake,
             read_where(where, dialect, tz),
+            reading,
             columns=columns,
             order_by=order_by,
             limit=limit,
-            storage=storage,
-            index_root=index_root,
-            index=index,
             skipping=skipping,
-            page_index=page_index,
-            bloom_filter=bloom,
-            checksums=checksums,
-            threads=threads,
         )
         asked = _Asked(scan, limit, output, force, began)
         ran = asked.show() if format is RowFormat.TABLE else asked.write(format)

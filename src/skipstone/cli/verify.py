@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import typer
 
+from skipstone.cli.groups import grouped
 from skipstone.cli.options import (
     AnyWhereOption,
-    BloomOption,
-    ChecksumsOption,
     ColumnsOption,
     DialectOption,
     Format,
     FormatOption,
-    IndexOption,
-    IndexRootOption,
     LakeArgument,
     LimitOption,
     OrderOption,
-    PageIndexOption,
-    StorageOption,
-    ThreadsOption,
+    Reading,
     ZoneOption,
     open_scan,
     read_where,
-    storage_options,
 )
 from skipstone.cli.output import Exit, emit, guarded, print_json, screen
 from skipstone.cli.progress import progress
 
 
+@grouped
 def verify(
     lake: LakeArgument,
     where: AnyWhereOption = None,
@@ -37,31 +32,19 @@ def verify(
     limit: LimitOption = None,
     dialect: DialectOption = "spark",
     tz: ZoneOption = "UTC",
-    page_index: PageIndexOption = True,
-    bloom: BloomOption = True,
-    index: IndexOption = True,
-    index_root: IndexRootOption = None,
-    checksums: ChecksumsOption = False,
-    threads: ThreadsOption = None,
     format: FormatOption = Format.TEXT,
-    storage_option: StorageOption = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Run a query with skipping and without, and report every difference."""
-    storage = storage_options(storage_option)
     with guarded():
         scan = open_scan(
             lake,
             read_where(where, dialect, tz),
+            reading,
             columns=columns,
             order_by=order_by,
             limit=limit,
-            storage=storage,
-            index_root=index_root,
-            index=index,
-            page_index=page_index,
-            bloom_filter=bloom,
-            checksums=checksums,
-            threads=threads,
         )
         with progress("verifying", scan.lake):
             found = scan.verify()

@@ -119,10 +119,11 @@ def parallelism_of(session: SparkSession) -> int:
     if not is_connect(session):
         return int(session.sparkContext.defaultParallelism)
     for key in ("spark.sql.leafNodeDefaultParallelism", "spark.default.parallelism"):
-        told = session.conf.get(key, "") or ""
+        # A default of another type than the setting's would be refused.
+        told = session.conf.get(key, None) or ""
         if told.isdigit():
             return int(told)
-    local = re.fullmatch(r"local\[(\d+).*", session.conf.get("spark.master", "") or "")
+    local = re.fullmatch(r"local\[(\d+).*", session.conf.get("spark.master", None) or "")
     return int(local[1]) if local else os.cpu_count() or 1
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from skipstone.explain.lines import clean, pad, paint, width_of, wrap
+from skipstone.explain.lines import clean, pad, paint, shorten, width_of, wrap
 from skipstone.explain.tree import Line, listed
 from skipstone.explain.units import bar, count, duration, percent, plural, size
 
@@ -60,6 +60,8 @@ class IngestReport:
     index_bytes: int
     """Of the whole lake's index, afterwards."""
     skips: tuple[LookUps, ...] = ()
+    index_problem: str = ""
+    """Why the index is not up to date, though the rows are in; "" if nothing went wrong."""
 
     @property
     def files(self) -> int:
@@ -90,7 +92,10 @@ def draw_ingest(report: IngestReport, *, width: int | None = None, color: bool =
     room = max(width or _ROOM, _NARROWEST)
     lines: list[Line] = [[(text, "bold")] for text in wrap(_written(report), room, 3)]
     lines += [[(text, "dim")] for text in wrap(_spent(report), room, 3)]
-    lines += _look_ups(report)
+    if report.index_problem:
+        said = f"the rows are in, but the index is not up to date: {clean(report.index_problem)}"
+        lines += [[(text, "bold")] for text in wrap(said, room, 3)]
+    lines += _look_ups(report, room)
     return "\n".join(paint(line, color=color) for line in lines)
 
 
@@ -116,17 +121,18 @@ def _spent(report: IngestReport) -> str:
     return f"{clean(report.lake)}: {', '.join(parts)}"
 
 
-def _look_ups(report: IngestReport) -> Iterator[Line]:
+def _look_ups(report: IngestReport, room: int) -> Iterator[Line]:
     if not report.skips:
         return
-    names = ["look-up of", *(clean(one.column) for one in report.skips)]
+    names = ["look-up of", *(shorten(clean(one.column), room // 3) for one in report.skips)]
+    said = [f"{percent(s.rows, 1)} of the rows, {percent(s.files, 1)} of the files" for s in report.skips]
     widest = max(map(width_of, names))
+    cells = max(min(_CELLS, room - widest - 4 - max(map(len, said))), 1)
     yield [("", "")]
     yield [(f"{pad(names[0], widest)}  reads of the lake", "dim")]
-    for name, one in zip(names[1:], report.skips, strict=True):
-        filled, empty = bar(one.rows, 1, _CELLS)
-        said = f"{percent(one.rows, 1)} of the rows, {percent(one.files, 1)} of the files"
-        yield [(f"{pad(name, widest)}  ", ""), (filled, "bold"), (empty, "dim"), (f"  {said}", "")]
+    for name, one, text in zip(names[1:], report.skips, said, strict=True):
+        filled, empty = bar(one.rows, 1, cells)
+        yield [(f"{pad(name, widest)}  ", ""), (filled, "bold"), (empty, "dim"), (f"  {text}", "")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from skipstone.errors import SchemaError, UsageError
+from skipstone.ingest.lakes import check_names
 from skipstone.store.place import Place
-from skipstone.write.columns import find_path
+from skipstone.write.columns import find_path, stored_schema
 from skipstone.write.curves import Cluster
-from skipstone.write.files import Written, write_files
+from skipstone.write.files import Written, sort_batch, write_files
 from skipstone.write.layout import Layout
 from skipstone.write.profile import Profile, profile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 ROW_METADATA: Final = "org.apache.spark.sql.parquet.row.metadata"
 """Where Spark keeps the schema of a data frame in the files it writes."""
 _KEY: Final = "_skipstone_key"
 _SAMPLE: Final = 20_000
-_MORE: Final = 1.2
+# Of one task.
+_SAMPLE_BYTES: Final = 64 * 2**20
 _MOST_TASKS: Final = 10_000
 _SEED: Final = 7
 
@@ -45,30 +48,67 @@ class Survey:
         return self.rows * self.profile.bytes_per_row
 
 
-def arrow_schema_of(frame: DataFrame) -> pa.Schema:
-    """The Arrow types that Spark hands rows over in."""
-    from pyspark.errors import PySparkTypeError
+def rows_schema(schema: StructType) -> pa.Schema:
+    """The Arrow types that rows of Spark's are written in; a column that has none is named."""
+    from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
 
-    try:
-        found: pa.Schema = to_arrow_schema(frame.schema, timezone="UTC")
-    except PySparkTypeError as error:
-        hint = "cast the column to another type, or drop it"
-        raise SchemaError(f"Spark has no Arrow type for a column: {error}", hint=hint) from error
-    return found
+    check_names(schema.names)
+    fields = []
+    for field in schema.fields:
+        try:
+            fields += to_arrow_schema(StructType([field]), timezone="UTC")
+        except (PySparkException, ValueError, pa.ArrowException) as error:
+            hint = "cast it to another type, or drop it"
+            problem = f"Arrow can't hold {field.dataType.simpleString()}: {error}"
+            raise SchemaError(problem, column=field.name, hint=hint) from error
+    return stored_schema(_counted(pa.schema(fields)))
+
+
+def _counted(schema: pa.Schema) -> pa.Schema:
+    """The schema with intervals as Spark stores them: microseconds, which its own note tells from numbers."""
+    fields = [field.with_type(pa.int64()) if pa.types.is_duration(field.type) else field for field in schema]
+    return pa.schema(fields)
+
+
+def as_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of Spark's as it is written."""
+    if not any(pa.types.is_duration(type) for type in batch.schema.types):
+        return batch
+    columns = [c.view(pa.int64()) if pa.types.is_duration(c.type) else c for c in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=_counted(batch.schema))
 
 
 def survey(frame: DataFrame, layout: Layout) -> Survey:
-    """Count the rows and look at some of them, spread evenly."""
+    """Count the rows and look at some of them, from everywhere."""
     from pyspark.sql import functions as f
 
     rows = frame.count()
     share = _SAMPLE / rows if rows else 1.0
-    some = frame if share >= 1.0 else frame.where(f.rand(_SEED) < share * _MORE)
-    sample = some.limit(_SAMPLE).toArrow()
+    # No limit: it would take the first partitions' rows and leave out the last ones'.
+    some = frame if share >= 1.0 else frame.where(f.rand(_SEED) < share)
+    # In an envelope: toArrow() fails on a struct that is NULL and has a field that may not be.
+    told = some.mapInArrow(_packed, "rows binary").toArrow()["rows"].to_pylist()
+    batches = [as_rows(batch) for body in told for batch in pa.ipc.open_stream(body)]
+    table = pa.Table.from_batches(batches) if batches else rows_schema(frame.schema).empty_table()
+    sample = sort_batch(table, layout)
     found = profile(sample, layout)
     files = max(math.ceil(rows * found.bytes_per_row / layout.target_file_bytes - _STRETCHED), 1)
     return Survey(rows, sample, found, files)
+
+
+def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches as bytes, until there are too many for the driver."""
+    size = 0
+    for batch in batches:
+        body = pa.BufferOutputStream()
+        with pa.ipc.new_stream(body, batch.schema) as stream:
+            stream.write_batch(batch)
+        packed = body.getvalue().to_pybytes()
+        size += len(packed)
+        if batch.num_rows and size <= _SAMPLE_BYTES:
+            yield pa.record_batch({"rows": pa.array([packed], pa.binary())})
 
 
 # A last file may grow by half.
@@ -96,12 +136,12 @@ def in_order(frame: DataFrame, layout: Layout, found: Survey) -> DataFrame:
 
 def _along(cluster: Cluster, names: Sequence[str]) -> Any:
     """A function of Spark's: the place on a curve of a row with these values."""
-    from pyspark.sql.functions import ArrowUDFType, arrow_udf
+    from pyspark.sql.functions import arrow_udf
 
     def place(*columns: pa.Array) -> pa.Array:
         return cluster.keys(pa.table(list(columns), list(names)))
 
-    return arrow_udf(place, "long", ArrowUDFType.SCALAR)
+    return arrow_udf(place, "long")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +190,13 @@ def task_name() -> str:
 
 
 def _without_key(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.drop_columns([_KEY]) if _KEY in batch.schema.names else batch
+    return as_rows(batch.drop_columns([_KEY]) if _KEY in batch.schema.names else batch)
 
 
-def row_metadata(frame: DataFrame, layout: Layout) -> tuple[tuple[str, str], ...]:
+def row_metadata(schema: StructType, layout: Layout) -> tuple[tuple[str, str], ...]:
     """What Spark would leave in the files, so that it reads back the very same types."""
-    from pyspark.sql.types import StructType
-
-    kept = StructType([field for field in frame.schema.fields if field.name not in layout.partition_by])
-    return ((ROW_METADATA, kept.json()),)
+    kept = [field for field in schema.fields if field.name not in layout.partition_by]
+    return ((ROW_METADATA, type(schema)(kept).json()),)
 
 
 def quoted(schema: pa.Schema, name: str) -> str:

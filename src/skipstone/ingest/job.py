@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from skipstone.engine.jobs import Engine
-from skipstone.engine.session import spark_session
 from skipstone.engine.spark import SparkEngine
-from skipstone.errors import ReadError, SchemaError, UsageError
-from skipstone.explain.ingest import IngestReport, Seconds
+from skipstone.errors import ConflictError, ReadError, SkipstoneError, UsageError
+from skipstone.explain.ingest import IngestReport, LookUps, Seconds
 from skipstone.index.lake import IndexedLake
 from skipstone.ingest.advised import advised
-from skipstone.ingest.frame import Output, arrow_schema_of, in_order, row_metadata, survey, written
+from skipstone.ingest.claims import claim
+from skipstone.ingest.follow import follow
+from skipstone.ingest.frame import Output, Survey, in_order, row_metadata, rows_schema, survey, written
+from skipstone.ingest.lakes import (
+    check_fits,
+    check_place,
+    fitted,
+    index_bytes,
+    index_new,
+    opened,
+    refuse_overwrite,
+    refuse_stream,
+)
 from skipstone.ingest.skips import look_ups
+from skipstone.ingest.tables import frame_of
 from skipstone.lake.append import Append, Source
-from skipstone.lake.schema import merge_schemas
 from skipstone.store.place import Place, open_root
-from skipstone.write.columns import find_path, stored_schema
 from skipstone.write.files import Written
 from skipstone.write.layout import Layout
 from skipstone.write.profile import profile
@@ -49,39 +58,53 @@ class Ingest:
     """The lake as it was before; None if there is none yet."""
 
     def __post_init__(self) -> None:
+        check_place(self.place)
         self.lake = opened(self.place)
-        if self.lake is not None:
-            self.layout = fitted(self.layout, self.lake)
 
-    def take(self, frame: DataFrame, sources: Iterable[Source] = ()) -> IngestReport:
-        """Write the frame's rows, publish them, and index them."""
+    def take(
+        self,
+        frame: DataFrame,
+        sources: Sequence[Source] = (),
+        *,
+        before_publish: Callable[[], None] = lambda: None,
+    ) -> IngestReport:
+        """Write the frame's rows, publish them unless ``before_publish`` objects, and index them."""
+        if frame.isStreaming:
+            raise refuse_stream(self.place.uri)
         clock = _Clock()
-        schema = stored_schema(arrow_schema_of(frame))
-        self.layout.check(schema)
+        schema = rows_schema(frame.schema)
+        layout = self.layout
         if self.lake is not None:
+            layout = fitted(layout, self.lake, schema)
             check_fits(self.lake, schema)
-        with Append.begin(self.place) as append:
-            found = survey(frame, self.layout)
+        layout.check(schema)
+        with Append.begin(self.place) as append, SparkEngine(self.session, owned=False) as engine:
+            claim(self.place, append, sources)
+            found = follow(engine, lambda: survey(frame, layout))
             if self.queries is not None:
-                self.layout = advised(found, self.layout, self.queries)
-                found = replace(found, profile=profile(found.sample, self.layout))
+                layout = advised(found, layout, self.queries)
+                found = replace(found, profile=profile(found.sample, layout))
             clock.lap("survey")
-            output = Output(
-                append.stage,
-                append.job,
-                self.layout,
-                found.profile,
-                # Rows that stay in their partitions come in parts of any size.
-                found.bytes / found.files if self.layout.partition_by or self.layout.cluster_by else None,
-                row_metadata(frame, self.layout),
-            )
-            files = self._written(in_order(frame, self.layout, found), output) if found.rows else []
+            files: list[Written] = []
+            if found.rows:
+                metadata = row_metadata(frame.schema, layout)
+                output = Output(
+                    append.stage, append.job, layout, found.profile, _each(found, layout), metadata
+                )
+                told = _Told(WRITING, self.progress)
+                ordered = in_order(frame, layout, found)
+                files = follow(engine, lambda: written(ordered, output), told)
+                told.end()
             _check_count(found.rows, files, self.place)
             clock.lap("write")
-            append.publish([file.key for file in files], sources=sources)
+            before_publish()
+            self._check_again(layout, schema)
+            if files or sources:
+                append.publish([file.key for file in files], sources=sources)
             clock.lap("publish")
-        lake = self._indexed() if files else None
-        clock.lap("index")
+            problem, skips = self._settled(layout, found, engine) if files else ("", ())
+            clock.lap("index")
+        indexed = self.index and self.lake is not None
         return IngestReport(
             lake=self.place.uri,
             rows=found.rows,
@@ -89,26 +112,39 @@ class Ingest:
             row_groups=sum(file.row_groups for file in files),
             partitions=len({file.partition for file in files}),
             seconds=clock.seconds(),
-            index_bytes=_index_bytes(lake) if lake is not None and self.index else 0,
-            skips=look_ups(lake, self.layout, found.sample) if lake is not None else (),
+            index_bytes=index_bytes(self.lake) if self.lake is not None and indexed and files else 0,
+            skips=skips,
+            index_problem=problem,
         )
 
-    def _written(self, frame: DataFrame, output: Output) -> list[Written]:
-        engine = SparkEngine(self.session, owned=False)
-        return engine.follow(lambda: written(frame, output), self._told(WRITING))
+    def _check_again(self, layout: Layout, schema: pa.Schema) -> None:
+        """Refuse what doesn't fit any more: another job may have begun the lake meanwhile, or changed it."""
+        lake = opened(self.place)
+        if lake is None:
+            return
+        names = tuple(lake.partition_names)
+        if names != layout.partition_by:
+            problem = f"another job has partitioned it by {', '.join(names) or 'nothing'} meanwhile"
+            raise ConflictError(problem, path=lake.uri, hint="run this one again")
+        check_fits(lake, schema)
 
-    def _indexed(self) -> IndexedLake | None:
-        """The lake with its new files, indexed if that is wanted."""
-        if self.index:
-            engine = SparkEngine(self.session, owned=False)
-            self.lake = index_new(self.place, self.layout, engine, self._told(INDEXING))
-        else:
-            self.lake = opened(self.place)
-        return self.lake
+    def _settled(self, layout: Layout, found: Survey, engine: SparkEngine) -> tuple[str, tuple[LookUps, ...]]:
+        """Index the new files, and see how well they skip; what fails is told, for the rows are in."""
+        try:
+            if self.index:
+                told = _Told(INDEXING, self.progress)
+                self.lake = index_new(self.place, layout, engine, told)
+                told.end()
+            else:
+                self.lake = opened(self.place)
+            return "", look_ups(self.lake, layout, found.sample) if self.lake is not None else ()
+        except SkipstoneError as error:
+            return str(error), ()
 
-    def _told(self, phase: str) -> Callable[[int, int], None] | None:
-        progress = self.progress
-        return None if progress is None else lambda done, total: progress(phase, done, total)
+
+def _each(found: Survey, layout: Layout) -> float | None:
+    """Bytes that each task is to write; rows that stay in their partitions come in parts of any size."""
+    return found.bytes / found.files if layout.partition_by or layout.cluster_by else None
 
 
 def ingest(
@@ -134,7 +170,7 @@ def ingest(
     files of ``target_file_bytes``. ``blooms`` names columns with bloom filters; with ``queries`` (predicates,
     or a query log) those get some where it would pay. Other fields of the layout go by their names.
     """
-    frame = _frame(data, session)
+    frame = frame_of(data, session)
     chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
     place = open_root(path, storage_options=storage_options)
     return Ingest(place, chosen, frame.sparkSession, index, queries, progress).take(frame)
@@ -149,6 +185,8 @@ def make_layout(
     others: Mapping[str, Any],
 ) -> Layout:
     """The layout that the words of a caller mean."""
+    if others.get("mode", "append") != "append":
+        raise refuse_overwrite("")
     known = Layout.__dataclass_fields__
     unknown = sorted(set(others) - set(known))
     if unknown:
@@ -163,76 +201,6 @@ def make_layout(
     return Layout(**lists, cluster=cluster, **size, **others)  # type: ignore[arg-type]
 
 
-def _frame(data: Any, session: SparkSession | None) -> DataFrame:
-    if any(kind.__module__.startswith("pyspark.sql.") for kind in type(data).__mro__):
-        if session is not None and data.sparkSession is not session:
-            raise UsageError("the data frame is of another session", hint="leave session= out")
-        found: DataFrame = data
-        return found
-    try:
-        table = pa.table(data)
-    except (TypeError, ValueError, pa.ArrowException) as error:
-        hint = "give a Spark data frame, or something that Arrow can read"
-        raise UsageError(f"can't ingest a {type(data).__name__}", hint=hint) from error
-    return (session or spark_session()).createDataFrame(table)
-
-
-# -- the lake that is there --------------------------------------------------------------------
-
-
-def opened(place: Place) -> IndexedLake | None:
-    """The lake at a place; None where there is no file yet."""
-    try:
-        return IndexedLake(place)
-    except ReadError:
-        # Nothing there, or nothing visible: a store that can't be read fails again when it is written to.
-        return None
-
-
-def fitted(layout: Layout, lake: IndexedLake) -> Layout:
-    """The layout with the lake's partitions and, unless some are asked for, its bloom filters."""
-    names = lake.partition_names
-    if layout.partition_by and tuple(layout.partition_by) != tuple(names):
-        have = ", ".join(names) or "none"
-        raise UsageError(
-            f"the lake is partitioned by {have}, not by {', '.join(layout.partition_by)}",
-            path=lake.uri,
-            hint="leave partition_by out: a directory keeps its partitions",
-        )
-    coverage = lake.index.coverage
-    spec = coverage.manifest.spec if coverage is not None else {}
-    blooms = layout.blooms or tuple(".".join(path) for path in spec.get("blooms", ()))
-    return replace(layout, partition_by=tuple(names), blooms=blooms)
-
-
-def check_fits(lake: IndexedLake, schema: pa.Schema) -> None:
-    """Refuse rows that the lake's files can't be read together with."""
-    names = set(lake.partition_names)
-    data = pa.schema([field for field in schema if field.name not in names])
-    own = pa.schema([field for field in lake.query_schema if field.name not in names])
-    missing = names - set(schema.names)
-    if missing:
-        raise SchemaError("the lake is partitioned by it", path=lake.uri, column=min(missing), hint="add it")
-    merge_schemas([(lake.uri, own), ("the new rows", data)])
-
-
-def index_new(
-    place: Place, layout: Layout, engine: Engine, progress: Callable[[int, int], None] | None = None
-) -> IndexedLake | None:
-    """The lake as it is now, its new files indexed as the others are, or else by default."""
-    lake = opened(place)
-    if lake is None:
-        return None
-    coverage = lake.index.coverage
-    spec = coverage.manifest.spec if coverage is not None else {}
-    wanted = {find_path(lake.schema, name) for name in layout.blooms}
-    if spec and {tuple(path) for path in spec["blooms"]} >= wanted:
-        lake.index.refresh(engine=engine, progress=progress)
-    else:
-        lake.index.build(blooms=list(layout.blooms) or None, engine=engine, progress=progress)
-    return lake
-
-
 def _check_count(rows: int, files: Sequence[Written], place: Place) -> None:
     """Refuse to publish other rows than were counted: the source has changed, or doesn't repeat itself."""
     found = sum(file.rows for file in files)
@@ -242,11 +210,6 @@ def _check_count(rows: int, files: Sequence[Written], place: Place) -> None:
             path=place.uri,
             hint="the source changes while it is read, or gives other rows each time: persist() it first",
         )
-
-
-def _index_bytes(lake: IndexedLake) -> int:
-    coverage = lake.index.coverage
-    return 0 if coverage is None else sum(note.size for note in coverage.manifest.segments)
 
 
 class _Clock:
@@ -263,3 +226,23 @@ class _Clock:
 
     def seconds(self) -> Seconds:
         return Seconds(**self._laps)
+
+
+class _Told:
+    """Progress of one phase, in numbers that only grow and end at the total."""
+
+    def __init__(self, phase: str, progress: Progress | None) -> None:
+        self._phase, self._progress = phase, progress
+        self._last = (0, 0)
+
+    def __call__(self, done: int, total: int) -> None:
+        # Spark learns of further stages as it goes, and forgets those that it could skip.
+        step = max(done, self._last[0]), max(total, self._last[1])
+        if self._progress is not None and step != self._last:
+            self._last = step
+            self._progress(self._phase, *step)
+
+    def end(self) -> None:
+        """Tell that it is done."""
+        total = max(*self._last, 1)
+        self(total, total)

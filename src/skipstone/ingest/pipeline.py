@@ -6,28 +6,34 @@ A run that is interrupted has lost the batch it was at; the next one goes on fro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.bridge.spark.types import spark_schema
 from skipstone.engine.session import spark_session
+from skipstone.engine.spark import SparkEngine
+from skipstone.errors import UsageError
 from skipstone.explain.ingest import IngestReport, PipelineReport
 from skipstone.index.lake import IndexedLake
+from skipstone.ingest.follow import follow
 from skipstone.ingest.job import Ingest, Progress, make_layout
-from skipstone.ingest.sources import Sources, find_sources
+from skipstone.ingest.sources import Sources, find_sources, has_tabs
 from skipstone.store.place import Listed, open_root
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import DataType, StructField, StructType
 
 BATCH_BYTES: Final = 16 * 2**30
 _USUAL: Final[Mapping[str, dict[str, str]]] = {
-    # A line that can't be read is an error, and no row of NULLs.
-    "csv": {"header": "true", "mode": "FAILFAST"},
+    # A line that can't be read is an error, and no row of NULLs; columns go by names, not by places.
+    "csv": {"header": "true", "mode": "FAILFAST", "enforceSchema": "false"},
     "json": {"mode": "FAILFAST"},
     "parquet": {"mergeSchema": "true"},
     "orc": {"mergeSchema": "true"},
 }
+# Whatever the session says: a file that is left out would be noted as taken in.
+_ALL_FILES: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false", "__globPaths__": "false"}
 
 
 def ingest_new(
@@ -46,7 +52,7 @@ def ingest_new(
     queries: Any = None,
     index: bool = True,
     session: SparkSession | None = None,
-    storage_options: dict[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     on_batch: Callable[[int, int], None] | None = None,
     **layout: Any,
@@ -69,7 +75,8 @@ def ingest_new(
             if on_batch is not None:
                 on_batch(number, len(batches))
             frame = _frame(session, found, batch, schema, dict(read_options or {}), work.lake)
-            reports.append(work.take(frame, found.noted(batch)))
+            unchanged = partial(found.check_same, batch)
+            reports.append(work.take(frame, found.noted(batch), before_publish=unchanged))
     return PipelineReport(place.uri, len(found.new), found.known, found.changed, tuple(reports))
 
 
@@ -84,16 +91,27 @@ def _frame(
     """The files as Spark reads them; columns of texts that the lake knows have its types."""
     root = found.place.uri
     usual = {**_USUAL[found.format], "basePath": f"file://{root}" if found.place.local else root}
-    if batch[0].key.lower().split(".")[1:2] == ["tsv"]:
+    if has_tabs(batch[0]):
         usual["sep"] = "\t"
-    reader = session.read.format(found.format).options(**{"__globPaths__": "false", **usual, **options})
+    reader = session.read.format(found.format).options(**{**usual, **options, **_ALL_FILES})
     uris = [found.uri(entry) for entry in batch]
+    with SparkEngine(session, owned=False) as engine:
+        frame = follow(engine, lambda: _loaded(reader, found.format, schema, uris, lake))
+    if len(frame.inputFiles()) != len(batch):
+        problem = f"Spark reads {len(frame.inputFiles())} of {len(batch)} files"
+        raise UsageError(problem, path=root, hint="leave out read_options that choose among files")
+    return frame
+
+
+def _loaded(
+    reader: DataFrameReader, format: str, schema: str | None, uris: list[str], lake: IndexedLake | None
+) -> DataFrame:
     if schema is not None:
         return reader.schema(schema).load(uris)
-    if found.format != "csv":
+    if format not in ("csv", "json"):
         return reader.load(uris)
-    inferred = reader.option("inferSchema", "true").load(uris).schema
-    return reader.schema(_as_known(inferred, lake)).load(uris)
+    guessed = (reader.option("inferSchema", "true") if format == "csv" else reader).load(uris)
+    return reader.schema(_as_known(guessed.schema, lake)).load(uris)
 
 
 def _as_known(inferred: StructType, lake: IndexedLake | None) -> StructType:
@@ -101,4 +119,25 @@ def _as_known(inferred: StructType, lake: IndexedLake | None) -> StructType:
     if lake is None:
         return inferred
     known = {field.name: field for field in spark_schema(lake.schema, lake.query_schema).fields}
-    return type(inferred)([known.get(field.name, field) for field in inferred.fields])
+    fields = [_typed(field, known.get(field.name)) for field in inferred.fields]
+    return type(inferred)(fields)
+
+
+def _typed(guessed: StructField, known: StructField | None) -> StructField:
+    """A field as the lake has it, and what is new in it."""
+    if known is None:
+        return guessed
+    return type(guessed)(guessed.name, _merged(guessed.dataType, known.dataType))
+
+
+def _merged(guessed: DataType, known: DataType) -> DataType:
+    from pyspark.sql.types import ArrayType, StructType
+
+    if isinstance(guessed, StructType) and isinstance(known, StructType):
+        fields = {field.name: field for field in known.fields}
+        new = [field for field in guessed.fields if field.name not in fields]
+        old = [_typed(field, fields[field.name]) for field in guessed.fields if field.name in fields]
+        return StructType([*old, *new])
+    if isinstance(guessed, ArrayType) and isinstance(known, ArrayType):
+        return ArrayType(_merged(guessed.elementType, known.elementType))
+    return known

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from skipstone.errors import UsageError
+from skipstone.errors import ReadError, UsageError
 from skipstone.lake.append import Source
 from skipstone.lake.directory import is_visible
 from skipstone.lake.journal import ingested
@@ -42,29 +43,57 @@ class Sources:
         return [_source(self.place, entry) for entry in entries]
 
     def batches(self, most: int) -> list[list[Listed]]:
-        """The new files in runs of so many bytes, or one file."""
+        """The new files in runs of so many bytes, or one file; those of one run are read alike."""
+        if most < 1:
+            raise UsageError(f"batch_bytes is {most}", hint="give a number above zero")
         found: list[list[Listed]] = []
         size = 0
-        for entry in self.new:
-            if not found or size + entry.size > most:
+        for entry in sorted(self.new, key=lambda entry: (_kind(entry), entry.key)):
+            if not found or size + entry.size > most or _kind(entry) != _kind(found[-1][-1]):
                 found.append([])
                 size = 0
             found[-1].append(entry)
             size += entry.size
         return found
 
+    def check_same(self, entries: Sequence[Listed]) -> None:
+        """Raise an error if one of the files is not what it was when it was listed."""
+        now = {entry.key: entry for entry in self.place.list()}
+        for entry in entries:
+            if now.get(entry.key) != entry:
+                problem = "it changed while it was taken in" if entry.key in now else "it is gone"
+                path = self.place.path(entry.key)
+                raise ReadError(problem, path=path, hint="run again when it is complete")
+
+
+def _kind(entry: Listed) -> tuple[bool, tuple[str, ...]]:
+    """What must be the same for files that Spark reads together.
+
+    Beside files in partitions it leaves those out, without a word, that are in none or in others.
+    """
+    folders = entry.key.split("/")[:-1]
+    return has_tabs(entry), tuple(folder.partition("=")[0] for folder in folders if "=" in folder)
+
+
+def has_tabs(entry: Listed) -> bool:
+    """Whether a file's name says that tabs stand between its values."""
+    return _ends(entry.key)[-1:] == ["tsv"]
+
 
 def find_sources(
-    source: Any, lake: Place, format: str | None = None, storage_options: dict[str, str] | None = None
+    source: Any, lake: Place, format: str | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> Sources:
     """List a source, and compare it with what the lake has taken in."""
+    if format is not None and format not in FORMATS:
+        raise UsageError(f"there is no format {format!r}", hint=f"give one of {', '.join(FORMATS)}")
     place, pattern = open_place(source, storage_options=storage_options)
-    if f"{lake.uri}/".startswith(f"{place.uri}/") and not pattern:
-        raise UsageError("the lake lies in its own source", path=lake.uri, hint="put it somewhere else")
+    _check_apart(place, pattern, lake)
     listed = [entry for entry in place.list() if is_visible(entry, pattern)]
+    if any(_is_below(place.path(entry.key), lake) for entry in listed):
+        raise _inside(lake)
     found = format or _format(place, listed)
-    if found not in FORMATS:
-        raise UsageError(f"there is no format {found!r}", hint=f"give one of {', '.join(FORMATS)}")
+    # What is named for another format is of that; what is named for none is what the caller says.
+    listed = [entry for entry in listed if _ending(entry.key) in (found, None)]
     done = ingested(lake)
     before = {one.uri: one for one in done}
     new, known, changed = [], 0, []
@@ -79,8 +108,33 @@ def find_sources(
     return Sources(place, found, tuple(new), known, tuple(changed))
 
 
+def _check_apart(place: Place, pattern: str, lake: Place) -> None:
+    """Refuse a source and a lake of which one lies in the other: rows would be taken in over and over."""
+    if not pattern and _is_below(lake.uri, place):
+        raise _inside(lake)
+    if _is_below(place.uri, lake):
+        hint = "put the source somewhere else"
+        raise UsageError("the source lies in the lake", path=place.uri, hint=hint)
+
+
+def _inside(lake: Place) -> UsageError:
+    return UsageError("the lake lies in its own source", path=lake.uri, hint="put it somewhere else")
+
+
+def _is_below(path: str, place: Place) -> bool:
+    """Whether a path is a place, or lies in it, whatever links lead there."""
+    above = place.uri
+    if place.local:
+        path, above = os.path.realpath(path), os.path.realpath(above)
+    return f"{path.rstrip('/')}/".startswith(f"{above.rstrip('/')}/")
+
+
 def _source(place: Place, entry: Listed) -> Source:
-    return Source(place.path(entry.key), entry.size, repr(entry.version))
+    path = place.path(entry.key)
+    if place.local:
+        # The same file by another way is the same file.
+        path = os.path.join(os.path.realpath(place.uri), entry.key)  # noqa: PTH118
+    return Source(path, entry.size, repr(entry.version))
 
 
 def _format(place: Place, listed: Sequence[Listed]) -> str:
@@ -91,13 +145,18 @@ def _format(place: Place, listed: Sequence[Listed]) -> str:
     if not found:
         raise UsageError("there is no file in it", path=place.uri, hint="hidden and empty files don't count")
     words = ", ".join(sorted(one or "unknown" for one in found))
-    raise UsageError(
-        f"the files are of several formats: {words}", path=place.uri, hint="name one with format="
-    )
+    problem = f"the files are of several formats: {words}" if len(found) > 1 else "the format is unknown"
+    raise UsageError(problem, path=place.uri, hint=f"name one with format=: {', '.join(FORMATS)}")
 
 
 def _ending(key: str) -> str | None:
+    last = _ends(key)[-1:]
+    return next((name for name, ends in FORMATS.items() if last and last[0] in ends), None)
+
+
+def _ends(key: str) -> list[str]:
+    """What follows the dots of a file's name, without what says how it is packed."""
     parts = key.rpartition("/")[2].lower().split(".")[1:]
     if parts and parts[-1] in _PACKED:
         parts.pop()
-    return next((name for name, ends in FORMATS.items() if parts and parts[-1] in ends), None)
+    return parts

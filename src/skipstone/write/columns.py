@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from skipstone.errors import SchemaError, UnknownColumnError, UsageError
+from skipstone.errors import SchemaError, UnknownColumnError
 from skipstone.filter.rows import plain
 
 # A view has no kernels to take or filter by, and a dictionary is the file's affair.
@@ -130,11 +130,13 @@ def _check(field: pa.Field) -> None:
     hint = "leave the column out, or cast it to a type that Parquet has"
     if _has_duration(field.type):
         # It would come back as a plain number.
-        raise UsageError(f"Parquet has no type for {field.type}", column=field.name, hint=hint)
+        raise SchemaError(f"Parquet has no type for {field.type}", column=field.name, hint=hint)
     try:
         pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field]), store_schema=False).close()
     except (pa.ArrowException, ValueError) as error:
-        raise UsageError(f"Parquet can't hold {field.type}: {error}", column=field.name, hint=hint) from error
+        raise SchemaError(
+            f"Parquet can't hold {field.type}: {error}", column=field.name, hint=hint
+        ) from error
 
 
 def _has_duration(type: pa.DataType) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skipstone.errors import UnknownColumnError, UsageError
+from skipstone.errors import SchemaError, UnknownColumnError, UsageError
 from skipstone.write.layout import CODECS, Layout
 
 SCHEMA = pa.schema(
@@ -133,5 +133,5 @@ def test_columns_of_blooms() -> None:
     ids=str,
 )
 def test_types_that_parquet_lacks(type: pa.DataType) -> None:
-    with pytest.raises(UsageError, match=r"column odd: .*\(leave the column out, or cast it"):
+    with pytest.raises(SchemaError, match=r"column odd: .*\(leave the column out, or cast it"):
         Layout().check(pa.schema([("id", pa.int64()), ("odd", type)]))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skipstone.bridge.spark.routes import Way, choose
+from skipstone.bridge.spark.routes import Manner, Way, choose
+from skipstone.bridge.spark.shape import quoted, shaped
 from skipstone.bridge.spark.types import (
     arrow_schema,
     spark_schema,
@@ -20,41 +22,67 @@ from skipstone.bridge.spark.types import (
 from skipstone.engine.local import gather
 from skipstone.engine.session import parallelism_of
 from skipstone.engine.spark import payload_frame
-from skipstone.errors import UsageError
+from skipstone.errors import SchemaError, UsageError
+from skipstone.lake.directory import DirectoryLake
 from skipstone.scan.execute import execute
 from skipstone.scan.parts import shared
 from skipstone.scan.plan import ScanPlan
+from skipstone.scan.projection import Path, Projection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _TOLD = 8
+# Stands for rows without columns, which Arrow can't hand to Spark.
+_ROW = pa.schema([("row", pa.int8())])
 
 
-def to_spark(plan: ScanPlan, session: SparkSession, route: str = "auto") -> DataFrame:
+def to_spark(
+    plan: ScanPlan, session: SparkSession, route: str = "auto", *, lake: DirectoryLake | None = None
+) -> DataFrame:
     """The plan's rows as a data frame of the session."""
-    way = way_of(plan, session, route)
+    told = told_by(lake)
+    way = way_of(plan, session, route, told=told)
+    wanted = schema_of(plan, told)
     if way.use.route == "driver":
-        return _handed_over(plan, session)
-    wide, names = _with_order(plan)
-    frame = _sliced(wide, session, way) if way.use.route == "slices" else _by_reader(wide, session, way)
-    return _finished(frame, plan, names)
+        return _handed_over(plan, session, wanted)
+    wide = _with_paths(plan, [term.path for term in plan.order])
+    has = schema_of(wide, told)
+    if not plan.tasks:
+        frame = session.createDataFrame([], has)
+    elif way.use.route == "slices":
+        frame = _sliced(wide, session, way, has)
+    else:
+        tested = () if plan.filter is None else plan.filter.columns
+        every = schema_of(_with_paths(wide, tested), told)
+        frame, has = _by_reader(wide, session, way, every), every
+    return shaped(_ordered(frame, plan), has, wanted)
 
 
-def way_of(plan: ScanPlan, session: SparkSession, route: str = "auto") -> Way:
+def way_of(
+    plan: ScanPlan, session: SparkSession, route: str = "auto", *, told: StructType | None = None
+) -> Way:
     """The way that :func:`to_spark` takes, and why."""
-    _check_columns(plan)
-    if route == "auto" and any(len(term.path) > 1 for term in plan.order):
+    schema_of(plan, told)  # types that Spark doesn't have are refused before anything is read
+    refused = _refused_order(plan, told)
+    if refused is not None and route in ("slices", "reader"):
+        raise UsageError(f"Spark can't put the rows in order: {refused}", hint='use route="driver"')
+    if refused is not None and route == "auto":
         route = "driver"
-    zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
-    return choose(plan, route, parallelism=parallelism_of(session), zone=zone)
+    return choose(plan, route, parallelism=parallelism_of(session), manner=Manner.of(session))
 
 
-def schema_of(plan: ScanPlan) -> StructType:
+def told_by(lake: DirectoryLake | None) -> StructType | None:
+    """The schema that Spark has left in the first files of a lake, whichever of them a plan keeps."""
+    if lake is None:
+        return None
+    return told_schema(lake.access.layout(entry).key_value_metadata for entry in lake.entries[:_TOLD])
+
+
+def schema_of(plan: ScanPlan, told: StructType | None = None) -> StructType:
     """The schema of the data frame: what Spark's own reader would say."""
-    told = told_schema(plan.files.layout(task.entry).key_value_metadata for task in plan.tasks[:_TOLD])
-    return spark_schema(plan.schema, plan.schemas.query, told)
+    return spark_schema(plan.schema, plan.schemas.query, told, plan.schemas.partition)
 
 
 def read_part(plan: ScanPlan, target: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -66,38 +94,41 @@ def read_part(plan: ScanPlan, target: pa.Schema) -> Iterator[pa.RecordBatch]:
 # -- on the driver -----------------------------------------------------------------------------
 
 
-def _handed_over(plan: ScanPlan, session: SparkSession) -> DataFrame:
-    schema = schema_of(plan)
+def _handed_over(plan: ScanPlan, session: SparkSession, schema: StructType) -> DataFrame:
+    table = execute(plan).to_arrow()
     if not len(schema):
-        return session.range(execute(plan).to_arrow().num_rows).select()
-    table = to_spark_table(execute(plan).to_arrow(), arrow_schema(schema))
+        return session.range(table.num_rows).select()
     if not table.num_rows:
         return session.createDataFrame([], schema)
-    return session.createDataFrame(table, schema)
+    return session.createDataFrame(to_spark_table(table, arrow_schema(schema)), schema)
 
 
 # -- page slices -------------------------------------------------------------------------------
 
 
-def _sliced(plan: ScanPlan, session: SparkSession, way: Way) -> DataFrame:
-    schema = schema_of(plan)
-    if not way.parts:
-        return session.createDataFrame([], schema)
+def _sliced(plan: ScanPlan, session: SparkSession, way: Way, schema: StructType) -> DataFrame:
     common = shared(plan if plan.limit is not None else replace(plan, order=()))
     payloads = [pickle.dumps(part, protocol=pickle.HIGHEST_PROTOCOL) for part in way.parts]
-    read = _reader(common, arrow_schema(schema))
-    return payload_frame(session, payloads).mapInArrow(read, schema)
+    frame = payload_frame(session, payloads)
+    if not len(schema):
+        return frame.mapInArrow(_reader(common, None), "row tinyint").select()
+    return frame.mapInArrow(_reader(common, arrow_schema(schema)), schema)
 
 
 def _reader(
-    common: ScanPlan, target: pa.Schema
+    common: ScanPlan, target: pa.Schema | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does with its payload."""
+    """What a task does with its payload; without a target it gives rows without columns."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for payload in batch.column("payload").to_pylist():
-                yield from read_part(replace(common, tasks=pickle.loads(payload)), target)  # noqa: S301
+                plan = replace(common, tasks=pickle.loads(payload))  # noqa: S301
+                if target is not None:
+                    yield from read_part(plan, target)
+                    continue
+                for rows in execute(plan).to_batches():
+                    yield pa.record_batch([pa.nulls(rows.num_rows, pa.int8())], schema=_ROW)
 
     return read
 
@@ -105,59 +136,50 @@ def _reader(
 # -- Spark's own reader ------------------------------------------------------------------------
 
 
-def _by_reader(plan: ScanPlan, session: SparkSession, way: Way) -> DataFrame:
+def _by_reader(plan: ScanPlan, session: SparkSession, way: Way, every: StructType) -> DataFrame:
     """The kept files, as they are now the same as when they were listed, read and tested by Spark."""
-    if not plan.tasks:
-        return session.createDataFrame([], schema_of(plan))
     gather(lambda task: plan.files.source(task.entry).tail(1), plan.tasks, threads=plan.files.threads)
-    tested = () if plan.filter is None else plan.filter.columns
-    every = plan.with_columns(list(dict.fromkeys([*plan.schema.names, *(path[0] for path in tested)])))
-    reader = session.read.schema(schema_of(every)).option("__globPaths__", "false")
+    reader = session.read.schema(every)
     if plan.schemas.partition:
-        reader = reader.option("basePath", _uri(plan.files.place.uri))
-    frame = reader.parquet(*[_uri(task.path) for task in plan.tasks])
-    frame = frame if way.condition is None else frame.where(way.condition)
-    return frame.select(*[_quoted((name,)) for name in plan.schema.names])
+        reader = reader.option("basePath", f"file://{plan.files.place.uri}")
+    frame = reader.parquet(*[f"file://{_GLOB.sub(_ESCAPED, task.path)}" for task in plan.tasks])
+    return frame if way.condition is None else frame.where(way.condition)
 
 
-def _uri(path: str) -> str:
-    return f"file://{path}"
+# Spark can be told that paths are no globs, but reads each file as often as there are such paths then.
+_GLOB = re.compile(r"[\\\[\]{}*?]")
+_ESCAPED = r"\\\g<0>"
 
 
 # -- order and limit ---------------------------------------------------------------------------
 
 
-def _with_order(plan: ScanPlan) -> tuple[ScanPlan, list[str]]:
-    """The plan with the columns that it is ordered by, and the names that are wanted."""
-    names = list(plan.schema.names)
-    if not plan.order:
-        return plan, names
-    if any(len(term.path) > 1 for term in plan.order):
-        raise UsageError("Spark can't be given an order by a field of a struct", hint='use route="driver"')
-    missing = [term.path[0] for term in plan.order if term.path[0] not in names]
-    return (plan.with_columns([*plan.columns, *dict.fromkeys(missing)]) if missing else plan), names
+def _with_paths(plan: ScanPlan, paths: Iterable[Path]) -> ScanPlan:
+    """The plan with further columns."""
+    chosen = Projection.of(plan.schemas.read, [*plan.projection.paths, *paths])
+    changed = replace(plan, projection=chosen)
+    changed.__dict__["filter"] = plan.filter
+    return changed
 
 
-def _finished(frame: DataFrame, plan: ScanPlan, names: Sequence[str]) -> DataFrame:
+def _refused_order(plan: ScanPlan, told: StructType | None) -> str | None:
+    """Why Spark can't be given what the rows are ordered by."""
+    try:
+        schema_of(_with_paths(plan, [term.path for term in plan.order]), told)
+    except SchemaError as error:
+        return str(error)
+    return None
+
+
+def _ordered(frame: DataFrame, plan: ScanPlan) -> DataFrame:
     """Order and limit are Spark's part: tasks know only their own rows."""
     if plan.order:
-        frame = frame.orderBy(*[_ordered(frame, term) for term in plan.order])
-    if plan.limit is not None:
-        frame = frame.limit(min(plan.limit, 2**31 - 1))
-    return frame if frame.columns == list(names) else frame.select(*[_quoted((name,)) for name in names])
+        frame = frame.orderBy(*[_term(frame, term) for term in plan.order])
+    return frame if plan.limit is None else frame.limit(min(plan.limit, 2**31 - 1))
 
 
-def _ordered(frame: DataFrame, term: Any) -> Any:
-    column = frame[_quoted(term.path)]
+def _term(frame: DataFrame, term: Any) -> Any:
+    column = frame[quoted(term.path)]
     if term.descending:
         return column.desc_nulls_first() if term.nulls_first else column.desc_nulls_last()
     return column.asc_nulls_first() if term.nulls_first else column.asc_nulls_last()
-
-
-def _quoted(path: Sequence[str]) -> str:
-    return ".".join("`" + name.replace("`", "``") + "`" for name in path)
-
-
-def _check_columns(plan: ScanPlan) -> None:
-    """Refuse types that Spark doesn't have before anything is read."""
-    schema_of(plan)

@@ -7,20 +7,26 @@ and tests the rows itself; it decodes faster than Python can hand over, so it is
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import pyarrow as pa
 
+from skipstone.bridge.spark.types import spark_schema
 from skipstone.domain.keys import is_text, storage_type
-from skipstone.errors import NotExpressibleError, UsageError
+from skipstone.errors import NotExpressibleError, SchemaError, UsageError
 from skipstone.explain.units import plural, size
 from skipstone.predicate import tree
 from skipstone.predicate.spark import to_spark_sql
 from skipstone.scan.parts import Part, split, weights
 from skipstone.scan.plan import ScanPlan
+from skipstone.scan.projection import Projection
 from skipstone.trace.scan import SparkUse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Route = Literal["auto", "driver", "slices", "reader"]
 
@@ -40,13 +46,40 @@ class Way:
     condition: str | None = None
 
 
-def choose(plan: ScanPlan, asked: str, *, parallelism: int, zone: str) -> Way:
-    """The way for a plan, in a session of that many cores and that time zone."""
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """Settings of a session that say what a condition means there."""
+
+    zone: str = "UTC"
+    ansi: bool = True
+    """Whether texts are cast by the rules of Spark 4, and not by those of Hive."""
+    escapes: bool = True
+    """Whether a backslash in a text is an escape."""
+    sensitive: bool = False
+    """Whether names that differ in case are different names."""
+
+    @classmethod
+    def of(cls, session: SparkSession) -> Manner:
+        """Ask the session."""
+
+        def holds(name: str, usual: str) -> bool:
+            return (session.conf.get(name, usual) or usual).lower() == "true"
+
+        return cls(
+            zone=session.conf.get("spark.sql.session.timeZone") or "UTC",
+            ansi=holds("spark.sql.ansi.enabled", "true"),
+            escapes=not holds("spark.sql.parser.escapedStringLiterals", "false"),
+            sensitive=holds("spark.sql.caseSensitive", "false"),
+        )
+
+
+def choose(plan: ScanPlan, asked: str, *, parallelism: int, manner: Manner) -> Way:
+    """The way for a plan, in a session of that many cores and that manner."""
     if asked not in get_args(Route):
         raise UsageError(f"route={asked!r}", hint=f"give one of {', '.join(get_args(Route))}")
     kept, whole = weights(plan)
     amount = int(kept.sum())
-    obstacle = unreadable(plan, zone)
+    obstacle = unreadable(plan, manner)
     if asked == "reader" and obstacle is not None:
         raise UsageError(f"Spark's own reader can't answer this: {obstacle}", hint='use route="slices"')
     if asked == "driver" or (asked == "auto" and _is_small(plan, amount)):
@@ -88,20 +121,43 @@ def _percent(amount: int, whole: float) -> str:
 # -- Spark's own reader ------------------------------------------------------------------------
 
 
-def unreadable(plan: ScanPlan, zone: str) -> str | None:
+def unreadable(plan: ScanPlan, manner: Manner) -> str | None:
     """Why Spark's own reader can't be given the plan; None if it can."""
     if not plan.files.place.local:
         return "the files are in an object store, for which Spark needs settings of its own"
+    twice = [] if manner.sensitive else _alike(plan.schemas.read)
+    if twice:
+        return f"there is more than one column {twice[0]} to a session that doesn't tell case"
     if plan.predicate is None:
         return None
-    odd = _oddity(plan.predicate, plan.schemas.query, zone)
+    odd = _oddity(plan.predicate, plan.schemas.query, manner)
     if odd is not None:
         return odd
     try:
-        _condition(plan)
-    except NotExpressibleError as error:
+        condition = _condition(plan)
+        _check_tested(plan)
+    except (NotExpressibleError, SchemaError) as error:
         return str(error)
+    if condition is not None and "\\" in condition and not manner.escapes:
+        return "the session takes a backslash in a text for itself"
     return None
+
+
+def _check_tested(plan: ScanPlan) -> None:
+    """Refuse to have a column tested by Spark that it can't read."""
+    if plan.filter is not None:
+        tested = Projection.of(plan.schemas.read, plan.filter.columns)
+        spark_schema(tested.schema, plan.schemas.query, None, plan.schemas.partition)
+
+
+def _alike(schema: pa.Schema | pa.StructType) -> list[str]:
+    """Names that occur more than once if case doesn't count, here or in a struct."""
+    counted = Counter(field.name.lower() for field in schema)
+    found = [name for name, count in counted.items() if count > 1]
+    for field in schema:
+        if isinstance(field.type, pa.StructType):
+            found += _alike(field.type)
+    return found
 
 
 def _condition(plan: ScanPlan) -> str | None:
@@ -109,20 +165,20 @@ def _condition(plan: ScanPlan) -> str | None:
 
 
 @singledispatch
-def _oddity(node: tree.Expr, schema: pa.Schema, zone: str) -> str | None:
+def _oddity(node: tree.Expr, schema: pa.Schema, manner: Manner) -> str | None:
     """What in a predicate may mean something else in a session with its own zone and settings."""
     return f"{node} is for Skipstone to evaluate"
 
 
 @_oddity.register(tree.Constant)
-def _(_node: tree.Constant, _schema: pa.Schema, _zone: str) -> str | None:
+def _(_node: tree.Constant, _schema: pa.Schema, _manner: Manner) -> str | None:
     return None
 
 
 @_oddity.register(tree.And)
 @_oddity.register(tree.Or)
-def _(node: tree.And | tree.Or, schema: pa.Schema, zone: str) -> str | None:
-    return next((odd for arg in node.args if (odd := _oddity(arg, schema, zone)) is not None), None)
+def _(node: tree.And | tree.Or, schema: pa.Schema, manner: Manner) -> str | None:
+    return next((odd for arg in node.args if (odd := _oddity(arg, schema, manner)) is not None), None)
 
 
 @_oddity.register(tree.Not)
@@ -132,47 +188,58 @@ def _(node: tree.And | tree.Or, schema: pa.Schema, zone: str) -> str | None:
 @_oddity.register(tree.Match)
 @_oddity.register(tree.Like)
 @_oddity.register(tree.Holds)
-def _(node: tree.Not, schema: pa.Schema, zone: str) -> str | None:
-    return _oddity(node.arg, schema, zone)
+def _(node: tree.Not, schema: pa.Schema, manner: Manner) -> str | None:
+    return _oddity(node.arg, schema, manner)
 
 
 @_oddity.register(tree.Column)
-def _(node: tree.Column, schema: pa.Schema, _zone: str) -> str | None:
+def _(node: tree.Column, schema: pa.Schema, _manner: Manner) -> str | None:
     return None if _type_of(node, schema) is not None else f"{node} is for Skipstone to evaluate"
 
 
 @_oddity.register(tree.Compare)
-def _(node: tree.Compare, schema: pa.Schema, zone: str) -> str | None:
+def _(node: tree.Compare, schema: pa.Schema, manner: Manner) -> str | None:
     sides = (node.left, node.right)
     literals = [side for side in sides if isinstance(side, tree.Literal)]
     columns = [side for side in sides if not isinstance(side, tree.Literal)]
     if len(literals) != 1:
         return f"{node} is for Skipstone to evaluate"
-    return _oddity(columns[0], schema, zone) or _zoned(
-        columns[0], literals[0].scalar.type, literals[0].zone, schema, zone
+    return _oddity(columns[0], schema, manner) or _zoned(
+        columns[0], literals[0].scalar.type, literals[0].zone, schema, manner
     )
 
 
 @_oddity.register(tree.Between)
-def _(node: tree.Between, schema: pa.Schema, zone: str) -> str | None:
-    low = _oddity(tree.Compare(">=", node.arg, node.low), schema, zone)
-    return low or _oddity(tree.Compare("<=", node.arg, node.high), schema, zone)
+def _(node: tree.Between, schema: pa.Schema, manner: Manner) -> str | None:
+    low = _oddity(tree.Compare(">=", node.arg, node.low), schema, manner)
+    return low or _oddity(tree.Compare("<=", node.arg, node.high), schema, manner)
 
 
 @_oddity.register(tree.IsIn)
-def _(node: tree.IsIn, schema: pa.Schema, zone: str) -> str | None:
-    return _oddity(node.arg, schema, zone) or _zoned(node.arg, node.values.type, node.zone, schema, zone)
+def _(node: tree.IsIn, schema: pa.Schema, manner: Manner) -> str | None:
+    return _oddity(node.arg, schema, manner) or _zoned(node.arg, node.values.type, node.zone, schema, manner)
 
 
-def _zoned(arg: tree.Expr, literal: pa.DataType, own: str, schema: pa.Schema, zone: str) -> str | None:
-    """Texts and local times that meet something else than text are read in a zone."""
-    timely = pa.types.is_timestamp(literal) and literal.tz is None
+def _zoned(arg: tree.Expr, literal: pa.DataType, own: str, schema: pa.Schema, manner: Manner) -> str | None:
+    """Texts, days and local times that meet an instant are read in a zone."""
     found = _type_of(arg, schema)
-    if own == zone or not (is_text(literal) or timely) or found is None or is_text(found):
+    if found is None:
         return None
-    if timely and pa.types.is_timestamp(found) and found.tz is None:
+    kinds = {_kind(literal), _kind(found)}
+    if len(kinds) > 1 and "text" in kinds and not manner.ansi:
+        return "texts stand for values, which the session casts as Hive does"
+    timely = kinds & {"text", "day", "local", "instant"}
+    if own == manner.zone or len(timely) < 2 or timely == {"day", "local"}:
         return None
-    return f"its times are of the zone {own}, the session's is {zone}"
+    return f"its times are of the zone {own}, the session's is {manner.zone}"
+
+
+def _kind(type: pa.DataType) -> str:
+    if is_text(type):
+        return "text"
+    if pa.types.is_timestamp(type):
+        return "local" if type.tz is None else "instant"
+    return "day" if pa.types.is_date(type) else "other"
 
 
 def _type_of(arg: tree.Expr, schema: pa.Schema) -> pa.DataType | None:

@@ -1,15 +1,15 @@
 """``df.write.format("skipstone").mode("append")``: files laid out for skipping, published at the end.
 
 Spark hands a data source its partitions as they are, so rows are ordered within a file, not over all files:
-``sk.ingest`` does that too. Options: ``partition_by``, ``cluster_by``, ``blooms`` (names with commas between),
-``cluster``, ``target_file_bytes`` and the other sizes of a layout, ``compression``, ``index`` (false: it stays
-as it is), and ``storage.*`` for the object store.
+``sk.ingest`` does that too. Options: ``partition_by``, ``cluster_by``, ``blooms`` (names with commas
+between), ``cluster``, ``target_file_bytes`` and the other sizes of a layout, ``compression``, ``index``
+(false: it stays as it is), and ``storage.*`` for the object store.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -21,12 +21,20 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from skipstone.bridge.spark.options import STORAGE, names_of
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SkipstoneError, UsageError
-from skipstone.ingest.frame import ROW_METADATA, task_name
-from skipstone.ingest.job import check_fits, fitted, index_new, make_layout, opened
+from skipstone.ingest.frame import as_rows, row_metadata, rows_schema, task_name
+from skipstone.ingest.job import make_layout
+from skipstone.ingest.lakes import (
+    check_fits,
+    check_place,
+    fitted,
+    index_new,
+    opened,
+    refuse_overwrite,
+    refuse_stream,
+)
 from skipstone.lake.append import Append
 from skipstone.lake.lease import Lease
 from skipstone.store.place import Place, open_root
-from skipstone.write.columns import stored_schema
 from skipstone.write.files import Written, sort_batch, write_files
 from skipstone.write.layout import Layout
 from skipstone.write.profile import Profile, profile
@@ -34,10 +42,11 @@ from skipstone.write.profile import Profile, profile
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+__all__ = ["Files", "Writer", "refuse_overwrite", "refuse_stream", "write_options"]
+
 _LISTS: Final = ("partition_by", "cluster_by", "blooms", "dictionary")
 _SAMPLE: Final = 20_000
 _MEMORY: Final = 512 * 1024 * 1024
-_ICEBERG: Final = "an Iceberg table can be overwritten and streamed into"
 
 
 @dataclass
@@ -51,17 +60,15 @@ class Writer(DataSourceArrowWriter):
     """One append: begun by the driver, written by tasks, published by the driver."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         self._place, layout, self._index = write_options(options)
-        arrow = stored_schema(to_arrow_schema(schema, timezone="UTC"))
+        check_place(self._place)
+        self._schema = rows_schema(schema)
         lake = opened(self._place)
-        self._layout = layout if lake is None else fitted(layout, lake)
-        self._layout.check(arrow)
+        self._layout = layout if lake is None else fitted(layout, lake, self._schema)
         if lake is not None:
-            check_fits(lake, arrow)
-        kept = [field for field in schema.fields if field.name not in self._layout.partition_by]
-        self._metadata = {ROW_METADATA: type(schema)(kept).json()}
+            check_fits(lake, self._schema)
+        self._layout.check(self._schema)
+        self._metadata = dict(row_metadata(schema, self._layout))
         owner = _java()
         self._lease = Lease.of(owner)
         self._job = Append.begin(self._place, owner=owner).job
@@ -70,7 +77,7 @@ class Writer(DataSourceArrowWriter):
         """Write the rows of one task to the stage."""
         found: list[Written] = []
         stage = self._append().stage
-        for number, (rows, seen) in enumerate(_runs(iterator, self._layout)):
+        for number, (rows, seen) in enumerate(_runs(map(as_rows, iterator), self._layout)):
             task = f"{task_name()}-{number}"
             found += write_files(rows, stage, self._job, task, self._layout, seen, metadata=self._metadata)
         return Files(tuple(found))
@@ -99,42 +106,33 @@ def write_options(given: dict[str, str]) -> tuple[Place, Layout, bool]:
     path = given.pop("path", "")
     if not path:
         raise UsageError("there is no path", hint='give one to save(), as in .save("lake")')
-    index = given.pop("index", "true").lower() != "false"
+    index = given.pop("index", "true").lower()
+    if index not in ("true", "false"):
+        raise UsageError(f"index is {index!r}", hint="give true or false")
     whole = {field.name for field in fields(Layout) if field.type in ("int", "int | None")}
     chosen: dict[str, Any] = {}
     for name, text in given.items():
         if name in _LISTS:
             chosen[name] = tuple(names_of(text) or ())
         elif name in whole:
-            chosen[name] = _number(name, text)
+            chosen[name] = _number(name, text, int, "a whole number")
+        elif name == "bloom_fpp":
+            chosen[name] = _number(name, text, float, "a share such as 0.01")
         else:
-            chosen[name] = float(text) if name == "bloom_fpp" else text
+            chosen[name] = text
     known = {name: chosen.pop(name, ()) for name in ("partition_by", "cluster_by", "blooms")}
     size = chosen.pop("target_file_bytes", None)
     layout = make_layout(
         **known, cluster=chosen.pop("cluster", "sort"), target_file_bytes=size, others=chosen
     )
-    return open_root(path, storage_options=storage or None), layout, index
+    return open_root(path, storage_options=storage or None), layout, index == "true"
 
 
-def _number(name: str, text: str) -> int:
+def _number(name: str, text: str, kind: Callable[[str], float], what: str) -> float:
     try:
-        return int(text)
+        return kind(text)
     except ValueError:
-        raise UsageError(f"{name} is {text!r}", hint="give a whole number") from None
-
-
-def refuse_overwrite(path: str) -> UsageError:
-    """The error of a write that would delete, or that never ends."""
-    return UsageError(
-        "a directory can only be appended to", path=path, hint=f'use mode("append"); {_ICEBERG}'
-    )
-
-
-def refuse_stream(path: str) -> UsageError:
-    """The error of a stream into a directory."""
-    hint = f'write batches with mode("append"), as in foreachBatch; {_ICEBERG}'
-    return UsageError("a directory can't be streamed into", path=path, hint=hint)
+        raise UsageError(f"{name} is {text!r}", hint=f"give {what}") from None
 
 
 # -- one task ----------------------------------------------------------------------------------
@@ -154,10 +152,12 @@ def _runs(
         rows += batch.num_rows
         if seen is None and rows >= _SAMPLE:
             seen = profile(pa.Table.from_batches(held).slice(0, _SAMPLE), layout)
-            if not (layout.cluster_by or layout.partition_by):
+            if not layout.cluster_by:
                 yield _chained(held, rest), seen
                 return
-        if size >= _MEMORY or (seen is not None and rows * seen.bytes_per_row >= layout.target_file_bytes):
+        # Rows of many partitions make a file of each.
+        full = seen is not None and rows * seen.bytes_per_row >= layout.target_file_bytes
+        if size >= _MEMORY or (full and not layout.partition_by):
             yield _ordered(held, layout), seen or profile(pa.Table.from_batches(held), layout)
             held, size, rows = [], 0, 0
     if rows:

@@ -1,8 +1,9 @@
 """``spark.read.format("skipstone")``: the lake as a Python data source of Spark's.
 
 Options: ``where`` (a condition, in SQL, for what Spark doesn't push), ``columns`` (names with commas between),
-``tz`` (the zone of texts that stand for times in ``where``; UTC), ``index_root``, ``index`` (false: without
-it), and ``storage.*`` for the object store. For writing see :mod:`skipstone.bridge.spark.sink`.
+``tz`` (the zone of texts that stand for times in ``where``; UTC), ``pushdown`` (true: take the filters that Spark
+pushes, for one query of the frame), ``index_root``, ``index`` (false: without it), and ``storage.*`` for the
+object store. For writing see :mod:`skipstone.bridge.spark.sink`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from skipstone.index.lake import IndexedLake
     from skipstone.predicate import Predicate
     from skipstone.scan.parts import Part
     from skipstone.scan.plan import ScanPlan
@@ -46,18 +48,28 @@ class SkipstoneSource(DataSource):
         return "skipstone"
 
     def schema(self) -> StructType:
-        """What Spark's own reader would say of the wanted columns."""
-        from skipstone.bridge.spark.frames import schema_of
+        """What Spark's own reader would say of the wanted columns; a condition about others is refused."""
+        from skipstone.filter import RowFilter
 
-        return schema_of(self.plan((), None))
+        asked = ReadOptions.of(dict(self.options))
+        lake = _lake(asked)
+        where = _condition(asked, ())
+        if where is not None:
+            RowFilter(where, lake.query_schema)
+        return _schema(lake, asked.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader that takes filters, if Spark is about to push some.
+        """A reader; with the option ``pushdown`` it takes filters, if Spark is about to push some.
+
+        That can't be the default: Spark 4.3 keeps what was last planned for a loaded frame, filters and all,
+        and plans other queries of the same frame (even the other side of a union) with them, so that rows
+        would be lost. Who asks for it loads the lake anew for each query.
 
         Spark refuses a reader that could take filters while pushing is off, and tells nobody here whether
         it is: but a worker that pushes is another program than one that only plans.
         """
-        kind = PushingReader if _is_pushing() else Reader
+        wanted = ReadOptions.of(dict(self.options)).pushdown
+        kind = PushingReader if wanted and _is_pushing() else Reader
         return kind(self, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -74,24 +86,56 @@ class SkipstoneSource(DataSource):
 
         raise refuse_stream(self.options.get("path", ""))
 
-    def plan(self, pushed: Sequence[Predicate], schema: StructType | None) -> ScanPlan:
+    def plan(self, pushed: Sequence[Predicate], schema: StructType) -> ScanPlan:
         """The plan of what the options and some filters ask for, in a schema's columns."""
-        from skipstone.index.lake import IndexedLake
-        from skipstone.predicate import parse
-        from skipstone.predicate.tree import conjunction
+        from skipstone.bridge.spark.types import arrow_schema
         from skipstone.scan.options import ScanOptions
         from skipstone.scan.scan import Scan
-        from skipstone.store.place import open_place, open_root
 
         asked = ReadOptions.of(dict(self.options))
-        stored = asked.storage or None
-        place, pattern = open_place(asked.path, storage_options=stored)
-        root = asked.index_root and open_root(asked.index_root, storage_options=stored)
-        lake = IndexedLake(place, pattern, index_root=root or None)
-        parts = [*([parse(asked.where, tz=asked.tz)] if asked.where else []), *pushed]
-        columns = asked.columns if schema is None else list(schema.names)
-        where = conjunction(parts) if parts else None
+        lake, columns = _lake(asked), asked.columns
+        if not _is_ours(lake, columns, schema):
+            # The user has said what the columns are to be.
+            lake, columns = _lake(asked, arrow_schema(schema)), list(schema.names)
+        where = _condition(asked, pushed)
         return Scan(lake, where, columns, None, None, ScanOptions(index=asked.index)).plan()
+
+
+def _lake(asked: ReadOptions, schema: pa.Schema | None = None) -> IndexedLake:
+    from skipstone.index.lake import IndexedLake
+    from skipstone.store.place import open_place, open_root
+
+    stored = asked.storage or None
+    place, pattern = open_place(asked.path, storage_options=stored)
+    root = asked.index_root and open_root(asked.index_root, storage_options=stored)
+    return IndexedLake(place, pattern, index_root=root or None, schema=schema)
+
+
+def _condition(asked: ReadOptions, pushed: Sequence[Predicate]) -> Predicate | None:
+    from skipstone.predicate import parse
+    from skipstone.predicate.tree import conjunction
+
+    parts = [*([parse(asked.where, tz=asked.tz)] if asked.where else []), *pushed]
+    return conjunction(parts) if parts else None
+
+
+def _schema(lake: IndexedLake, columns: list[str] | None) -> StructType:
+    from skipstone.bridge.spark.frames import told_by
+    from skipstone.bridge.spark.types import spark_schema
+    from skipstone.scan.projection import resolve
+
+    wanted = resolve(columns, lake.schema, case_sensitive=True)
+    return spark_schema(wanted.schema, lake.query_schema, told_by(lake), sorted(lake.partition_names))
+
+
+def _is_ours(lake: IndexedLake, columns: list[str] | None, schema: StructType) -> bool:
+    from skipstone.bridge.spark.types import arrow_schema
+    from skipstone.errors import SchemaError
+
+    try:
+        return bool(arrow_schema(_schema(lake, columns)).equals(arrow_schema(schema)))
+    except SchemaError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +146,7 @@ class ReadOptions:
     where: str | None
     columns: list[str] | None
     tz: str
+    pushdown: bool
     index: bool
     index_root: str | None
     storage: dict[str, str]
@@ -115,12 +160,13 @@ class ReadOptions:
             where=given.pop("where", None),
             columns=names_of(given.pop("columns", None)),
             tz=given.pop("tz", "UTC"),
+            pushdown=given.pop("pushdown", "false").lower() == "true",
             index=given.pop("index", "true").lower() != "false",
             index_root=given.pop("index_root", None),
             storage=storage,
         )
         if given:
-            known = "where, columns, tz, index, index_root and storage.*"
+            known = "where, columns, tz, pushdown, index, index_root and storage.*"
             raise UsageError(f"there is no option {', '.join(sorted(given))}", hint=f"options are {known}")
         if not found.path:
             raise UsageError("there is no path", hint='give one to load(), as in .load("lake")')

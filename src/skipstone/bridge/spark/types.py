@@ -5,7 +5,7 @@ All columns are nullable, as that reader has them. What it refuses is refused he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -21,18 +21,24 @@ _ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
 _MOST_DIGITS = 38
 
 
-def spark_schema(read: pa.Schema, asked: pa.Schema, told: st.StructType | None = None) -> st.StructType:
+def spark_schema(
+    read: pa.Schema, asked: pa.Schema, told: st.StructType | None = None, partition: Sequence[str] = ()
+) -> st.StructType:
     """The schema that Spark's reader gives columns that Skipstone reads as ``read``.
 
     ``asked`` has the types that predicates are bound to, which tell old timestamps that are instants;
-    ``told`` is the schema that Spark itself has left in the files, which tells intervals from numbers.
+    ``told`` is the schema that Spark itself has left in the files, which tells intervals from numbers;
+    ``partition`` names the columns that directories give.
     """
     known = {} if told is None else {field.name: field.dataType for field in told.fields}
     fields = []
     for field in read:
-        type = _interval(known.get(field.name))
-        if type is None:
-            type = _spark_type(field.type, asked.field(field.name).type, field.name)
+        if field.name in partition:
+            empty = pa.types.is_null(field.type)
+            type = st.NullType() if empty else _spark_type(field.type, field.type, field.name, None)
+        else:
+            meant = asked.field(field.name).type
+            type = _spark_type(field.type, meant, field.name, known.get(field.name))
         fields.append(st.StructField(field.name, type))
     return st.StructType(fields)
 
@@ -103,6 +109,11 @@ _SAME: Mapping[pa.DataType, st.DataType] = MappingProxyType(
         pa.null(): st.IntegerType(),
     }
 )
+# What Spark knows by its own remarks only, and Arrow can't bring there.
+_UNTOLD: tuple[tuple[type[st.DataType], str], ...] = (
+    (st.YearMonthIntervalType, "intervals of months"),
+    (st.VariantType, "variants"),
+)
 _REFUSED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_float16, "halves of floats"),
     (pa.types.is_time, "times of day"),
@@ -110,7 +121,13 @@ _REFUSED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 )
 
 
-def _spark_type(type: pa.DataType, asked: pa.DataType, column: str) -> st.DataType:
+def _spark_type(type: pa.DataType, asked: pa.DataType, column: str, told: st.DataType | None) -> st.DataType:
+    if isinstance(told, st.DayTimeIntervalType):
+        return told
+    for kind, words in _UNTOLD:
+        if isinstance(told, kind):
+            hint = "leave the column out with columns=, or read it with spark.read.parquet"
+            raise SchemaError(f"Arrow has no {words}", column=column, hint=hint)
     if isinstance(type, pa.UuidType):
         raise _refused(column, "UUIDs")
     plain, meant = storage_type(type), storage_type(asked)
@@ -125,7 +142,7 @@ def _spark_type(type: pa.DataType, asked: pa.DataType, column: str) -> st.DataTy
         return st.BinaryType()
     if pa.types.is_duration(plain):
         return st.LongType()  # a plain INT64 in the file
-    nested = _nested(plain, meant, column)
+    nested = _nested(plain, meant, column, told)
     if nested is not None:
         return nested
     for test, words in _REFUSED:
@@ -142,25 +159,28 @@ def _timestamp(plain: pa.DataType, meant: pa.DataType, column: str) -> st.DataTy
     return st.TimestampType() if plain.tz is not None else st.TimestampNTZType()
 
 
-def _nested(plain: pa.DataType, meant: pa.DataType, column: str) -> st.DataType | None:
+def _nested(
+    plain: pa.DataType, meant: pa.DataType, column: str, told: st.DataType | None
+) -> st.DataType | None:
+    def inner(name: str, type: pa.DataType, asked: pa.DataType, told: st.DataType | None) -> st.DataType:
+        return _spark_type(type, asked, f"{column}.{name}", told)
+
     if pa.types.is_struct(plain):
-        pairs = zip(plain.fields, meant.fields, strict=True)
-        return st.StructType(
-            [st.StructField(f.name, _spark_type(f.type, g.type, f"{column}.{f.name}")) for f, g in pairs]
-        )
+        known = {f.name: f.dataType for f in told.fields} if isinstance(told, st.StructType) else {}
+        # Of a struct that is cut down, fewer fields are read than there are to be asked about.
+        triples = [(f, meant.field(f.name).type, known.get(f.name)) for f in plain.fields]
+        return st.StructType([st.StructField(f.name, inner(f.name, f.type, m, k)) for f, m, k in triples])
     if pa.types.is_map(plain):
-        key = _spark_type(plain.key_type, meant.key_type, f"{column}.key")
-        return st.MapType(key, _spark_type(plain.item_type, meant.item_type, f"{column}.value"))
+        pair = (told.keyType, told.valueType) if isinstance(told, st.MapType) else (None, None)
+        key = inner("key", plain.key_type, meant.key_type, pair[0])
+        return st.MapType(key, inner("value", plain.item_type, meant.item_type, pair[1]))
     if isinstance(plain, _LISTS):
-        return st.ArrayType(_spark_type(plain.value_type, meant.value_type, f"{column}.element"))
+        each = told.elementType if isinstance(told, st.ArrayType) else None
+        return st.ArrayType(inner("element", plain.value_type, meant.value_type, each))
     return None
 
 
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
-
-
-def _interval(told: st.DataType | None) -> st.DataType | None:
-    return told if isinstance(told, st.DayTimeIntervalType) else None
 
 
 def _refused(column: str, words: str) -> SchemaError:

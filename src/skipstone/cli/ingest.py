@@ -1,0 +1,302 @@
+"""``skipstone ingest``: files of a source that a lake has not taken in yet, laid out for skipping."""
+
+from __future__ import annotations
+
+import enum
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skipstone.cli.engine import Cluster, job_guarded
+from skipstone.cli.groups import grouped
+from skipstone.cli.options import (
+    Format,
+    FormatOption,
+    StorageOption,
+    named_columns,
+    read_size,
+    storage_options,
+)
+from skipstone.cli.output import emit, print_json, screen
+from skipstone.cli.progress import Steps, steps
+from skipstone.errors import ReadError
+
+if TYPE_CHECKING:
+    from skipstone.explain.ingest import PipelineReport
+
+_LAYOUT = "Layout of the files"
+_SOURCE = "The source"
+_STARTING, _SURVEYING = "starting Spark", "counting and sampling"
+_PARTS = {"writing": "task", "indexing": "file"}
+
+
+class InputFormat(enum.StrEnum):
+    """What a source is written in."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+    JSON = "json"
+    ORC = "orc"
+
+
+class ClusterOrder(enum.StrEnum):
+    """How rows lie that are clustered by some columns."""
+
+    SORT = "sort"
+    ZORDER = "zorder"
+    HILBERT = "hilbert"
+
+
+class Codec(enum.StrEnum):
+    """How pages are compressed."""
+
+    ZSTD = "zstd"
+    SNAPPY = "snappy"
+    GZIP = "gzip"
+    LZ4 = "lz4"
+    BROTLI = "brotli"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutOptions:
+    """What the files shall be like."""
+
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--partition-by",
+            metavar="A,B",
+            help="A directory for each value of these; a lake that is there keeps its own.",
+            rich_help_panel=_LAYOUT,
+        ),
+    ] = None
+    cluster_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cluster-by",
+            metavar="A,B",
+            help="Bring rows into the order of these, over all files: what is asked for most.",
+            rich_help_panel=_LAYOUT,
+        ),
+    ] = None
+    cluster: Annotated[
+        ClusterOrder,
+        typer.Option(
+            "--cluster",
+            help="sort: by the first, then by the next; zorder, hilbert: by all of them alike.",
+            rich_help_panel=_LAYOUT,
+        ),
+    ] = ClusterOrder.SORT
+    target_file_size: Annotated[
+        str | None,
+        typer.Option(
+            "--target-file-size",
+            metavar="SIZE",
+            help="How large a file shall be, such as 64MiB or 1GB; by default 128MiB.",
+            rich_help_panel=_LAYOUT,
+        ),
+    ] = None
+    row_group_rows: Annotated[
+        int | None,
+        typer.Option(
+            "--row-group-rows",
+            min=1,
+            metavar="N",
+            help="Rows of a row group, at most; by default 1,000,000.",
+            rich_help_panel=_LAYOUT,
+        ),
+    ] = None
+    page_rows: Annotated[
+        int | None,
+        typer.Option(
+            "--page-rows",
+            min=1,
+            metavar="N",
+            help="Rows of a page, which is the least that is read; by default 2,000.",
+            rich_help_panel=_LAYOUT,
+        ),
+    ] = None
+    compression: Annotated[
+        Codec | None,
+        typer.Option("--compression", help="By default zstd.", rich_help_panel=_LAYOUT),
+    ] = None
+    blooms: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--blooms",
+            metavar="A,B",
+            help="Bloom filters for these, which are looked up and not clustered by.",
+            rich_help_panel=_LAYOUT,
+        ),
+    ] = None
+    queries: Annotated[
+        Path | None,
+        typer.Option(
+            "--queries",
+            metavar="FILE",
+            help="A query log, as `index advise` takes it: bloom filters where they would pay.",
+            rich_help_panel=_LAYOUT,
+        ),
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """What ``sk.ingest`` takes; sizes that were not given are left to it."""
+        size = self.target_file_size
+        given = {
+            "page_rows": self.page_rows,
+            "row_group_rows": self.row_group_rows,
+            "compression": None if self.compression is None else str(self.compression),
+        }
+        return {
+            "partition_by": named_columns(self.partition_by, "--partition-by") or (),
+            "cluster_by": named_columns(self.cluster_by, "--cluster-by") or (),
+            "cluster": str(self.cluster),
+            "target_file_bytes": None if size is None else read_size(size, "--target-file-size"),
+            "blooms": named_columns(self.blooms, "--blooms"),
+            **{name: value for name, value in given.items() if value is not None},
+        }
+
+
+@grouped
+def ingest(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="A directory, one file, or a quoted glob: a path or a URI."),
+    ],
+    lake: Annotated[
+        str, typer.Argument(metavar="LAKE", help="The directory that takes the rows in; it need not exist.")
+    ],
+    input_format: Annotated[
+        InputFormat | None,
+        typer.Option(
+            "--input-format",
+            help="What the source is written in; by default as its files are named.",
+            rich_help_panel=_SOURCE,
+        ),
+    ] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="DDL",
+            help="Its columns, as Spark has them: 'id long, name string'. By default what the files say; "
+            "of csv and json what their values look like.",
+            rich_help_panel=_SOURCE,
+        ),
+    ] = None,
+    read_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--read-option",
+            metavar="KEY=VALUE",
+            help="An option of Spark's reader, such as sep=';'; may be repeated.",
+            rich_help_panel=_SOURCE,
+        ),
+    ] = None,
+    batch_size: Annotated[
+        str | None,
+        typer.Option(
+            "--batch-size",
+            metavar="SIZE",
+            help="How much of it is taken in at once, all or nothing; by default 16GiB.",
+            rich_help_panel=_SOURCE,
+        ),
+    ] = None,
+    no_index: Annotated[bool, typer.Option("--no-index", help="Don't index the new files.")] = False,
+    format: FormatOption = Format.TEXT,
+    storage_option: StorageOption = None,
+    *,
+    layout: LayoutOptions,
+    spark: Cluster,
+) -> None:
+    """Take in what is new in a source: files laid out for skipping, published all at once, and indexed.
+
+    Runs on Spark. A source file that was taken in before is not taken in again.
+    """
+    work = _Work(
+        source,
+        lake,
+        {
+            "format": None if input_format is None else str(input_format),
+            "storage_options": storage_options(storage_option) or None,
+        },
+        {
+            "schema": schema,
+            "read_options": storage_options(read_option, "--read-option") or None,
+            **({} if batch_size is None else {"batch_bytes": read_size(batch_size, "--batch-size")}),
+            "index": not no_index,
+        },
+        layout.arguments(),
+        layout.queries,
+    )
+    # Options that make no sense are refused before anything is looked at.
+    spark.arguments()
+    with job_guarded(spark_only=True):
+        report = work.run(spark)
+        if format is Format.JSON:
+            print_json(report.to_json())
+            return
+        from skipstone.explain.ingest import draw_pipeline
+
+        on = screen()
+        emit(draw_pipeline(report, width=on.width, color=on.color))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is to be done, in the words of ``sk.ingest_new``."""
+
+    source: str
+    lake: str
+    where: dict[str, Any]
+    how: dict[str, Any]
+    layout: dict[str, Any]
+    queries: Path | None
+
+    def run(self, spark: Cluster) -> PipelineReport:
+        """Do it; Spark is started only if there is something to do."""
+        import skipstone as sk
+
+        self._check()
+        with ExitStack() as stack:
+            bar = stack.enter_context(steps(_STARTING, _PARTS))
+            session = stack.enter_context(spark.session()) if self._is_new() else None
+            return sk.ingest_new(
+                self.source,
+                self.lake,
+                session=session,
+                queries=self.queries,
+                progress=None if bar is None else bar.tell,
+                on_batch=None if bar is None else _on_batch(bar),
+                **self.where,
+                **self.how,
+                **self.layout,
+            )
+
+    def _check(self) -> None:
+        """Meet what is wrong before Spark is started."""
+        from skipstone.ingest.job import make_layout
+
+        others = dict(self.layout)
+        named = {name: others.pop(name) for name in _NAMED}
+        make_layout(**named, others=others)
+        if self.queries is not None and not self.queries.is_file():
+            raise ReadError("no such file", path=str(self.queries), hint="--queries names a query log")
+
+    def _is_new(self) -> bool:
+        from skipstone.ingest.sources import find_sources
+        from skipstone.store.place import open_root
+
+        place = open_root(self.lake, storage_options=self.where["storage_options"])
+        return bool(find_sources(self.source, place, **self.where).new)
+
+
+_NAMED = ("partition_by", "cluster_by", "cluster", "target_file_bytes", "blooms")
+
+
+def _on_batch(bar: Steps) -> Any:
+    return lambda number, batches: bar.batch(number, batches, _SURVEYING)

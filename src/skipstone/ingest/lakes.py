@@ -1,0 +1,155 @@
+"""The lake that rows are taken into: what it demands of them, and its index afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from skipstone.engine.jobs import Engine
+from skipstone.errors import ReadError, SchemaError, UnknownColumnError, UsageError
+from skipstone.index.lake import IndexedLake
+from skipstone.lake.directory import is_visible
+from skipstone.lake.records import FOLDER, list_settled
+from skipstone.lake.schema import merge_schemas
+from skipstone.store.place import Place
+from skipstone.write.columns import find_path
+from skipstone.write.layout import Layout
+
+_ICEBERG: Final = "an Iceberg table can be overwritten and streamed into"
+
+
+def opened(place: Place) -> IndexedLake | None:
+    """The lake at a place; None where there is no file yet."""
+    try:
+        return IndexedLake(place)
+    except ReadError:
+        # A store that can't be read is no empty lake.
+        if any(is_visible(entry) for entry in list_settled(place, lambda: place.below(""))):
+            raise
+        return None
+
+
+def check_place(place: Place) -> None:
+    """Refuse a place that is a file, or whose files another lake would take for its own."""
+    if place.local and os.path.lexists(place.uri) and not os.path.isdir(place.uri):  # noqa: PTH112
+        raise UsageError("it is a file", path=place.uri, hint="name a directory")
+    above = place.parent()
+    while above is not None:
+        # Who may not list what is above can't have a lake there.
+        with suppress(ReadError):
+            if above.below(FOLDER):
+                hint = f"take rows into {above.uri}, or put the new lake beside it"
+                raise UsageError("it lies in another lake", path=place.uri, hint=hint)
+        above = above.parent()
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse columns that Spark, unless told otherwise, and DuckDB take for one."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.get(name.casefold())
+        if other is not None:
+            problem = f"another one is called {other}" if other != name else "there are two of that name"
+            raise SchemaError(problem, column=name, hint="rename one, or drop it")
+        seen[name.casefold()] = name
+
+
+def fitted(layout: Layout, lake: IndexedLake, schema: pa.Schema) -> Layout:
+    """The layout with the lake's partitions and, unless some are asked for, the filters it has."""
+    names = lake.partition_names
+    if layout.partition_by and tuple(layout.partition_by) != tuple(names):
+        have = ", ".join(names) or "nothing"
+        raise UsageError(
+            f"the lake is partitioned by {have}, not by {', '.join(layout.partition_by)}",
+            path=lake.uri,
+            hint="leave partition_by out: a directory keeps its partitions",
+        )
+    usual = (".".join(path) for path in _spec(lake).get("blooms", ()))
+    blooms = layout.blooms or tuple(name for name in usual if _has(schema, name))
+    return replace(layout, partition_by=tuple(names), blooms=blooms)
+
+
+def check_fits(lake: IndexedLake, schema: pa.Schema) -> None:
+    """Refuse rows that the lake's files can't be read together with."""
+    names = set(lake.partition_names)
+    missing = names - set(schema.names)
+    if missing:
+        raise SchemaError("the lake is partitioned by it", path=lake.uri, column=min(missing), hint="add it")
+    known = {name.casefold(): name for name in lake.query_schema.names}
+    for name in schema.names:
+        other = known.get(name.casefold(), name)
+        if other != name and name not in lake.query_schema.names:
+            raise SchemaError(f"the lake calls it {other}", path=lake.uri, column=name, hint="rename it")
+    data = pa.schema([field for field in schema if field.name not in names])
+    own = pa.schema([field for field in lake.query_schema if field.name not in names])
+    merge_schemas([(lake.uri, own), ("the new rows", data)])
+
+
+def index_new(
+    place: Place, layout: Layout, engine: Engine, progress: Callable[[int, int], None] | None = None
+) -> IndexedLake | None:
+    """The lake as it is now, its new files indexed as the others are, or else by default."""
+    lake = opened(place)
+    if lake is None:
+        return None
+    told = _spec(lake)
+    wanted = [".".join(find_path(lake.schema, name)) for name in layout.blooms]
+    known = [".".join(path) for path in told.get("blooms", ())]
+    if told and set(wanted) <= set(known):
+        lake.index.refresh(engine=engine, progress=progress)
+    elif told:
+        # As it was, and the new filters.
+        lake.index.build(
+            columns=_named(lake, (path for path, _ in told["columns"])),
+            blooms=[name for name in dict.fromkeys((*known, *wanted)) if _has(lake.schema, name)],
+            pages=told["pages"],
+            values=bool(told["values"]),
+            sums=_named(lake, told["sums"]) or False,
+            sketches=_named(lake, told["sketches"]) or False,
+            engine=engine,
+            progress=progress,
+        )
+    else:
+        lake.index.build(blooms=wanted or None, engine=engine, progress=progress)
+    return lake
+
+
+def index_bytes(lake: IndexedLake) -> int:
+    """The size of a lake's index."""
+    coverage = lake.index.coverage
+    return 0 if coverage is None else sum(note.size for note in coverage.manifest.segments)
+
+
+def refuse_overwrite(path: str) -> UsageError:
+    """The error of a write that would delete."""
+    return UsageError(
+        "a directory can only be appended to", path=path, hint=f'use mode("append"); {_ICEBERG}'
+    )
+
+
+def refuse_stream(path: str) -> UsageError:
+    """The error of a stream into a directory."""
+    hint = f'write batches with mode("append"), as in foreachBatch; {_ICEBERG}'
+    return UsageError("a directory can't be streamed into", path=path, hint=hint)
+
+
+def _spec(lake: IndexedLake) -> dict[str, Any]:
+    coverage = lake.index.coverage
+    return coverage.manifest.spec if coverage is not None else {}
+
+
+def _named(lake: IndexedLake, paths: Iterable[Iterable[str]]) -> list[str]:
+    return [name for path in paths if _has(lake.schema, name := ".".join(path))]
+
+
+def _has(schema: pa.Schema, name: str) -> bool:
+    try:
+        find_path(schema, name)
+    except UnknownColumnError:
+        return False
+    return True
