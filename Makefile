@@ -1,4 +1,4 @@
-# make demo   prunes a generated file and shows what was skipped
+# make demo   makes a lake, ingests through Spark, and shows what was skipped
 # make test   every check: lint, types, import rules, tests (make test-all: the long suites too)
 .PHONY: setup demo test test-all lint types imports unit spark bench docs clean
 .DEFAULT_GOAL := test

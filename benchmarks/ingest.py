@@ -62,6 +62,7 @@ class Sizes:
     files: int = 100
     times: int = TIMES
     pace: Pace | None = None
+    warm_up: bool = True
 
 
 FULL = Sizes(pace=FULL_PACE)
@@ -279,7 +280,8 @@ def write(bench: Bench, events: Events, sizes: Sizes, keep: Path) -> None:
         if "writes" not in bench.given.part:
             timed_writes(bench, frame, {OURS: given[OURS]}, 1, keep)
             return
-        _warm_up(session.read.parquet(source.files[0]).limit(FEW), given, keep)
+        if sizes.warm_up:
+            _warm_up(session.read.parquet(source.files[0]).limit(FEW), given, keep)
         found = timed_writes(bench, frame, given, sizes.times, keep)
     draw_writes(bench, source, events.rows, found)
     bench.results.append(_result(events.rows, found))

@@ -81,7 +81,8 @@ def test_every_reader_gets_the_same_rows_and_types(spark: SparkSession, tmp_path
     assert staged(root) == []
     same(spark.read.parquet(str(root)), frame)
     same(spark.read.format("skipstone").load(str(root)), frame)
-    expected = frame.toArrow().sort_by("id")
+    # Of the frame itself toArrow() can't give a struct that is NULL and has a field that may not be.
+    expected = spark.read.parquet(str(root)).toArrow().sort_by("id")
     # Spark's intervals are microseconds in the file, as Spark itself writes them.
     numbers = expected["took"].cast(pa.int64())
     expected = expected.set_column(expected.schema.names.index("took"), "took", numbers)
@@ -155,7 +156,7 @@ def test_what_was_asked_for_is_in_the_files(spark: SparkSession, tmp_path: Path)
     assert found.plan().trace.rows_kept <= 6_000
 
 
-@pytest.mark.parametrize("cluster", ["zorder", "hilbert"])
+@pytest.mark.parametrize("cluster", [pytest.param("zorder", marks=pytest.mark.slow), "hilbert"])
 def test_curves_skip_on_each_column(spark: SparkSession, tmp_path: Path, cluster: str) -> None:
     frame = spark.range(0, 100_000, 1, 2).selectExpr(
         "id", "(id * 7919) % 100003 a", "(id * 104729) % 99991 b"
@@ -285,12 +286,8 @@ def test_a_frame_that_fails(spark: SparkSession, tmp_path: Path) -> None:
         sk.ingest(spark.range(10).selectExpr("id div (id - 5) id"), tmp_path)
 
     def late(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
         yield from batches
-        context = TaskContext.get()
-        assert context is not None
-        if (tmp_path / "_late").exists() and context.partitionId() == 1:
+        if (tmp_path / "_late").exists():
             raise OSError("too late")
 
     frame = spark.range(0, 50_000, 1, 2).mapInArrow(late, "id long")

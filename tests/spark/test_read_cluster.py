@@ -1,4 +1,4 @@
-"""Every way into Spark where executors are processes of their own, some of which die, and over Spark Connect."""
+"""Every way into Spark where executors are processes of their own, some of which die, and over Connect."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def write():
         (root / f"p={n % 3}").mkdir(parents=True, exist_ok=True)
         pq.write_table(table, root / f"p={n % 3}" / f"{n}.parquet", row_group_size=100)
 
-TEXTS = ["id between 700 and 4100", "f > 1200", "s = 'name 3' and p = 1", "st.x = 3", "t < '1970-01-05'", "id < 0"]
+TEXTS = ["id between 700 and 4100", "f > 1200", "s = 'name 3' and p = 1", "st.x = 3", "t < '1970-01-05'"]
+TEXTS += ["id < 0"]
+ROUTES = ("driver", "slices", "reader", "auto")
 
 def same(session):
     # Each way gives the rows that the driver reads.
@@ -43,7 +45,7 @@ def same(session):
     lake, wrong, asked = sk.open(root), [], 0
     for text in TEXTS:
         wanted = sorted(lake.scan(text, columns=["id"]).to_arrow()["id"].to_pylist())
-        frames = {route: lake.scan(text).to_spark(session, route=route) for route in ("driver", "slices", "reader", "auto")}
+        frames = {route: lake.scan(text).to_spark(session, route=route) for route in ROUTES}
         load = session.read.format("skipstone")
         frames["pushed"] = load.option("pushdown", "true").load(str(root)).where(text)
         frames["option"] = session.read.format("skipstone").option("where", text).load(str(root))
@@ -80,9 +82,10 @@ if __name__ == "__main__":
     found = {"kind": type(session).__module__, **same(session)}
     lake = sk.open(root)
     scan = lake.scan("id > 100", columns=["s", "st.x"], order_by=["st.x desc", "id"], limit=30)
-    rows = [scan.to_spark(session, route=route).toArrow().to_pylist() for route in ("driver", "slices", "reader")]
+    rows = [scan.to_spark(session, route=route).toArrow().to_pylist() for route in ROUTES[:3]]
     found["ordered"] = rows[0] == rows[1] == rows[2] and len(rows[0]) == 30
-    counts = [lake.scan("id > 100", columns=[]).to_spark(session, route=route).count() for route in ("driver", "slices", "reader")]
+    bare = lake.scan("id > 100", columns=[])
+    counts = [bare.to_spark(session, route=route).count() for route in ROUTES[:3]]
     found["counts"] = counts
     found["route"] = json.loads(lake.scan("id = 3").explain(format="json", session=session))["spark"]["route"]
     found["conf"] = before == session.conf.getAll

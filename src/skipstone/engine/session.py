@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # How much of a traceback is told.
 _LINES: Final = 8
+_CAUSE: Final = re.compile(r"(?:Exception|Error): (\[[A-Z0-9_.]+\] [^\n]+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 
 
 def spark_session(
@@ -77,7 +78,7 @@ _QUERIES = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
     "spark.sql.python.filterPushdown.enabled": "true",
 }
-_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 _MEMORY_SHARE = 0.4
 _GIB = 2**30
 _JAVA = 'Spark needs Java 17 or newer, from the system\'s packages; engine="local" needs neither'
@@ -86,16 +87,27 @@ _JAVA = 'Spark needs Java 17 or newer, from the system\'s packages; engine="loca
 def _started(master: str | None) -> dict[str, str]:
     """Settings of a JVM that is started here; if it does the work as well, fit for this machine."""
     if master is not None and not master.startswith("local"):
-        return _QUIET
+        return _quiet()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
-        **_QUIET,
+        **_quiet(),
         "spark.driver.memory": f"{max(int(memory * _MEMORY_SHARE / _GIB), 1)}g",
         "spark.sql.shuffle.partitions": str(4 * cores),
         # Local files are listed faster than a job is started for it.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     }
+
+
+def _quiet() -> dict[str, str]:
+    """No page, no bars, and of log lines errors only, unless Spark was set up here with a log of its own."""
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (home and str(Path(home) / "conf"))
+    if folder and Path(folder).is_dir():
+        return {**_QUIET, "spark.log.level": "ERROR"}
+    # From the first line on: a level that is set in a session comes too late, and is told of.
+    log = Path(__file__).with_name("log4j2.properties")
+    return {**_QUIET, "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}"}
 
 
 def running_session() -> SparkSession | None:
@@ -146,9 +158,13 @@ def _require_java() -> None:
 
 
 def reason(text: str) -> str:
-    """The last lines of the traceback in a text, which Java's follows; else the text's first line."""
+    """The last lines of the traceback in a text, which Java's follows; else what Spark names as causes."""
     _, found, traceback = text.rpartition("Traceback (most recent call last):\n")
     if not found:
+        causes = list(dict.fromkeys(cause.strip() for cause in _CAUSE.findall(text)))
+        if causes:
+            # The outermost tells the file, the innermost what is wrong with it.
+            return "\n".join(dict.fromkeys((causes[0], causes[-1])))
         return text.strip().partition("\n")[0] or "no reason is given"
     lines = re.split(r"\n\s*\n|\n\tat ", traceback, maxsplit=1)[0].rstrip().splitlines()
     return "\n".join(["..." if len(lines) > _LINES else "", *lines[-_LINES:]])

@@ -101,7 +101,7 @@ def scan_facts(trace: ScanTrace) -> list[tuple[str, str]]:
 
 def spark_words(use: SparkUse) -> str:
     """How a data frame is made of the scan."""
-    tasks = f" in {plural(use.tasks, 'file' if use.route == 'reader' else 'task')}" if use.tasks else ""
+    tasks = f", {plural(use.tasks, 'file' if use.route == 'reader' else 'task')}" if use.tasks else ""
     return f"{SPARK_ROUTES[use.route]}{tasks}: {use.why}"
 
 

@@ -11,7 +11,7 @@ from skipstone.errors import JobError
 
 R = TypeVar("R")
 
-_CAUSE: Final = re.compile(r"(?:Exception|Error): (\[[A-Z0-9_.]+\] [^\n]+)")
+_CAUSE: Final = re.compile(r"(?:Exception|Error): (\[[A-Z0-9_.]+\] [^\n]+)|Caused by: [\w.$]+: ([^\n]+)")
 _MOST: Final = 3
 
 
@@ -22,7 +22,8 @@ def follow(
     try:
         return engine.follow(run, progress)
     except JobError as error:
-        found = dict.fromkeys(_CAUSE.findall(str(error.__cause__ or "")))
+        named = _CAUSE.findall(str(error.__cause__ or ""))
+        found = dict.fromkeys(classed or other for classed, other in named)
         causes = [cause.strip() for cause in found if cause.strip() not in error.message][:_MOST]
         if not causes:
             raise

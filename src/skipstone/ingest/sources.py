@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,6 +21,7 @@ FORMATS: Final = {
     "orc": ("orc",),
 }
 """Formats that Spark reads, and how names of such files end."""
+_PATTERN: Final = re.compile(r"[{}\[\]*?\\]")
 _PACKED: Final = ("gz", "bz2", "zst", "zstd", "snappy", "lz4", "deflate")
 
 
@@ -49,12 +51,17 @@ class Sources:
         found: list[list[Listed]] = []
         size = 0
         for entry in sorted(self.new, key=lambda entry: (_kind(entry), entry.key)):
-            if not found or size + entry.size > most or _kind(entry) != _kind(found[-1][-1]):
+            if not found or size + entry.size > most or not self._together(found[-1][-1], entry):
                 found.append([])
                 size = 0
             found[-1].append(entry)
             size += entry.size
         return found
+
+    def _together(self, a: Listed, b: Listed) -> bool:
+        # Spark reads other files twice beside one that could be a pattern, even where it is told not to glob.
+        odd = any(_PATTERN.search(self.place.path(entry.key)) for entry in (a, b))
+        return _kind(a) == _kind(b) and not odd
 
     def check_same(self, entries: Sequence[Listed]) -> None:
         """Raise an error if one of the files is not what it was when it was listed."""

@@ -107,12 +107,13 @@ def test_spark_reads_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "≥ 5 × Spark's own reader" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_ingest_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from benchmarks import harness, ingest
 
     file = tmp_path / "found.json"
-    sizes = ingest.Sizes(ROWS, BLOCKS, FILES, 1, harness.Pace(0.0, 1, 1))
+    sizes = ingest.Sizes(ROWS, BLOCKS, FILES, 1, harness.Pace(0.0, 1, 1), warm_up=False)
     given = ["--quick", "--only", "point, event_id", "--data", str(tmp_path), "--json", str(file)]
     ingest.main(given, sizes)
     cases = cases_of(file)

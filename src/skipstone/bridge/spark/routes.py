@@ -1,8 +1,9 @@
 """Three ways from a plan to a data frame, and which of them a plan is best served by.
 
 *driver*: few bytes are read here and now, and handed over as a local relation, which takes no job at all.
-*slices*: Spark's tasks read page slices, as many bytes each. *reader*: Spark's own reader takes the kept files
-and tests the rows itself; it decodes faster than Python can hand over, so it is for plans that keep most.
+*slices*: Spark's tasks read page slices, as many bytes each. *reader*: Spark's own reader takes the kept
+files and tests the rows itself; it decodes faster than Python can hand over, so it is for plans that keep
+most. It sees whether a file has changed when the frame is made, the others when they read.
 """
 
 from __future__ import annotations
@@ -128,6 +129,9 @@ def unreadable(plan: ScanPlan, manner: Manner) -> str | None:
     twice = [] if manner.sensitive else _alike(plan.schemas.read)
     if twice:
         return f"there is more than one column {twice[0]} to a session that doesn't tell case"
+    if len({_partition_names(task.entry.key) for task in plan.tasks}) > 1:
+        # It reads those of one kind, and leaves the others out without a word.
+        return "its files lie in partitions of different columns"
     if plan.predicate is None:
         return None
     odd = _oddity(plan.predicate, plan.schemas.query, manner)
@@ -141,6 +145,10 @@ def unreadable(plan: ScanPlan, manner: Manner) -> str | None:
     if condition is not None and "\\" in condition and not manner.escapes:
         return "the session takes a backslash in a text for itself"
     return None
+
+
+def _partition_names(key: str) -> tuple[str, ...]:
+    return tuple(part.partition("=")[0] for part in key.split("/")[:-1] if "=" in part)
 
 
 def _check_tested(plan: ScanPlan) -> None:
@@ -165,7 +173,7 @@ def _condition(plan: ScanPlan) -> str | None:
 
 
 @singledispatch
-def _oddity(node: tree.Expr, schema: pa.Schema, manner: Manner) -> str | None:
+def _oddity(node: tree.Expr, _schema: pa.Schema, _manner: Manner) -> str | None:
     """What in a predicate may mean something else in a session with its own zone and settings."""
     return f"{node} is for Skipstone to evaluate"
 

@@ -1,9 +1,10 @@
 """``spark.read.format("skipstone")``: the lake as a Python data source of Spark's.
 
-Options: ``where`` (a condition, in SQL, for what Spark doesn't push), ``columns`` (names with commas between),
-``tz`` (the zone of texts that stand for times in ``where``; UTC), ``pushdown`` (true: take the filters that Spark
-pushes, for one query of the frame), ``index_root``, ``index`` (false: without it), and ``storage.*`` for the
-object store. For writing see :mod:`skipstone.bridge.spark.sink`.
+Options: ``where`` (a condition, in SQL, for what Spark doesn't push), ``columns`` (names with commas between,
+in backticks where they have commas), ``tz`` (the zone of texts that stand for times in ``where``; UTC),
+``pushdown`` (true: take the filters that Spark pushes, for one query of the frame), ``index_root``, ``index``
+(false: without it), and ``storage.*`` for the object store. For writing see
+:mod:`skipstone.bridge.spark.sink`.
 """
 
 from __future__ import annotations

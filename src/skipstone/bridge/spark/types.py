@@ -233,7 +233,7 @@ def _floor_micros(array: pa.Array) -> pa.Array:
 
 
 def _convert_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
-    # Unlike flatten(), field() leaves the struct's own NULLs out of its parts, which have a mask of their own.
+    # Unlike flatten(), field() leaves the struct's own NULLs out of its parts, which have their own mask.
     parts = [array.field(number) for number in range(array.type.num_fields)]
     children = [_convert(part, field.type) for part, field in zip(parts, target.fields, strict=True)]
     mask = array.is_null() if array.null_count else None
@@ -265,6 +265,6 @@ def _convert_map(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _unsliced(array: pa.Array) -> pa.Array:
-    """The same values in an array that begins at its own beginning, as a mask demands, and so do its parts."""
+    """The same values in an array that begins at its own beginning, as masks demand, and so do its parts."""
     # Of one array there would be no copy.
     return pa.concat_arrays([array, array.slice(0, 0)])

@@ -72,7 +72,13 @@ def test_old_instants_are_cut_downwards() -> None:
 
 
 def test_what_spark_has_told() -> None:
-    told = st.StructType.fromDDL("d interval day to second, l array<interval day>, m interval month")
+    told = st.StructType(
+        [
+            st.StructField("d", st.DayTimeIntervalType()),
+            st.StructField("l", st.ArrayType(st.DayTimeIntervalType(0, 0))),
+            st.StructField("m", st.YearMonthIntervalType(1, 1)),
+        ]
+    )
     text = told.json().encode()
     again = told_schema(
         [
