@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 class _Package(types.ModuleType):
     """Loads the names of :mod:`skipstone.api` on first use, so that importing the package costs nothing.
 
-    The rooms ``ingest``, ``predicate`` and ``prune`` share their names with public functions; those stand here.
+    The rooms ``ingest``, ``predicate`` and ``prune`` share names with public functions; those stand here.
     """
 
     _functions = frozenset({"ingest", "predicate", "prune"})

@@ -24,6 +24,8 @@ from skipstone.errors import UsageError
 PUSHING = "spark.sql.python.filterPushdown.enabled"
 ZONE = "spark.sql.session.timeZone"
 ROUTES = ("driver", "slices", "reader", "auto")
+# What "auto" chooses among.
+FORCED = ROUTES[:3]
 SOURCES = ("pushed", "unpushed", "option")
 CANT = "Spark's own reader can't answer this"
 # For few rows to compile Java takes longer than to interpret.

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 # How much of a traceback is told.
 _LINES: Final = 8
-_CAUSE: Final = re.compile(r"(?:Exception|Error): (\[[A-Z0-9_.]+\] [^\n]+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
+_CAUSE: Final = re.compile(r"Caused by: [\w.$]+: ([^\n]+)|(?:Exception|Error): (\[[A-Z0-9_.]+\] [^\n]+)")
+_STATE: Final = re.compile(r"\s+SQLSTATE: \w+\s*$")
+_CAUSES: Final = 3
 
 
 def spark_session(
@@ -161,10 +163,10 @@ def reason(text: str) -> str:
     """The last lines of the traceback in a text, which Java's follows; else what Spark names as causes."""
     _, found, traceback = text.rpartition("Traceback (most recent call last):\n")
     if not found:
-        causes = list(dict.fromkeys(cause.strip() for cause in _CAUSE.findall(text)))
+        # The outer ones tell the file, the inner ones what is wrong with it.
+        causes = dict.fromkeys(_STATE.sub("", cause or first) for cause, first in _CAUSE.findall(text))
         if causes:
-            # The outermost tells the file, the innermost what is wrong with it.
-            return "\n".join(dict.fromkeys((causes[0], causes[-1])))
+            return "\n".join([*causes][:_CAUSES])
         return text.strip().partition("\n")[0] or "no reason is given"
     lines = re.split(r"\n\s*\n|\n\tat ", traceback, maxsplit=1)[0].rstrip().splitlines()
     return "\n".join(["..." if len(lines) > _LINES else "", *lines[-_LINES:]])

@@ -15,7 +15,6 @@ from skipstone.explain.ingest import IngestReport, LookUps, Seconds
 from skipstone.index.lake import IndexedLake
 from skipstone.ingest.advised import advised
 from skipstone.ingest.claims import claim
-from skipstone.ingest.follow import follow
 from skipstone.ingest.frame import Output, Survey, in_order, row_metadata, rows_schema, survey, written
 from skipstone.ingest.lakes import (
     check_fits,
@@ -80,7 +79,7 @@ class Ingest:
         layout.check(schema)
         with Append.begin(self.place) as append, SparkEngine(self.session, owned=False) as engine:
             claim(self.place, append, sources)
-            found = follow(engine, lambda: survey(frame, layout))
+            found = engine.follow(lambda: survey(frame, layout))
             if self.queries is not None:
                 layout = advised(found, layout, self.queries)
                 found = replace(found, profile=profile(found.sample, layout))
@@ -93,7 +92,7 @@ class Ingest:
                 )
                 told = _Told(WRITING, self.progress)
                 ordered = in_order(frame, layout, found)
-                files = follow(engine, lambda: written(ordered, output), told)
+                files = engine.follow(lambda: written(ordered, output), told)
                 told.end()
             _check_count(found.rows, files, self.place)
             clock.lap("write")

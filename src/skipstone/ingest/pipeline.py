@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from skipstone.bridge.spark.types import spark_schema
 from skipstone.engine.session import spark_session
 from skipstone.engine.spark import SparkEngine
+from skipstone.engine.spark_types import spark_schema
 from skipstone.errors import UsageError
 from skipstone.explain.ingest import IngestReport, PipelineReport
 from skipstone.index.lake import IndexedLake
-from skipstone.ingest.follow import follow
 from skipstone.ingest.job import Ingest, Progress, make_layout
 from skipstone.ingest.sources import Sources, find_sources, has_tabs
 from skipstone.store.place import Listed, open_root
@@ -96,7 +95,7 @@ def _frame(
     reader = session.read.format(found.format).options(**{**usual, **options, **_ALL_FILES})
     uris = [found.uri(entry) for entry in batch]
     with SparkEngine(session, owned=False) as engine:
-        frame = follow(engine, lambda: _loaded(reader, found.format, schema, uris, lake))
+        frame = engine.follow(lambda: _loaded(reader, found.format, schema, uris, lake))
     if len(frame.inputFiles()) != len(batch):
         problem = f"Spark reads {len(frame.inputFiles())} of {len(batch)} files"
         raise UsageError(problem, path=root, hint="leave out read_options that choose among files")

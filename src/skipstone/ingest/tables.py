@@ -23,7 +23,7 @@ def frame_of(data: Any, session: SparkSession | None = None) -> DataFrame:
         found: DataFrame = data
         return found
     require_pyspark()
-    from skipstone.bridge.spark.types import arrow_schema, spark_schema, to_spark_table
+    from skipstone.engine.spark_types import arrow_schema, spark_schema, to_spark_table
 
     table = _micros(_table(data))
     check_names(table.schema.names)

@@ -69,6 +69,7 @@ def test_every_fact_of_a_scan_is_there() -> None:
             "batch_rows": 65_536,
             "route": "slice",
         },
+        "spark": None,
         "run": {
             "rows": 212,
             "batches": 7,

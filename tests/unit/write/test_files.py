@@ -23,7 +23,7 @@ from skipstone.store.folder import LocalPlace
 from skipstone.store.place import Place, open_root
 from skipstone.trace import Cause
 from skipstone.write import files as files_module
-from skipstone.write.files import Written, write_files
+from skipstone.write.files import Written, staged_as, write_files
 from skipstone.write.layout import Layout
 from skipstone.write.profile import Profile, profile
 from skipstone.write.sink import Sink
@@ -71,9 +71,9 @@ def test_files_end_near_the_target(
     assert all(0.9 * target <= file.bytes <= 1.1 * target for file in written[:-1])
     assert 0 < written[-1].bytes <= 1.1 * target
     for file in written:
-        metadata = pq.read_metadata(stage.path(file.key))
+        metadata = pq.read_metadata(stage.path(staged_as(file.key)))
         assert (file.rows, file.row_groups) == (metadata.num_rows, metadata.num_row_groups)
-        assert file.bytes == Path(stage.path(file.key)).stat().st_size
+        assert file.bytes == Path(stage.path(staged_as(file.key))).stat().st_size
         groups = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
         assert max(groups) <= row_group_rows
         if row_group_rows > 3_000:
@@ -82,7 +82,7 @@ def test_files_end_near_the_target(
         f"part-7-{number:05d}-{JOB}.parquet" for number in range(len(written))
     ]
     assert sum(file.rows for file in written) == events.num_rows
-    parts = [pq.read_table(stage.path(file.key)) for file in written]
+    parts = [pq.read_table(stage.path(staged_as(file.key))) for file in written]
     assert pa.concat_tables(parts).equals(events)
 
 
@@ -124,7 +124,7 @@ def test_more_than_was_expected_makes_more_files(events: pa.Table, stage: LocalP
 def test_row_groups_and_pages(events: pa.Table, stage: LocalPlace) -> None:
     layout = Layout(row_group_rows=25_000, page_rows=2_000, blooms=("user",))
     (file,) = write(events, stage, layout, metadata={"made by": "us"})
-    path = stage.path(file.key)
+    path = stage.path(staged_as(file.key))
     metadata = pq.read_metadata(path)
     assert [metadata.row_group(at).num_rows for at in range(3)] == [24_000, 24_000, 12_000]
     assert metadata.metadata == {b"made by": b"us"}
@@ -145,7 +145,7 @@ def test_wide_rows_end_a_row_group_by_bytes(stage: LocalPlace) -> None:
     table = pa.table({"id": range(2_000), "text": ["x" * 1_000] * 2_000})
     layout = Layout(row_group_bytes=300_000)
     (file,) = write(table, stage, layout, rows=2_000)
-    metadata = pq.read_metadata(stage.path(file.key))
+    metadata = pq.read_metadata(stage.path(staged_as(file.key)))
     groups = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
     assert groups[0] == pytest.approx(300, abs=10)
     assert file.row_groups == 7
@@ -180,7 +180,7 @@ def test_partitions_that_come_one_after_the_other(events: pa.Table, stage: Local
         "kind=cart/level=2",
     ]
     assert all(file.key.startswith(f"{file.partition}/part-7-") for file in written)
-    names = pq.read_schema(stage.path(written[0].key)).names
+    names = pq.read_schema(stage.path(staged_as(written[0].key))).names
     assert names == [name for name in events.column_names if name not in ("kind", "level")]
     assert read(stage, events).sort_by("id").equals(events)
 
@@ -202,7 +202,7 @@ def test_partitions_in_any_order(
     assert read(stage, events).sort_by("id").equals(events)
     for file in written:
         # Within a partition rows keep their order.
-        assert (np.diff(np.asarray(pq.read_table(stage.path(file.key))["id"])) > 0).all()
+        assert (np.diff(np.asarray(pq.read_table(stage.path(staged_as(file.key)))["id"])) > 0).all()
 
 
 def test_runs_that_turn_out_not_to_be_all(stage: LocalPlace) -> None:
@@ -275,7 +275,7 @@ def test_every_reader_reads_the_same_rows(events: pa.Table, stage: LocalPlace) -
     layout = Layout(target_file_bytes=500 * KIB, partition_by=("kind",), cluster_by=("user",))
     ordered = files_module.sort_batch(events, layout)
     write(ordered, stage, layout)
-    glob = f"{stage.uri}/**/*.parquet"
+    glob = f"{stage.uri}/**/*.parquet.staged"
     columns = ", ".join(f'"{name}"' for name in events.column_names)
     expected = events.sort_by("id")
     source = f"read_parquet('{glob}', hive_partitioning = true)"
@@ -318,7 +318,7 @@ def test_types_as_they_come(stage: LocalPlace) -> None:
     table = nested(3_000)
     layout = Layout(row_group_rows=1_000, page_rows=300, blooms=("s.x", "coded"), cluster_by=("s.x",))
     (file,) = write(table, stage, layout, rows=170)
-    path = stage.path(file.key)
+    path = stage.path(staged_as(file.key))
     found = pq.read_table(path)
     assert found.to_pylist() == table.to_pylist()
     kinds = {field.name: field.type for field in found.schema}
@@ -400,10 +400,12 @@ def test_an_object_store(events: pa.Table, monkeypatch: pytest.MonkeyPatch, tmp_
     place = open_root("lake/stage", store=store)
     layout = Layout(target_file_bytes=400 * KIB, partition_by=("kind",))
     written = write(events, place, layout)
-    assert [(file.key, file.size) for file in place.list()] == sorted((f.key, f.bytes) for f in written)
+    assert [(file.key, file.size) for file in place.list()] == sorted(
+        (staged_as(f.key), f.bytes) for f in written
+    )
     names = [name for name in events.column_names if name != "kind"]
     parts = [
-        pq.read_table(pa.BufferReader(bytes(obstore.get(store, f"lake/stage/{file.key}").bytes())))
+        pq.read_table(pa.BufferReader(bytes(obstore.get(store, f"lake/stage/{staged_as(file.key)}").bytes())))
         for file in written
     ]
     assert pa.concat_tables(parts).sort_by("id").equals(events.select(names))
@@ -458,7 +460,7 @@ def test_a_disk_that_fails_leaves_nothing(
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(WriteError) as caught:
         write_files(pieces(events), stage, JOB, "7", layout, found)
-    assert caught.value.path == stage.path(f"part-7-{failing:05d}-{JOB}.parquet")
+    assert caught.value.path == stage.path(f"part-7-{failing:05d}-{JOB}.parquet.staged")
     assert caught.value.message == "no space left on device"
     assert stage.list() == []
 
@@ -480,7 +482,7 @@ def test_a_store_that_fails_leaves_nothing(
         return really(*args, **options)
 
     monkeypatch.setattr(obstore, "put", put)
-    with pytest.raises(WriteError, match=f"part-7-00002-{JOB}.parquet: permission denied"):
+    with pytest.raises(WriteError, match=f"part-7-00002-{JOB}.parquet.staged: permission denied"):
         write(events, place, layout)
     assert place.list() == []
     assert list(tmp_path.iterdir()) == []
@@ -489,16 +491,16 @@ def test_a_store_that_fails_leaves_nothing(
 def test_a_place_that_is_none(events: pa.Table, tmp_path: Path) -> None:
     (tmp_path / "stage").write_bytes(b"a file")
     place = LocalPlace(str(tmp_path / "stage"))
-    with pytest.raises(WriteError, match=f"{tmp_path}/stage/part-7-00000-{JOB}.parquet: "):
+    with pytest.raises(WriteError, match=f"{tmp_path}/stage/part-7-00000-{JOB}.parquet.staged: "):
         write(events.slice(0, 10), place, Layout())
 
 
 def test_nulls_where_there_may_be_none(stage: LocalPlace) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
     batch = pa.RecordBatch.from_arrays([pa.array([1, None])], schema=schema)
-    with pytest.raises(WriteError, match=rf"part-7-00000-{JOB}.parquet: .*id"):
+    with pytest.raises(WriteError, match=rf"part-7-00000-{JOB}.parquet.staged: .*id"):
         write_files(iter([batch]), stage, JOB, "7", Layout(), Profile(8.0, (), (), 1))
     assert stage.list() == []
     fine = pa.RecordBatch.from_arrays([pa.array([1, 2])], schema=schema)
     (file,) = write_files(iter([fine]), stage, JOB, "7", Layout(), Profile(8.0, (), (), 1))
-    assert not pq.read_schema(stage.path(file.key)).field("id").nullable
+    assert not pq.read_schema(stage.path(staged_as(file.key))).field("id").nullable

@@ -12,16 +12,16 @@ import pyarrow as pa
 
 from skipstone.bridge.spark.routes import Manner, Way, choose
 from skipstone.bridge.spark.shape import quoted, shaped
-from skipstone.bridge.spark.types import (
+from skipstone.engine.local import gather
+from skipstone.engine.session import parallelism_of
+from skipstone.engine.spark import payload_frame
+from skipstone.engine.spark_types import (
     arrow_schema,
     spark_schema,
     to_spark_batch,
     to_spark_table,
     told_schema,
 )
-from skipstone.engine.local import gather
-from skipstone.engine.session import parallelism_of
-from skipstone.engine.spark import payload_frame
 from skipstone.errors import SchemaError, UsageError
 from skipstone.lake.directory import DirectoryLake
 from skipstone.scan.execute import execute

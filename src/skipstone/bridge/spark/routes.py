@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import pyarrow as pa
 
-from skipstone.bridge.spark.types import spark_schema
 from skipstone.domain.keys import is_text, storage_type
+from skipstone.engine.spark_types import spark_schema
 from skipstone.errors import NotExpressibleError, SchemaError, UsageError
 from skipstone.explain.units import plural, size
 from skipstone.predicate import tree

@@ -89,7 +89,7 @@ class SkipstoneSource(DataSource):
 
     def plan(self, pushed: Sequence[Predicate], schema: StructType) -> ScanPlan:
         """The plan of what the options and some filters ask for, in a schema's columns."""
-        from skipstone.bridge.spark.types import arrow_schema
+        from skipstone.engine.spark_types import arrow_schema
         from skipstone.scan.options import ScanOptions
         from skipstone.scan.scan import Scan
 
@@ -122,7 +122,7 @@ def _condition(asked: ReadOptions, pushed: Sequence[Predicate]) -> Predicate | N
 
 def _schema(lake: IndexedLake, columns: list[str] | None) -> StructType:
     from skipstone.bridge.spark.frames import told_by
-    from skipstone.bridge.spark.types import spark_schema
+    from skipstone.engine.spark_types import spark_schema
     from skipstone.scan.projection import resolve
 
     wanted = resolve(columns, lake.schema, case_sensitive=True)
@@ -130,7 +130,7 @@ def _schema(lake: IndexedLake, columns: list[str] | None) -> StructType:
 
 
 def _is_ours(lake: IndexedLake, columns: list[str] | None, schema: StructType) -> bool:
-    from skipstone.bridge.spark.types import arrow_schema
+    from skipstone.engine.spark_types import arrow_schema
     from skipstone.errors import SchemaError
 
     try:
@@ -178,7 +178,7 @@ class Reader(DataSourceReader):
     """Reads what ``where`` leaves."""
 
     def __init__(self, source: SkipstoneSource, schema: StructType) -> None:
-        from skipstone.bridge.spark.types import arrow_schema
+        from skipstone.engine.spark_types import arrow_schema
 
         self._source = source
         self._schema = schema

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as st
 
-from skipstone.bridge.spark.types import (
+from skipstone.engine.spark_types import (
     arrow_schema,
     spark_schema,
     to_spark_batch,
