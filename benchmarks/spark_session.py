@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
+
 import skipstone as sk
 from benchmarks.peers import THREADS
 
@@ -79,9 +81,11 @@ class Meter:
         for job in new:
             wall += job.completionTime().get().getTime() - job.submissionTime().get().getTime()
             for n in range(job.stageIds().size()):
-                stage = store.lastStageAttempt(job.stageIds().apply(n))
-                tasks += stage.executorRunTime()
-                bytes_ += stage.inputBytes()
+                # A stage that was skipped may be forgotten already.
+                with contextlib.suppress(Py4JJavaError):
+                    stage = store.lastStageAttempt(job.stageIds().apply(n))
+                    tasks += stage.executorRunTime()
+                    bytes_ += stage.inputBytes()
         return Spent(len(new), wall, tasks, bytes_)
 
     @contextlib.contextmanager

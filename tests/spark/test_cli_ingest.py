@@ -72,4 +72,4 @@ def test_count_and_explain(run: Run, tmp_path: Path) -> None:
     told = json.loads(run("explain", tmp_path / "lake", *where, "--spark", "--format", "json").stdout)
     assert told["spark"]["route"] == "driver"
     done = run("explain", tmp_path / "lake", *where, "--spark", "--route", "slices")
-    assert "in 1 task: asked for" in done.stdout
+    assert ", 1 task: asked for" in done.stdout

@@ -164,6 +164,7 @@ def debris(root: Path) -> set[str]:
     return {path.name for path in root.iterdir()} - {path.name for path in manifests} - named
 
 
+@pytest.mark.slow
 def test_executors_of_their_own_one_of_which_is_killed(tmp_path: Path) -> None:
     found = run(CLUSTER, tmp_path)
     whole = {"right": True, "kept": 100, "problems": []}
@@ -203,6 +204,7 @@ def test_a_job_whose_driver_is_killed_is_resumed(
     assert debris(root) == set()
 
 
+@pytest.mark.slow
 def test_spark_connect(tmp_path: Path) -> None:
     found = run(CONNECT, tmp_path)
     assert found["kind"].startswith("pyspark.sql.connect")

@@ -44,6 +44,7 @@ def check_shape(found: dict[str, Any], name: str) -> None:
         assert case["speedup_vs_best_peer"] > 0
 
 
+@pytest.mark.slow
 def test_judge_tiny(harness: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from benchmarks import judge
 
@@ -61,6 +62,7 @@ def test_judge_tiny(harness: ModuleType, tmp_path: Path, capsys: pytest.CaptureF
     assert "numpy by hand" in shown
 
 
+@pytest.mark.slow
 def test_prune_file_tiny(harness: ModuleType, tmp_path: Path) -> None:
     from benchmarks import files, prune_file
 

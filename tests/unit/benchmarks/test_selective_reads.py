@@ -223,6 +223,7 @@ def test_a_target_has_a_side() -> None:
     assert [least.met(x) for x in (1.0, 2.0, 3.0)] == [False, True, True]
 
 
+@pytest.mark.slow
 def test_memory_tiny(tmp_path: Path) -> None:
     from benchmarks import memory
 

@@ -85,6 +85,7 @@ def test_an_ingested_lake_without_an_index_is_made_again(events: Any, tmp_path: 
     assert not ingest.is_usable(lake.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_spark_reads_tiny(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from benchmarks import harness, spark_reads
