@@ -181,6 +181,7 @@ def test_executors_of_their_own_one_of_which_is_killed(tmp_path: Path) -> None:
     assert all(gone(pid) for pid in found["pids"])
 
 
+@pytest.mark.slow
 def test_a_job_whose_driver_is_killed_is_resumed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

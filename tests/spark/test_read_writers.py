@@ -25,7 +25,11 @@ def lakes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake
     return found
 
 
-@pytest.mark.parametrize("writer", WRITERS)
+# The other ways that these two write are asked many questions below.
+AT_ONCE = ("pyarrow", "spark", "duckdb", "polars")
+
+
+@pytest.mark.parametrize("writer", AT_ONCE)
 def test_some_questions(spark: SparkSession, lakes: Lakes, writer: str) -> None:
     root, columns = lakes[writer]
     texts = Questions(f"some {writer}", columns).some(9)

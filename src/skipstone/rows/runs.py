@@ -63,7 +63,7 @@ def from_mask(mask: BoolArray) -> Runs:
     # A step is wherever a value differs from the one before it; False stands outside both ends.
     inside = (mask[1:] != mask[:-1]).nonzero()[0] + 1
     flips = np.concatenate((mask[:1].nonzero()[0], inside, mask[-1:].nonzero()[0] + len(mask)))
-    return flips[0::2], flips[1::2]
+    return np.ascontiguousarray(flips[0::2]), np.ascontiguousarray(flips[1::2])
 
 
 def positions(runs: Runs) -> Int64Array:
