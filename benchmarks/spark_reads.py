@@ -124,7 +124,8 @@ def ways(lake: Lake, index: Path, session: SparkSession, meter: Meter) -> Iterat
     opened = open_indexed(lake, index)
     # A session that was not started here may not find the source by itself.
     sk.register(session)
-    source = session.read.format("skipstone").option("index_root", str(index))
+    options = {"index_root": str(index), "pushdown": "true"}
+    source = session.read.format("skipstone").options(**options)
     own = session.read.parquet(str(lake.folder))
 
     def routed(query: Query, route: str) -> DataFrame:
