@@ -1,6 +1,6 @@
 """Three ways from a plan to a data frame, and which of them a plan is best served by.
 
-*driver*: few bytes are read here and now, and handed over as a local relation, which takes no job at all.
+*driver*: few bytes are read here and now, and handed over as a local relation, for which no job reads.
 *slices*: Spark's tasks read page slices, as many bytes each. *reader*: Spark's own reader takes the kept
 files and tests the rows itself; it decodes faster than Python can hand over, so it is for plans that keep
 most. It sees whether a file has changed when the frame is made, the others when they read.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Route = Literal["auto", "driver", "slices", "reader"]
 
-_DRIVER_BYTES: Final = 16 * 1024 * 1024
+_DRIVER_BYTES: Final = 4 * 1024 * 1024
 _DRIVER_FILES: Final = 256
 # How many bytes Spark's reader goes through while page slices bring one to the JVM, about.
 _READER_FASTER: Final = 3.0
