@@ -46,7 +46,7 @@ def seen(name, **given):
     ids = sorted(lake.scan(columns=["id"]).to_arrow()["id"].to_pylist())
     trace = lake.scan("id = 1234").plan().trace
     return {
-        "ids": ids == list(range(len(ids))), "rows": len(ids), "kept": trace.rows_kept <= 5_000,
+        "ids": ids == list(range(len(ids))), "rows": len(ids), "kept": trace.rows_kept <= 10_000,
         "covered": trace.index is not None and trace.index.covered == len(lake.entries), **given,
     }
 
@@ -60,7 +60,8 @@ def all_ways(session, found):
     frame = session.range(0, 20000, 1, 4).selectExpr("id", "(id * 7919) % 20011 k", "concat('n', id) name")
     told = []
     report = sk.ingest(
-        frame, folder / "ingest", cluster_by=["k", "id"], cluster="zorder", target_file_bytes=50000,
+        frame, folder / "ingest", cluster_by=["k", "id"], cluster="zorder",
+        target_file_bytes=12000, page_rows=500,
         progress=lambda *step: told.append(step),
     )
     found["ingest"] = seen("ingest", told=[step[1:] for step in told if step[0] == "writing"][-1],
