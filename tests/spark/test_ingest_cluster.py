@@ -46,7 +46,7 @@ def seen(name, **given):
     ids = sorted(lake.scan(columns=["id"]).to_arrow()["id"].to_pylist())
     trace = lake.scan("id = 1234").plan().trace
     return {
-        "ids": ids == list(range(len(ids))), "rows": len(ids), "kept": trace.rows_kept <= 10_000,
+        "ids": ids == list(range(len(ids))), "rows": len(ids), "kept": 0 < trace.rows_kept <= 10_000,
         "covered": trace.index is not None and trace.index.covered == len(lake.entries), **given,
     }
 

@@ -10,12 +10,21 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
-from skipstone.bridge.spark.sink import refuse_overwrite, refuse_stream, write_options
+from skipstone.bridge.spark.sink import write_options
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SchemaError, UsageError
 from skipstone.index.lake import IndexedLake
 from skipstone.ingest.job import make_layout
-from skipstone.ingest.lakes import check_fits, check_names, check_place, fitted, index_new, opened
+from skipstone.ingest.lakes import (
+    check_fits,
+    check_names,
+    check_place,
+    fitted,
+    index_new,
+    opened,
+    refuse_overwrite,
+    refuse_stream,
+)
 from skipstone.ingest.tables import frame_of
 from skipstone.lake.append import Append
 from skipstone.store.place import open_root

@@ -29,8 +29,6 @@ from skipstone.ingest.lakes import (
     fitted,
     index_new,
     opened,
-    refuse_overwrite,
-    refuse_stream,
 )
 from skipstone.lake.append import Append
 from skipstone.lake.lease import Lease
@@ -41,8 +39,6 @@ from skipstone.write.profile import Profile, profile
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-__all__ = ["Files", "Writer", "refuse_overwrite", "refuse_stream", "write_options"]
 
 _LISTS: Final = ("partition_by", "cluster_by", "blooms", "dictionary")
 _SAMPLE: Final = 20_000

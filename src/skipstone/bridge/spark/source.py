@@ -75,7 +75,8 @@ class SkipstoneSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer that appends."""
-        from skipstone.bridge.spark.sink import Writer, refuse_overwrite
+        from skipstone.bridge.spark.sink import Writer
+        from skipstone.ingest.lakes import refuse_overwrite
 
         if overwrite:
             raise refuse_overwrite(self.options.get("path", ""))
@@ -83,7 +84,7 @@ class SkipstoneSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
         """There is none: a directory has no place to keep what a stream has done."""
-        from skipstone.bridge.spark.sink import refuse_stream
+        from skipstone.ingest.lakes import refuse_stream
 
         raise refuse_stream(self.options.get("path", ""))
 
