@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,35 +13,36 @@ from skipstone.errors import SkipstoneError, UsageError
 from skipstone.explain.ingest import IngestReport, PipelineReport
 from skipstone.explain.verify import Verification
 from skipstone.explain.why import Why
-from skipstone.index.lake import IndexedLake
 from skipstone.ir import Compiled, Diagnostic
 from skipstone.judge import Verdict
-from skipstone.lake.directory import FileEntry
+from skipstone.lake.base import FileEntry
 from skipstone.lake.statistics import ColumnStatistics, LakeStatistics
+from skipstone.lakes import Lake, Scan
 from skipstone.parquet.footer import read_footer
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.predicate import Expr, Predicate, col, lit, parse, predicate, udf
 from skipstone.prune import BloomProvider, BloomRequest, PruneOptions, Pruner, PruneResult, prune
 from skipstone.rows import RowSet
-from skipstone.scan.domains import files_to_query
 from skipstone.scan.execute import Execution, execute
-from skipstone.scan.options import ScanOptions, scan_options
+from skipstone.scan.options import ScanOptions
 from skipstone.scan.plan import ScanPlan
-from skipstone.scan.scan import Scan as PlainScan
-from skipstone.scan.scan import check_format
 from skipstone.store.place import open_place, open_root
 from skipstone.store.retry import RetryPolicy
 from skipstone.store.source import open_source
 from skipstone.trace import Trace
+from skipstone.trace.partitions import FilterStats
 from skipstone.trace.scan import ScanTrace
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+
+    from skipstone.tables import Catalog, SnapshotInfo, Table
 
 __all__ = [
     "BloomProvider",
     "BloomRequest",
     "Bound",
+    "Catalog",
     "ColumnDomain",
     "ColumnHandle",
     "ColumnStatistics",
@@ -51,6 +52,7 @@ __all__ = [
     "Execution",
     "Expr",
     "FileEntry",
+    "FilterStats",
     "IngestReport",
     "Lake",
     "LakeStatistics",
@@ -69,10 +71,13 @@ __all__ = [
     "ScanPlan",
     "ScanTrace",
     "SkipstoneError",
+    "SnapshotInfo",
+    "Table",
     "Trace",
     "Verdict",
     "Verification",
     "Why",
+    "catalog",
     "col",
     "execute",
     "ingest",
@@ -137,100 +142,72 @@ def register(session: SparkSession) -> None:
     session.dataSource.register(SkipstoneSource)
 
 
-class Scan(PlainScan):
-    """Rows of a lake that match a predicate. Nothing is read before an answer is asked for."""
-
-    __slots__ = ()
-
-    def to_spark(self, session: SparkSession | None = None, *, route: str = "auto") -> DataFrame:
-        """The rows as a data frame of ``session``, by default the one that is running.
-
-        ``route`` is "driver" (read here, handed over as a local relation), "slices" (Spark's tasks read
-        page slices), "reader" (Spark's own reader takes the kept files), or "auto": see ``explain``.
-        """
-        from skipstone.bridge.spark.frames import to_spark
-
-        return to_spark(self.plan(), spark() if session is None else session, route, lake=self.lake)
-
-    def explain(
-        self,
-        analyze: bool = False,
-        format: str = "text",
-        *,
-        session: SparkSession | None = None,
-        route: str = "auto",
-    ) -> str:
-        """What is read and what is not, and why; ``analyze`` also runs the scan. Text, json or html.
-
-        With a Spark ``session``, also by which route ``to_spark`` takes the rows there.
-        """
-        check_format(format)
-        trace = self._explained(analyze)
-        if session is not None:
-            from skipstone.bridge.spark.frames import told_by, way_of
-
-            told = told_by(self.lake)
-            trace = replace(trace, spark=way_of(self.plan(), session, route, told=told).use)
-        return self._drawn(trace, format)
-
-
-class Lake(IndexedLake):
-    """A directory of Parquet files, or one file, to be scanned."""
-
-    def scan(
-        self,
-        where: Any = None,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        order_by: Any = None,
-        snapshot: Any = None,
-        *,
-        options: ScanOptions | None = None,
-        **switches: Any,
-    ) -> Scan:
-        """Ask for the rows that match.
-
-        ``where`` is SQL text or any predicate that :func:`predicate` takes; ``order_by`` is as in
-        ``["ts desc", "id"]``; ``switches`` are fields of :class:`ScanOptions`. A directory has no snapshots
-        but the one it was opened with.
-        """
-        if snapshot is not None:
-            raise UsageError(
-                "a directory has no snapshots", path=self.uri, hint="open it anew, or refresh it"
-            )
-        return Scan(self, where, columns, limit, order_by, scan_options(options, switches))
-
-    def files_to_query(
-        self,
-        columns: Iterable[str | ColumnHandle] | None,
-        column_domain: ColumnDomain,
-        *,
-        options: ScanOptions | None = None,
-        **switches: Any,
-    ) -> list[FileEntry]:
-        """The files, and of each the row groups, that may hold rows of a domain; no data is read.
-
-        Only the named columns (None: all) of ``column_domain`` count, as in Hudi's
-        ``getFilesToQueryUsingCSI``.
-        """
-        return files_to_query(self, columns, column_domain, scan_options(options, switches))
-
-
 def open(
     path: Any,
     *,
+    catalog: Any = None,
+    snapshot: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     store: Any = None,
     schema: pa.Schema | None = None,
     retry: RetryPolicy | None = None,
     index_root: Any = None,
-) -> Lake:
-    """Open a directory of Parquet files, one file, or a glob, as it is now.
+) -> Lake | Table:
+    """Open a directory of Parquet files, one file, a glob, or an Iceberg table, as it is now.
 
     ``path`` is a path or a URI; ``storage_options`` go to obstore, or give an obstore ``store`` and the
     path within it. ``schema`` sets the columns and their types instead of taking them from the files.
     ``index_root`` is where the lake's index is, unless in ``_skipstone`` in the lake itself.
+
+    With a ``catalog`` (as :func:`catalog` takes it) ``path`` is a table's name; a metadata file
+    (``….metadata.json``) or a pyiceberg table is opened as a table too. ``snapshot`` is an id, a tag, a
+    branch or a time.
     """
-    place, pattern = open_place(path, storage_options=storage_options, store=store)
     root = None if index_root is None else open_root(index_root, storage_options=storage_options, store=store)
+    if catalog is not None or is_table(path):
+        if store is not None or schema is not None:
+            raise UsageError("a table has its own schema and store", hint="leave out schema= and store=")
+        from skipstone.tables import open_table
+
+        return open_table(
+            path,
+            catalog,
+            snapshot=snapshot,
+            storage_options=storage_options,
+            retry=retry,
+            index_root=root,
+        )
+    if snapshot is not None:
+        raise UsageError("a directory has no snapshots", path=str(path), hint="give a table's catalog")
+    place, pattern = open_place(path, storage_options=storage_options, store=store)
     return Lake(place, pattern, schema=schema, retry=retry, index_root=root)
+
+
+def is_table(path: Any) -> bool:
+    """Whether a name or an object means a table without a catalog's help: a metadata file, or a table."""
+    if isinstance(path, str | os.PathLike):
+        return os.fsdecode(path).endswith((".metadata.json", ".metadata.json.gz"))
+    return type(path).__module__.startswith("pyiceberg.")
+
+
+def catalog(warehouse: Any = None, **properties: Any) -> Catalog:
+    """A catalog of Iceberg tables.
+
+    ``warehouse`` is a local directory (with an embedded catalog in it, made if need be), the name of a
+    catalog in pyiceberg's configuration, a mapping of pyiceberg properties, or a pyiceberg catalog.
+    """
+    from skipstone.tables import Catalog
+
+    return Catalog(warehouse, **properties)
+
+
+_IN_TABLES = ("Catalog", "SnapshotInfo", "Table")
+
+
+def __getattr__(name: str) -> Any:
+    # pyiceberg is loaded when one of these is asked for.
+    if name in _IN_TABLES:
+        from skipstone import tables
+
+        return getattr(tables, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

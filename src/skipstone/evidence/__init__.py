@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from skipstone.evidence.facts import Array, Bounds, ColumnFacts, Evidence, is_ascending, widest
+from skipstone.evidence.facts import Array, Bounds, ColumnFacts, Evidence, Stated, is_ascending, widest
 
-__all__ = ["Array", "Bounds", "ColumnFacts", "Evidence", "is_ascending", "widest"]
+__all__ = ["Array", "Bounds", "ColumnFacts", "Evidence", "Stated", "is_ascending", "widest"]

@@ -7,7 +7,7 @@ is no way to write down a fact that was never stated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -114,6 +114,36 @@ class ColumnFacts:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Stated:
+    """Facts about a column that stand for whatever files say of it: in all N files, or in some."""
+
+    facts: ColumnFacts
+    where: Array | None = None
+    """The files in which they stand; None for all."""
+
+    def take(self, units: Array) -> Stated:
+        """The same of the chosen files, in that order."""
+        return Stated(self.facts.take(units), None if self.where is None else self.where[units])
+
+    def over(self, found: Callable[[], ColumnFacts]) -> ColumnFacts:
+        """The stated facts where there are any, else what is ``found``."""
+        where = self.where
+        if where is None or where.all():
+            return self.facts
+        other = found()
+        if not where.any():
+            return other
+        flags = {
+            name: np.where(where, getattr(self.facts, name), getattr(other, name))
+            for name in ("lower_exact", "upper_exact", "may_value", "may_null", "may_nan")
+        }
+        lower, upper = (
+            _choose(where, getattr(self.facts, name), getattr(other, name)) for name in ("lower", "upper")
+        )
+        return ColumnFacts(other.type, lower, upper, **flags)
+
+
 def widest(type: pa.DataType, units: int) -> tuple[Bounds, Bounds]:
     """Bounds that say nothing."""
     space = key_space(type)
@@ -133,6 +163,10 @@ def _where(ok: Array, keys: Keys, otherwise: Bounds) -> Bounds:
     if isinstance(keys, list):
         return pa.array([k if good else None for k, good in zip(keys, ok, strict=True)], pa.large_binary())
     return np.where(ok, keys, otherwise)
+
+
+def _choose(where: Array, a: Bounds, b: Bounds) -> Bounds:
+    return pc.if_else(pa.array(where), a, b) if isinstance(a, pa.Array) else np.where(where, a, b)
 
 
 def _take(bounds: Bounds, units: Array) -> Bounds:

@@ -32,6 +32,7 @@ from skipstone.index.record import record_file
 from skipstone.index.segment import Segment
 from skipstone.index.spec import Path, Spec
 from skipstone.lake.files import Files, Io
+from skipstone.parquet.naming import Naming
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed, Place
 from skipstone.store.ranges import ByteRange
@@ -68,6 +69,7 @@ class Group:
     entries: tuple[Listed, ...]
     spec: Spec
     retry: RetryPolicy
+    naming: Naming | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Indexed:
 
 def index_group(group: Group) -> Indexed:
     """Read the files of a group and write their segment; runs wherever the engine runs it."""
-    files = Files(group.lake, retry=group.retry)
+    files = Files(group.lake, retry=group.retry, naming=group.naming)
     drafts: list[Draft] = []
     skipped: list[Skipped] = []
     for entry in group.entries:
@@ -133,11 +135,18 @@ def types_digest(columns: Iterable[tuple[Path, object]]) -> str:
     return xxh3_128_hexdigest(";".join(f"{path}:{type}" for path, type in columns).encode())
 
 
-def open_segment(access: Files, entry: Listed, note: SegmentNote, cache: Cache[object, object]) -> Segment:
+def open_segment(
+    access: Files,
+    entry: Listed,
+    note: SegmentNote,
+    cache: Cache[object, object],
+    naming: Naming | None = None,
+) -> Segment:
     """Open a segment that a manifest names, as it was listed."""
     if entry.size != note.size:
         raise BadIndex(f"it has {entry.size:,} bytes instead of {note.size:,}")
-    segment = Segment(Container.open(note.name, _bytes(access, entry), note.size, note.tail, cache))
+    container = Container.open(note.name, _bytes(access, entry), note.size, note.tail, cache)
+    segment = Segment(container, naming)
     segment.prepare()
     return segment
 
@@ -167,6 +176,8 @@ class Job:
     """Whether to do without what the index holds already."""
     progress: Progress | None = None
     memory: Cache[object, object] = field(default_factory=lambda: Cache(64 * 1024 * 1024))
+    naming: Naming | None = None
+    """How columns are called in the index, if not as in the files."""
     listed_at: float = 0.0
     """When the lake was listed: segments written since may hold files that the listing doesn't have."""
 
@@ -270,6 +281,7 @@ class Job:
                 tuple(self.entries[number] for number in run.tolist()),
                 self.spec,
                 self.lake.retry,
+                self.naming,
             )
             for run in np.split(missing, cuts)
         ]

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from skipstone.evidence import Array, ColumnFacts, Evidence
+from skipstone.evidence import Array, ColumnFacts, Evidence, Stated
 from skipstone.index.container import BadIndex
 from skipstone.index.manifest import Manifest
 from skipstone.index.marks import match
@@ -26,7 +26,7 @@ from skipstone.prune.survey import RuledOut
 from skipstone.store.place import Listed
 from skipstone.trace import Cause, Drop
 
-Given = Mapping[tuple[str, ...], ColumnFacts]
+Given = Mapping[tuple[str, ...], Stated]
 
 # Fewer files than this are judged at once: a search or a look at blocks would take as long.
 _FEW: Final = 4096
@@ -210,7 +210,7 @@ class Coverage:
     def sieve(self, node: Node, refs: Sequence[ColumnRef], files: Array | None, given: Given) -> Sieved:
         """Of the listing's ``files`` (None: all) that the index knows, those that may hold a match.
 
-        ``given`` are facts about partition columns of all files. Blocks of files are judged first, in all
+        ``given`` is what partitions say of columns of all files. Blocks of files are judged first, in all
         segments at once, then the files in blocks that are left, or those that a search finds. What is
         dropped early is never looked at: the cost grows with what is kept.
         """
@@ -218,7 +218,7 @@ class Coverage:
         if files is not None:
             wanted = np.zeros(len(self.entries), dtype=bool)
             wanted[files] = True
-        # Of a column that directories give, what files say doesn't count.
+        # Of a column that partitions give to some files, what those files say doesn't count.
         blocks = self._blocks(node, [ref for ref in refs if ref.path not in given])
         kept: list[tuple[int, Array]] = []
         drops: dict[tuple[Cause, str], int] = {}
@@ -296,10 +296,14 @@ class Coverage:
         segment: Segment, refs: Sequence[ColumnRef], rows: Array, given: Given, files: Array
     ) -> Evidence:
         every = len(rows) == len(segment)
+
+        def stored(ref: ColumnRef) -> ColumnFacts:
+            return segment.facts("file", ref, None if every else rows)
+
         columns = {
-            ref.path: given[ref.path].take(files)
+            ref.path: given[ref.path].take(files).over(partial(stored, ref))
             if ref.path in given
-            else segment.facts("file", ref, None if every else rows)
+            else stored(ref)
             for ref in refs
         }
         return Evidence(segment.common("rows") if every else segment.some("rows", rows), columns)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from skipstone.engine.jobs import Engine
     from skipstone.explain.advice import Advice
     from skipstone.explain.status import IndexStatus
-    from skipstone.index.lake import IndexedLake
+    from skipstone.index.lake import Indexed
 
 DEFAULT_COLUMNS: Final = 32
 """How many columns are indexed unless they are named: the first that can be compared."""
@@ -37,7 +37,7 @@ DEFAULT_COLUMNS: Final = 32
 class LakeIndex:
     """The index of one lake, as it was when the lake was listed."""
 
-    def __init__(self, lake: IndexedLake, root: Place | None, *, changed: bool = False) -> None:
+    def __init__(self, lake: Indexed, root: Place | None, *, changed: bool = False) -> None:
         self._lake = lake
         self._inside = root is None
         self.place = lake.access.place.child(FOLDER) if root is None else root
@@ -126,7 +126,8 @@ class LakeIndex:
             if entry is None:
                 return f"{note.name}: it is missing"
             try:
-                return open_segment(self.access, entry, note, self._lake.access.cache)
+                cache, naming = self._lake.access.cache, self._lake.access.naming
+                return open_segment(self.access, entry, note, cache, naming)
             except (BadIndex, ReadError) as error:
                 return f"{note.name}: {_reason(error)}"
 
@@ -165,12 +166,10 @@ class LakeIndex:
 
     def refresh(self, *, engine: Any = "spark", progress: Progress | None = None, **options: Any) -> Report:
         """List the lake anew, index what is new or changed, and drop what is gone."""
-        from skipstone.lake.listing import list_again
-
         lake = self._lake
         told = self._told()
         with opened(engine, options) as chosen:
-            lake.refresh(list_again(chosen, lake.access.place, lake.entries))
+            lake.relist(chosen)
             return self._run(self._same(told), chosen, progress, rebuild=False)
 
     def _told(self) -> dict[str, Any]:
@@ -181,7 +180,19 @@ class LakeIndex:
             raise CorruptFileError(error.reason, path=self.uri, hint="build the index anew") from error
         if not manifest.spec:
             raise UsageError("there is no index to refresh", path=self.uri, hint="build one first")
-        return manifest.spec
+        return self.named(manifest.spec)
+
+    def named(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        """What a manifest says was asked for, with columns as the lake calls them."""
+        naming = self._lake.access.naming
+        if naming is None or not told:
+            return dict(told)
+        lists = {
+            name: [list(naming.path(tuple(p))) for p in told[name]]
+            for name in ("blooms", "values", "sums", "sketches")
+        }
+        columns = [[list(naming.path(tuple(p))), type] for p, type in told["columns"]]
+        return {**told, **lists, "columns": columns}
 
     def _same(self, told: Mapping[str, Any]) -> Spec:
         """What was asked for, as far as the lake still has the columns."""
@@ -201,8 +212,17 @@ class LakeIndex:
                 path=self.uri,
                 hint="open the directory, or give an index_root",
             )
+        naming = lake.access.naming
         job = Job(
-            lake.access, self.place, lake.entries, spec, engine, rebuild, progress, listed_at=lake.listed_at
+            lake.access,
+            self.place,
+            lake.entries,
+            spec if naming is None else spec.under(naming.stored),
+            engine,
+            rebuild,
+            progress,
+            naming=lake.index_naming,
+            listed_at=lake.listed_at,
         )
         report = job.run()
         self._renewed()
@@ -254,7 +274,7 @@ class LakeIndex:
 
     def _leaves(self) -> list[tuple[Path, pa.DataType]]:
         """Columns that can be compared, fields of structs included, without those of partitions."""
-        partitions = set(self._lake.partitions.schema.names)
+        partitions = self._lake.partition_names
         found: list[tuple[Path, pa.DataType]] = []
         for field in self._lake.query_schema:
             if field.name not in partitions:

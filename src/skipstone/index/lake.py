@@ -10,24 +10,21 @@ import pyarrow as pa
 from skipstone.errors import UsageError
 from skipstone.index.container import BadIndex
 from skipstone.index.index import LakeIndex
+from skipstone.lake.base import BaseLake
 from skipstone.lake.directory import DirectoryLake, is_visible
 from skipstone.lake.files import Io
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.store.place import Listed, Place
 
 
-class IndexedLake(DirectoryLake):
-    """A directory of Parquet files whose footers need not be opened where its index knows them."""
+class Indexed(BaseLake):
+    """A lake whose footers need not be opened where its index knows them."""
 
-    def __init__(self, place: Place, pattern: str = "", *, index_root: Place | None = None, **options: Any):
-        _check_apart(place, index_root)
-        self._index_root = index_root
-        super().__init__(place, pattern, **options)
+    _index_root: Place | None
 
-    def _pin(self, entries: tuple[Listed, ...]) -> None:
-        super()._pin(entries)
-        for name in ("_numbers", "_fits"):
-            self.__dict__.pop(name, None)
+    def _reset(self) -> None:
+        """The files are others than before."""
+        self.__dict__.pop("_numbers", None)
         self._access.recorded = self._recorded
         if "index" in self.__dict__:
             self.index.relisted()
@@ -55,7 +52,24 @@ class IndexedLake(DirectoryLake):
 
     @cached_property
     def _numbers(self) -> dict[Listed, int]:
-        return {entry: number for number, entry in enumerate(self._entries)}
+        return {entry: number for number, entry in enumerate(self.entries)}
+
+    def check_index(self) -> None:
+        """Refuse files of the index whose columns can't be read as the lake's."""
+
+
+class IndexedLake(Indexed, DirectoryLake):
+    """A directory of Parquet files with an index."""
+
+    def __init__(self, place: Place, pattern: str = "", *, index_root: Place | None = None, **options: Any):
+        _check_apart(place, index_root)
+        self._index_root = index_root
+        super().__init__(place, pattern, **options)
+
+    def _pin(self, entries: tuple[Listed, ...]) -> None:
+        super()._pin(entries)
+        self.__dict__.pop("_fits", None)
+        self._reset()
 
     def _sample(self) -> list[ParquetMetadata]:
         """One file of every kind that the index knows, and some of those it doesn't."""

@@ -24,6 +24,7 @@ from skipstone.parquet.bloom import block_masks, block_numbers
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.parquet.footer import parse_footer
 from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.naming import Naming
 from skipstone.parquet.pageindex import PageIndex
 from skipstone.parquet.recorded import CHUNK, RecordedMetadata, record_chunks
 from skipstone.parquet.values import widen
@@ -68,6 +69,8 @@ class Segment:
     """The files of one segment, numbered as they are stored."""
 
     container: Container
+    naming: Naming | None = None
+    """How the lake calls the columns that are stored under other names."""
     _shells: dict[int, ParquetMetadata] = field(default_factory=dict)
 
     @cached_property
@@ -116,9 +119,12 @@ class Segment:
         """Its columns by path."""
         types = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(self._head["types"]))).types
         return {
-            tuple(path): Column(number, None if pa.types.is_null(type) else type)
+            self._seen(tuple(path)): Column(number, None if pa.types.is_null(type) else type)
             for number, (path, type) in enumerate(zip(self._head["paths"], types, strict=True))
         }
+
+    def _seen(self, stored: Path) -> Path:
+        return stored if self.naming is None else self.naming.path(stored)
 
     # -- files -------------------------------------------------------------------------------
 
@@ -169,9 +175,8 @@ class Segment:
         """The footer without row groups that some of the files share."""
         found = self._shells.get(kin)
         if found is None:
-            found = self._shells[kin] = parse_footer(
-                self.texts("kins")[kin].as_py(), self.container.name, None
-            )
+            shell = parse_footer(self.texts("kins")[kin].as_py(), self.container.name, None)
+            found = self._shells[kin] = shell if self.naming is None else self.naming.apply(shell)
         return found
 
     def metadata(self, file: int, entry: Listed, path: str, footer: Footer) -> RecordedMetadata:

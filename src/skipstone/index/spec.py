@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -38,6 +39,21 @@ class Spec:
             "own_blooms": self.own_blooms,
             **{name: [list(path) for path in getattr(self, name)] for name in paths},
         }
+
+    def under(self, rename: Callable[[Path], Path]) -> Spec:
+        """The same with columns called otherwise."""
+
+        def seen(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+            return tuple(map(rename, paths))
+
+        return replace(
+            self,
+            columns=tuple((rename(path), type) for path, type in self.columns),
+            blooms=seen(self.blooms),
+            values=seen(self.values),
+            sums=seen(self.sums),
+            sketches=seen(self.sketches),
+        )
 
     @property
     def digest(self) -> str:

@@ -23,7 +23,7 @@ from skipstone.store.place import Listed
 
 if TYPE_CHECKING:
     from skipstone.index.index import LakeIndex
-    from skipstone.index.lake import IndexedLake
+    from skipstone.index.lake import Indexed
 
 _EXAMPLES: Final = 3
 _LEVELS: Final = {
@@ -42,7 +42,7 @@ _PLACES: Final = frozenset({"page/firsts", "page/first_rows", "page/offsets", "p
 _COMMON_PLACES: Final = frozenset({"counts", "group_rows", "group_sizes", "chunk_counts", "chunks"})
 
 
-def index_status(lake: IndexedLake, index: LakeIndex) -> IndexStatus:
+def index_status(lake: Indexed, index: LakeIndex) -> IndexStatus:
     """What the index covers of the lake as it is listed, how old and how large it is."""
     coverage = index.coverage
     counted = _Counted(lake.entries)
@@ -66,7 +66,7 @@ def index_status(lake: IndexedLake, index: LakeIndex) -> IndexStatus:
         columns=tuple(counted.columns()),
         data_bytes=sum(entry.size for entry in lake.entries),
         old_bytes=0 if coverage is None else _old(index, manifest),
-        asked=_asked(manifest.spec),
+        asked=_asked(index.named(manifest.spec)),
         problems=() if coverage is None else (*coverage.problems, *counted.problems),
     )
 

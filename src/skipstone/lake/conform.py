@@ -6,26 +6,42 @@ go by name, and pyarrow 26 loses the values of sliced list views.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import is_binary, is_text
+from skipstone.domain.keys import is_binary, is_text, storage_type
 from skipstone.errors import SchemaError
 from skipstone.evidence import Array
 from skipstone.lake.schema import children, decoded, is_list, merge_types
 
+Path: TypeAlias = tuple[str, ...]
 
-def conform(table: pa.Table, schema: pa.Schema, *, path: str) -> pa.Table:
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evolution:
+    """What a table that has evolved allows its files beyond widening: more types, and fields not yet there.
+
+    Dates become timestamps, and timestamps get the table's unit (if no value is cut) and zone (a label: they
+    are UTC). Bytes become UUIDs where the table has these. ``defaults`` are the values of fields that a file
+    lacks, by path: with ``element``, ``key`` and ``value`` for what lists and maps hold.
+    """
+
+    defaults: Mapping[Path, pa.Scalar]
+
+
+def conform(table: pa.Table, schema: pa.Schema, *, path: str, evolution: Evolution | None = None) -> pa.Table:
     """The columns of ``schema`` from a table read from ``path``; those it doesn't have are NULL."""
     if table.schema.equals(schema, check_metadata=True):
         return table
     if not len(schema):
         return table.select([])  # a table made of no columns would forget its number of rows
     columns = [
-        _conform_column(table, place, field, path)
+        _conform_column(table, place, field, path, evolution)
         for field, place in zip(schema, _places(table.schema, schema, path), strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=schema)
@@ -35,7 +51,7 @@ def check_readable(file_schema: pa.Schema, lake_schema: pa.Schema, path: str, la
     """Raise if a file has a column that can't be widened to the lake's type, which ``lake_path`` set."""
     for field, place in zip(lake_schema, _places(file_schema, lake_schema, path), strict=True):
         if place is not None:
-            _check(file_schema.field(place).type, field, path, f"in {lake_path}")
+            _check(file_schema.field(place).type, field, path, f"in {lake_path}", None)
 
 
 def _places(own: pa.Schema, wanted: pa.Schema, path: str) -> list[int | None]:
@@ -55,22 +71,23 @@ def _places(own: pa.Schema, wanted: pa.Schema, path: str) -> list[int | None]:
     return [places.get(name) for name in wanted.names]
 
 
-def _conform_column(table: pa.Table, place: int | None, field: pa.Field, path: str) -> pa.ChunkedArray:
-    column = table.column(place) if place is not None else pa.nulls(table.num_rows, field.type)
+def _conform_column(
+    table: pa.Table, place: int | None, field: pa.Field, path: str, evolution: Evolution | None
+) -> pa.ChunkedArray:
+    ways = _Ways(evolution)
+    column = table.column(place) if place is not None else ways.lacking(field, (field.name,), table.num_rows)
     if column.null_count and not field.nullable:
-        raise SchemaError(
-            "NULL in a column that the lake's schema says has none",
-            path=path,
-            column=field.name,
-            hint="make the column nullable",
-        )
+        raise _unexpected_null(path, field.name)
     if place is None:
         return pa.chunked_array([column])
     if column.type == field.type:
         return column
-    _check(column.type, field, path, "in the lake's schema")
+    _check(column.type, field, path, "in the lake's schema", evolution)
     try:
-        return pa.chunked_array([_convert(chunk, field.type) for chunk in column.chunks], type=field.type)
+        arrays = [ways.convert(chunk, field.type, (field.name,)) for chunk in column.chunks]
+        return pa.chunked_array(arrays, type=field.type)
+    except _UnexpectedNull as error:
+        raise _unexpected_null(path, ".".join(error.path)) from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(
             f"a value of type {column.type} doesn't fit the lake's type {field.type}: {error}",
@@ -80,11 +97,28 @@ def _conform_column(table: pa.Table, place: int | None, field: pa.Field, path: s
         ) from error
 
 
+class _UnexpectedNull(Exception):
+    """A nested field that must have values is not there."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+
+def _unexpected_null(path: str, column: str) -> SchemaError:
+    return SchemaError(
+        "NULL in a column that the lake's schema says has none",
+        path=path,
+        column=column,
+        hint="make the column nullable",
+    )
+
+
 # -- types -------------------------------------------------------------------------------------
 
 
-def _check(own: pa.DataType, field: pa.Field, path: str, where: str) -> None:
-    found = _misfit(own, field.type, field.name)
+def _check(own: pa.DataType, field: pa.Field, path: str, where: str, evolution: Evolution | None) -> None:
+    found = _misfit(own, field.type, field.name, evolved=evolution is not None)
     if found is not None:
         column, here, there = found
         raise SchemaError(
@@ -96,7 +130,7 @@ def _check(own: pa.DataType, field: pa.Field, path: str, where: str) -> None:
 
 
 def _misfit(
-    own: pa.DataType, wanted: pa.DataType, column: str
+    own: pa.DataType, wanted: pa.DataType, column: str, *, evolved: bool
 ) -> tuple[str, pa.DataType, pa.DataType] | None:
     """The first place where values of one type can't become the other, and both types there."""
     if own == wanted or pa.types.is_null(own):
@@ -104,7 +138,8 @@ def _misfit(
     source, target = decoded(own), decoded(wanted)
     parts = children(source, target)
     if parts is None:
-        return None if _widens(source, target) else (column, own, wanted)
+        fits = _widens(source, target) or (evolved and _evolves(source, target))
+        return None if fits else (column, own, wanted)
     if pa.types.is_fixed_size_list(target) and (
         not pa.types.is_fixed_size_list(source) or source.list_size != target.list_size
     ):
@@ -112,7 +147,7 @@ def _misfit(
     if pa.types.is_struct(source) and len({field.name for field in source.fields}) < source.num_fields:
         return column, own, wanted
     for name, one, other in parts:
-        found = _misfit(one, other, f"{column}.{name}")
+        found = _misfit(one, other, f"{column}.{name}", evolved=evolved)
         if found is not None:
             return found
     return None
@@ -128,50 +163,106 @@ def _widens(source: pa.DataType, target: pa.DataType) -> bool:
     return is_text(target) or is_binary(target) or bool(pa.types.is_date(target))
 
 
+def _evolves(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a table may have had one leaf type, or has it in some files, where it has the other now."""
+    if pa.types.is_timestamp(target):
+        return bool(pa.types.is_timestamp(source) or (pa.types.is_date32(source) and target.tz is None))
+    return bool(storage_type(source) == storage_type(target))
+
+
 # -- arrays ------------------------------------------------------------------------------------
 
 
-def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """``array`` as ``target``, which its type is known to widen to."""
-    source = array.type
-    if source == target:
-        return array
-    if pa.types.is_null(source):
-        return pa.nulls(len(array), target)
-    if pa.types.is_dictionary(source):
-        return _convert_dictionary(array, target)
-    if pa.types.is_run_end_encoded(source):
-        return _convert(pc.run_end_decode(array), target)
-    if pa.types.is_dictionary(target):
-        return _convert_dictionary(_convert(array, target.value_type).dictionary_encode(), target)
-    if pa.types.is_run_end_encoded(target):
-        return pc.run_end_encode(_convert(array, target.value_type), target.run_end_type)
-    if pa.types.is_struct(source):
-        return _convert_struct(array, target)
-    if pa.types.is_map(source):
-        return _convert_map(array, target)
-    if is_list(source):
-        return _convert_list(array, target)
-    return array.cast(target)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ways:
+    """How arrays come to the lake's types, and what fields are that a file lacks."""
 
+    evolution: Evolution | None
 
-def _convert_dictionary(array: pa.DictionaryArray, target: pa.DataType) -> pa.Array:
-    if not pa.types.is_dictionary(target):
-        return _convert(array.dictionary_decode(), target)
-    indices = array.indices.cast(target.index_type)
-    values = _convert(array.dictionary, target.value_type)
-    return pa.DictionaryArray.from_arrays(indices, values, ordered=target.ordered)
+    def lacking(self, field: pa.Field, path: Path, rows: int) -> pa.Array:
+        """A field that the file doesn't have."""
+        value = None if self.evolution is None else self.evolution.defaults.get(path)
+        if value is None:
+            return pa.nulls(rows, field.type)
+        if isinstance(value, pa.ExtensionScalar):
+            return pa.ExtensionArray.from_storage(value.type, pa.repeat(value.value, rows))
+        return pa.repeat(value, rows)
 
+    def convert(self, array: pa.Array, target: pa.DataType, path: Path) -> pa.Array:
+        """``array`` as ``target``, which its type is known to fit."""
+        source = array.type
+        if source == target:
+            return array
+        if pa.types.is_null(source):
+            return pa.nulls(len(array), target)
+        if pa.types.is_dictionary(source):
+            return self._dictionary(array, target, path)
+        if pa.types.is_run_end_encoded(source):
+            return self.convert(pc.run_end_decode(array), target, path)
+        if pa.types.is_dictionary(target):
+            plain = self.convert(array, target.value_type, path)
+            return self._dictionary(plain.dictionary_encode(), target, path)
+        if pa.types.is_run_end_encoded(target):
+            return pc.run_end_encode(self.convert(array, target.value_type, path), target.run_end_type)
+        if pa.types.is_struct(source):
+            return self._struct(array, target, path)
+        if pa.types.is_map(source):
+            return self._map(array, target, path)
+        if is_list(source):
+            return self._list(array, target, path)
+        if isinstance(source, pa.BaseExtensionType):
+            return self.convert(array.storage, target, path)
+        if isinstance(target, pa.BaseExtensionType):
+            return pa.ExtensionArray.from_storage(target, self.convert(array, target.storage_type, path))
+        return array.cast(target)
 
-def _convert_struct(array: pa.StructArray, target: pa.DataType) -> pa.Array:
-    own = {field.name: place for place, field in enumerate(array.type.fields)}
-    parts = [
-        _convert(_part(array, own[field.name], field.type), field.type)
-        if field.name in own
-        else pa.nulls(len(array), field.type)
-        for field in target.fields
-    ]
-    return pa.StructArray.from_arrays(parts, fields=list(target.fields), mask=array.is_null())
+    def _dictionary(self, array: pa.DictionaryArray, target: pa.DataType, path: Path) -> pa.Array:
+        if not pa.types.is_dictionary(target):
+            return self.convert(array.dictionary_decode(), target, path)
+        indices = array.indices.cast(target.index_type)
+        values = self.convert(array.dictionary, target.value_type, path)
+        return pa.DictionaryArray.from_arrays(indices, values, ordered=target.ordered)
+
+    def _struct(self, array: pa.StructArray, target: pa.DataType, path: Path) -> pa.Array:
+        own = {field.name: place for place, field in enumerate(array.type.fields)}
+        parts = []
+        for field in target.fields:
+            below = (*path, field.name)
+            if field.name in own:
+                part = self.convert(_part(array, own[field.name], field.type), field.type, below)
+            else:
+                part = self.lacking(field, below, len(array))
+                if part.null_count and not field.nullable and array.null_count < len(array):
+                    raise _UnexpectedNull(below)
+            parts.append(part)
+        return pa.StructArray.from_arrays(parts, fields=list(target.fields), mask=array.is_null())
+
+    def _map(self, array: pa.MapArray, target: pa.DataType, path: Path) -> pa.Array:
+        spans = _Spans.of(array)
+        keys = self.convert(spans.elements(array.keys), target.key_type, (*path, "key"))
+        items = self.convert(spans.elements(array.items), target.item_type, (*path, "value"))
+        offsets = pa.array(spans.offsets, pa.int32())
+        return pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=array.is_null())
+
+    def _list(self, array: pa.Array, target: pa.DataType, path: Path) -> pa.Array:
+        spans, mask, inside = _Spans.of(array), array.is_null(), (*path, "element")
+        if pa.types.is_fixed_size_list(target):
+            if target.list_size == 0:  # pyarrow divides by the size, and takes the process down
+                return pa.array(array.to_pylist(), target)
+            slots = spans.slots(array.values, target.list_size)
+            values = self.convert(slots, target.value_type, inside)
+            return pa.FixedSizeListArray.from_arrays(values, type=target, mask=mask)
+        values = self.convert(spans.elements(array.values), target.value_type, inside)
+        if pa.types.is_list(target) or pa.types.is_large_list(target):
+            wide = pa.types.is_large_list(target)
+            offsets = pa.array(spans.offsets, pa.int64() if wide else pa.int32())
+            made = pa.LargeListArray if wide else pa.ListArray
+            return made.from_arrays(offsets, values, type=target, mask=mask)
+        wide = pa.types.is_large_list_view(target)
+        number = pa.int64() if wide else pa.int32()
+        view = pa.LargeListViewArray if wide else pa.ListViewArray
+        starts, sizes = pa.array(spans.offsets[:-1], number), pa.array(spans.lengths, number)
+        return view.from_arrays(starts, sizes, values, type=target, mask=mask)
 
 
 def _part(array: pa.StructArray, place: int, target: pa.DataType) -> pa.Array:
@@ -180,35 +271,6 @@ def _part(array: pa.StructArray, place: int, target: pa.DataType) -> pa.Array:
         return part
     # What lies under a NULL struct is no value, and must not fail to fit.
     return array.flatten()[place]
-
-
-def _convert_map(array: pa.MapArray, target: pa.DataType) -> pa.Array:
-    spans = _Spans.of(array)
-    keys = _convert(spans.elements(array.keys), target.key_type)
-    items = _convert(spans.elements(array.items), target.item_type)
-    offsets = pa.array(spans.offsets, pa.int32())
-    return pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=array.is_null())
-
-
-def _convert_list(array: pa.Array, target: pa.DataType) -> pa.Array:
-    spans, mask = _Spans.of(array), array.is_null()
-    if pa.types.is_fixed_size_list(target):
-        if target.list_size == 0:  # pyarrow divides by the size, and takes the process down
-            return pa.array(array.to_pylist(), target)
-        values = _convert(spans.slots(array.values, target.list_size), target.value_type)
-        return pa.FixedSizeListArray.from_arrays(values, type=target, mask=mask)
-    values = _convert(spans.elements(array.values), target.value_type)
-    if pa.types.is_list(target) or pa.types.is_large_list(target):
-        wide = pa.types.is_large_list(target)
-        offsets = pa.array(spans.offsets, pa.int64() if wide else pa.int32())
-        made = pa.LargeListArray if wide else pa.ListArray
-        return made.from_arrays(offsets, values, type=target, mask=mask)
-    wide = pa.types.is_large_list_view(target)
-    number = pa.int64() if wide else pa.int32()
-    view = pa.LargeListViewArray if wide else pa.ListViewArray
-    return view.from_arrays(
-        pa.array(spans.offsets[:-1], number), pa.array(spans.lengths, number), values, type=target, mask=mask
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

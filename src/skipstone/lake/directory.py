@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import xxhash
 
+from skipstone.engine.jobs import Engine
 from skipstone.errors import (
     CorruptFileError,
     EncryptedFileError,
@@ -21,52 +20,33 @@ from skipstone.errors import (
     SchemaError,
     UsageError,
 )
-from skipstone.evidence import Array, ColumnFacts
+from skipstone.evidence import Array, Stated
+from skipstone.ir.nodes import Node
+from skipstone.judge import Verdict, judge
+from skipstone.lake.base import BaseLake, FileEntry, Path, Sifted
 from skipstone.lake.conform import check_readable
-from skipstone.lake.files import CACHE_BYTES, Files, Io
+from skipstone.lake.files import CACHE_BYTES, Files
 from skipstone.lake.partitions import Partitions, read_partitions
 from skipstone.lake.records import list_settled
 from skipstone.lake.schema import merge_schemas
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.prune.survey import Footers, Survey
-from skipstone.store.cache import Cache
+from skipstone.prune.ledger import Blame, Ledger
 from skipstone.store.place import Listed, Place, matches
 from skipstone.store.retry import RetryPolicy
-
-if TYPE_CHECKING:
-    from skipstone.lake.statistics import LakeStatistics
+from skipstone.trace import Cause, Level
 
 # Up to this many files the schema is that of all files; of more, a sample spread over the listing tells it.
 SCHEMA_SAMPLE = 256
 _BROKEN = (NotParquetError, CorruptFileError, EncryptedFileError)
-_SURVEYS = 4
-T = TypeVar("T")
-_PLANS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class FileEntry:
-    """A file of a lake: its path, its size in bytes, and its partition's values by name."""
-
-    path: str
-    size: int
-    partition: Mapping[str, Any]
-    rows: int | None = None
-    """Rows of the whole file, where the question needed them."""
-    row_groups: tuple[int, ...] | None = None
-    """The row groups that may hold a match, where one was asked for."""
-
-
-class DirectoryLake:
+class DirectoryLake(BaseLake):
     """The Parquet files below a directory, or one file, as they were when the lake was opened.
 
     Directories named ``key=value`` are partitions. Hidden files (a name that begins with ``.`` or ``_``,
     unless it is a partition's) and empty ones are no part of the lake. Listing is all that opening costs;
     footers are read when a plan needs them, and kept within a bound.
     """
-
-    listed_at = 0.0
-    """When the lake was listed, in seconds since 1970; 0 where somebody else has done it."""
 
     def __init__(
         self,
@@ -92,27 +72,23 @@ class DirectoryLake:
         self.listed_at = time.time()
         listed = list_settled(self._access.place, named=self._pattern) if listing is None else listing
         entries = tuple(entry for entry in listed if is_visible(entry, self._pattern))
+        if not self._pattern:
+            _refuse_table(listed, self._access)
         self._others = tuple(entry for entry in listed if entry.key.startswith("_"))
         if not entries and self._given is None:
             what = f"no file in it matches {self._pattern}" if self._pattern else "there is no file in it"
             raise ReadError(what, path=self.uri, hint="hidden and empty files don't count")
         self._pin(entries)
 
+    def relist(self, engine: Engine) -> None:
+        """``refresh``, with large directories listed by an engine's tasks."""
+        from skipstone.lake.listing import list_again
+
+        self.refresh(list_again(engine, self._access.place, self._entries))
+
     def _pin(self, entries: tuple[Listed, ...]) -> None:
         self._entries = entries
-        self._surveys: OrderedDict[Hashable, Any] = OrderedDict()
-        self.plans: Cache[Any, Any] = Cache(_PLANS)
-        for name in (
-            "version",
-            "partitions",
-            "partition_names",
-            "all_partition_facts",
-            "_schemas",
-            "schema",
-            "query_schema",
-            "files",
-        ):
-            self.__dict__.pop(name, None)
+        self._forget("version", "partitions", "partition_names", "_schemas", "schema", "query_schema")
 
     # -- what there is -----------------------------------------------------------------------
 
@@ -120,11 +96,6 @@ class DirectoryLake:
     def uri(self) -> str:
         """The lake's root."""
         return self._access.place.uri
-
-    @property
-    def access(self) -> Files:
-        """Sources and footers of the files."""
-        return self._access
 
     @property
     def entries(self) -> tuple[Listed, ...]:
@@ -146,11 +117,6 @@ class DirectoryLake:
         """Whether the listing saw all that is below the root, or one file of it."""
         return all(entry.key != self._pattern for entry in self._entries[:2])
 
-    @property
-    def io(self) -> Io:
-        """Requests made and bytes read through this lake so far."""
-        return self._access.io()
-
     @cached_property
     def version(self) -> str:
         """A digest of the listing: equal for the same files in the same versions."""
@@ -159,11 +125,6 @@ class DirectoryLake:
         for entry in self._entries:
             digest.update(repr((entry.key, entry.size, entry.version)).encode())
         return digest.hexdigest()
-
-    @cached_property
-    def files(self) -> tuple[FileEntry, ...]:
-        """The lake's files, by path."""
-        return self.files_of(np.arange(len(self._entries)))
 
     def files_of(self, files: Array) -> tuple[FileEntry, ...]:
         """The numbered files."""
@@ -245,31 +206,10 @@ class DirectoryLake:
 
     # -- footers -----------------------------------------------------------------------------
 
-    def survey(self, files: Array) -> Survey:
-        """The footers of the numbered files, opened where they aren't known yet."""
-        return self.remembered(
-            files.tobytes(), lambda: Survey.joined([self.footers(files)], self.partition_facts(files))
-        )
-
-    def remembered(self, key: Hashable, make: Callable[[], T]) -> T:
-        """One of the last few surveys, or a new one."""
-        found: T | None = self._surveys.get(key)
-        if found is None:
-            found = self._surveys[key] = make()
-            while len(self._surveys) > _SURVEYS:
-                self._surveys.popitem(last=False)
-        return found
-
     @cached_property
     def partition_names(self) -> frozenset[str]:
         """The names of the columns that directories give."""
         return frozenset(self.partitions.schema.names)
-
-    def footers(self, files: Array) -> Footers:
-        """The numbered files as a run of a survey; one that doesn't fit the lake's schema is an error."""
-        footers = self._access.footers([self._entries[number] for number in files.tolist()])
-        self.check(footers)
-        return Footers.of(footers)
 
     def check(self, footers: Iterable[ParquetMetadata]) -> None:
         """Refuse a file whose columns can't be read as the lake's."""
@@ -283,25 +223,42 @@ class DirectoryLake:
                 check_readable(footer.query_schema, lake, footer.path, self.uri)
                 known.add(footer.query_schema)
 
-    def partition_facts(self, files: Array) -> dict[tuple[str, ...], ColumnFacts]:
+    def stated(self, files: Array) -> dict[Path, Stated]:
         """What the directories say of the numbered files."""
+        if not self.partition_names:
+            return {}
         chosen = self.partitions.take(files)
-        return {(name,): chosen.facts(number) for number, name in enumerate(chosen.schema.names)}
+        return {(name,): Stated(chosen.facts(number)) for number, name in enumerate(chosen.schema.names)}
 
-    @cached_property
-    def all_partition_facts(self) -> dict[tuple[str, ...], ColumnFacts]:
-        """What the directories say of every file."""
-        return self.partition_facts(np.arange(len(self._entries))) if self.partition_names else {}
-
-    def partition_values(self, files: Sequence[int]) -> list[tuple[pa.Scalar, ...]]:
+    def constants(self, files: Sequence[int]) -> list[Mapping[str, pa.Scalar]]:
         """The partition of each numbered file, as scalars of the partition columns' types."""
-        return [tuple(column[number] for column in self.partitions.values) for number in files]
+        names, values = self.partitions.schema.names, self.partitions.values
+        return [
+            {name: column[number] for name, column in zip(names, values, strict=True)} for number in files
+        ]
 
-    def statistics(self, columns: Sequence[str] | None = None) -> LakeStatistics:
-        """Rows, bytes, and for the named columns (or all) bounds and counts, from every file's footer."""
-        from skipstone.lake.statistics import lake_statistics
-
-        return lake_statistics(self, columns)
+    def sift(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> Sifted:  # noqa: ARG002
+        """The files that their directories leave."""
+        if node is None or not len(self.partitions.schema):
+            return Sifted()
+        judgement = judge(node, self.partitions.evidence())
+        verdicts = judgement.verdicts()
+        folders = [entry.key.rpartition("/")[0] for entry in self._entries]
+        _, first = np.unique(folders, return_index=True)
+        distinct = judgement.take(first)
+        found = distinct.verdicts()
+        ledger.add(
+            Level(
+                "partitions",
+                units=len(found),
+                kept=int((found != Verdict.NONE).sum()),
+                whole=int((found == Verdict.ALL).sum()),
+                rows=None,
+                drops=Blame.all_by(distinct, Cause.PARTITION).drops(),
+            )
+        )
+        kept = verdicts != Verdict.NONE
+        return Sifted() if kept.all() else Sifted(np.flatnonzero(kept))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The listing goes along: elsewhere it is the same version of the lake.
@@ -332,6 +289,19 @@ def is_visible(entry: Listed, pattern: str = "") -> bool:
     if not entry.size or not matches(pattern, entry.key):
         return False
     return not any(_hidden(part) for part in entry.key.split("/"))
+
+
+def _refuse_table(listed: Sequence[Listed], access: Files) -> None:
+    """Refuse the directory of an Iceberg table: it holds files that are deleted, too, or of older versions."""
+    below = (entry for entry in listed if entry.key.startswith("metadata/"))
+    metadata = [entry for entry in below if entry.key.endswith(".metadata.json")]
+    if metadata:
+        newest = max(metadata, key=lambda entry: entry.key)
+        raise UsageError(
+            "it is the directory of an Iceberg table",
+            path=access.place.uri,
+            hint=f"open the table by its catalog, or its metadata: {access.path(newest)}",
+        )
 
 
 def _hidden(name: str) -> bool:

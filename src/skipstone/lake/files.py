@@ -10,8 +10,10 @@ from typing import Any
 
 from skipstone.engine.local import gather
 from skipstone.errors import UsageError
+from skipstone.lake.conform import Evolution
 from skipstone.parquet.footer import read_footer
 from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.naming import Naming
 from skipstone.parquet.wire import paused_gc
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed, Place
@@ -49,15 +51,26 @@ class Io:
 class Files:
     """Opens the files of one place, each once, and remembers their footers within a bound.
 
-    Pickled, only the place goes along: another process meets the files anew.
+    Pickled, only the place goes along: another process meets the files anew. With a ``naming`` their columns
+    are seen under its names; ``evolution`` is what tables allow their files beyond widening.
     """
 
-    def __init__(self, place: Place, *, retry: RetryPolicy | None = None, memory: int = CACHE_BYTES) -> None:
+    def __init__(
+        self,
+        place: Place,
+        *,
+        retry: RetryPolicy | None = None,
+        memory: int = CACHE_BYTES,
+        naming: Naming | None = None,
+        evolution: Evolution | None = None,
+    ) -> None:
         if retry is not None and not isinstance(retry, RetryPolicy):
             raise UsageError(f"retry={retry!r}", hint="give a RetryPolicy")
         self.place = place
         self.retry = retry or RetryPolicy()
         self.memory = memory
+        self.naming = naming
+        self.evolution = evolution
         self.cache: Cache[Any, Any] = Cache(memory)
         self.recorded: Callable[[Listed], ParquetMetadata | None] | None = None
         """Looks a file up in an index."""
@@ -67,7 +80,7 @@ class Files:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_remade, (self.place, self.retry, self.memory))
+        return (_remade, (self.place, self.retry, self.memory, self.naming, self.evolution))
 
     @property
     def threads(self) -> int:
@@ -94,12 +107,19 @@ class Files:
                     self._counters.append(found.counter)
         return found
 
+    def read_whole(self, key: str) -> bytes:
+        """All of a file that is known by its name alone."""
+        source = RetrySource(self.place.open(key), self.retry)
+        with self._lock:
+            self._counters.append(source.counter)
+        return source.read_ranges([ByteRange(0, source.size())])[0]
+
     def footer(self, entry: Listed) -> ParquetMetadata:
         """The file's metadata, read at the first call."""
 
         def make() -> tuple[ParquetMetadata, int]:
             tail = TailSource(self.source(entry))
-            metadata = read_footer(tail)
+            metadata = self._named(read_footer(tail))
             if not self.place.local:
                 # Footer and page index often come with one request; the index need not be asked for again.
                 self._tails.put(entry, tail, tail.kept)
@@ -107,6 +127,9 @@ class Files:
 
         found: ParquetMetadata = self.cache.get_or_make((ParquetMetadata, entry), make)
         return found
+
+    def _named(self, metadata: ParquetMetadata) -> ParquetMetadata:
+        return metadata if self.naming is None else self.naming.apply(metadata)
 
     def layout(self, entry: Listed) -> ParquetMetadata:
         """Where everything is in the file: as an index recorded it, else as its footer says.
@@ -150,5 +173,7 @@ class Files:
         return dict(zip(entries, bodies, strict=True))
 
 
-def _remade(place: Place, retry: RetryPolicy, memory: int) -> Files:
-    return Files(place, retry=retry, memory=memory)
+def _remade(
+    place: Place, retry: RetryPolicy, memory: int, naming: Naming | None, evolution: Evolution | None
+) -> Files:
+    return Files(place, retry=retry, memory=memory, naming=naming, evolution=evolution)

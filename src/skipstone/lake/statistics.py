@@ -27,7 +27,7 @@ from skipstone.parquet.values import stored_type
 from skipstone.prune.survey import Survey
 
 if TYPE_CHECKING:
-    from skipstone.lake.directory import DirectoryLake
+    from skipstone.lake.base import BaseLake
 
 _UNKNOWN = -1
 _LAST_CHARACTER = 0x10FFFF
@@ -128,7 +128,7 @@ class LakeStatistics:
         return f"LakeStatistics({self.lake!r}, {size}, {len(self.columns)} columns)"
 
 
-def lake_statistics(lake: DirectoryLake, columns: Sequence[str] | None = None) -> LakeStatistics:
+def lake_statistics(lake: BaseLake, columns: Sequence[str] | None = None) -> LakeStatistics:
     """The statistics of the named columns, or of all; every footer is opened."""
     if columns is not None and not isinstance(columns, list | tuple):
         raise UsageError(f"columns={columns!r}", hint="give a list of column names")
@@ -205,7 +205,7 @@ class _Units:
     @classmethod
     def of(cls, survey: Survey, ref: ColumnRef, type: pa.DataType) -> _Units:
         facts = survey.facts(ref)
-        if ref.path in survey.given:
+        if survey.gives(ref.path):
             every, nothing = np.ones(len(survey), dtype=bool), np.zeros(len(survey), dtype=np.int64)
             nulls = np.where(facts.may_null, survey.rows, 0)
             return cls(type, facts, every, every, nulls, nothing, survey.rows)

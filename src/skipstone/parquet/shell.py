@@ -7,7 +7,7 @@ is written anew. A footer that isn't laid out so is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _LIST, _SET, _MAP, _STRUCT = 9, 10, 11, 12
 _FIXED = {1: 0, 2: 0, 3: 1, 7: 8}
@@ -61,6 +61,22 @@ def _rows_at(data: bytes) -> int:
         if field > _LAST_KEPT:
             raise _UnusualFooterError
         position = _skip(data, position + 1, kind)
+
+
+def struct_fields(data: bytes, position: int) -> Iterator[tuple[int, int, int]]:
+    """The fields of an encoded struct, one by one: number, kind, and where the value begins."""
+    number = 0
+    while data[position]:
+        head = data[position]
+        step, kind = head >> 4, head & 0x0F
+        position += 1
+        if step:
+            number += step
+        else:
+            written, position = _varint(data, position)
+            number = written >> 1
+        yield number, kind, position
+        position = _skip(data, position, kind)
 
 
 def _skip(data: bytes, position: int, kind: int) -> int:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from skipstone.domain.keys import Key, Kind, is_text, key_space, storage_type, wide_key, wide_value
 from skipstone.evidence import Array
-from skipstone.ir.transforms import Keys, Same, Scale, Transform
+from skipstone.ir.transforms import DAY, UNITS, Keys, Same, Scale, Transform
 from skipstone.parquet.schema import LeafColumn, LogicalKind, PhysicalType
 
 _P, _K = PhysicalType, LogicalKind
@@ -108,6 +108,8 @@ def widen(own: pa.DataType, wanted: pa.DataType) -> tuple[Transform, ...] | None
         return (Same(wanted),) if inside and spaces[0].high < 2**63 else None
     if pa.types.is_floating(own) and pa.types.is_floating(wanted):
         return (Same(wanted),) if wanted.bit_width >= own.bit_width else None
+    if pa.types.is_date32(own) and pa.types.is_timestamp(wanted) and wanted.tz is None:
+        return (Scale(wanted, DAY * UNITS[wanted.unit]),)
     if (
         pa.types.is_timestamp(own)
         and pa.types.is_timestamp(wanted)

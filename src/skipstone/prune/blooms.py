@@ -115,7 +115,7 @@ class Blooms:
 
     def _may_help(self, file: int, probe: Probe) -> bool:
         """Whether there can be a filter: a partition's value has none, nor has a column written without."""
-        if probe.bound.ref.path in self.survey.given:
+        if self.survey.gives(probe.bound.ref.path):
             return False
         return self.options.bloom_provider is not None or has_bloom(
             self.survey.metadata(file), probe.bound.leaf.index

@@ -144,7 +144,7 @@ class Cascade:
         best: dict[int, Array] = {}
         for file in np.unique(survey.owners[kept]).tolist():
             found = stored_values(self.node, survey.metadata(file))
-            probes[file] = [probe for probe in found if probe.bound.ref.path not in survey.given]
+            probes[file] = [probe for probe in found if not survey.gives(probe.bound.ref.path)]
             for probe in probes[file]:
                 best.setdefault(id(probe.node), np.zeros(len(survey), dtype=bool))[survey.units(file)] = True
         wanted: list[tuple[Probe, int, ByteRange]] = []
@@ -209,7 +209,7 @@ class Cascade:
         columns = tuple((ref.path, str(ref.type)) for ref in refs)
         parts: dict[int, Cuts | None] = {unit: self._kept(Cuts, unit, columns) for unit in units}
         unknown = [unit for unit, cuts in parts.items() if cuts is None]
-        stored = sum(ref.path not in self.survey.given for ref in refs)
+        stored = sum(not self.survey.gives(ref.path) for ref in refs)
         indexed = (yield from self._page_indexes(unknown, refs)) if unknown else {}
         if not indexed and len(unknown) == len(units):
             return None
@@ -243,7 +243,7 @@ class Cascade:
         for unit in units:
             file, group = self.survey.file(unit), int(self.survey.numbers[unit])
             for ref in refs:
-                bound = None if ref.path in self.survey.given else find_leaf(file, ref)
+                bound = None if self.survey.gives(ref.path) else find_leaf(file, ref)
                 if bound is None:
                     continue
                 kept = self._kept(PageFacts, unit, _named(bound)) or self.survey.pages(unit, bound.ref)

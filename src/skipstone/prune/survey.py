@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from skipstone.evidence import Array, ColumnFacts, Evidence
+from skipstone.evidence import Array, ColumnFacts, Evidence, Stated
 from skipstone.ir.nodes import ColumnRef, Node
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.parquet.metadata import ParquetMetadata
@@ -17,7 +17,7 @@ from skipstone.rows import RowSet
 if TYPE_CHECKING:
     from skipstone.prune.pages import PageFacts
 
-_NO_FACTS: Mapping[tuple[str, ...], ColumnFacts] = {}
+_NO_FACTS: Mapping[tuple[str, ...], Stated] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,12 +94,12 @@ class Footers:
 class Survey:
     """N files, their row groups numbered through; ``given`` are facts per file that no footer states.
 
-    A column that ``given`` names is never looked up in the files: where a partition column is stored in
-    them as well, the directory's value stands.
+    Where ``given`` states a column's facts, the files are not asked: where a partition column is stored in
+    them as well, the partition's value stands.
     """
 
     parts: tuple[Part, ...]
-    given: Mapping[tuple[str, ...], ColumnFacts]
+    given: Mapping[tuple[str, ...], Stated]
     owners: Array
     """The file of each row group."""
     numbers: Array
@@ -117,15 +117,13 @@ class Survey:
     def of(
         cls,
         files: Iterable[ParquetMetadata],
-        given: Mapping[tuple[str, ...], ColumnFacts] = _NO_FACTS,
+        given: Mapping[tuple[str, ...], Stated] = _NO_FACTS,
     ) -> Survey:
         """Number the row groups of ``files`` through."""
         return cls.joined([Footers.of(files)], given)
 
     @classmethod
-    def joined(
-        cls, parts: Iterable[Part], given: Mapping[tuple[str, ...], ColumnFacts] = _NO_FACTS
-    ) -> Survey:
+    def joined(cls, parts: Iterable[Part], given: Mapping[tuple[str, ...], Stated] = _NO_FACTS) -> Survey:
         """Several runs of files, one after the other."""
         known = tuple(part for part in parts if len(part.counts))
         nothing = np.zeros(0, dtype=np.int64)
@@ -184,14 +182,23 @@ class Survey:
         found = self._facts.get(key)
         if found is None:
             given = self.given.get(ref.path)
-            if given is not None:
-                found = given.take(self.owners)
-            elif self.parts:
-                found = ColumnFacts.concat([part.facts(ref) for part in self.parts])
-            else:
-                found = ColumnFacts.unknown(ref.type, 0)
+            found = (
+                self._stored(ref)
+                if given is None
+                else given.take(self.owners).over(lambda: self._stored(ref))
+            )
             self._facts[key] = found
         return found
+
+    def _stored(self, ref: ColumnRef) -> ColumnFacts:
+        if not self.parts:
+            return ColumnFacts.unknown(ref.type, 0)
+        return ColumnFacts.concat([part.facts(ref) for part in self.parts])
+
+    def gives(self, path: tuple[str, ...]) -> bool:
+        """Whether no file is to be asked about a column."""
+        given = self.given.get(path)
+        return given is not None and given.where is None
 
     def pages(self, unit: int, ref: ColumnRef) -> PageFacts | None:
         """The pages of a column in a row group, where they are known without reading."""
@@ -208,7 +215,7 @@ class Survey:
         """
         masks: dict[int, Array] = {}
         pages: dict[int, dict[int, Array]] = {}
-        given = {id(leaf) for leaf in node.leaves() if leaf.ref.path in self.given}
+        given = {id(leaf) for leaf in node.leaves() if self.gives(leaf.ref.path)}
         unread = []
         first = 0
         for part in self.parts:

@@ -15,7 +15,7 @@ from skipstone.scan.work import Work
 
 def count_on(plan: ScanPlan, engine: Engine) -> int:
     """``count_rows`` by an engine's tasks, each of which counts a part of the plan."""
-    if plan.limit is not None or plan.residual is None:
+    if plan.limit is not None or not any(task.residual for task in plan.tasks):
         return count_rows(plan)
     open_tasks = tuple(task for task in plan.tasks if task.residual)
     proven = sum(len(task.proven) for task in plan.tasks if not task.residual)

@@ -9,8 +9,8 @@ import numpy as np
 
 from skipstone.domain import ColumnDomain, ColumnHandle
 from skipstone.errors import UnknownColumnError, UsageError
-from skipstone.index.lake import IndexedLake
-from skipstone.lake.directory import FileEntry
+from skipstone.index.lake import Indexed
+from skipstone.lake.base import FileEntry
 from skipstone.predicate import predicate
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.planner import Question, keep_row_groups
@@ -18,7 +18,7 @@ from skipstone.scan.projection import Projection
 
 
 def files_to_query(
-    lake: IndexedLake,
+    lake: Indexed,
     columns: Iterable[str | ColumnHandle] | None,
     column_domain: ColumnDomain,
     options: ScanOptions,
@@ -39,7 +39,7 @@ def files_to_query(
 
 
 def _restricted(
-    lake: IndexedLake, columns: Iterable[str | ColumnHandle] | None, asked: ColumnDomain
+    lake: Indexed, columns: Iterable[str | ColumnHandle] | None, asked: ColumnDomain
 ) -> ColumnDomain:
     """The domain of the named columns; the others are not looked at."""
     if columns is None or asked.is_none:

@@ -172,7 +172,7 @@ class Execution:
 
         pieces = self._pieces(work)
         # With a limit and rows to test, the first few pieces are small: they may be all it takes.
-        tried = islice(pieces, _TRIED if plan.limit is not None and work.filter is not None else 0)
+        tried = islice(pieces, _TRIED if plan.limit is not None and work.tests else 0)
         yield from _flat(map(run, tried))
         found = stream(
             run,
@@ -187,7 +187,7 @@ class Execution:
     def _pieces(self, work: Work) -> Iterator[tuple[Piece, ...]]:
         """Pieces as they are read: each by itself, or small ones together."""
         plan = self.plan
-        if plan.limit is not None and work.filter is not None:
+        if plan.limit is not None and work.tests:
             return ((piece,) for piece in work.pieces(work.both, Growth(_FIRST_ROWS)))
         pieces = work.pieces(work.both)
         whole = plan.files.place.local and plan.options.route != "slice"

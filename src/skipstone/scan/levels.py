@@ -123,9 +123,7 @@ class Levels:
         indexed: dict[tuple[int, Path], PageFacts] = {}
         for group in groups:
             for path, facts in self.evidence.columns.items():
-                bound = (
-                    None if path in self.survey.given else find_leaf(metadata, ColumnRef(path, facts.type))
-                )
+                bound = None if self.survey.gives(path) else find_leaf(metadata, ColumnRef(path, facts.type))
                 if bound is None:
                     continue
                 places = page_index_ranges(metadata, group, bound.leaf.index)
@@ -234,7 +232,7 @@ def _consulted(levels: Levels, groups: Array, verdicts: Array) -> dict[int, list
     probes = [
         probe
         for probe in bloom_probes(levels.node, metadata, levels.options.max_bloom_keys, {})
-        if probe.bound.ref.path not in levels.survey.given
+        if not levels.survey.gives(probe.bound.ref.path)
     ]
     best = {id(probe.node): np.ones(len(levels.survey), dtype=bool) for probe in probes}
     still = groups[verdicts[groups] == Verdict.SOME]

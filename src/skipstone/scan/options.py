@@ -21,6 +21,8 @@ class ScanOptions:
     """Whether metadata may drop anything; without it every row is read and tested."""
     index: bool = True
     """Whether the lake's index is asked; without it every footer is opened."""
+    strict: bool = False
+    """Whether a partition that can't be judged is an error, rather than kept to be on the safe side."""
     page_index: bool = True
     bloom_filter: bool = True
     dictionary: bool = False

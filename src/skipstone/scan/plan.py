@@ -13,6 +13,7 @@ import xxhash
 from skipstone.errors import UsageError
 from skipstone.filter import RowFilter
 from skipstone.ir import Compiled
+from skipstone.lake.base import AntiJoin
 from skipstone.lake.files import Files
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate
@@ -29,13 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One file: the rows that may match, those proven to, and the values its directory gives."""
+    """One file: the rows that may match, those proven to, and the values its partition gives."""
 
     path: str
     entry: Listed
     rows: RowSet
     proven: RowSet
-    partition: tuple[pa.Scalar, ...]
+    partition: Mapping[str, pa.Scalar]
+    deleted: tuple[AntiJoin, ...] = ()
+    """What tells rows that are deleted by their values; rows deleted by their places are not in ``rows``."""
 
     @property
     def residual(self) -> bool:
@@ -44,14 +47,20 @@ class Task:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # As arrays: a scalar pickles by way of Python, which has no dates past the year 9999.
-        values = tuple(pa.repeat(value, 1) for value in self.partition)
-        return (_unpickled_task, (self.path, self.entry, self.rows, self.proven, values))
+        values = {name: pa.repeat(value, 1) for name, value in self.partition.items()}
+        return (_unpickled_task, (self.path, self.entry, self.rows, self.proven, values, self.deleted))
 
 
 def _unpickled_task(
-    path: str, entry: Listed, rows: RowSet, proven: RowSet, values: tuple[pa.Array, ...]
+    path: str,
+    entry: Listed,
+    rows: RowSet,
+    proven: RowSet,
+    values: Mapping[str, pa.Array],
+    deleted: tuple[AntiJoin, ...],
 ) -> Task:
-    return Task(path, entry, rows, proven, tuple(value[0] for value in values))
+    partition = {name: value[0] for name, value in values.items()}
+    return Task(path, entry, rows, proven, partition, deleted)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -277,11 +286,7 @@ class Schemas:
     read: pa.Schema
     query: pa.Schema
     partition: tuple[str, ...] = ()
-    """Names of the columns that directories give."""
-
-    def partition_of(self, task: Task) -> Mapping[str, pa.Scalar]:
-        """A task's partition values by name."""
-        return dict(zip(self.partition, task.partition, strict=True))
+    """Names of the columns that partitions give to every file."""
 
 
 def _both(a: Predicate | None, b: Predicate | None) -> Predicate | None:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from skipstone.evidence import Array
 from skipstone.index.container import BadIndex
 from skipstone.index.coverage import Coverage
-from skipstone.index.lake import IndexedLake
+from skipstone.index.lake import Indexed
 from skipstone.ir import Compiled, compile_predicate
 from skipstone.ir.nodes import ColumnRef, Node
-from skipstone.judge import Verdict, judge
+from skipstone.judge import Verdict
+from skipstone.lake.base import AntiJoin, Sifted
 from skipstone.predicate.tree import Predicate
 from skipstone.prune.cascade import Cascade, Outcome
-from skipstone.prune.ledger import Blame, Ledger
+from skipstone.prune.ledger import Ledger
 from skipstone.prune.needs import Fetch, Need
 from skipstone.prune.survey import Part, Survey
 from skipstone.rows import RowSet
@@ -31,7 +33,7 @@ from skipstone.scan.projection import Projection
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
 from skipstone.store.steps import drive
-from skipstone.trace import Cause, Level
+from skipstone.trace import Level
 from skipstone.trace.scan import IndexUse, ScanTrace
 
 _FIRST_FOOTERS = 8
@@ -49,17 +51,17 @@ class Question:
     options: ScanOptions
 
 
-def make_plan(lake: IndexedLake, question: Question) -> ScanPlan:
+def make_plan(lake: Indexed, question: Question) -> ScanPlan:
     """Plan a scan of the lake as it is pinned."""
     return _planned(lake, question, _Planner.plan)
 
 
-def keep_row_groups(lake: IndexedLake, question: Question) -> dict[int, tuple[int, list[int]]]:
+def keep_row_groups(lake: Indexed, question: Question) -> dict[int, tuple[int, list[int]]]:
     """By number in the listing, the files that may hold a match: their rows, and the row groups that may."""
     return _planned(lake, question, _Planner.row_groups)
 
 
-def _planned(lake: IndexedLake, question: Question, ask: Callable[[_Planner], T]) -> T:
+def _planned(lake: Indexed, question: Question, ask: Callable[[_Planner], T]) -> T:
     """An answer of the planner, without the parts of the index that turn out to be damaged."""
     use = question.options.skipping and question.options.index
     while True:
@@ -78,14 +80,28 @@ def _none(total: int) -> RowSet:
     return RowSet.none(total)
 
 
-def _cost(lake: IndexedLake) -> tuple[int, int]:
+@lru_cache(maxsize=64)
+def _all(total: int) -> RowSet:
+    return RowSet.all(total)
+
+
+def with_hidden(schema: pa.Schema, deletes: Iterable[AntiJoin]) -> pa.Schema:
+    """A lake's schema, with columns that are no part of it but tell deleted rows."""
+    for anti in deletes:
+        for path, type in zip(anti.columns, anti.types, strict=True):
+            if path[0] not in schema.names:
+                schema = schema.append(pa.field(path[0], type))
+    return schema
+
+
+def _cost(lake: Indexed) -> tuple[int, int]:
     spent = lake.io
     return spent.requests, spent.bytes
 
 
 @dataclass(slots=True)
 class _Planner:
-    lake: IndexedLake
+    lake: Indexed
     question: Question
     ledger: Ledger
     coverage: Coverage | None
@@ -93,58 +109,46 @@ class _Planner:
     """Rows of files that the index has dropped."""
 
     def plan(self) -> ScanPlan:
-        compiled, survey, files, outcome = self._found()
-        tasks = self._tasks(survey, files, outcome)
-        return self._package(survey, compiled, tasks)
+        compiled, sifted = self._sifted()
+        kept = sifted.files
+        if sifted.whole:
+            kept = self._numbers(kept)
+            kept = kept[np.isin(kept, np.fromiter(sifted.whole, np.int64, len(sifted.whole)), invert=True)]
+        survey, files = self._survey(kept, compiled)
+        if survey.count or not sifted.judged:
+            outcome = self._outcome(survey, files, compiled, by_file=not sifted.judged)
+        else:
+            outcome = Outcome(np.zeros(0, dtype=np.int8), {}, {})
+        tasks = self._tasks(files, outcome, sifted)
+        known = int(survey.rows.sum()) + sum(sifted.whole.values()) + self.dropped + sifted.dropped
+        return self._package(known, compiled, tasks, sifted)
 
     def row_groups(self) -> dict[int, tuple[int, list[int]]]:
-        _, survey, files, outcome = self._found()
+        compiled, sifted = self._sifted()
+        survey, files = self._survey(sifted.files, compiled)
+        outcome = self._outcome(survey, files, compiled, by_file=not sifted.judged)
         kept = np.flatnonzero((outcome.verdicts != Verdict.NONE) & (survey.rows > 0))
         found: dict[int, tuple[int, list[int]]] = {}
         for owner, number in zip(survey.owners[kept].tolist(), survey.numbers[kept].tolist(), strict=True):
             found.setdefault(int(files[owner]), (int(survey.totals[owner]), []))[1].append(number)
         return dict(sorted(found.items()))
 
-    def _found(self) -> tuple[Compiled | None, Survey, Array, Outcome]:
+    def _sifted(self) -> tuple[Compiled | None, Sifted]:
+        """The predicate bound to the lake, and the files that are left before any footer is opened."""
         # What was spent before is no part of this plan.
         self.ledger.start()
         compiled = self._compile()
-        kept = None
-        if compiled is not None and self.question.options.skipping:
-            kept = self._partitions(compiled)
-        survey, files = self._survey(kept, compiled)
-        return compiled, survey, files, self._outcome(survey, files, compiled)
+        options = self.question.options
+        if compiled is not None and not options.skipping:
+            return compiled, Sifted()
+        node = None if compiled is None else compiled.node
+        return compiled, self.lake.sift(node, self.ledger, strict=options.strict)
 
     def _compile(self) -> Compiled | None:
         predicate, options = self.question.predicate, self.question.options
         if predicate is None:
             return None
         return compile_predicate(predicate, self.lake.query_schema, case_sensitive=options.case_sensitive)
-
-    # -- partitions --------------------------------------------------------------------------
-
-    def _partitions(self, compiled: Compiled) -> Array | None:
-        """The files that their directories leave, before any footer is opened; None for all of them."""
-        partitions = self.lake.partitions
-        if not len(partitions.schema):
-            return None
-        judgement = judge(compiled.node, partitions.evidence())
-        verdicts = judgement.verdicts()
-        folders = [entry.key.rpartition("/")[0] for entry in self.lake.entries]
-        _, first = np.unique(folders, return_index=True)
-        distinct = judgement.take(first)
-        found = distinct.verdicts()
-        self.ledger.add(
-            Level(
-                "partitions",
-                units=len(found),
-                kept=int((found != Verdict.NONE).sum()),
-                whole=int((found == Verdict.ALL).sum()),
-                rows=None,
-                drops=Blame.all_by(distinct, Cause.PARTITION).drops(),
-            )
-        )
-        return None if (verdicts != Verdict.NONE).all() else np.flatnonzero(verdicts != Verdict.NONE)
 
     # -- footers -----------------------------------------------------------------------------
 
@@ -201,14 +205,14 @@ class _Planner:
             parts.append(self.lake.footers(unknown))
             numbers.append(unknown)
         chosen = np.concatenate([unknown[:0], *numbers])
-        return Survey.joined(parts, self.lake.partition_facts(chosen)), chosen
+        return Survey.joined(parts, self.lake.stated(chosen)), chosen
 
     def _sieved(
         self, coverage: Coverage, files: Array | None, node: Node, refs: Sequence[ColumnRef]
     ) -> tuple[Sequence[tuple[int, Array]], Array]:
         """Files that the index keeps, by segment, and those whose footers must be opened."""
         unknown = coverage.unknown if files is None else files[coverage.owner[files] < 0]
-        sieved = coverage.sieve(node, refs, files, self.lake.all_partition_facts)
+        sieved = coverage.sieve(node, refs, files, self.lake.all_stated)
         self.dropped = sieved.rows_dropped
         spent = self.ledger.spend()
         self.ledger.add(
@@ -221,9 +225,9 @@ class _Planner:
         others = [coverage.files_of(*p) for p, sure in zip(sieved.kept, served, strict=True) if not sure]
         return known, np.sort(np.concatenate([unknown, *others]))
 
-    def _outcome(self, survey: Survey, files: Array, compiled: Compiled | None) -> Outcome:
+    def _outcome(self, survey: Survey, files: Array, compiled: Compiled | None, *, by_file: bool) -> Outcome:
         if compiled is not None and self.question.options.skipping:
-            return self._cascade(survey, files, compiled)
+            return self._cascade(survey, files, compiled, by_file=by_file)
         verdict = Verdict.ALL if compiled is None else Verdict.SOME
         totals = survey.totals
         self.ledger.level("files", np.full(len(totals), verdict, dtype=np.int8), totals)
@@ -231,13 +235,13 @@ class _Planner:
         verdicts = np.full(len(survey), verdict, dtype=np.int8)
         return Outcome(verdicts, every, every if compiled is None else {})
 
-    def _cascade(self, survey: Survey, files: Array, compiled: Compiled) -> Outcome:
+    def _cascade(self, survey: Survey, files: Array, compiled: Compiled, *, by_file: bool) -> Outcome:
         cascade = Cascade(
             compiled.node,
             self.question.options.prune,
             survey,
             self.ledger,
-            by_file=True,
+            by_file=by_file,
             cache=self.lake.access.cache,
         )
         return drive(cascade.steps(), lambda need: self._fetch(files, need))
@@ -254,20 +258,28 @@ class _Planner:
 
     # -- the plan ----------------------------------------------------------------------------
 
-    def _tasks(self, survey: Survey, files: Array, outcome: Outcome) -> tuple[Task, ...]:
-        chosen = sorted(outcome.rows, key=lambda file: int(files[file]))
-        numbers = files[chosen].tolist()
-        partitions = self.lake.partition_values(numbers)
-        return tuple(
-            Task(
-                self.lake.access.path(self.lake.entries[number]),
-                self.lake.entries[number],
-                outcome.rows[file],
-                outcome.proven.get(file) or _none(int(survey.totals[file])),
-                partition,
-            )
-            for file, number, partition in zip(chosen, numbers, partitions, strict=True)
-        )
+    def _tasks(self, files: Array, outcome: Outcome, sifted: Sifted) -> tuple[Task, ...]:
+        found = {
+            int(files[file]): (rows, outcome.proven.get(file) or _none(rows.total))
+            for file, rows in outcome.rows.items()
+        }
+        for number, total in sifted.whole.items():
+            found[number] = (_all(total), _all(total))
+        # By path, as rows come without an order.
+        chosen = sorted(found, key=lambda number: self.lake.entries[number].key)
+        deletions = self.lake.deletions(chosen)
+        tasks = []
+        for number, partition in zip(chosen, self.lake.constants(chosen), strict=True):
+            rows, proven = found[number]
+            gone, anti = deletions.rows.get(number), deletions.values.get(number, ())
+            if gone is not None:
+                rows, proven = rows - gone, proven - gone
+            if rows.is_empty:
+                continue
+            entry = self.lake.entries[number]
+            proven = _none(rows.total) if anti else proven
+            tasks.append(Task(self.lake.access.path(entry), entry, rows, proven, partition, anti))
+        return tuple(tasks)
 
     def _index_use(self) -> IndexUse | None:
         if self.coverage is None:
@@ -277,9 +289,13 @@ class _Planner:
             self.lake.index.uri, coverage.manifest.number, coverage.covered, tuple(coverage.problems)
         )
 
-    def _package(self, survey: Survey, compiled: Compiled | None, tasks: tuple[Task, ...]) -> ScanPlan:
+    def _package(
+        self, known: int, compiled: Compiled | None, tasks: tuple[Task, ...], sifted: Sifted
+    ) -> ScanPlan:
         lake, asked = self.lake, self.question
-        schemas = Schemas(lake.schema, lake.query_schema, tuple(lake.partitions.schema.names))
+        given = tuple(name for name in lake.schema.names if name in lake.partition_names)
+        read = with_hidden(lake.schema, dict.fromkeys(anti for task in tasks for anti in task.deleted))
+        schemas = Schemas(read, lake.query_schema, given)
         # As they are now: the lake may be listed anew before anybody asks.
         version, files = lake.version, len(lake.entries)
         rows = sum(len(task.rows) for task in tasks)
@@ -297,7 +313,7 @@ class _Planner:
                 limit=asked.limit,
                 order=tuple(map(str, asked.order)),
                 files=files,
-                rows=int(survey.rows.sum()) + self.dropped,
+                rows=known,
                 rows_kept=rows,
                 rows_whole=whole,
                 tasks=len(tasks),
@@ -305,6 +321,7 @@ class _Planner:
                 hints=hints,
                 notes=self.ledger.notes.done(),
                 index=use,
+                partitions=sifted.partitions,
                 unsupported=tuple(map(str, compiled.unsupported)) if compiled is not None else (),
             )
 

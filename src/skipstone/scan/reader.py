@@ -19,11 +19,12 @@ from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.recorded import RecordedMetadata
+from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.slice import Part, decode_part, decode_together, part_steps, slice_ranges
 from skipstone.parquet.slice.cut import Cut, take_values
 from skipstone.rows import RowSet
 from skipstone.scan.options import Route
-from skipstone.scan.projection import Projection
+from skipstone.scan.projection import Path, Projection
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange, coalesce
 from skipstone.store.source import stale
@@ -188,7 +189,11 @@ class FileReader:
         except OSError as error:
             reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
             raise ReadError(reason, path=path, hint="open the lake again") from error
-        if (found.st_size, found.st_mtime_ns, found.st_ino) != self.entry.version:
+        version = self.entry.version
+        if found.st_size != self.entry.size or (
+            # Files of a table are known by their names alone, and never change.
+            version is not None and (found.st_size, found.st_mtime_ns, found.st_ino) != version
+        ):
             raise stale(path)
         chunks = [self.metadata.chunk_range(group, leaf) for group in groups for leaf in mine.leaves]
         # pyarrow reads past our own store; what it reads is known all the same.
@@ -196,7 +201,7 @@ class FileReader:
         self.meter.add(chunks, 0)
         counter = self.files.source(self.entry).counter
         counter.add(self.meter.requests - before[0], self.meter.bytes - before[1])
-        metadata = _pyarrow_metadata(self.files.footer(self.entry))
+        metadata = pyarrow_metadata(self.files.footer(self.entry))
         return pq.ParquetFile(raw, metadata=metadata, page_checksum_verification=self.checksums)
 
     def _blame(self, groups: Sequence[int], mine: FileColumns, error: Exception) -> SkipstoneError:
@@ -298,7 +303,7 @@ class FileReader:
                 table = table.append_column(wanted.schema.field(name), pa.repeat(value, len(table)))
             elif pa.types.is_timestamp(wanted.schema.field(name).type):
                 table = self._zoned(table, name, wanted.schema.field(name).type)
-        return conform(table, wanted.schema, path=self.metadata.path)
+        return conform(table, wanted.schema, path=self.metadata.path, evolution=self.files.evolution)
 
     def _zoned(self, table: pa.Table, name: str, type: pa.DataType) -> pa.Table:
         """INT96 and old timestamps are instants, though pyarrow reads them without a zone.
@@ -377,18 +382,23 @@ def _file_columns(metadata: ParquetMetadata, wanted: Projection, partition: dict
                 column=name,
                 hint="leave it out of columns=",
             )
-        below = metadata.kin.leaves_of(name)
-        chosen = [
-            leaf.index for leaf in below if any(leaf.path[1 : 1 + len(path)] == path for path in asked[name])
-        ]
         fields.append(places[0])
         names.append(name)
-        # A struct without any of the wanted fields still tells where it is NULL.
-        leaves += chosen or [below[0].index]
+        below = metadata.kin.leaves_of(name)
+        leaves += {leaf for path in asked[name] for leaf in _leaves_at(below, path)}
     return FileColumns(fields, sorted(leaves), names)
 
 
-def _pyarrow_metadata(metadata: ParquetMetadata) -> pq.FileMetaData:
+def _leaves_at(below: Sequence[LeafColumn], path: Path) -> list[int]:
+    """The leaves at a path into a column; of a struct that lacks it, one that tells where that is NULL."""
+    for depth in range(len(path), -1, -1):
+        found = [leaf.index for leaf in below if leaf.path[1 : 1 + depth] == path[:depth]]
+        if found:
+            return found if depth == len(path) else found[:1]
+    return []
+
+
+def pyarrow_metadata(metadata: ParquetMetadata) -> pq.FileMetaData:
     """The footer as pyarrow has it, parsed once."""
     if pq.FileMetaData not in metadata.memo:
         footer = metadata.footer

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from skipstone.engine.jobs import opened
 from skipstone.errors import UsageError
-from skipstone.index.lake import IndexedLake
+from skipstone.index.lake import Indexed
 from skipstone.predicate import predicate as to_predicate
 from skipstone.scan.count import count_on, count_rows
 from skipstone.scan.execute import Execution, execute
@@ -37,7 +37,7 @@ class Scan:
 
     def __init__(
         self,
-        lake: IndexedLake,
+        lake: Indexed,
         where: Any,
         columns: Sequence[str] | None,
         limit: int | None,

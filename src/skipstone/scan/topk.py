@@ -75,7 +75,7 @@ def _allowed(work: Work, ref: ColumnRef) -> tuple[bool, bool]:
 
 def _facts(work: Work, task: int, ref: ColumnRef) -> ColumnFacts:
     reader = work.reader(task)
-    if ref.path[0] in work.plan.schemas.partition or not work.plan.options.skipping:
+    if ref.path[0] in work.plan.tasks[task].partition or not work.plan.options.skipping:
         # A partition has one value for the whole file; which facts it gives is not worth a special case.
         return ColumnFacts.unknown(ref.type, reader.metadata.row_group_count)
     return row_group_facts(reader.metadata, ref)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from skipstone.errors import CorruptFileError
 from skipstone.explain.verify import Difference, Kind, Verification
 from skipstone.filter import RowFilter
-from skipstone.index.lake import IndexedLake
+from skipstone.index.lake import Indexed
+from skipstone.lake.base import AntiJoin, Deletions
 from skipstone.lake.conform import conform
 from skipstone.lake.files import Files
 from skipstone.rows import RowSet
@@ -30,9 +31,9 @@ from skipstone.scan.execute import execute
 from skipstone.scan.order import sort_positions
 from skipstone.scan.pieces import group_rows
 from skipstone.scan.plan import ScanPlan, Task
-from skipstone.scan.planner import Question, make_plan
+from skipstone.scan.planner import Question, make_plan, with_hidden
 from skipstone.scan.projection import Projection
-from skipstone.scan.reader import cut, take
+from skipstone.scan.reader import cut, pyarrow_metadata, take
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
 
@@ -44,7 +45,7 @@ _Problem: TypeAlias = tuple[Kind, str, int | None, RowSet | None, str]
 """A difference in reading: kind, path, row group, rows, detail."""
 
 
-def verify(lake: IndexedLake, question: Question) -> Verification:
+def verify(lake: Indexed, question: Question) -> Verification:
     """Answer the question with skipping and without, and report every difference."""
     began = time.perf_counter()
     plan = make_plan(lake, question)
@@ -115,11 +116,12 @@ class _Bytes(io.RawIOBase):
 class _Truth:
     """Rows of the lake as pyarrow reads them, row group by row group."""
 
-    lake: IndexedLake
+    lake: Indexed
     question: Question
     filter: RowFilter | None = field(init=False)
     both: Projection = field(init=False)
     _numbers: dict[Listed, int] = field(init=False)
+    _deletions: Deletions = field(init=False)
 
     def __post_init__(self) -> None:
         asked, lake = self.question, self.lake
@@ -127,24 +129,35 @@ class _Truth:
         if asked.predicate is not None:
             sensitive = asked.options.case_sensitive
             self.filter = RowFilter(asked.predicate, lake.query_schema, case_sensitive=sensitive)
-        tested = self.filter.columns if self.filter is not None else ()
-        self.both = Projection.of(lake.schema, [*asked.projection.paths, *tested])
         self._numbers = {entry: number for number, entry in enumerate(lake.entries)}
+        self._deletions = lake.deletions(range(len(lake.entries)))
+        tested = [*(self.filter.columns if self.filter is not None else ())]
+        schema = lake.schema
+        for anti in {one for some in self._deletions.values.values() for one in some}:
+            tested += anti.columns
+            schema = with_hidden(schema, [anti])
+        self.both = Projection.of(schema, [*asked.projection.paths, *tested])
 
     def matching(self) -> dict[Listed, RowSet]:
         """The rows of each file that match, counted within it."""
         found: dict[Listed, RowSet] = {}
-        for entry in self.lake.entries:
+        for number, entry in enumerate(self.lake.entries):
+            anti = self._deletions.values.get(number, ())
             with self._open(entry) as file:
                 groups = range(file.metadata.num_row_groups)
-                parts = [self._matches(self._read(file, entry, group, self.both)) for group in groups]
-            found[entry] = RowSet.concat(parts) if parts else RowSet.none(0)
+                parts = [self._matches(self._read(file, entry, group, self.both), anti) for group in groups]
+            rows = RowSet.concat(parts) if parts else RowSet.none(0)
+            gone = self._deletions.rows.get(number)
+            found[entry] = rows if gone is None else rows - gone
         return found
 
-    def _matches(self, table: pa.Table) -> RowSet:
-        if self.filter is None:
-            return RowSet.all(table.num_rows)
-        return RowSet.from_mask(self.filter.mask(table)) if table.num_rows else RowSet.none(0)
+    def _matches(self, table: pa.Table, anti: Sequence[AntiJoin]) -> RowSet:
+        if not table.num_rows:
+            return RowSet.none(0)
+        mask = np.ones(table.num_rows, dtype=bool) if self.filter is None else self.filter.mask(table)
+        for one in anti:
+            mask = mask & ~one.deleted(table, self.lake.access)
+        return RowSet.from_mask(mask)
 
     def rows(self, entry: Listed, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
         """Some rows of a row group, counted within it."""
@@ -152,7 +165,9 @@ class _Truth:
             return cut(self._read(file, entry, group, wanted), rows)
 
     def _open(self, entry: Listed) -> pq.ParquetFile:
-        return pq.ParquetFile(_Bytes(self.lake.access, entry))
+        files = self.lake.access
+        metadata = None if files.naming is None else pyarrow_metadata(files.footer(entry))
+        return pq.ParquetFile(_Bytes(files, entry), metadata=metadata)
 
     def _read(self, file: pq.ParquetFile, entry: Listed, group: int, wanted: Projection) -> pa.Table:
         try:
@@ -164,20 +179,19 @@ class _Truth:
 
     def _table(self, file: pq.ParquetFile, entry: Listed, group: int, wanted: Projection) -> pa.Table:
         lake = self.lake
-        names = lake.partitions.schema.names
-        (values,) = lake.partition_values([self._numbers[entry]])
+        (given,) = lake.constants([self._numbers[entry]])
         metadata = lake.access.footer(entry)
-        stored = set(wanted.names).difference(names)
+        stored = set(wanted.names).difference(given)
         leaves = [leaf.index for leaf in metadata.leaves if leaf.path[0] in stored]
         count = file.metadata.row_group(group).num_rows
         if leaves:
             table = file.reader.read_row_group(group, column_indices=leaves, use_threads=True)
         else:
             table = pa.table({"": pa.nulls(count)}).select([])
-        for name, value in zip(names, values, strict=True):
+        for name, value in given.items():
             if name in wanted.names:
                 table = table.append_column(wanted.schema.field(name), pa.repeat(value, count))
-        return conform(table, wanted.schema, path=metadata.path)
+        return conform(table, wanted.schema, path=metadata.path, evolution=lake.access.evolution)
 
 
 # -- the plan ----------------------------------------------------------------------------------
@@ -201,7 +215,7 @@ class _Differences:
         else:
             self.left_out += 1
 
-    def plan(self, lake: IndexedLake, matching: Mapping[Listed, RowSet]) -> None:
+    def plan(self, lake: Indexed, matching: Mapping[Listed, RowSet]) -> None:
         """Rows that match but aren't kept, and rows called proven that don't match."""
         tasks = {task.entry: task for task in self.whole.tasks}
         for entry in lake.entries:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import UsageError
-from skipstone.evidence import ColumnFacts
+from skipstone.evidence import Stated
 from skipstone.explain.why import Why, WhyStep, span_text
 from skipstone.ir import compile_predicate
 from skipstone.ir.nodes import ColumnRef, Node
@@ -25,6 +25,7 @@ from skipstone.scan.plan import ScanPlan, Task
 from skipstone.scan.projection import Path
 from skipstone.scan.quote import Quoter, value_text
 from skipstone.store.place import Listed
+from skipstone.store.scattered import ScatteredPlace
 from skipstone.trace import Cause
 
 __all__ = ["Why", "WhyStep", "explain_why"]
@@ -57,6 +58,9 @@ def _find(plan: ScanPlan, name: str) -> Listed:
     found = exact()
     if found is not None:
         return found
+    if isinstance(place, ScatteredPlace):
+        # A table's files are not listed: one that the plan dropped is known by its full name.
+        return Listed(name, place.open(name).size(), None)
     entries = {entry.key: entry for entry in place.list() if is_visible(entry)} | entries
     found = exact()
     if found is not None:
@@ -171,9 +175,11 @@ class _Inquiry:
 
     def _partitions(self) -> Partitions:
         plan = self.plan
-        schema = pa.schema([plan.schemas.query.field(name) for name in plan.schemas.partition])
+        names = plan.schemas.partition if self.task is None else tuple(self.task.partition)
+        schema = pa.schema([plan.schemas.query.field(name) for name in names])
         if self.task is not None:
-            return Partitions(schema, tuple(pa.array([s], s.type) for s in self.task.partition), 1)
+            given = [self.task.partition[name] for name in schema.names]
+            return Partitions(schema, tuple(pa.array([value], value.type) for value in given), 1)
         return read_partitions([self.entry.key], schema=schema, uri=plan.lake)
 
     def _directory(self, node: Node, partitions: Partitions, quoter: Quoter) -> bool:
@@ -222,13 +228,14 @@ def _span(metadata: ParquetMetadata, group: int | None) -> tuple[int, int]:
     return start, start + int(metadata.row_group_rows[group])
 
 
-def _partition_facts(partitions: Partitions) -> dict[Path, ColumnFacts]:
-    return {(name,): partitions.facts(number) for number, name in enumerate(partitions.schema.names)}
+def _partition_facts(partitions: Partitions) -> dict[Path, Stated]:
+    return {(name,): Stated(partitions.facts(number)) for number, name in enumerate(partitions.schema.names)}
 
 
 def _partition_texts(partitions: Partitions) -> dict[Path, str]:
     texts: dict[Path, str] = {}
-    for (name,), facts in _partition_facts(partitions).items():
+    for (name,), stated in _partition_facts(partitions).items():
+        facts = stated.facts
         key = None
         if facts.may_value[0]:
             bound = facts.lower[0]

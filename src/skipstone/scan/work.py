@@ -8,8 +8,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
+import numpy as np
 import pyarrow as pa
 
+from skipstone.errors import CorruptFileError
 from skipstone.evidence import Array
 from skipstone.filter import RowFilter
 from skipstone.lake.conform import conform
@@ -57,21 +59,25 @@ class Work:
     clock: Clock = field(default_factory=Clock)
     meter: Meter = field(default_factory=Meter)
     filter: RowFilter | None = field(init=False)
+    tested: tuple[Path, ...] = field(init=False)
+    """What the predicate reads, and what tells deleted rows."""
     both: Projection = field(init=False)
-    """The wanted columns and those of the predicate."""
+    """The wanted columns and the tested ones."""
+    tests: bool = field(init=False)
+    """Whether there are rows to test."""
     _readers: dict[int, FileReader] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         plan = self.plan
         self.filter = plan.filter if plan.residual is not None else None
+        deletes = {anti for task in plan.tasks for anti in task.deleted}
+        tested = [*(self.filter.columns if self.filter is not None else ())]
+        tested += [path for anti in deletes for path in anti.columns]
+        self.tested = tuple(sorted(set(tested), key=tested.index))
+        self.tests = self.filter is not None or bool(deletes)
         self.both = plan.projection
         if not set(self.tested) <= set(plan.projection.paths):
             self.both = Projection.of(plan.schemas.read, [*plan.projection.paths, *self.tested])
-
-    @property
-    def tested(self) -> tuple[Path, ...]:
-        """What the predicate reads."""
-        return self.filter.columns if self.filter is not None else ()
 
     @property
     def late(self) -> bool:
@@ -83,7 +89,7 @@ class Work:
         found = self._readers.get(task)
         if found is None:
             plan, options = self.plan, self.plan.options
-            partition = dict(plan.schemas.partition_of(plan.tasks[task]))
+            partition = dict(plan.tasks[task].partition)
             found = FileReader.open(
                 plan.files,
                 plan.tasks[task].entry,
@@ -92,6 +98,12 @@ class Work:
                 options.checksums,
                 self.meter,
             )
+            if found.metadata.num_rows != plan.tasks[task].rows.total:
+                raise CorruptFileError(
+                    f"it has {found.metadata.num_rows:,} rows, and its table says "
+                    f"{plan.tasks[task].rows.total:,}",
+                    path=plan.tasks[task].path,
+                )
             self._readers[task] = found
         return found
 
@@ -118,7 +130,7 @@ class Work:
         if self.late:
             return self._matches(pieces, wanted)[1]
         whole = self._read_all([(piece, piece.rows) for piece in pieces], self.both, "rows")
-        return self._finished(first, cut(whole, self._matching(whole)), wanted)
+        return self._finished(first, cut(whole, self._matching(pieces, whole)), wanted)
 
     def matches(self, piece: Piece, wanted: Projection) -> tuple[RowSet, pa.Table]:
         """The rows of a piece that match, counted within the row group, and the wanted columns of them."""
@@ -131,7 +143,7 @@ class Work:
         tops = {path[0] for path in self.tested}
         first = Projection.of(schema, [*self.tested, *(p for p in wanted.paths if p[0] in tops)])
         found = self._read_all([(piece, piece.rows) for piece in pieces], first, "predicate columns")
-        chosen = self._matching(found)
+        chosen = self._matching(pieces, found)
         found = cut(found, chosen)
         ends = [0, *accumulate(len(piece.rows) for piece in pieces)]
         rows = [
@@ -152,7 +164,7 @@ class Work:
         wanted = self.plan.projection if piece.proven else self.both
         for table in reader.batches(piece.group, wanted, self.plan.options.batch_rows):
             self.clock.add(Phase("rows", len(table), 0, 0, 0.0))
-            chosen = table if piece.proven else cut(table, self._matching(table))
+            chosen = table if piece.proven else cut(table, self._matching([piece], table))
             yield self._finished(piece, chosen, self.plan.projection)
 
     def read(self, piece: Piece, rows: RowSet, wanted: Projection, phase: str) -> pa.Table:
@@ -178,16 +190,24 @@ class Work:
         self.clock.add(Phase(phase, len(table), meter.requests - requests, meter.bytes - size, seconds))
         return table
 
-    def _matching(self, table: pa.Table) -> RowSet:
-        assert self.filter is not None
+    def _matching(self, pieces: Sequence[Piece], table: pa.Table) -> RowSet:
+        """The rows of pieces that match and are not deleted; of one piece, ``table`` may be a part."""
         began = time.perf_counter()
-        mask: Array = self.filter.mask(table)
+        mask: Array
+        mask = np.ones(len(table), dtype=bool) if self.filter is None else self.filter.mask(table)
+        first = 0
+        for piece in pieces:
+            last = first + len(piece.rows) if len(pieces) > 1 else len(table)
+            for anti in self.plan.tasks[piece.task].deleted:
+                mask[first:last] &= ~anti.deleted(table.slice(first, last - first), self.plan.files)
+            first = last
         found = RowSet.from_mask(mask)
         self.clock.add(Phase("filter", len(found), 0, 0, time.perf_counter() - began))
         return found
 
     def _finished(self, piece: Piece, table: pa.Table, wanted: Projection) -> pa.Table:
-        return conform(table, wanted.schema, path=self.plan.tasks[piece.task].path)
+        path, evolution = self.plan.tasks[piece.task].path, self.plan.files.evolution
+        return conform(table, wanted.schema, path=path, evolution=evolution)
 
 
 def select(rows: RowSet, chosen: RowSet) -> RowSet:

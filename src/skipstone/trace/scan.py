@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from skipstone.trace import Level, Note
+from skipstone.trace.partitions import FilterStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,8 @@ class ScanTrace:
     notes: tuple[Note, ...] = ()
     unsupported: tuple[str, ...] = ()
     index: IndexUse | None = None
+    partitions: FilterStats | None = None
+    """How far partitions could be judged, of a table whose partitioning may have changed."""
     reads: Reads | None = None
     run: Run | None = None
     spark: SparkUse | None = None

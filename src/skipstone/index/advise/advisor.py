@@ -28,7 +28,7 @@ from skipstone.index.advise.sample import Sample
 from skipstone.index.advise.today import Skips, skips
 from skipstone.ir.bind import Binder
 from skipstone.ir.nodes import ColumnRef
-from skipstone.lake.directory import DirectoryLake
+from skipstone.lake.base import BaseLake
 from skipstone.predicate.tree import Between, Column, Compare, Literal
 from skipstone.prune.pages import Path
 
@@ -42,7 +42,7 @@ _RANGE = 0.05
 
 
 def advise(
-    lake: DirectoryLake,
+    lake: BaseLake,
     queries: Iterable[Any] | str | os.PathLike[str] | None = None,
     *,
     sample: int = 64,
@@ -109,9 +109,10 @@ def _leaves(schema: pa.Schema) -> list[ColumnRef]:
     return found
 
 
-def _partitions(lake: DirectoryLake) -> Iterator[ColumnRef]:
-    for field in lake.partitions.schema:
-        yield ColumnRef((field.name,), field.type)
+def _partitions(lake: BaseLake) -> Iterator[ColumnRef]:
+    for field in lake.query_schema:
+        if field.name in lake.partition_names:
+            yield ColumnRef((field.name,), field.type)
 
 
 def _made_up(profiles: Iterable[Profile], schema: pa.Schema) -> Iterator[Question]:

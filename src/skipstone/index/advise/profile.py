@@ -64,7 +64,7 @@ def profile(sample: Sample, ref: ColumnRef) -> Profile:
     survey = sample.survey
     facts = survey.facts(ref)
     axis = Axis.of(facts) if len(facts) else None
-    partition = ref.path in survey.given
+    partition = survey.gives(ref.path)
     values = np.maximum(survey.rows - _nulls(sample, ref, facts), 0).astype(np.float64)
     distinct, nearby, total = _distinct(sample, ref, facts, axis, values)
     pages = sample.pages(spread(np.flatnonzero(survey.rows > 0), _PAGES_FROM).tolist(), [ref])
@@ -93,7 +93,7 @@ def profile(sample: Sample, ref: ColumnRef) -> Profile:
 def _nulls(sample: Sample, ref: ColumnRef, facts: ColumnFacts) -> Array:
     """NULLs of each row group; none where nothing is known."""
     survey = sample.survey
-    if ref.path in survey.given:
+    if survey.gives(ref.path):
         return np.where(facts.may_value, 0, survey.rows)
     # A loop over files: each has its own schema and writer, and remembers its own facts.
     counts = [null_counts(file, ref, row_group_facts(file, ref)) for file in sample.footers]
@@ -128,7 +128,7 @@ def _distinct(
     that tells the size. Bounds of whole numbers and the rows there are limit it.
     """
     room = axis.width if axis is not None else np.full(len(values), np.inf)
-    if ref.path in sample.survey.given:
+    if sample.survey.gives(ref.path):
         room = np.minimum(room, 1)
     counts = [
         (values[unit], min(count, values[unit])) for unit, count in sample.distinct(ref) if values[unit] > 0

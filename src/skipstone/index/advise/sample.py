@@ -10,7 +10,7 @@ import numpy as np
 from skipstone.errors import CorruptFileError
 from skipstone.evidence import Array
 from skipstone.ir.nodes import ColumnRef
-from skipstone.lake.directory import DirectoryLake
+from skipstone.lake.base import BaseLake
 from skipstone.parquet.dictionary import dictionary_complete, dictionary_range
 from skipstone.parquet.evidence import BoundLeaf, find_leaf, page_facts
 from skipstone.parquet.metadata import ParquetMetadata
@@ -33,7 +33,7 @@ _HEADER_BYTES = 256
 class Sample:
     """Some of a lake's files, their row groups numbered through."""
 
-    lake: DirectoryLake
+    lake: BaseLake
     files: Array
     """Numbers of the sampled files in the lake's listing."""
     footers: tuple[ParquetMetadata, ...]
@@ -41,12 +41,11 @@ class Sample:
     _pages: dict[tuple[int, Path], PageFacts | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, lake: DirectoryLake, most: int) -> Sample:
+    def of(cls, lake: BaseLake, most: int) -> Sample:
         """Up to ``most`` files, spread evenly over the listing."""
         files = spread(np.arange(len(lake.entries)), most)
         footers = tuple(lake.access.footers([lake.entries[number] for number in files.tolist()]))
-        given = lake.partitions.take(files).evidence().columns
-        return cls(lake, files, footers, Survey.of(footers, given))
+        return cls(lake, files, footers, Survey.of(footers, lake.stated(files)))
 
     @property
     def whole(self) -> bool:
@@ -101,7 +100,7 @@ class Sample:
 
     def leaf(self, unit: int, ref: ColumnRef) -> BoundLeaf | None:
         """Where a row group's file stores the column; None for a partition's column."""
-        return None if ref.path in self.survey.given else find_leaf(self.survey.file(unit), ref)
+        return None if self.survey.gives(ref.path) else find_leaf(self.survey.file(unit), ref)
 
     def _group(self, unit: int) -> int:
         return int(self.survey.numbers[unit])

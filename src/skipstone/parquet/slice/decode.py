@@ -199,7 +199,12 @@ def _key(chunk: Chunk) -> bytes | None:
 def open_file(data: bytes, *, checksums: bool) -> pq.core.ParquetReader:
     """pyarrow's reader of a file in memory."""
     reader = pq.core.ParquetReader()
-    reader.open(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=checksums)
+    reader.open(
+        pa.BufferReader(data),
+        pre_buffer=False,
+        page_checksum_verification=checksums,
+        arrow_extensions_enabled=True,  # as pyarrow's own reader of files has it
+    )
     return reader
 
 

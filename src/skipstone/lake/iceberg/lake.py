@@ -1,0 +1,388 @@
+"""An Iceberg table as a lake, pinned to one snapshot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import IdentityTransform
+
+from skipstone.engine.jobs import Engine
+from skipstone.errors import ReadError, SchemaError
+from skipstone.evidence import Array, ColumnFacts, Stated
+from skipstone.ir.nodes import ColumnRef, Node
+from skipstone.lake.base import BaseLake, Deletions, FileEntry, Path, Sifted
+from skipstone.lake.conform import Evolution
+from skipstone.lake.files import CACHE_BYTES, Files
+from skipstone.lake.iceberg.catalogs import storage_options as options_of
+from skipstone.lake.iceberg.deletes import DeleteIndex
+from skipstone.lake.iceberg.entries import Entries
+from skipstone.lake.iceberg.inventory import Inventory, Listing
+from skipstone.lake.iceberg.keys import PartitionKey
+from skipstone.lake.iceberg.manifests import ManifestNote, Manifests, read_manifest_list
+from skipstone.lake.iceberg.metrics import file_facts
+from skipstone.lake.iceberg.naming import FieldNaming, IdNaming
+from skipstone.lake.iceberg.schema import arrow_schema, arrow_type, defaults, field_paths, placed
+from skipstone.lake.iceberg.sift import Sieve
+from skipstone.lake.iceberg.snapshots import Pinned, SnapshotInfo, list_snapshots, resolve
+from skipstone.lake.iceberg.subtract import deletions
+from skipstone.lake.iceberg.transforms import source_facts
+from skipstone.prune.ledger import Ledger
+from skipstone.store.place import Listed
+from skipstone.store.retry import RetryPolicy
+from skipstone.store.scattered import ScatteredPlace
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import NestedField
+
+_DATA, _DELETES = 0, 1
+_IDENTITY = IdentityTransform[Any]()
+
+
+class IcebergLake(BaseLake):
+    """The files of one snapshot of an Iceberg table.
+
+    Opening reads no more than the table's metadata; manifests are read when a plan needs them, and kept.
+    Columns are found by field id, and deleted rows are never seen.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        snapshot: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        retry: RetryPolicy | None = None,
+        memory: int = CACHE_BYTES,
+    ) -> None:
+        self._table: Table | None = table
+        self._asked = snapshot
+        self._options = options_of(table, storage_options)
+        self._retry, self._memory = retry, memory
+        self.name = ".".join(table.name()) if table.name() else table.metadata.location
+        self._pin(table.metadata)
+
+    def _pin(self, metadata: TableMetadata) -> None:
+        self.listed_at = time.time()
+        self.metadata = metadata
+        self._pinned: Pinned = resolve(metadata, self._asked, uri=self.name)
+        mapping = metadata.name_mapping()
+        given = {
+            field.source_id
+            for spec in metadata.partition_specs
+            for field in spec.fields
+            if isinstance(field.transform, IdentityTransform)
+        }
+        self.index_naming = IdNaming.of(mapping, metadata.schemas, supplied=given)
+        naming = FieldNaming.of(self._pinned.schema, mapping, supplied=given)
+        place = ScatteredPlace(metadata.location.rstrip("/"), self._options)
+        evolution = Evolution(defaults(self._pinned.schema))
+        self._access = Files(
+            place, retry=self._retry, memory=self._memory, naming=naming, evolution=evolution
+        )
+        manifests = ("_notes", "_data", "_deletes", "_delete_index")
+        self._forget(*manifests, "schema", "query_schema", "_columns", "_identities", "_required")
+
+    def refresh(self) -> None:
+        """Load the table anew from its catalog."""
+        if self._table is None:
+            raise ReadError(
+                "the table came from another process, without its catalog",
+                path=self.name,
+                hint="open it here",
+            )
+        try:
+            self._table = self._table.refresh()
+        except NotImplementedError:
+            return  # one metadata file is all there is
+        self._pin(self._table.metadata)
+
+    def relist(self, engine: Engine) -> None:  # noqa: ARG002
+        """``refresh``: a table's log tells what is new."""
+        self.refresh()
+
+    # -- what there is -----------------------------------------------------------------------
+
+    @property
+    def uri(self) -> str:
+        """The table's location."""
+        return self._access.place.uri
+
+    @property
+    def table(self) -> Table:
+        """The table as pyiceberg has it."""
+        if self._table is None:
+            raise ReadError("the table's catalog is in another process", path=self.name, hint="open it here")
+        return self._table
+
+    @property
+    def snapshot(self) -> int | None:
+        """The id of the snapshot; None for a table without any."""
+        return None if self._pinned.snapshot is None else self._pinned.snapshot.snapshot_id
+
+    @property
+    def asked(self) -> Any:
+        """The snapshot that was asked for: None for the current one."""
+        return self._asked
+
+    def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        """All snapshots that the table knows, oldest first."""
+        return list_snapshots(self.metadata)
+
+    @property
+    def iceberg_schema(self) -> Schema:
+        """The schema that the snapshot is read with, with its field ids."""
+        return self._pinned.schema
+
+    @property
+    def specs(self) -> Mapping[int, PartitionSpec]:
+        """The table's partition specs by id."""
+        return {spec.spec_id: spec for spec in self.metadata.partition_specs}
+
+    @property
+    def version(self) -> str:
+        """The table, the snapshot and the schema."""
+        return f"{self.metadata.table_uuid}:{self.snapshot}:{self._pinned.schema.schema_id}"
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        return arrow_schema(self._pinned.schema)
+
+    @cached_property
+    def query_schema(self) -> pa.Schema:
+        """The same: Iceberg says of every timestamp whether it is an instant."""
+        return self.schema
+
+    # -- manifests ---------------------------------------------------------------------------
+
+    @cached_property
+    def _notes(self) -> list[ManifestNote]:
+        snapshot = self._pinned.snapshot
+        if snapshot is None:
+            return []
+        if snapshot.manifest_list:
+            return read_manifest_list(self._access.read_whole(snapshot.manifest_list), snapshot.manifest_list)
+        raise ReadError(
+            "the snapshot has no manifest list", path=self.name, hint="rewrite the table with a newer writer"
+        )
+
+    def _load(self, notes: Sequence[ManifestNote]) -> list[Entries]:
+        return Manifests(self._access.read_whole, self.specs, threads=self._access.threads).each(notes)
+
+    @cached_property
+    def _data(self) -> Inventory:
+        return Inventory([note for note in self._notes if note.content == _DATA], self._load)
+
+    @cached_property
+    def _deletes(self) -> Inventory:
+        return Inventory([note for note in self._notes if note.content == _DELETES], self._load)
+
+    @cached_property
+    def _delete_index(self) -> DeleteIndex:
+        return DeleteIndex.of(self._deletes.everything[0])
+
+    @property
+    def inventory(self) -> Inventory:
+        """The data files."""
+        return self._data
+
+    @property
+    def delete_inventory(self) -> Inventory:
+        """The delete files."""
+        return self._deletes
+
+    @property
+    def entries(self) -> Sequence[Listed]:
+        """The data files."""
+        return Listing(self._data)
+
+    def files_of(self, files: Array) -> tuple[FileEntry, ...]:
+        """The numbered files, with their partition values by field name."""
+        chosen = self._data.take(files)
+        specs = self.specs
+        partitions = []
+        for key in chosen.keys:
+            names = [field.name for field in specs[key.spec_id].fields] if key.partition is not None else []
+            partitions.append(dict(zip(names, key.partition or (), strict=True)))
+        return tuple(
+            FileEntry(path, size, partitions[code], rows)
+            for path, size, code, rows in zip(
+                chosen.paths.to_pylist(),
+                chosen.sizes.tolist(),
+                chosen.partitions.tolist(),
+                chosen.rows.tolist(),
+                strict=True,
+            )
+        )
+
+    # -- partitions --------------------------------------------------------------------------
+
+    @cached_property
+    def _columns(self) -> dict[int, ColumnRef]:
+        """The columns outside of lists and maps, by field id."""
+        fields = {one.field.field_id: one for one in placed(self._pinned.schema.fields)}
+        return {
+            number: ColumnRef(path, arrow_type(fields[number].field.field_type, path))
+            for number, path in field_paths(self._pinned.schema).items()
+        }
+
+    @cached_property
+    def _identities(self) -> dict[int, dict[str, int]]:
+        """Per spec, the top-level columns that its partitions give as they are: places of their values."""
+        found: dict[int, dict[str, int]] = {}
+        for spec in self.metadata.partition_specs:
+            mine = found.setdefault(spec.spec_id, {})
+            for place, field in enumerate(spec.fields):
+                path = self._columns[field.source_id].path if field.source_id in self._columns else ()
+                if isinstance(field.transform, IdentityTransform) and len(path) == 1:
+                    mine[path[0]] = place
+        return found
+
+    @property
+    def partition_names(self) -> frozenset[str]:
+        """None: specs may differ from file to file."""
+        return frozenset()
+
+    def stated(self, files: Array) -> dict[Path, Stated]:
+        """What identity partitions say of columns, whatever is stored in the files."""
+        if not any(self._identities.values()) or not len(files):
+            return {}
+        chosen = self._data.take(files)
+        found: dict[Path, Stated] = {}
+        names = {name for mine in self._identities.values() for name in mine}
+        for column in self._columns.values():
+            if len(column.path) > 1 or column.path[0] not in names:
+                continue
+            values = [self._value(key, column.path[0]) for key in chosen.keys]
+            given = np.array([value is not _NOTHING for value in values], dtype=bool)
+            if not given.any():
+                continue
+            facts = source_facts(
+                _IDENTITY, [None if value is _NOTHING else value for value in values], column.type
+            )
+            if facts is not None:
+                found[column.path] = Stated(facts, given).take(chosen.partitions)
+        return found
+
+    def _value(self, key: PartitionKey, name: str) -> Any:
+        place = self._identities[key.spec_id].get(name) if key.partition is not None else None
+        return _NOTHING if place is None or key.partition is None else key.partition[place]
+
+    def constants(self, files: Sequence[int]) -> list[Mapping[str, pa.Scalar]]:
+        """The columns that each numbered file's identity partitions give."""
+        if not any(self._identities.values()):
+            return [{} for _ in files]
+        chosen = self._data.take(np.array(files, dtype=np.int64))
+        made = [self._constants(key) for key in chosen.keys]
+        return [made[code] for code in chosen.partitions.tolist()]
+
+    def _constants(self, key: PartitionKey) -> Mapping[str, pa.Scalar]:
+        found = {}
+        for name in self._identities[key.spec_id]:
+            value = self._value(key, name)
+            if value is not _NOTHING:
+                found[name] = _scalar(value, self.schema.field(name).type, key)
+        return found
+
+    # -- planning ----------------------------------------------------------------------------
+
+    def sift(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> Sifted:
+        """The files that manifests leave: by the ranges of their partitions, by partition, by file."""
+        sieve = Sieve(self._data, self.specs, self._columns, self.file_facts, ledger, strict)
+        return sieve.sift(node)
+
+    def file_facts(self, entries: Entries, field_id: int) -> ColumnFacts:
+        """What manifests say about a column in each of some files."""
+        field, type = self._field(field_id)
+        return file_facts(entries, field_id, type, field.field_type, field_id in self._required)
+
+    @cached_property
+    def _required(self) -> frozenset[int]:
+        """Fields that were never NULL: required, like all structs around them, in every schema with them."""
+        optional: set[int] = set()
+        seen: set[int] = set()
+        for schema in self.metadata.schemas:
+            for one in placed(schema.fields):
+                seen.add(one.field.field_id)
+                if one.field.optional or one.parent in optional:
+                    optional.add(one.field.field_id)
+        return frozenset(seen - optional)
+
+    def deletions(self, files: Sequence[int]) -> Deletions:
+        """What is deleted of the numbered files."""
+        if not self._deletes.notes or not files:
+            return Deletions()
+        data = self._data.take(np.array(files, dtype=np.int64))
+        return deletions(self._delete_index, data, files, self._access, self.file_facts, self._place_of)
+
+    def _place_of(self, field_id: int) -> tuple[Path, pa.DataType]:
+        """A column's name and type, also of one that the table has no more."""
+        known = self._columns.get(field_id)
+        if known is not None:
+            return known.path, known.type
+        naming = self._access.naming
+        assert isinstance(naming, FieldNaming)
+        _, type = self._field(field_id)
+        return (naming.name(field_id, (), None),), type
+
+    def _field(self, field_id: int) -> tuple[NestedField, pa.DataType]:
+        """A field of the schema, or else of the newest one that had it."""
+        newest = sorted(self.metadata.schemas, key=lambda one: -one.schema_id)
+        for schema in (self._pinned.schema, *newest):
+            for one in placed(schema.fields):
+                if one.field.field_id == field_id:
+                    return one.field, arrow_type(one.field.field_type, one.path)
+        raise SchemaError(f"no schema of the table has a field {field_id}", path=self.name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        given = (self.metadata, self._asked, self._options, self._retry, self._memory, self.name)
+        return (_moved, (type(self), *given))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, snapshot {self.snapshot})"
+
+
+class _Nothing:
+    """A column that a partition doesn't give, which NULL is not."""
+
+
+_NOTHING = _Nothing()
+
+
+def _scalar(value: Any, type: pa.DataType, key: PartitionKey) -> pa.Scalar:
+    if value is None:
+        return pa.scalar(None, type)
+    try:
+        if pa.types.is_date(type) or pa.types.is_timestamp(type) or pa.types.is_time(type):
+            width = pa.int32() if type.bit_width == 32 else pa.int64()
+            return pa.scalar(value, width).cast(type)
+        return pa.scalar(value, type)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise SchemaError(f"{value!r} is no {type}", unit=f"partition {key}") from error
+
+
+def _moved(
+    cls: type[IcebergLake],
+    metadata: TableMetadata,
+    asked: Any,
+    options: Mapping[str, Any],
+    retry: RetryPolicy | None,
+    memory: int,
+    name: str,
+    **more: Any,
+) -> IcebergLake:
+    lake = cls.__new__(cls)
+    lake.__dict__.update(more)
+    lake._table, lake._asked, lake._options = None, asked, dict(options)
+    lake._retry, lake._memory, lake.name = retry, memory, name
+    lake._pin(metadata)
+    return lake

@@ -1,0 +1,316 @@
+"""Manifest lists and manifests: live entries in columns, with what they inherit, read once per process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import compress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionSpec
+
+from skipstone.engine.local import gather
+from skipstone.errors import CorruptFileError, SchemaError, UsageError
+from skipstone.evidence import Array
+from skipstone.lake.iceberg.avro import Container, Node, parse_schema, read_container, read_value
+from skipstone.lake.iceberg.codecs import AvroError
+from skipstone.lake.iceberg.entries import Entries, sort_keys
+from skipstone.lake.iceberg.keys import PartitionKey, is_unpartitioned
+from skipstone.lake.iceberg.maps import MAPS, Lazy, Written, numbers
+from skipstone.lake.iceberg.notes import HINT, ManifestNote, PartitionSummary, read_manifest_list, read_note
+from skipstone.lake.iceberg.slices import Slicer
+from skipstone.lake.iceberg.walk import Form, Site
+from skipstone.store.cache import Cache
+
+__all__ = [
+    "ManifestNote",
+    "Manifests",
+    "PartitionSummary",
+    "clear_cache",
+    "read_manifest",
+    "read_manifest_list",
+    "read_note",
+]
+
+_ADDED, _DELETED = 1, 2
+_CACHE_BYTES = 512 << 20
+
+
+# -- manifests ---------------------------------------------------------------------------------
+
+
+def _own(field_id: int, name: str, form: Form = Form.NUMBER) -> Site:
+    return Site(((field_id, name),), form)
+
+
+def _file(field_id: int, name: str, form: Form = Form.NUMBER) -> Site:
+    return Site(((2, "data_file"), (field_id, name)), form)
+
+
+_SITES: Mapping[str, Site] = {
+    "status": _own(0, "status"),
+    "snapshots": _own(1, "snapshot_id"),
+    "sequences": _own(3, "sequence_number"),
+    "contents": _file(134, "content"),
+    "paths": _file(100, "file_path", Form.TEXT),
+    "formats": _file(101, "file_format", Form.TEXT),
+    "partition": _file(102, "partition", Form.RAW),
+    "rows": _file(103, "record_count"),
+    "sizes": _file(104, "file_size_in_bytes"),
+    "values": _file(109, "value_counts", Form.COUNTS),
+    "nulls": _file(110, "null_value_counts", Form.COUNTS),
+    "nans": _file(137, "nan_value_counts", Form.COUNTS),
+    "lower": _file(125, "lower_bounds", Form.BLOBS),
+    "upper": _file(128, "upper_bounds", Form.BLOBS),
+    "equality_ids": _file(135, "equality_ids", Form.NUMBERS),
+    "first_row_ids": _file(142, "first_row_id"),
+    "referenced": _file(143, "referenced_data_file", Form.TEXT),
+    "content_offsets": _file(144, "content_offset"),
+    "content_sizes": _file(145, "content_size_in_bytes"),
+}
+_REQUIRED = ("status", "paths", "formats", "rows", "sizes")
+
+
+@lru_cache(maxsize=64)
+def _slicer(schema: bytes) -> Slicer:
+    return Slicer(parse_schema(schema), _SITES)
+
+
+def read_manifest(data: bytes, note: ManifestNote, specs: Mapping[int, PartitionSpec]) -> Entries:
+    """The live entries of a manifest, with what they inherit from its note."""
+    spec = specs.get(note.spec_id)
+    if spec is None:
+        known = ", ".join(map(str, sorted(specs))) or "none"
+        raise SchemaError(
+            f"the manifest's partition spec {note.spec_id} is not in the table's metadata (known: {known})",
+            path=note.path,
+            unit=f"partition spec {note.spec_id}",
+            hint="the table's metadata is damaged or of another table",
+        )
+    try:
+        return _read(read_container(data), note, spec)
+    except (AvroError, RecursionError) as error:
+        raise CorruptFileError(f"the manifest can't be read: {error}", path=note.path, hint=HINT) from None
+
+
+class _Cut:
+    """The slices of a manifest's live entries, read column by column."""
+
+    def __init__(self, slices: Mapping[str, list[bytes | None]]) -> None:
+        missing = [slot for slot in _REQUIRED if slot not in slices]
+        if missing:
+            raise AvroError(f"its entries have no field {_SITES[missing[0]].path[-1][1]}")
+        self._slices = slices
+        self._live: list[bool] | None = None
+        self.status = self.numbers("status")
+        live = self.status != _DELETED
+        if not live.all():
+            self._live = live.tolist()
+            self.status = self.status[live]
+        self.count = len(self.status)
+
+    def column(self, slot: str) -> Sequence[bytes | None] | None:
+        """The slices of one site."""
+        found = self._slices.get(slot)
+        return list(compress(found, self._live)) if found is not None and self._live is not None else found
+
+    def numbers(self, slot: str) -> Array:
+        """Numbers, -1 where one is absent."""
+        found = self.column(slot)
+        if found is None:
+            return np.full(self.count, -1, np.int64)
+        joined = b"".join([b"\x01" if cut is None else cut for cut in found])
+        return numbers(np.frombuffer(joined, np.uint8))[0]
+
+    def texts(self, slot: str) -> pa.Array:
+        """Texts, null where one is absent."""
+        found = self.column(slot)
+        if found is None:
+            return pa.nulls(self.count, pa.large_string())
+        try:
+            return pa.array([_payload(cut) for cut in found], pa.large_binary()).cast(pa.large_string())
+        except pa.ArrowInvalid as error:
+            raise AvroError(f"a text can't be read: {error}") from None
+
+    def raw(self, slot: str) -> pa.Array:
+        """Slices as they are, null where one is absent."""
+        found = self.column(slot)
+        return pa.array([None] * self.count if found is None else found, pa.large_binary())
+
+
+def _payload(cut: bytes | None) -> bytes | None:
+    """A text without its length, which takes a byte for every seven bits of twice it."""
+    if cut is None:
+        return None
+    size = len(cut)
+    if size <= 64:
+        return cut[1:]
+    return cut[2:] if size <= 8193 else cut[3:] if size <= 1_048_578 else cut[4:]
+
+
+def _read(container: Container, note: ManifestNote, spec: PartitionSpec) -> Entries:
+    slicer = _slicer(container.schema)
+    cut = _Cut(slicer.cut(container.body, container.blocks))
+    rows = _required(cut, "rows")
+    version = container.text("format-version") or "1"
+    keys, partitions = _keys(cut.column("partition"), slicer.nodes.get("partition"), spec, cut.count)
+    formats = cut.texts("formats")
+    paths = cut.texts("paths")
+    if paths.null_count or formats.null_count:
+        raise AvroError("a file has no path or no format")
+    return Entries(
+        paths=paths,
+        sizes=_required(cut, "sizes"),
+        rows=rows,
+        contents=_contents(cut),
+        formats=pc.utf8_upper(formats.dictionary_encode().cast(pa.string())),
+        specs=np.full(cut.count, note.spec_id, np.int32),
+        sequences=_sequences(cut, note, version),
+        snapshots=_inherited(cut.numbers("snapshots"), note.snapshot),
+        partitions=partitions,
+        keys=keys,
+        equality_ids=_equality_ids(cut.column("equality_ids"), cut.count),
+        referenced=cut.texts("referenced"),
+        content_offsets=cut.numbers("content_offsets"),
+        content_sizes=cut.numbers("content_sizes"),
+        first_row_ids=_first_rows(cut.numbers("first_row_ids"), rows, note),
+        measures=Lazy([Written(tuple(cut.raw(name) for name in MAPS))]),
+    )
+
+
+def _required(cut: _Cut, slot: str) -> Array:
+    found = cut.numbers(slot)
+    if (found < 0).any():
+        raise AvroError(f"a file has a negative or no {_SITES[slot].path[-1][1]}")
+    return found
+
+
+def _contents(cut: _Cut) -> Array:
+    found = np.maximum(cut.numbers("contents"), 0)
+    if (found > 2).any():
+        raise AvroError(f"a file has the unknown content {found.max()}")
+    return found.astype(np.int8)
+
+
+def _sequences(cut: _Cut, note: ManifestNote, version: str) -> Array:
+    """Data sequence numbers: an added file has its manifest's, files of version 1 have 0."""
+    found = cut.numbers("sequences")
+    absent = found < 0
+    if not absent.any():
+        return found
+    unsaid = absent & (cut.status != _ADDED)
+    if unsaid.any() and note.sequence != 0 and version != "1":
+        raise AvroError("a file that is not new has no sequence number")
+    return np.where(absent, np.where(unsaid, 0, note.sequence), found)
+
+
+def _inherited(found: Array, otherwise: int) -> Array:
+    return np.where(found < 0, otherwise, found)
+
+
+def _first_rows(found: Array, rows: Array, note: ManifestNote) -> Array:
+    """The first row ids: those not written follow the manifest's own, file by file."""
+    if note.first_row_id is None or note.content != 0:
+        return found
+    absent = found < 0
+    before = np.cumsum(np.where(absent, rows, 0)) - np.where(absent, rows, 0)
+    return np.where(absent, note.first_row_id + before, found)
+
+
+def _equality_ids(found: Sequence[bytes | None] | None, count: int) -> tuple[tuple[int, ...], ...]:
+    if found is None:
+        return ((),) * count
+    read = {cut: tuple(_block(cut)) for cut in dict.fromkeys(found)}
+    return tuple(read[cut] for cut in found)
+
+
+def _block(cut: bytes | None) -> list[int]:
+    return [] if cut is None else numbers(np.frombuffer(cut, np.uint8))[0][1:-1].tolist()
+
+
+# -- partitions --------------------------------------------------------------------------------
+
+
+def _keys(
+    found: Sequence[bytes | None] | None, node: Node | None, spec: PartitionSpec, count: int
+) -> tuple[tuple[PartitionKey, ...], Array]:
+    """The distinct partition keys, and which of them each file has; equal bytes are read once."""
+    if is_unpartitioned(spec):
+        return (PartitionKey.of(spec, ()),) * min(count, 1), np.zeros(count, np.int32)
+    if found is None or node is None:
+        raise AvroError("its entries have no partition")
+    slots = _partition_slots(node, spec)
+    read: dict[bytes | None, PartitionKey] = {}
+    for cut in dict.fromkeys(found):
+        record, _ = read_value(node, cut or b"", 0)
+        values = [None if slot is None else record[slot] for slot in slots]
+        try:
+            read[cut] = PartitionKey.of(spec, values)
+        except UsageError as error:
+            raise AvroError(f"a partition can't be read: {error}") from None
+    keys = sort_keys(set(read.values()))
+    place = {key: i for i, key in enumerate(keys)}
+    codes = {cut: place[key] for cut, key in read.items()}
+    return keys, np.fromiter((codes[cut] for cut in found), np.int32, count)
+
+
+def _partition_slots(node: Node, spec: PartitionSpec) -> list[int | str | None]:
+    """The keys of a partition record's values in the spec's order; None for a void one that it leaves out."""
+    if node.kind != "record":
+        raise AvroError(f"a partition is a {node.kind}, not a record")
+    slots: list[int | str | None] = []
+    # Early writers gave no ids: the values are in the spec's order.
+    unnamed = len(node.fields) == len(spec.fields) and all(f.field_id is None for f in node.fields)
+    for at, known in enumerate(spec.fields):
+        place = node.find(known.field_id, known.name)
+        if place is None and unnamed:
+            place = at
+        if place is None and str(known.transform) != "void":
+            raise AvroError(f"its partitions have no field {known.name} ({known.field_id})")
+        slots.append(None if place is None else node.fields[place].key)
+    return slots
+
+
+# -- many manifests ----------------------------------------------------------------------------
+
+_cache: Cache[tuple[Any, ...], Entries] = Cache(_CACHE_BYTES)
+
+
+class Manifests:
+    """Reads manifests side by side; what was read stays in the process, as manifests never change."""
+
+    def __init__(
+        self, read: Callable[[str], bytes], specs: Mapping[int, PartitionSpec], *, threads: int = 8
+    ) -> None:
+        self._read = read
+        self._specs = specs
+        self._threads = threads
+        self._shapes = {spec_id: str(spec) for spec_id, spec in specs.items()}
+
+    def entries(self, notes: Sequence[ManifestNote]) -> Entries:
+        """The live entries of all these manifests as one, in the order of the notes."""
+        return Entries.concat(self.each(notes))
+
+    def each(self, notes: Sequence[ManifestNote]) -> list[Entries]:
+        """The live entries of each of these manifests."""
+        return gather(self._one, notes, threads=self._threads)
+
+    def _one(self, note: ManifestNote) -> Entries:
+        return _cache.get_or_make(self._name(note), lambda: self._make(note))
+
+    def _make(self, note: ManifestNote) -> tuple[Entries, int]:
+        entries = read_manifest(self._read(note.path), note, self._specs)
+        return entries, 1000 + entries.nbytes
+
+    def _name(self, note: ManifestNote) -> tuple[Any, ...]:
+        # A path alone doesn't say what an entry inherits, nor what a reused spec id means.
+        inherited = (note.sequence, note.snapshot, note.first_row_id, note.content)
+        return (note.path, note.length, note.spec_id, self._shapes.get(note.spec_id), *inherited)
+
+
+def clear_cache() -> None:
+    """Forget every manifest that was read."""
+    _cache.clear()

@@ -1,0 +1,154 @@
+"""Which snapshot of a table is meant: by id, tag, branch or time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any
+
+from skipstone.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
+
+_MANY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """One snapshot of a table, as ``lake.snapshots()`` lists it."""
+
+    id: int
+    parent: int | None
+    sequence: int
+    at: datetime
+    operation: str
+    schema_id: int | None
+    summary: dict[str, str]
+    refs: tuple[str, ...]
+    """Branches and tags that name it."""
+    current: bool
+    """Whether it is what the table holds now."""
+
+
+def list_snapshots(metadata: TableMetadata) -> tuple[SnapshotInfo, ...]:
+    """All snapshots that the table still knows, oldest first."""
+    names: dict[int, list[str]] = {}
+    for name, ref in metadata.refs.items():
+        names.setdefault(ref.snapshot_id, []).append(name)
+    found = [
+        SnapshotInfo(
+            snapshot.snapshot_id,
+            snapshot.parent_snapshot_id,
+            snapshot.sequence_number or 0,
+            datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
+            _operation(snapshot),
+            snapshot.schema_id,
+            dict(snapshot.summary.additional_properties) if snapshot.summary is not None else {},
+            tuple(sorted(names.get(snapshot.snapshot_id, ()))),
+            snapshot.snapshot_id == metadata.current_snapshot_id,
+        )
+        for snapshot in metadata.snapshots
+    ]
+    return tuple(sorted(found, key=lambda one: (one.sequence, one.at, one.id)))
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A snapshot, None of an empty table, and the schema it is read with."""
+
+    snapshot: Snapshot | None
+    schema: Schema
+
+
+def resolve(metadata: TableMetadata, asked: Any, *, uri: str) -> Pinned:
+    """The snapshot that is meant: None for the current one, an id, a tag, a branch, or a time.
+
+    A snapshot by id, tag or time is read with its own schema, a branch with the table's current one. A text
+    that names no branch or tag is a snapshot's number or a time.
+    """
+    if asked is None:
+        return Pinned(_by_id(metadata, metadata.current_snapshot_id), _current(metadata))
+    if isinstance(asked, bool):
+        raise _unknown(metadata, asked, uri)
+    if isinstance(asked, int):
+        return _own(metadata, _by_id(metadata, asked), asked, uri)
+    if isinstance(asked, str):
+        ref = metadata.refs.get(asked)
+        if ref is not None:
+            found = _by_id(metadata, ref.snapshot_id)
+            if str(ref.snapshot_ref_type) == "branch" or "branch" in str(ref.snapshot_ref_type).lower():
+                return Pinned(found, _current(metadata))
+            return _own(metadata, found, asked, uri)
+        if re.fullmatch(r"-?\d+", asked):
+            return _own(metadata, _by_id(metadata, int(asked)), asked, uri)
+        try:
+            asked_time: Any = datetime.fromisoformat(asked)
+        except ValueError:
+            raise _unknown(metadata, asked, uri) from None
+        return _own(metadata, _as_of(metadata, asked_time), asked, uri)
+    if isinstance(asked, date):
+        when = asked if isinstance(asked, datetime) else datetime(asked.year, asked.month, asked.day)
+        return _own(metadata, _as_of(metadata, when), asked, uri)
+    raise _unknown(metadata, asked, uri)
+
+
+def ancestors(metadata: TableMetadata, snapshot: Snapshot | None) -> Iterator[Snapshot]:
+    """A snapshot and those it was made from, newest first, as far back as they are known."""
+    by_id = {one.snapshot_id: one for one in metadata.snapshots}
+    while snapshot is not None:
+        yield snapshot
+        snapshot = by_id.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
+
+
+def _as_of(metadata: TableMetadata, when: datetime) -> Snapshot | None:
+    """What the table held at a time: the last entry of its log that is not later."""
+    moment = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+    millis = int(moment.timestamp() * 1000)
+    log = [entry for entry in metadata.snapshot_log if entry.timestamp_ms <= millis]
+    if log:
+        return _by_id(metadata, max(log, key=lambda entry: entry.timestamp_ms).snapshot_id)
+    return None
+
+
+def _own(metadata: TableMetadata, snapshot: Snapshot | None, asked: Any, uri: str) -> Pinned:
+    if snapshot is None:
+        raise _unknown(metadata, asked, uri)
+    for schema in metadata.schemas:
+        if schema.schema_id == snapshot.schema_id:
+            return Pinned(snapshot, schema)
+    return Pinned(snapshot, _current(metadata))
+
+
+def _by_id(metadata: TableMetadata, number: int | None) -> Snapshot | None:
+    return next((one for one in metadata.snapshots if one.snapshot_id == number), None)
+
+
+def _current(metadata: TableMetadata) -> Schema:
+    return next(schema for schema in metadata.schemas if schema.schema_id == metadata.current_schema_id)
+
+
+def _operation(snapshot: Snapshot) -> str:
+    return str(snapshot.summary.operation.value) if snapshot.summary is not None else ""
+
+
+def _unknown(metadata: TableMetadata, asked: Any, uri: str) -> UsageError:
+    names = sorted(metadata.refs)
+    ids = [str(one.id) for one in list_snapshots(metadata)][-_MANY:]
+    known = "; ".join(
+        part
+        for part in (
+            f"branches and tags are {', '.join(names)}" if names else "",
+            f"the last snapshots are {', '.join(ids)}" if ids else "the table has no snapshot",
+        )
+        if part
+    )
+    return UsageError(
+        f"snapshot={asked!r} is none of the table's",
+        path=uri,
+        hint=f"give an id, a branch, a tag, or a time not before the first: {known}",
+    )

@@ -1,0 +1,103 @@
+"""Files that are known by their full names, wherever they lie, as the manifests of a table name them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from skipstone.errors import ReadError
+from skipstone.store.local import LocalSource
+from skipstone.store.objects import ObjectSource, open_store, split_uri
+from skipstone.store.place import Listed, Place, open_root
+from skipstone.store.source import Source, local_path
+
+_FILE = re.compile(r"^file:(?://(?:localhost)?)?(?=/)")
+
+
+@dataclass(frozen=True, slots=True)
+class ScatteredPlace:
+    """Files by full path or URI; ``uri`` is where most of them lie. They are read, never listed."""
+
+    uri: str
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def local(self) -> bool:
+        """Whether the files are in the local file system; a table's are all in one kind of store."""
+        return local_name(self.uri) is not None
+
+    def open(self, key: str, *, version: object | None = None, size: int | None = None) -> Source:
+        """A file, untouched before its first read."""
+        local = local_name(key)
+        source: Source
+        if local is not None:
+            source = LocalSource(local, lazy=True)
+        else:
+            base, name = split_uri(key)
+            source = ObjectSource(open_store(base, self.options, key), name, key)
+        source.expect(version, size)
+        return source
+
+    def path(self, key: str) -> str:
+        """The file's name: a path if it is local."""
+        return local_name(key) or key
+
+    def child(self, key: str) -> Place:
+        """The place below this one, which can be listed."""
+        return place_of(f"{self.uri.rstrip('/')}/{key}", self.options)
+
+    def parent(self) -> None:
+        """There is none to speak of."""
+        return
+
+    def write(self, key: str, parts: Iterable[bytes | memoryview], *, exclusive: bool = False) -> None:
+        """Write a file whole or not at all."""
+        folder, _, name = key.rpartition("/")
+        place_of(folder, self.options).write(name, parts, exclusive=exclusive)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete files; those that are gone already are fine."""
+        for key in keys:
+            folder, _, name = key.rpartition("/")
+            place_of(folder, self.options).delete([name])
+
+    def below(self, prefix: str) -> list[Listed]:
+        """Files are known from elsewhere."""
+        raise self._unlisted(prefix)
+
+    def folders(self) -> list[str]:
+        """Files are known from elsewhere."""
+        raise self._unlisted()
+
+    def files_here(self) -> list[Listed]:
+        """Files are known from elsewhere."""
+        raise self._unlisted()
+
+    def move(self, key: str, to: str) -> None:
+        """Files of a table never move."""
+        raise self._unlisted(f"{key} to {to}")
+
+    def clear(self, prefix: str) -> None:
+        """Files are known from elsewhere."""
+        raise self._unlisted(prefix)
+
+    # The last that names the type, which this name hides.
+    def list(self) -> list[Listed]:
+        """Files are known from elsewhere."""
+        raise self._unlisted()
+
+    def _unlisted(self, what: str = "") -> ReadError:
+        return ReadError(f"files of a table are not listed or moved {what}".rstrip(), path=self.uri)
+
+
+def local_name(location: str) -> str | None:
+    """The path that a location means, if it is local: its characters stand for themselves, even in a URI."""
+    bare = _FILE.sub("", location)
+    return None if local_path(bare) is None else bare
+
+
+def place_of(location: str, options: Mapping[str, Any] | None = None) -> Place:
+    """The directory or prefix of a location, which can be listed and written to."""
+    return open_root(_FILE.sub("", location), storage_options=options or None)

@@ -1,0 +1,129 @@
+"""Iceberg tables and catalogs as users meet them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.table import Table as IcebergTable
+
+from skipstone.errors import UsageError
+from skipstone.index.table import IndexedTable
+from skipstone.lake.iceberg.catalogs import load_table, open_catalog, static_table
+from skipstone.lake.iceberg.create import create_table
+from skipstone.lake.iceberg.snapshots import SnapshotInfo
+from skipstone.lakes import Scannable
+from skipstone.store.place import Place
+from skipstone.store.retry import RetryPolicy
+
+__all__ = ["Catalog", "SnapshotInfo", "Table", "open_table"]
+
+
+class Table(Scannable, IndexedTable):
+    """An Iceberg table at one of its snapshots, to be scanned."""
+
+    def at(self, snapshot: Any) -> Table:
+        """The table as it was: by the id of a snapshot, a tag, a branch, or a time (ISO text or datetime)."""
+        sibling = type(self).__new__(type(self))
+        sibling.__dict__.update(self.__dict__)
+        sibling._asked = snapshot
+        sibling._pin(self.metadata)
+        return sibling
+
+
+class Catalog:
+    """Iceberg tables by name."""
+
+    def __init__(self, warehouse: Any = None, **properties: Any) -> None:
+        self.iceberg = open_catalog(warehouse, **properties)
+
+    def open(
+        self,
+        name: str,
+        *,
+        snapshot: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        retry: RetryPolicy | None = None,
+        index_root: Place | None = None,
+    ) -> Table:
+        """A table as it is now, or at a snapshot."""
+        return open_table(
+            name,
+            self.iceberg,
+            snapshot=snapshot,
+            storage_options=storage_options,
+            retry=retry,
+            index_root=index_root,
+        )
+
+    def tables(self, namespace: str | None = None) -> list[str]:
+        """The names of the tables in a namespace, or in all."""
+        names = [(namespace,)] if namespace is not None else self.iceberg.list_namespaces()
+        return sorted(".".join(found) for name in names for found in self.iceberg.list_tables(name))
+
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema,
+        *,
+        partition_by: Iterable[str] = (),
+        sort_by: Iterable[str] = (),
+        location: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Table:
+        """Make an empty table; its namespace is made if need be.
+
+        ``partition_by`` has columns and transforms, as in ``["day(ts)", "bucket(16, id)", "region"]``;
+        ``sort_by`` columns, as in ``["ts desc", "id"]``.
+        """
+        made = create_table(
+            self.iceberg, name, schema, partition_by, sort_by, location, dict(properties or {})
+        )
+        return Table(made)
+
+    def drop_table(self, name: str) -> None:
+        """Forget a table; its files stay."""
+        self.iceberg.drop_table(name)
+
+    def __repr__(self) -> str:
+        return f"Catalog({self.iceberg.name!r})"
+
+
+def open_table(
+    x: Any,
+    catalog: Any = None,
+    *,
+    snapshot: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    retry: RetryPolicy | None = None,
+    index_root: Place | None = None,
+) -> Table:
+    """A table: by its name in a catalog, by its metadata file, or as pyiceberg has it."""
+    if isinstance(catalog, Catalog):
+        catalog = catalog.iceberg
+    if isinstance(x, IcebergTable):
+        found = x
+    elif catalog is not None:
+        found = load_table(x, catalog)
+    elif isinstance(x, str | os.PathLike):
+        found = static_table(os.fsdecode(x), storage_properties(storage_options))
+    else:
+        raise UsageError(f"{x!r} is no table", hint="give its name and a catalog, or its metadata file")
+    return Table(
+        found, snapshot=snapshot, storage_options=storage_options, retry=retry, index_root=index_root
+    )
+
+
+def storage_properties(options: Mapping[str, Any] | None) -> dict[str, str]:
+    """Our storage options in pyiceberg's words, to read a metadata file with."""
+    words = {
+        "endpoint": "s3.endpoint",
+        "access_key_id": "s3.access-key-id",
+        "secret_access_key": "s3.secret-access-key",
+        "session_token": "s3.session-token",
+        "region": "s3.region",
+    }
+    given = {str(name).lower().removeprefix("aws_"): value for name, value in (options or {}).items()}
+    return {theirs: str(given[ours]) for ours, theirs in words.items() if ours in given}
