@@ -14,7 +14,7 @@ from skipstone.explain.report import Report
 from skipstone.index.build import Job, Progress, open_segment
 from skipstone.index.container import BadIndex
 from skipstone.index.coverage import Coverage
-from skipstone.index.manifest import Manifest, SegmentNote, is_manifest, is_own, read_manifest
+from skipstone.index.manifest import Manifest, SegmentNote, is_kept, is_manifest, is_own, read_manifest
 from skipstone.index.marks import marks_of
 from skipstone.index.segment import Segment
 from skipstone.index.spec import Path, Spec
@@ -225,6 +225,7 @@ class LakeIndex:
             listed_at=lake.listed_at,
         )
         report = job.run()
+        lake.index_changed()
         self._renewed()
         return report
 
@@ -321,7 +322,7 @@ class LakeIndex:
         """Delete the index; the lake's own files stay as they are."""
         names = [entry.key for entry in self.place.below("")]
         # Manifests first: without one nobody looks for segments.
-        self.place.delete([*filter(is_manifest, names), *filter(is_own, names)])
+        self.place.delete([*filter(is_manifest, names), *filter(is_own, names), *filter(is_kept, names)])
         self._renewed()
 
     def _renewed(self) -> None:

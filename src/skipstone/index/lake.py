@@ -57,6 +57,9 @@ class Indexed(BaseLake):
     def check_index(self) -> None:
         """Refuse files of the index whose columns can't be read as the lake's."""
 
+    def index_changed(self) -> None:
+        """The index was built or refreshed."""
+
 
 class IndexedLake(Indexed, DirectoryLake):
     """A directory of Parquet files with an index."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from skipstone.index.entries import read_entries, write_entries
 from skipstone.index.lake import Indexed
+from skipstone.lake.iceberg.inventory import Kept
 from skipstone.lake.iceberg.lake import IcebergLake
 from skipstone.store.place import Place
 
@@ -23,6 +26,22 @@ class IndexedTable(Indexed, IcebergLake):
         self.__dict__.pop("index", None)
         super()._pin(metadata)
         self._reset()
+
+    @cached_property
+    def _kept(self) -> Kept | None:
+        """What the index keeps of the manifests."""
+        return read_entries(self.index.access)
+
+    def keep_manifests(self) -> None:
+        """Keep what the snapshot's manifests say in the index; only those that are new are read."""
+        data, deletes = self._data, self._deletes
+        if not (data.covered and deletes.covered):
+            parts = [*data.parts(), *deletes.parts()]
+            write_entries(self.index.access, [*data.notes, *deletes.notes], parts, self.specs)
+
+    def index_changed(self) -> None:
+        """The index was built or refreshed: manifests are kept in it too."""
+        self.keep_manifests()
 
     def __reduce__(self) -> tuple[Any, ...]:
         make, (cls, *given) = super().__reduce__()

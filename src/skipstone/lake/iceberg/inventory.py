@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
-from typing import overload
+from itertools import islice, pairwise
+from typing import Any, overload
 
 import numpy as np
+from pyiceberg.partitioning import PartitionSpec
 
 from skipstone.errors import CorruptFileError
 from skipstone.evidence import Array
@@ -23,12 +24,32 @@ Load = Callable[[Sequence[ManifestNote]], list[Entries]]
 _JOINED = 4
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """Entries of manifests that were read before, and where those of each manifest lie among them."""
+
+    entries: Entries
+    ranges: Mapping[Identity, tuple[int, int]]
+
+
+Identity = tuple[Any, ...]
+
+
+def identity(note: ManifestNote, specs: Mapping[int, PartitionSpec]) -> Identity:
+    """What tells a manifest, and what its entries inherit, from every other."""
+    spec = specs.get(note.spec_id)
+    shape = "" if spec is None else str(spec)
+    return (note.path, note.length, note.spec_id, shape, note.sequence, note.snapshot, note.first_row_id)
+
+
 @dataclass(eq=False)
 class Inventory:
     """The live files of some manifests. A file's number is its place among them, manifest after manifest."""
 
     notes: Sequence[ManifestNote]
     load: Load
+    specs: Mapping[int, PartitionSpec]
+    kept: Kept | None = None
     _parts: dict[int, Entries] = field(default_factory=dict)
     _joined: dict[bytes, tuple[Entries, Array]] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -54,14 +75,52 @@ class Inventory:
         found = self._joined.get(key)
         if found is None:
             with self._lock:
-                self._need(manifests.tolist())
-                entries = Entries.concat([self._parts[number] for number in manifests.tolist()])
+                entries = self._join(manifests)
             spans = [np.arange(self.firsts[m], self.firsts[m + 1]) for m in manifests.tolist()]
             found = entries, np.concatenate([np.zeros(0, dtype=np.int64), *spans])
             self._joined[key] = found
             for old in list(islice(self._joined, max(len(self._joined) - _JOINED, 0))):
                 self._joined.pop(old, None)
         return found
+
+    def _join(self, manifests: Array) -> Entries:
+        """Entries of some manifests, those that are kept in one piece where they lie so."""
+        known = self._kept[manifests]
+        stored = known[:, 0] >= 0
+        if self.kept is None or not stored.any():
+            self._need(manifests.tolist())
+            return Entries.concat([self._parts[number] for number in manifests.tolist()])
+        rows = _runs(known[stored, 0], known[stored, 1])
+        whole = len(rows) == len(self.kept.entries) and bool((rows == np.arange(len(rows))).all())
+        found = self.kept.entries if whole else self.kept.entries.take(rows)
+        if stored.all():
+            return found
+        others = manifests[~stored]
+        self._need(others.tolist())
+        joined = Entries.concat([found, *(self._parts[number] for number in others.tolist())])
+        # Back in the order of the manifests.
+        order = np.concatenate([manifests[stored], others])
+        counts = np.diff(self.firsts)
+        firsts = np.cumsum(counts[order]) - counts[order]
+        back = np.argsort(order, kind="stable")
+        return joined.take(_runs(firsts[back], (firsts + counts[order])[back]))
+
+    @cached_property
+    def _kept(self) -> Array:
+        """Per manifest where its entries lie among the kept ones; -1 where they don't."""
+        ranges = {} if self.kept is None else self.kept.ranges
+        found = [ranges.get(identity(note, self.specs), (-1, -1)) for note in self.notes]
+        return np.array(found, dtype=np.int64).reshape(-1, 2)
+
+    @property
+    def covered(self) -> bool:
+        """Whether every manifest is kept."""
+        return bool((self._kept[:, 0] >= 0).all())
+
+    def parts(self) -> list[Entries]:
+        """The entries of each manifest."""
+        entries, _ = self.everything
+        return [entries.take(np.arange(a, b)) for a, b in pairwise(self.firsts.tolist())]
 
     @property
     def everything(self) -> tuple[Entries, Array]:
@@ -88,6 +147,13 @@ class Inventory:
                     path=self.notes[number].path,
                 )
             self._parts[number] = part
+
+
+def _runs(starts: Array, stops: Array) -> Array:
+    """The numbers from each start to its stop, one run after the other."""
+    counts = stops - starts
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(stops - ends, counts)
 
 
 def _live(note: ManifestNote) -> int | None:

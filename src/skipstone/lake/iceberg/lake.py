@@ -17,6 +17,7 @@ from pyiceberg.transforms import IdentityTransform
 from skipstone.engine.jobs import Engine
 from skipstone.errors import ReadError, SchemaError
 from skipstone.evidence import Array, ColumnFacts, Stated
+from skipstone.ir import compile_predicate
 from skipstone.ir.nodes import ColumnRef, Node
 from skipstone.lake.base import BaseLake, Deletions, FileEntry, Path, Sifted
 from skipstone.lake.conform import Evolution
@@ -24,7 +25,8 @@ from skipstone.lake.files import CACHE_BYTES, Files
 from skipstone.lake.iceberg.catalogs import storage_options as options_of
 from skipstone.lake.iceberg.deletes import DeleteIndex
 from skipstone.lake.iceberg.entries import Entries
-from skipstone.lake.iceberg.inventory import Inventory, Listing
+from skipstone.lake.iceberg.fileplan import FilePlan
+from skipstone.lake.iceberg.inventory import Inventory, Kept, Listing
 from skipstone.lake.iceberg.keys import PartitionKey
 from skipstone.lake.iceberg.manifests import ManifestNote, Manifests, read_manifest_list
 from skipstone.lake.iceberg.metrics import file_facts
@@ -34,10 +36,12 @@ from skipstone.lake.iceberg.sift import Sieve
 from skipstone.lake.iceberg.snapshots import Pinned, SnapshotInfo, list_snapshots, resolve
 from skipstone.lake.iceberg.subtract import deletions
 from skipstone.lake.iceberg.transforms import source_facts
+from skipstone.predicate import predicate as to_predicate
 from skipstone.prune.ledger import Ledger
 from skipstone.store.place import Listed
 from skipstone.store.retry import RetryPolicy
 from skipstone.store.scattered import ScatteredPlace
+from skipstone.trace.partitions import FilterStats
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -88,7 +92,7 @@ class IcebergLake(BaseLake):
         self._access = Files(
             place, retry=self._retry, memory=self._memory, naming=naming, evolution=evolution
         )
-        manifests = ("_notes", "_data", "_deletes", "_delete_index")
+        manifests = ("_notes", "_kept", "_data", "_deletes", "_delete_index")
         self._forget(*manifests, "schema", "query_schema", "_columns", "_identities", "_required")
 
     def refresh(self) -> None:
@@ -178,13 +182,22 @@ class IcebergLake(BaseLake):
     def _load(self, notes: Sequence[ManifestNote]) -> list[Entries]:
         return Manifests(self._access.read_whole, self.specs, threads=self._access.threads).each(notes)
 
+    def _inventory(self, content: int) -> Inventory:
+        notes = [note for note in self._notes if note.content == content]
+        return Inventory(notes, self._load, self.specs, self._kept)
+
+    @cached_property
+    def _kept(self) -> Kept | None:
+        """What an index keeps of the manifests."""
+        return None
+
     @cached_property
     def _data(self) -> Inventory:
-        return Inventory([note for note in self._notes if note.content == _DATA], self._load)
+        return self._inventory(_DATA)
 
     @cached_property
     def _deletes(self) -> Inventory:
-        return Inventory([note for note in self._notes if note.content == _DELETES], self._load)
+        return self._inventory(_DELETES)
 
     @cached_property
     def _delete_index(self) -> DeleteIndex:
@@ -299,6 +312,28 @@ class IcebergLake(BaseLake):
         """The files that manifests leave: by the ranges of their partitions, by partition, by file."""
         sieve = Sieve(self._data, self.specs, self._columns, self.file_facts, ledger, strict)
         return sieve.sift(node)
+
+    def plan_files(self, where: Any = None, *, strict: bool = False, case_sensitive: bool = True) -> FilePlan:
+        """The files that may hold a match by what manifests say, and the delete files that apply to each.
+
+        ``where`` is SQL text or a predicate. Partitions that can't be judged are kept, and counted in
+        ``filter_stats``; with ``strict`` they are an error.
+        """
+        ledger = Ledger(lambda: (0, 0))
+        node = None
+        if where is not None:
+            compiled = compile_predicate(
+                to_predicate(where), self.query_schema, case_sensitive=case_sensitive
+            )
+            node = compiled.node
+        sifted = self.sift(node, ledger, strict=strict)
+        assert sifted.files is not None
+        data = self._data.take(sifted.files)
+        matched = None
+        if self._deletes.notes and len(data):
+            matched = self._delete_index.match(data, self.file_facts)
+        whole = np.isin(sifted.files, np.fromiter(sifted.whole, np.int64, len(sifted.whole)))
+        return FilePlan(data, whole, matched, sifted.partitions or FilterStats(), ledger.notes.done())
 
     def file_facts(self, entries: Entries, field_id: int) -> ColumnFacts:
         """What manifests say about a column in each of some files."""
