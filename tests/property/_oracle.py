@@ -251,9 +251,11 @@ def _coerce(left: Values, right: Values) -> tuple[Values, Values]:
         return _from_text(left, right), right
     times = {"date", "stamp", "instant"}
     if set(kinds) <= times:
-        zone = left.zone if left.constant else right.zone
         if "instant" in kinds:
-            return _to_instant(left, zone), _to_instant(right, zone)
+            # A literal is read by its own zone, a column by that of the literal beside it.
+            other = left.zone if left.constant else right.zone
+            mine, yours = (side.zone if side.constant else other for side in (left, right))
+            return _to_instant(left, mine), _to_instant(right, yours)
         return _to_stamp(left), _to_stamp(right)
     raise CantEvaluate(f"{kinds[0]} against {kinds[1]}")
 

@@ -189,8 +189,11 @@ class Prefix(_Increasing):
         return key[: self.length]
 
     def _characters(self, key: bytes) -> bytes | None:
-        # A truncated bound may end inside a character, where counting characters means nothing.
         try:
-            return key.decode()[: self.length].encode()
-        except UnicodeDecodeError:
-            return None
+            text = key.decode()
+        except UnicodeDecodeError as error:
+            # A truncated bound may end inside a character: the characters before it may be enough.
+            text = key[: error.start].decode()
+            if len(text) < self.length:
+                return None
+        return text[: self.length].encode()

@@ -87,6 +87,10 @@ class Deletions:
 
     rows: Mapping[int, RowSet] = field(default_factory=dict)
     values: Mapping[int, tuple[AntiJoin, ...]] = field(default_factory=dict)
+    files: int = 0
+    """Delete files that there are."""
+    applied: int = 0
+    """Those that bear on one of the files."""
 
 
 class BaseLake(ABC):
@@ -205,6 +209,9 @@ class BaseLake(ABC):
 
         ``strict`` refuses to keep a partition merely because it can't be judged.
         """
+
+    def check_files(self, files: Sequence[int]) -> None:  # noqa: B027
+        """Refuse files that can't be read."""
 
     def deletions(self, files: Sequence[int]) -> Deletions:  # noqa: ARG002
         """What is deleted of the numbered files."""

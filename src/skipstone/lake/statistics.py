@@ -7,7 +7,7 @@ say, is None: a file without statistics leaves the whole lake's bounds unknown. 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,6 +88,7 @@ class LakeStatistics:
     lake: str
     version: str
     rows: int
+    """Rows that are not deleted; at most so many where some are deleted by their values."""
     bytes: int
     columns: tuple[ColumnStatistics, ...]
     files: pa.Table
@@ -133,17 +134,25 @@ def lake_statistics(lake: BaseLake, columns: Sequence[str] | None = None) -> Lak
     if columns is not None and not isinstance(columns, list | tuple):
         raise UsageError(f"columns={columns!r}", hint="give a list of column names")
     survey = lake.survey(np.arange(len(lake.entries)))
+    deletions = lake.deletions(range(survey.count))
+    gone = np.zeros(survey.count, dtype=np.int64)
+    for number, rows in deletions.rows.items():
+        gone[number] = len(rows)
+    touched = gone > 0
+    touched[list(deletions.values)] = True
     refs = list(_refs(lake.query_schema, columns))
     names = ["path", "rows", "bytes"]
     arrays = [
         pa.array([file.path for file in survey.files()], pa.string()),
-        pa.array(survey.totals, pa.int64()),
+        pa.array(survey.totals - gone, pa.int64()),
         pa.array([entry.size for entry in lake.entries], pa.int64()),
     ]
     found = []
     for ref in refs:
         type = _read_type(lake.schema, ref)
         column = _Units.of(survey, ref, type)
+        if touched.any():
+            column = column.without(touched[survey.owners])
         by_file = column.summed(survey.owners, survey.count)
         whole = column.summed(np.zeros_like(survey.owners), 1)
         names.append(".".join(ref.path))
@@ -151,7 +160,8 @@ def lake_statistics(lake: BaseLake, columns: Sequence[str] | None = None) -> Lak
         found.append(ColumnStatistics(names[-1], type, **_first(whole)))
     table = pa.Table.from_arrays(arrays, names)
     size = sum(entry.size for entry in lake.entries)
-    return LakeStatistics(lake.uri, lake.version, int(survey.rows.sum()), size, tuple(found), table)
+    rows_left = int(survey.rows.sum() - gone.sum())
+    return LakeStatistics(lake.uri, lake.version, rows_left, size, tuple(found), table)
 
 
 def _refs(schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[ColumnRef]:
@@ -217,7 +227,18 @@ class _Units:
         ]
         empty = (np.zeros(0, bool), np.zeros(0, bool), np.zeros(0, np.int64), np.zeros(0, np.int64))
         lower, upper, nulls, packed = (np.concatenate(column) for column in zip(empty, *parts, strict=True))
+        given = survey.given.get(ref.path)
+        if given is not None and given.where is not None:
+            stated = given.where[survey.owners]
+            lower, upper = lower | stated, upper | stated
+            nulls = np.where(stated, np.where(facts.may_null, survey.rows, 0), nulls)
         return cls(type, facts, lower, upper, nulls, packed, survey.rows)
+
+    def without(self, touched: Array) -> _Units:
+        """What is left to be said where some rows are deleted: bounds are bounds, and counts are unknown."""
+        exact = {name: getattr(self.facts, name) & ~touched for name in ("lower_exact", "upper_exact")}
+        nulls = np.where(touched & (self.nulls != 0), _UNKNOWN, self.nulls)
+        return replace(self, facts=replace(self.facts, **exact), nulls=nulls)
 
     def summed(self, owners: Array, count: int) -> dict[str, pa.Array]:
         """The facts of ``count`` groups of row groups, by field of ColumnStatistics."""

@@ -34,7 +34,7 @@ from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
 from skipstone.store.steps import drive
 from skipstone.trace import Level
-from skipstone.trace.scan import IndexUse, ScanTrace
+from skipstone.trace.scan import DeleteUse, IndexUse, ScanTrace
 
 _FIRST_FOOTERS = 8
 T = TypeVar("T")
@@ -107,6 +107,7 @@ class _Planner:
     coverage: Coverage | None
     dropped: int = 0
     """Rows of files that the index has dropped."""
+    deletes: DeleteUse | None = None
 
     def plan(self) -> ScanPlan:
         compiled, sifted = self._sifted()
@@ -267,7 +268,11 @@ class _Planner:
             found[number] = (_all(total), _all(total))
         # By path, as rows come without an order.
         chosen = sorted(found, key=lambda number: self.lake.entries[number].key)
+        self.lake.check_files(chosen)
         deletions = self.lake.deletions(chosen)
+        if deletions.files:
+            less = sum(len(found[number][0] & rows) for number, rows in deletions.rows.items())
+            self.deletes = DeleteUse(deletions.files, deletions.applied, less, len(deletions.values))
         tasks = []
         for number, partition in zip(chosen, self.lake.constants(chosen), strict=True):
             rows, proven = found[number]
@@ -322,6 +327,7 @@ class _Planner:
                 notes=self.ledger.notes.done(),
                 index=use,
                 partitions=sifted.partitions,
+                deletes=self.deletes,
                 unsupported=tuple(map(str, compiled.unsupported)) if compiled is not None else (),
             )
 

@@ -66,7 +66,8 @@ class Quoter:
         assert metadata is not None
         name, ref = ".".join(path), ColumnRef(path, facts.type)
         if not any(leaf.path[: len(path)] == path for leaf in metadata.leaves):
-            return f"{name}: not in the file, so NULL in every row"
+            what = "its value comes from the table" if facts.may_value.any() else "so NULL in every row"
+            return f"{name}: not in the file, {what}"
         bound = find_leaf(metadata, ref)
         if bound is None:
             kind = (

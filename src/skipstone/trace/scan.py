@@ -67,6 +67,20 @@ class IndexUse:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteUse:
+    """What a table's delete files mean for a plan."""
+
+    files: int
+    """Delete files of the snapshot."""
+    applied: int
+    """Those that bear on files that are kept."""
+    rows: int
+    """Rows of kept files that are deleted by their places; they are not read."""
+    tested: int
+    """Kept files whose rows are compared with deleted values when they are read."""
+
+
+@dataclass(frozen=True, slots=True)
 class SparkUse:
     """How a scan becomes a data frame, and why."""
 
@@ -105,6 +119,7 @@ class ScanTrace:
     index: IndexUse | None = None
     partitions: FilterStats | None = None
     """How far partitions could be judged, of a table whose partitioning may have changed."""
+    deletes: DeleteUse | None = None
     reads: Reads | None = None
     run: Run | None = None
     spark: SparkUse | None = None

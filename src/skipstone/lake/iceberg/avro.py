@@ -14,6 +14,8 @@ from skipstone.lake.iceberg.codecs import CODECS, AvroError
 
 _MAGIC = b"Obj\x01"
 _SYNC = 16
+# Items may be of no size at all; no file has a use for more of them.
+_MOST_EMPTY = 1 << 12
 # Even varints of one byte: small numbers, halved.
 _FEW = frozenset(range(0, 128, 2))
 _EXACT = decimal.Context(prec=90)
@@ -244,7 +246,7 @@ def read_block(data: bytes, pos: int) -> tuple[int, int]:
     if count < 0:
         count = -count
         _, pos = read_long(data, pos)
-    if count > len(data) - pos:
+    if count > len(data) - pos + _MOST_EMPTY:
         raise AvroError(f"there is no room for {count} items")
     return count, pos
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
 
 from skipstone.engine.jobs import Engine
-from skipstone.errors import ReadError, SchemaError
+from skipstone.errors import FileError, ReadError, SchemaError
 from skipstone.evidence import Array, ColumnFacts, Stated
 from skipstone.ir import compile_predicate
 from skipstone.ir.nodes import ColumnRef, Node
@@ -221,11 +222,7 @@ class IcebergLake(BaseLake):
     def files_of(self, files: Array) -> tuple[FileEntry, ...]:
         """The numbered files, with their partition values by field name."""
         chosen = self._data.take(files)
-        specs = self.specs
-        partitions = []
-        for key in chosen.keys:
-            names = [field.name for field in specs[key.spec_id].fields] if key.partition is not None else []
-            partitions.append(dict(zip(names, key.partition or (), strict=True)))
+        partitions = [self._partition(key) for key in chosen.keys]
         return tuple(
             FileEntry(path, size, partitions[code], rows)
             for path, size, code, rows in zip(
@@ -236,6 +233,28 @@ class IcebergLake(BaseLake):
                 strict=True,
             )
         )
+
+    def _partition(self, key: PartitionKey) -> dict[str, Any]:
+        """A partition's values by field name: identities as the column's values, others as Iceberg has it."""
+        fields = self.specs[key.spec_id].fields if key.partition is not None else ()
+        found = {field.name: value for field, value in zip(fields, key.partition or (), strict=True)}
+        for field in fields:
+            column = self._columns.get(field.source_id)
+            if isinstance(field.transform, IdentityTransform) and column is not None:
+                found[field.name] = _scalar(found[field.name], column.type, key).as_py()
+        return found
+
+    def check_files(self, files: Sequence[int]) -> None:
+        """Refuse files that are not Parquet."""
+        chosen = self._data.take(np.array(files, dtype=np.int64))
+        others = pc.not_equal(chosen.formats, "PARQUET")
+        if pc.any(others).as_py():
+            number = pc.index(others, True).as_py()
+            raise FileError(
+                f"its format is {chosen.formats[number]}, and only Parquet can be read",
+                path=chosen.paths[number].as_py(),
+                hint="rewrite the table's files as Parquet",
+            )
 
     # -- partitions --------------------------------------------------------------------------
 

@@ -127,11 +127,15 @@ class _Cut:
 
     def texts(self, slot: str) -> pa.Array:
         """Texts, null where one is absent."""
-        found = self.column(slot)
-        if found is None:
-            return pa.nulls(self.count, pa.large_string())
+        cuts = self.raw(slot)
+        sizes = pc.min_max(pc.binary_length(cuts)).as_py()
+        prefix = _prefix(sizes["max"] or 1)
+        if _prefix(sizes["min"] or 1) == prefix:
+            found = pc.binary_slice(cuts, prefix, sizes["max"] or 1)
+        else:
+            found = pa.array([cut and cut[_prefix(len(cut)) :] for cut in cuts.to_pylist()], cuts.type)
         try:
-            return pa.array([_payload(cut) for cut in found], pa.large_binary()).cast(pa.large_string())
+            return found.cast(pa.large_string())
         except pa.ArrowInvalid as error:
             raise AvroError(f"a text can't be read: {error}") from None
 
@@ -141,14 +145,9 @@ class _Cut:
         return pa.array([None] * self.count if found is None else found, pa.large_binary())
 
 
-def _payload(cut: bytes | None) -> bytes | None:
-    """A text without its length, which takes a byte for every seven bits of twice it."""
-    if cut is None:
-        return None
-    size = len(cut)
-    if size <= 64:
-        return cut[1:]
-    return cut[2:] if size <= 8193 else cut[3:] if size <= 1_048_578 else cut[4:]
+def _prefix(size: int) -> int:
+    """How many bytes of a text's slice are its length: one for every seven bits of twice the length."""
+    return next(n for n in range(1, 10) if 2 * (size - n) < 1 << (7 * n))
 
 
 def _read(container: Container, note: ManifestNote, spec: PartitionSpec) -> Entries:

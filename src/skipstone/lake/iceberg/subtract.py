@@ -55,9 +55,13 @@ def deletions(
     """What is deleted of data files, by their numbers in the lake."""
     matched = index.match(data, facts)
     touched = np.flatnonzero(matched.touched)
-    if not len(touched):
-        return Deletions()
-    return Deletions(_rows(matched, touched, numbers, files), _values(matched, touched, numbers, column))
+    used = (matched.positions.numbers, matched.equalities.numbers, matched.vectors[matched.vectors >= 0])
+    return Deletions(
+        _rows(matched, touched, numbers, files),
+        _values(matched, touched, numbers, column),
+        len(matched.deletes),
+        len(np.unique(np.concatenate(used))),
+    )
 
 
 def _rows(matched: Matched, touched: Array, numbers: Sequence[int], files: Files) -> Mapping[int, RowSet]:
