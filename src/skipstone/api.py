@@ -16,6 +16,7 @@ from skipstone.explain.why import Why
 from skipstone.ir import Compiled, Diagnostic
 from skipstone.judge import Verdict
 from skipstone.lake.base import FileEntry
+from skipstone.lake.iceberg.catalogs import check_installed
 from skipstone.lake.statistics import ColumnStatistics, LakeStatistics
 from skipstone.lakes import Lake, Scan
 from skipstone.parquet.footer import read_footer
@@ -167,6 +168,7 @@ def open(
     if catalog is not None or is_table(path):
         if store is not None or schema is not None:
             raise UsageError("a table has its own schema and store", hint="leave out schema= and store=")
+        check_installed()
         from skipstone.tables import open_table
 
         return open_table(
@@ -196,6 +198,7 @@ def catalog(warehouse: Any = None, **properties: Any) -> Catalog:
     ``warehouse`` is a local directory (with an embedded catalog in it, made if need be), the name of a
     catalog in pyiceberg's configuration, a mapping of pyiceberg properties, or a pyiceberg catalog.
     """
+    check_installed()
     from skipstone.tables import Catalog
 
     return Catalog(warehouse, **properties)

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table as IcebergTable
 
 from skipstone.errors import UsageError
 from skipstone.index.table import IndexedTable
-from skipstone.lake.iceberg.catalogs import load_table, open_catalog, static_table
+from skipstone.lake.iceberg.catalogs import (
+    asking,
+    load_table,
+    open_catalog,
+    option_name,
+    static_table,
+    table_name,
+)
 from skipstone.lake.iceberg.create import create_table
 from skipstone.lake.iceberg.snapshots import SnapshotInfo
 from skipstone.lakes import Scannable
@@ -60,8 +69,17 @@ class Catalog:
 
     def tables(self, namespace: str | None = None) -> list[str]:
         """The names of the tables in a namespace, or in all."""
-        names = [(namespace,)] if namespace is not None else self.iceberg.list_namespaces()
-        return sorted(".".join(found) for name in names for found in self.iceberg.list_tables(name))
+        with asking(self.iceberg, namespace or ""):
+            names = [namespace] if namespace is not None else self._namespaces(())
+            found = [table for name in names for table in self.iceberg.list_tables(name)]
+        return sorted(".".join(table) for table in found)
+
+    def _namespaces(self, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        for name in self.iceberg.list_namespaces(above):
+            yield name
+            # Some catalogs have no namespaces inside others, and say so by refusing to look.
+            with suppress(NoSuchNamespaceError):
+                yield from self._namespaces(name)
 
     def create_table(
         self,
@@ -85,7 +103,8 @@ class Catalog:
 
     def drop_table(self, name: str) -> None:
         """Forget a table; its files stay."""
-        self.iceberg.drop_table(name)
+        with asking(self.iceberg, table_name(name)):
+            self.iceberg.drop_table(table_name(name))
 
     def __repr__(self) -> str:
         return f"Catalog({self.iceberg.name!r})"
@@ -108,7 +127,7 @@ def open_table(
     elif catalog is not None:
         found = load_table(x, catalog)
     elif isinstance(x, str | os.PathLike):
-        found = static_table(os.fsdecode(x), storage_properties(storage_options))
+        found = static_table(os.fsdecode(x), storage_properties(storage_options), storage_options or {})
     else:
         raise UsageError(f"{x!r} is no table", hint="give its name and a catalog, or its metadata file")
     return Table(
@@ -125,5 +144,5 @@ def storage_properties(options: Mapping[str, Any] | None) -> dict[str, str]:
         "session_token": "s3.session-token",
         "region": "s3.region",
     }
-    given = {str(name).lower().removeprefix("aws_"): value for name, value in (options or {}).items()}
+    given = {option_name(name): value for name, value in (options or {}).items()}
     return {theirs: str(given[ours]) for ours, theirs in words.items() if ours in given}

@@ -22,19 +22,17 @@ from skipstone.cli.options import (
     DialectOption,
     Format,
     FormatOption,
-    IndexRootOption,
     LakeArgument,
-    StorageOption,
+    Opening,
     ZoneOption,
     named_columns,
     read_where,
-    storage_options,
 )
 from skipstone.cli.output import emit, print_json, screen
 from skipstone.cli.progress import Steps, steps
 
 if TYPE_CHECKING:
-    from skipstone.api import Lake
+    from skipstone.api import Lake, Table
 
 _CONTENT = "What is recorded"
 
@@ -96,19 +94,17 @@ def build(
     engine: EngineOption = EngineName.SPARK,
     threads: JobThreadsOption = None,
     format: FormatOption = Format.TEXT,
-    index_root: IndexRootOption = None,
-    storage_option: StorageOption = None,
     *,
     cluster: Cluster,
+    opening: Opening,
 ) -> None:
     """Index a lake; what an earlier build has done with the same choices is kept."""
-    storage = storage_options(storage_option)
     work = engine_arguments(engine, cluster, threads)
     named, filtered = named_columns(columns, "--columns"), named_columns(blooms, "--blooms")
     if filtered and no_blooms:
         raise typer.BadParameter("--blooms asks for some", param_hint="--no-blooms")
     with job_guarded():
-        opened = _open(lake, index_root, storage)
+        opened = opening.lake(lake)
         with steps("indexing", {"indexing": "file"}) as bar:
             report = opened.index.build(
                 named,
@@ -130,31 +126,29 @@ def refresh(
     engine: EngineOption = EngineName.SPARK,
     threads: JobThreadsOption = None,
     format: FormatOption = Format.TEXT,
-    index_root: IndexRootOption = None,
-    storage_option: StorageOption = None,
     *,
     cluster: Cluster,
+    opening: Opening,
 ) -> None:
     """Index files that are new or have changed and drop those that are gone, as the last build was asked."""
-    storage = storage_options(storage_option)
     work = engine_arguments(engine, cluster, threads)
     with job_guarded():
-        opened = _open(lake, index_root, storage)
+        opened = opening.lake(lake)
         with steps("indexing", {"indexing": "file"}) as bar:
             report = opened.index.refresh(progress=_told(bar), **work)
         _show_report(opened, report, format)
 
 
+@grouped
 def status(
     lake: LakeArgument,
     format: FormatOption = Format.TEXT,
-    index_root: IndexRootOption = None,
-    storage_option: StorageOption = None,
+    *,
+    opening: Opening,
 ) -> None:
     """Show what the index covers, how old and how large it is, and what it holds."""
-    storage = storage_options(storage_option)
     with job_guarded():
-        found = _open(lake, index_root, storage).index.status()
+        found = opening.lake(lake).index.status()
         if format is Format.JSON:
             print_json(found.to_json())
         else:
@@ -164,6 +158,7 @@ def status(
             emit(draw_status(found, width=on.width, color=on.color))
 
 
+@grouped
 def advise(
     lake: LakeArgument,
     where: Annotated[
@@ -184,16 +179,15 @@ def advise(
     dialect: DialectOption = "spark",
     tz: ZoneOption = "UTC",
     format: FormatOption = Format.TEXT,
-    index_root: IndexRootOption = None,
-    storage_option: StorageOption = None,
+    *,
+    opening: Opening,
 ) -> None:
     """Tell which columns and bloom filters are worth an index, and which order of rows would help most."""
-    storage = storage_options(storage_option)
     if where and log is not None:
         raise typer.BadParameter("conditions come from --where or from a log", param_hint="--log")
     with job_guarded():
         queries: Any = log if log is not None else [read_where(one, dialect, tz) for one in where or ()]
-        found = _open(lake, index_root, storage).index.advise(queries or None, sample=sample)
+        found = opening.lake(lake).index.advise(queries or None, sample=sample)
         if format is Format.JSON:
             print_json(found.to_json())
         else:
@@ -203,18 +197,18 @@ def advise(
             emit(draw_advice(found, width=on.width, color=on.color))
 
 
+@grouped
 def drop(
     lake: LakeArgument,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
-    index_root: IndexRootOption = None,
-    storage_option: StorageOption = None,
+    *,
+    opening: Opening,
 ) -> None:
     """Delete the index; the lake's own files stay as they are."""
     from skipstone.explain.units import plural, size
 
-    storage = storage_options(storage_option)
     with job_guarded():
-        opened = _open(lake, index_root, storage)
+        opened = opening.lake(lake)
         found = opened.index.status()
         if not found.exists:
             emit(f"there is no index in {found.place}")
@@ -234,17 +228,11 @@ INDEX_COMMANDS: tuple[Callable[..., None], ...] = (build, refresh, status, advis
 # -- what they share ---------------------------------------------------------------------------
 
 
-def _open(lake: str, index_root: str | None, storage: dict[str, str]) -> Lake:
-    import skipstone as sk
-
-    return sk.open(lake, storage_options=storage or None, index_root=index_root)
-
-
 def _told(bar: Steps | None) -> Callable[[int, int], None] | None:
     return None if bar is None else lambda done, total: bar.tell("indexing", done, total)
 
 
-def _show_report(lake: Lake, report: Any, format: Format) -> None:
+def _show_report(lake: Lake | Table, report: Any, format: Format) -> None:
     from skipstone.explain.report import draw_report, report_to_json
 
     if format is Format.JSON:

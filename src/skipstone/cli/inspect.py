@@ -1,4 +1,4 @@
-"""``skipstone inspect``: what a file is made of, and how well each column would skip."""
+"""``skipstone inspect``: what a file or a table is made of, and how well each column of a file would skip."""
 
 from __future__ import annotations
 
@@ -6,20 +6,30 @@ from typing import Annotated
 
 import typer
 
+from skipstone.cli.groups import grouped
 from skipstone.cli.options import (
     ColumnsOption,
-    FileArgument,
     Format,
     FormatOption,
-    StorageOption,
+    SnapshotOption,
+    Source,
     split_names,
     storage_options,
 )
 from skipstone.cli.output import emit, guarded, print_json, screen
+from skipstone.explain.lines import paint
 
 
+@grouped
 def inspect(
-    file: FileArgument,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|TABLE",
+            help="A Parquet file: a path or a URI such as s3://bucket/key. "
+            "Or an Iceberg table: its name and --catalog, or its metadata file.",
+        ),
+    ],
     columns: ColumnsOption = None,
     row_groups: Annotated[
         bool, typer.Option("--row-groups", help="List the row groups, with the bounds of --columns.")
@@ -28,11 +38,24 @@ def inspect(
         str | None, typer.Option("--pages", metavar="COLUMN", help="List the pages of one column.")
     ] = None,
     format: FormatOption = Format.TEXT,
-    storage_option: StorageOption = None,
+    snapshot: SnapshotOption = None,
+    *,
+    source: Source,
 ) -> None:
-    """Show a file's facts: schema, sizes, statistics, indexes, and how well each column is clustered."""
-    options = storage_options(storage_option)
+    """Show a file's facts: schema, sizes, statistics, indexes, and how well each column is clustered.
+
+    Of a table its schema, partition specs, files, delete files and manifests.
+    """
     names = split_names(columns)
+    if source.is_table(file):
+        for option, given in (("--columns", names), ("--row-groups", row_groups), ("--pages", pages)):
+            if given:
+                raise typer.BadParameter("that is for a file", param_hint=option)
+        _inspect_table(file, source, snapshot, format)
+        return
+    if snapshot is not None:
+        raise typer.BadParameter("that is for a table", param_hint="--snapshot")
+    options = storage_options(source.storage_option)
     with guarded():
         from skipstone.cli.inspection import gather
 
@@ -43,8 +66,22 @@ def inspect(
             print_json(to_json(found, row_groups=row_groups))
         else:
             from skipstone.cli.inspect_text import draw
-            from skipstone.explain.lines import paint
 
             on = screen()
             lines = draw(found, on.width, row_groups=row_groups, bounds_of=found.columns if names else ())
+            emit("\n".join(paint(line, color=on.color) for line in lines).rstrip("\n"))
+
+
+def _inspect_table(name: str, source: Source, snapshot: str | None, format: Format) -> None:
+    with guarded():
+        from skipstone.cli.table_inspection import gather_table
+
+        found = gather_table(source.open_table(name, snapshot))
+        if format is Format.JSON:
+            print_json(found.to_json())
+        else:
+            from skipstone.cli.table_text import draw_table
+
+            on = screen()
+            lines = draw_table(found, on.width)
             emit("\n".join(paint(line, color=on.color) for line in lines).rstrip("\n"))

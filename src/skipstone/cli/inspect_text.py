@@ -32,19 +32,20 @@ def draw(
     found: Inspection, width: int, *, row_groups: bool = False, bounds_of: Sequence[Column] = ()
 ) -> Lines:
     """The lines of every table that was asked for, an empty one after each."""
-    yield from _section(clean(found.metadata.path), _file(found, width))
-    yield from _section("columns", _columns(found, width))
-    yield from _section("values", _values(found, width))
-    yield from _section("clustering", _clustering(found, width))
+    yield from section(clean(found.metadata.path), _file(found, width))
+    yield from section("columns", _columns(found, width))
+    yield from section("values", _values(found, width))
+    yield from section("clustering", _clustering(found, width))
     if row_groups:
-        yield from _section("row groups", _row_groups(found, bounds_of, width))
+        yield from section("row groups", _row_groups(found, bounds_of, width))
     if found.pages:
-        yield from _section("pages", _pages(found, width))
+        yield from section("pages", _pages(found, width))
     if found.notes:
-        yield from _section("notes", _notes(found))
+        yield from section("notes", _notes(found))
 
 
-def _section(title: str, lines: Lines) -> Lines:
+def section(title: str, lines: Lines) -> Lines:
+    """Lines below a title, and an empty one after them."""
     yield [(title, "bold")]
     yield from lines
     yield []

@@ -16,9 +16,21 @@ from skipstone.cli.inspect import inspect
 from skipstone.cli.output import EXIT_CODES
 from skipstone.cli.prune import prune
 from skipstone.cli.query import query
+from skipstone.cli.snapshots import snapshots
+from skipstone.cli.table_names import tables
 from skipstone.cli.verify import verify
 
-COMMANDS: tuple[Callable[..., None], ...] = (inspect, prune, query, explain, count, verify, ingest)
+COMMANDS: tuple[Callable[..., None], ...] = (
+    inspect,
+    prune,
+    query,
+    explain,
+    count,
+    verify,
+    ingest,
+    tables,
+    snapshots,
+)
 """Each by the name of its function, in the order of the help."""
 _INDEX = "Build, look at and drop the index of a lake, which spares opening its files' footers."
 

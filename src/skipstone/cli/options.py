@@ -5,16 +5,21 @@ from __future__ import annotations
 import csv
 import enum
 import math
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 if TYPE_CHECKING:
+    from skipstone.api import Catalog, Lake, Table
     from skipstone.predicate import Predicate
     from skipstone.scan.scan import Scan
+
+CATALOG_VARIABLE = "SKIPSTONE_CATALOG"
+"""The environment variable that names a catalog where --catalog doesn't."""
 
 
 class Format(enum.StrEnum):
@@ -30,7 +35,16 @@ FileArgument = Annotated[
 LakeArgument = Annotated[
     str,
     typer.Argument(
-        metavar="LAKE", help="A directory of Parquet files, one file, or a quoted glob: a path or a URI."
+        metavar="LAKE",
+        help="A directory of Parquet files, one file, or a quoted glob: a path or a URI. "
+        "Or an Iceberg table: its name and --catalog, or its metadata file.",
+    ),
+]
+TableArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        help="An Iceberg table: its name, such as db.events, and --catalog, or its metadata file.",
     ),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="text for people, json for programs.")]
@@ -105,6 +119,37 @@ ThreadsOption = Annotated[
         rich_help_panel=_READING,
     ),
 ]
+
+# Where the lake is.
+_TABLE = "Iceberg table"
+CatalogOption = Annotated[
+    str | None,
+    typer.Option(
+        "--catalog",
+        metavar="NAME|PATH",
+        help="The catalog that has the table: a name in pyiceberg's configuration, or the directory of an "
+        f"embedded one. By default what {CATALOG_VARIABLE} says.",
+        rich_help_panel=_TABLE,
+    ),
+]
+CatalogPropertyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--catalog-property",
+        metavar="KEY=VALUE",
+        help="A property of the catalog, such as type=rest or uri=...; may be repeated.",
+        rich_help_panel=_TABLE,
+    ),
+]
+SnapshotOption = Annotated[
+    str | None,
+    typer.Option(
+        "--snapshot",
+        metavar="ID|NAME|TIME",
+        help="The table as it was: a snapshot's id, a tag, a branch, or a time (UTC unless it says).",
+        rich_help_panel=_TABLE,
+    ),
+]
 StorageOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -117,16 +162,86 @@ StorageOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How a lake is read: none of it changes an answer."""
+class Source:
+    """Where a lake is found."""
+
+    catalog: CatalogOption = None
+    catalog_property: CatalogPropertyOption = None
+    storage_option: StorageOption = None
+
+    def is_table(self, lake: str) -> bool:
+        """Whether a table is meant. A path stays one where only the environment names a catalog."""
+        if self.catalog is not None or self.catalog_property or _is_metadata(lake):
+            return True
+        path = any(sign in lake for sign in "/*?[") or lake.endswith(".parquet") or Path(lake).exists()
+        return bool(os.environ.get(CATALOG_VARIABLE)) and "." in lake and not path
+
+    def open_catalog(self) -> Catalog:
+        """The catalog that is meant; one that is not there is not made."""
+        import skipstone as sk
+        from skipstone.lake.iceberg.catalogs import open_catalog
+
+        name = self.catalog or os.environ.get(CATALOG_VARIABLE) or None
+        properties = storage_options(self.catalog_property, "--catalog-property")
+        return sk.catalog(open_catalog(name, make=False, **properties))
+
+    def open(self, lake: str, snapshot: str | None = None, index_root: str | None = None) -> Lake | Table:
+        """The lake; nothing but a listing, or a table's metadata, has been read."""
+        import skipstone as sk
+
+        if self.is_table(lake):
+            return self.open_table(lake, snapshot, index_root)
+        if snapshot is not None:
+            reason = f"{lake} is no table, which has snapshots; a table's name needs --catalog"
+            raise typer.BadParameter(reason, param_hint="--snapshot")
+        storage = storage_options(self.storage_option) or None
+        return sk.open(lake, storage_options=storage, index_root=index_root)
+
+    def open_table(self, table: str, snapshot: str | None = None, index_root: str | None = None) -> Table:
+        """The table; anything else is refused."""
+        if not self.is_table(table):
+            reason = "name the table's catalog with --catalog, or give its metadata file"
+            raise typer.BadParameter(reason, param_hint="TABLE")
+        import skipstone as sk
+
+        options: dict[str, Any] = {
+            "snapshot": snapshot,
+            "storage_options": storage_options(self.storage_option) or None,
+            "index_root": index_root,
+        }
+        catalog = None if _is_metadata(table) else self.open_catalog()
+        return cast("Table", sk.open(table, catalog=catalog, **options))
+
+
+def _is_metadata(lake: str) -> bool:
+    if ".metadata.json" not in lake:
+        return False  # without loading all of the library for one file's sake
+    from skipstone.api import is_table
+
+    return is_table(lake)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening(Source):
+    """Which lake is meant: where it is found, in which state, and its index."""
+
+    snapshot: SnapshotOption = None
+    index_root: IndexRootOption = None
+
+    def lake(self, lake: str) -> Lake | Table:
+        """The lake that is meant."""
+        return self.open(lake, self.snapshot, self.index_root)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Opening):
+    """Which lake is read, and how: the latter changes no answer."""
 
     page_index: PageIndexOption = True
     bloom: BloomOption = True
     index: IndexOption = True
-    index_root: IndexRootOption = None
     checksums: ChecksumsOption = False
     threads: ThreadsOption = None
-    storage_option: StorageOption = None
 
     def switches(self) -> dict[str, Any]:
         """Those that a scan takes."""
@@ -216,13 +331,10 @@ def open_scan(
     limit: int | None = None,
     skipping: bool = True,
 ) -> Scan:
-    """The question that the options put; nothing but a listing has been read."""
-    import skipstone as sk
-
+    """The question that the options put; nothing but what opening the lake takes has been read."""
     names = named_columns(columns, "--columns")
     order = split_names([order_by]) if order_by is not None else None
     if order == []:
         raise typer.BadParameter("no column is named", param_hint="--order-by")
-    storage = storage_options(reading.storage_option) or None
-    opened = sk.open(lake, storage_options=storage, index_root=reading.index_root)
+    opened = reading.lake(lake)
     return opened.scan(where, names, limit, order, skipping=skipping, **reading.switches())

@@ -33,6 +33,7 @@ from skipstone.cli.options import (
 from skipstone.cli.output import emit, guarded, screen
 from skipstone.cli.progress import Advance, progress
 from skipstone.cli.sink import check_output, open_output
+from skipstone.cli.summaries import lake_bytes
 
 if TYPE_CHECKING:
     from skipstone.scan.execute import Execution
@@ -215,11 +216,11 @@ class _Asked:
         """What the answer took: bytes, requests, time, and what was not touched."""
         from skipstone.explain.units import duration, percent, plural, size
 
-        io = self.scan.lake.io
-        whole = sum(entry.size for entry in self.scan.lake.entries)
-        skipped = f", {percent(whole - io.bytes, whole)} skipped" if io.bytes < whole else ""
+        io, whole = self.scan.lake.io, lake_bytes(self.scan.lake)
+        of = f" of {size(whole)}" if whole is not None else ""
+        skipped = f", {percent(whole - io.bytes, whole)} skipped" if whole and io.bytes < whole else ""
         seconds = duration(time.perf_counter() - self.began)
-        read = f"read {size(io.bytes)} of {size(whole)} in {plural(io.requests, 'request')}"
+        read = f"read {size(io.bytes)}{of} in {plural(io.requests, 'request')}"
         return f" · {read}{skipped} · {seconds}"
 
 

@@ -16,9 +16,11 @@ from skipstone.explain.words import (
     NOTHING_TO_READ,
     cause_name,
     cost,
+    delete_line,
     index_line,
     kept_share,
     lake_line,
+    partition_line,
     ranked,
     rows_left,
     rows_seen,
@@ -50,6 +52,8 @@ def scan_to_html(trace: ScanTrace) -> str:
         tag("div", trace.lake, cls=f"{ROOT}-lake"),
         tag("div", lake_line(trace), cls=f"{ROOT}-about"),
         *_index(trace),
+        *_partitions(trace),
+        *_deletes(trace),
         tag("div", _code(trace.predicate or EVERY_ROW, _LONGEST_PREDICATE), cls=f"{ROOT}-where"),
         tag("div", *_cards(trace), cls=f"{ROOT}-cards"),
         *_funnel(trace),
@@ -78,6 +82,16 @@ def _index(trace: ScanTrace) -> Iterator[Markup]:
     if trace.index is not None:
         said = index_line(trace.index, trace.files)
         yield tag("div", said, cls=f"{ROOT}-about", title=trace.index.place)
+
+
+def _partitions(trace: ScanTrace) -> Iterator[Markup]:
+    if trace.partitions is not None and (said := partition_line(trace.partitions)):
+        yield tag("div", said, cls=f"{ROOT}-about")
+
+
+def _deletes(trace: ScanTrace) -> Iterator[Markup]:
+    if trace.deletes is not None:
+        yield tag("div", delete_line(trace.deletes), cls=f"{ROOT}-about")
 
 
 def _cards(trace: ScanTrace) -> Iterator[Markup]:

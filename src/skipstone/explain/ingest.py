@@ -62,6 +62,10 @@ class IngestReport:
     skips: tuple[LookUps, ...] = ()
     index_problem: str = ""
     """Why the index is not up to date, though the rows are in; "" if nothing went wrong."""
+    snapshot: int | None = None
+    """The snapshot that a table has the rows in; None for a directory, or if nothing was done."""
+    replaced: int = 0
+    """Files that a table has no longer: all their rows were replaced, or some, and the others moved."""
 
     @property
     def files(self) -> int:
@@ -101,12 +105,14 @@ def draw_ingest(report: IngestReport, *, width: int | None = None, color: bool =
 
 def _written(report: IngestReport) -> str:
     if not report.sizes:
-        return "no rows, so nothing was written"
+        gone = f"; {plural(report.replaced, 'file')} dropped" if report.replaced else ""
+        return f"no rows, so nothing was written{gone}"
     low, high = min(report.sizes), max(report.sizes)
     each = size(low) if low == high else f"{size(low)} to {size(high)} each"
     parts = f" in {plural(report.partitions, 'partition')}" if report.partitions > 1 else ""
     files = f"{plural(report.rows, 'row')} in {plural(report.files, 'file')}{parts}"
-    return f"{files}, {size(report.bytes)}: {each}, {plural(report.row_groups, 'row group')}"
+    gone = f", in the place of {plural(report.replaced, 'file')}" if report.replaced else ""
+    return f"{files}, {size(report.bytes)}: {each}, {plural(report.row_groups, 'row group')}{gone}"
 
 
 def _spent(report: IngestReport) -> str:
@@ -115,7 +121,8 @@ def _spent(report: IngestReport) -> str:
     parts = [f"surveyed in {duration(spent.survey)}"]
     if report.sizes:
         parts.append(f"written in {duration(spent.write)}{speed}")
-        parts.append(f"published in {duration(spent.publish)}")
+        done = "published" if report.snapshot is None else f"committed as snapshot {report.snapshot}"
+        parts.append(f"{done} in {duration(spent.publish)}")
     if report.index_bytes:
         parts.append(f"indexed in {duration(spent.index)} (the index has {size(report.index_bytes)})")
     return f"{clean(report.lake)}: {', '.join(parts)}"

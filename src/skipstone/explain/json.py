@@ -43,6 +43,8 @@ def scan_to_json(trace: ScanTrace) -> dict[str, Any]:
         "requests": trace.requests,
         "bytes": trace.bytes,
         "index": None if trace.index is None else _index(trace.index),
+        "partitions": None if trace.partitions is None else asdict(trace.partitions),
+        "deletes": None if trace.deletes is None else asdict(trace.deletes),
         "levels": [_level(level) for level in trace.levels],
         "reads": None if trace.reads is None else _reads(trace.reads),
         "hints": _hints(trace.hints),

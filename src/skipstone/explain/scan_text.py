@@ -24,8 +24,10 @@ from skipstone.explain.words import (
     NOTHING_TO_READ,
     cost,
     data_share,
+    delete_line,
     index_line,
     lake_line,
+    partition_line,
     run_work,
     scan_facts,
     scan_files,
@@ -59,6 +61,12 @@ def _lake(trace: ScanTrace, room: int) -> Iterator[Line]:
     if trace.index is not None:
         said = shorten(index_line(trace.index, trace.files), room - len(_ROOT_STEM))
         yield [(_ROOT_STEM, ""), (said, "dim")]
+    if trace.partitions is not None and (said := partition_line(trace.partitions)):
+        for text in wrap(said, room - len(_ROOT_STEM), 3):
+            yield [(_ROOT_STEM, ""), (text, "dim")]
+    if trace.deletes is not None:
+        for text in wrap(delete_line(trace.deletes), room - len(_ROOT_STEM), 3):
+            yield [(_ROOT_STEM, ""), (text, "dim")]
 
 
 def _read(trace: ScanTrace, layout: Layout, *, last: bool) -> Iterator[Line]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from skipstone.explain.units import count, percent, plural, size
 from skipstone.trace import Cause, Drop, Level, Note
-from skipstone.trace.scan import Hints, IndexUse, Reads, Run, ScanTrace, SparkUse
+from skipstone.trace.partitions import FilterStats
+from skipstone.trace.scan import DeleteUse, Hints, IndexUse, Reads, Run, ScanTrace, SparkUse
 
 EVERY_ROW = "every row"
 NOTHING_TO_READ = "nothing to read"
@@ -134,6 +135,32 @@ def index_line(use: IndexUse, files: int) -> str:
         return "the index is not used"
     known = f"{count(use.covered) if use.covered else 'none'} of {plural(files, 'file')}"
     return f"index version {count(use.version)} knows {known}"
+
+
+def partition_line(stats: FilterStats) -> str:
+    """What could not be judged of a table's partitions; empty where all could be, or nothing was asked."""
+    parts = []
+    if stats.fail_open_partitions:
+        kept = plural(stats.fail_open_partitions, "partition")
+        parts.append(f"{kept} ({plural(stats.fail_open_files, 'file')}) kept without a judgement")
+    if stats.unevaluable_specs:
+        parts.append(f"{plural(stats.unevaluable_specs, 'partition spec')} can't be evaluated")
+    if stats.eval_errors:
+        parts.append(f"{plural(stats.eval_errors, 'evaluation')} failed")
+    if stats.unconstrained_specs and parts:
+        silent = plural(stats.unconstrained_specs, "partition spec")
+        parts.append(f"{silent} without a field made from the predicate's columns")
+    return "; ".join(parts)
+
+
+def delete_line(use: DeleteUse) -> str:
+    """What delete files take away from what is kept."""
+    parts = [f"{count(use.applied)} of {plural(use.files, 'delete file')} bear on what is kept"]
+    if use.rows:
+        parts.append(f"{plural(use.rows, 'row')} deleted by position")
+    if use.tested:
+        parts.append(f"rows of {plural(use.tested, 'file')} compared with deleted values")
+    return "; ".join(parts)
 
 
 def scan_notes(trace: ScanTrace) -> list[str]:

@@ -195,10 +195,11 @@ class Coverage:
     # -- many files --------------------------------------------------------------------------
 
     def rows_of(self, files: Array) -> tuple[tuple[int, Array], ...]:
-        """Some files by segment, as rows of it; those the index doesn't know are left out."""
+        """Some files by segment, as rows of it, rising; those the index doesn't know are left out."""
         owners = self.owner[files]
         return tuple(
-            (int(segment), self.row[files[owners == segment]])
+            # Rising, since all rows of a segment are taken for the segment itself.
+            (int(segment), np.sort(self.row[files[owners == segment]]))
             for segment in np.unique(owners[owners >= 0]).tolist()
         )
 
@@ -285,7 +286,7 @@ class Coverage:
                 node, lambda leaf: None if leaf.ref.path in given else segment.search(leaf), left // _SHARE
             )
             if found is not None:
-                return found[np.isin(found // size, blocks)]
+                return np.sort(found[np.isin(found // size, blocks)])
             if left >= len(segment):
                 return None
         rows = (blocks[:, np.newaxis] * size + np.arange(size)).ravel()

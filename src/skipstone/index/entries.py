@@ -17,10 +17,10 @@ import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
 
 from skipstone.errors import ConflictError, CorruptFileError, FileError, ReadError
-from skipstone.index.container import COMMON, BadIndex, Container, Held, Writer
+from skipstone.index.container import COMMON, BadIndex, Container, Held, Mapped, Writer
 from skipstone.lake.files import Files
 from skipstone.lake.iceberg.entries import Entries
-from skipstone.lake.iceberg.inventory import Kept, identity
+from skipstone.lake.iceberg.inventory import Kept, identities
 from skipstone.lake.iceberg.manifests import ManifestNote
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed
@@ -36,8 +36,7 @@ def read_entries(access: Files) -> Kept | None:
     """The newest file of entries; None if there is none that can be used."""
     for _, entry in _listed(access):
         try:
-            body = access.source(entry).read_ranges([ByteRange(0, entry.size)])[0]
-            container = Container.open_alone(entry.key, Held(body), entry.size, Cache(0))
+            container = Container.open_alone(entry.key, _bytes(access, entry), entry.size, Cache(0))
             told = json.loads(container.head["entries"])
             table = pa.ipc.open_file(pa.py_buffer(container.whole(_TABLE))).read_all()
             entries = Entries.from_table(table)
@@ -52,6 +51,12 @@ def read_entries(access: Files) -> Kept | None:
     return None
 
 
+def _bytes(access: Files, entry: Listed) -> Mapped | Held:
+    if access.place.local:
+        return Mapped(access.place.path(entry.key))
+    return Held(access.source(entry).read_ranges([ByteRange(0, entry.size)])[0])
+
+
 def write_entries(
     access: Files,
     notes: Sequence[ManifestNote],
@@ -63,7 +68,7 @@ def write_entries(
     table = Entries.concat(parts).to_table().combine_chunks()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=max(len(table), 1))
-    told = [[*identity(note, specs), len(part)] for note, part in zip(notes, parts, strict=True)]
+    told = [[*mine, len(part)] for mine, part in zip(identities(notes, specs), parts, strict=True)]
     made = Writer()
     made.add(*_TABLE, np.frombuffer(sink.getvalue(), dtype=np.uint8))
     body, _ = made.parts({"entries": json.dumps(told)})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import xxhash
 
-from skipstone.errors import UsageError
+from skipstone.errors import CorruptFileError, UsageError
 from skipstone.filter import RowFilter
 from skipstone.ir import Compiled
 from skipstone.lake.base import AntiJoin
@@ -61,6 +61,16 @@ def _unpickled_task(
 ) -> Task:
     partition = {name: value[0] for name, value in values.items()}
     return Task(path, entry, rows, proven, partition, deleted)
+
+
+def check_rows(path: str, own: int, told: int) -> None:
+    """Refuse a file with another number of rows than its table says."""
+    if own != told:
+        raise CorruptFileError(
+            f"it has {own:,} rows, and its table says {told:,}",
+            path=path,
+            hint="the table's manifests are damaged: rewrite the file, or roll the table back",
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,7 +28,7 @@ from skipstone.scan.hints import choose
 from skipstone.scan.limit import apply_limit
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.order import Order
-from skipstone.scan.plan import ScanPlan, Schemas, Task, Untold
+from skipstone.scan.plan import ScanPlan, Schemas, Task, Untold, check_rows
 from skipstone.scan.projection import Projection
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
@@ -87,11 +87,22 @@ def _all(total: int) -> RowSet:
 
 def with_hidden(schema: pa.Schema, deletes: Iterable[AntiJoin]) -> pa.Schema:
     """A lake's schema, with columns that are no part of it but tell deleted rows."""
+    fields = list(schema)
     for anti in deletes:
         for path, type in zip(anti.columns, anti.types, strict=True):
-            if path[0] not in schema.names:
-                schema = schema.append(pa.field(path[0], type))
-    return schema
+            fields = _with_path(fields, path, type)
+    return schema if fields == list(schema) else pa.schema(fields)
+
+
+def _with_path(fields: list[pa.Field], path: tuple[str, ...], type: pa.DataType) -> list[pa.Field]:
+    """Fields with one more at a path, unless it is there."""
+    place = next((at for at, one in enumerate(fields) if one.name == path[0]), len(fields))
+    if len(path) == 1:
+        return fields if place < len(fields) else [*fields, pa.field(path[0], type)]
+    inner = list(fields[place].type.fields) if place < len(fields) else []
+    struct = pa.struct(_with_path(inner, path[1:], type))
+    found = fields[place].with_type(struct) if place < len(fields) else pa.field(path[0], struct)
+    return [*fields[:place], found, *fields[place + 1 :]]
 
 
 def _cost(lake: Indexed) -> tuple[int, int]:
@@ -270,15 +281,17 @@ class _Planner:
         chosen = sorted(found, key=lambda number: self.lake.entries[number].key)
         self.lake.check_files(chosen)
         deletions = self.lake.deletions(chosen)
+        for number, gone in deletions.rows.items():
+            check_rows(self.lake.entries[number].key, found[number][0].total, gone.total)
         if deletions.files:
             less = sum(len(found[number][0] & rows) for number, rows in deletions.rows.items())
             self.deletes = DeleteUse(deletions.files, deletions.applied, less, len(deletions.values))
         tasks = []
         for number, partition in zip(chosen, self.lake.constants(chosen), strict=True):
             rows, proven = found[number]
-            gone, anti = deletions.rows.get(number), deletions.values.get(number, ())
-            if gone is not None:
-                rows, proven = rows - gone, proven - gone
+            deleted, anti = deletions.rows.get(number), deletions.values.get(number, ())
+            if deleted is not None:
+                rows, proven = rows - deleted, proven - deleted
             if rows.is_empty:
                 continue
             entry = self.lake.entries[number]

@@ -133,13 +133,13 @@ class Threshold:
 def key_of(column: pa.ChunkedArray, term: Order) -> Key:
     """The place of a column's one value in the order."""
     scalar = column[0]
+    ranks = _ranks(term)
+    if not scalar.is_valid:
+        return Key(ranks["null"])
     if isinstance(scalar, pa.ExtensionScalar):
         scalar = scalar.value
     if isinstance(scalar, pa.DictionaryScalar):
         scalar = scalar.value if hasattr(scalar, "value") else scalar.as_py()
-    ranks = _ranks(term)
-    if not scalar.is_valid:
-        return Key(ranks["null"])
     if key_space(scalar.type).kind is Kind.FLOAT and np.isnan(float(scalar.as_py())):
         return Key(ranks["nan"])
     return Key(ranks["value"], to_key(scalar.type, scalar))

@@ -58,10 +58,9 @@ def _find(plan: ScanPlan, name: str) -> Listed:
     found = exact()
     if found is not None:
         return found
-    if isinstance(place, ScatteredPlace):
-        # A table's files are not listed: one that the plan dropped is known by its full name.
-        return Listed(name, place.open(name).size(), None)
-    entries = {entry.key: entry for entry in place.list() if is_visible(entry)} | entries
+    scattered = isinstance(place, ScatteredPlace)
+    if not scattered:
+        entries = {entry.key: entry for entry in place.list() if is_visible(entry)} | entries
     found = exact()
     if found is not None:
         return found
@@ -76,6 +75,9 @@ def _find(plan: ScanPlan, name: str) -> Listed:
             path=plan.lake,
             hint="give more of the path",
         )
+    if scattered:
+        # A table's files are not listed: one that the plan dropped is known by its full name.
+        return Listed(name, place.open(name).size(), None)
     near = difflib.get_close_matches(name, entries, n=_MOST_NAMES, cutoff=0.5)
     raise UsageError(
         f"there is no file {name!r} in the lake now",

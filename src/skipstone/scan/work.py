@@ -11,13 +11,12 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pyarrow as pa
 
-from skipstone.errors import CorruptFileError
 from skipstone.evidence import Array
 from skipstone.filter import RowFilter
 from skipstone.lake.conform import conform
 from skipstone.rows import RowSet
 from skipstone.scan.pieces import Growth, Piece, cut_task
-from skipstone.scan.plan import ScanPlan
+from skipstone.scan.plan import ScanPlan, check_rows
 from skipstone.scan.projection import Path, Projection
 from skipstone.scan.reader import FileReader, Meter, cut, read_together
 from skipstone.trace.scan import Phase
@@ -98,12 +97,7 @@ class Work:
                 options.checksums,
                 self.meter,
             )
-            if found.metadata.num_rows != plan.tasks[task].rows.total:
-                raise CorruptFileError(
-                    f"it has {found.metadata.num_rows:,} rows, and its table says "
-                    f"{plan.tasks[task].rows.total:,}",
-                    path=plan.tasks[task].path,
-                )
+            check_rows(plan.tasks[task].path, found.metadata.num_rows, plan.tasks[task].rows.total)
             self._readers[task] = found
         return found
 

@@ -84,7 +84,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run the app in this process, 100 columns wide, without colours."""
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("NO_COLOR", "1")
-    for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS"):
+    for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "SKIPSTONE_CATALOG"):
         monkeypatch.delenv(name, raising=False)
 
     def invoke(*args: object) -> Any:

@@ -61,6 +61,8 @@ def test_every_fact_of_a_scan_is_there() -> None:
         "requests": 143,
         "bytes": 7_356_416,
         "index": None,
+        "partitions": None,
+        "deletes": None,
         "reads": {"requests": 38, "bytes": 1_874_321, "bytes_total": 9_663_676_416},
         "hints": {
             "materialise": "late",

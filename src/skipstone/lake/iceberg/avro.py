@@ -6,7 +6,7 @@ import decimal
 import json
 import struct
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,7 +69,7 @@ def read_container(data: bytes) -> Container:
         count, pos = (data[pos] >> 1, pos + 1) if data[pos] in _FEW else read_long(data, pos)
         size, pos = read_long(data, pos)
         after = pos + size
-        if size < 0 or data[after : after + _SYNC] != sync:
+        if size < 0 or not data.startswith(sync, after):
             raise AvroError(f"the block at byte {pos} does not end in the sync marker")
         body = unpack(data[pos:after])
         if not 0 <= count <= len(body):
@@ -103,11 +103,11 @@ class Field:
     name: str
     field_id: int | None
     aliases: tuple[str, ...]
+    key: int | str = field(init=False)
+    """What a value of the field is found by: its id, else its name."""
 
-    @property
-    def key(self) -> int | str:
-        """What a value of the field is found by: its id, else its name."""
-        return self.name if self.field_id is None else self.field_id
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.name if self.field_id is None else self.field_id)
 
 
 @dataclass(slots=True, eq=False)
@@ -207,6 +207,8 @@ def read_long(data: bytes, pos: int) -> tuple[int, int]:
     """A zigzag varint and the position after it."""
     result = shift = 0
     try:
+        if (byte := data[pos]) <= 0x7F:
+            return (byte >> 1) ^ -(byte & 1), pos + 1
         while (byte := data[pos]) > 0x7F:
             result |= (byte & 0x7F) << shift
             shift += 7
@@ -261,28 +263,48 @@ def branch(node: Node, data: bytes, pos: int) -> tuple[Node, int]:
 
 def read_value(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
     """One value in Iceberg's internal form, and the position after it; records are dicts by field key."""
-    match node.kind:
-        case "union":
-            chosen, pos = branch(node, data, pos)
-            return read_value(chosen, data, pos)
-        case "record":
-            record = {}
-            for known, part in zip(node.fields, node.parts, strict=True):
-                record[known.key], pos = read_value(part, data, pos)
-            return record, pos
-        case "array" | "map":
-            return _read_items(node, data, pos)
-        case "null":
-            return None, pos
-        case "int" | "long" | "enum":
-            number, pos = read_long(data, pos)
-            return _number(node, number), pos
-        case "boolean":
-            start, pos = read_size(data, pos, 1)
-            return data[start] != 0, pos
-        case "float" | "double":
-            start, pos = read_size(data, pos, 4 if node.kind == "float" else 8)
-            return struct.unpack("<f" if node.kind == "float" else "<d", data[start:pos])[0], pos
+    return _READERS[node.kind](node, data, pos)
+
+
+def _read_union(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+    chosen, pos = branch(node, data, pos)
+    return _READERS[chosen.kind](chosen, data, pos)
+
+
+def _read_record(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+    record = {}
+    for known, part in zip(node.fields, node.parts, strict=True):
+        record[known.key], pos = _READERS[part.kind](part, data, pos)
+    return record, pos
+
+
+def _read_null(_node: Node, _data: bytes, pos: int) -> tuple[Any, int]:
+    return None, pos
+
+
+def _read_whole(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+    number, pos = read_long(data, pos)
+    return number * 1000 if node.logical in _MILLIS else number, pos
+
+
+def _read_enum(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+    number, pos = read_long(data, pos)
+    if not 0 <= number < len(node.symbols):
+        raise AvroError(f"an enum has no symbol {number}")
+    return node.symbols[number], pos
+
+
+def _read_boolean(_node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+    start, pos = read_size(data, pos, 1)
+    return data[start] != 0, pos
+
+
+def _read_floating(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+    start, pos = read_size(data, pos, 4 if node.kind == "float" else 8)
+    return struct.unpack("<f" if node.kind == "float" else "<d", data[start:pos])[0], pos
+
+
+def _read_bytes(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
     start, pos = read_size(data, pos, node.size if node.kind == "fixed" else None)
     return _bytes(node, data[start:pos]), pos
 
@@ -305,14 +327,6 @@ def _read_items(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
                 items.append(item)
 
 
-def _number(node: Node, number: int) -> int | str:
-    if node.kind == "enum":
-        if not 0 <= number < len(node.symbols):
-            raise AvroError(f"an enum has no symbol {number}")
-        return node.symbols[number]
-    return number * 1000 if node.logical in _MILLIS else number
-
-
 def _bytes(node: Node, data: bytes) -> Any:
     if node.logical == "decimal" and node.kind != "string":
         return decimal.Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-node.scale, _EXACT)
@@ -323,3 +337,22 @@ def _bytes(node: Node, data: bytes) -> Any:
         return uuid.UUID(text).bytes if node.logical == "uuid" else text
     except ValueError as error:
         raise AvroError(f"a text can't be read: {error}") from None
+
+
+# Manifest lists are read by value: a look-up here costs less than asking for one kind after the other.
+_READERS: Mapping[str, Callable[[Node, bytes, int], tuple[Any, int]]] = {
+    "union": _read_union,
+    "record": _read_record,
+    "array": _read_items,
+    "map": _read_items,
+    "null": _read_null,
+    "int": _read_whole,
+    "long": _read_whole,
+    "enum": _read_enum,
+    "boolean": _read_boolean,
+    "float": _read_floating,
+    "double": _read_floating,
+    "fixed": _read_bytes,
+    "bytes": _read_bytes,
+    "string": _read_bytes,
+}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import ReadError, SkipstoneError, UsageError
+from skipstone.errors import CorruptFileError, ReadError, SkipstoneError, UsageError
+from skipstone.lake.files import Files
+from skipstone.store.scattered import ScatteredPlace, local_name
 from skipstone.store.source import local_path
 
 if TYPE_CHECKING:
@@ -16,15 +20,19 @@ if TYPE_CHECKING:
 
 CATALOG_FILE = "catalog.db"
 """The SQLite file of an embedded catalog, in its warehouse."""
+_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP = 16 + zlib.MAX_WBITS
+_MANY = 10
 
 
-def open_catalog(x: Any = None, **properties: Any) -> Catalog:
+def open_catalog(x: Any = None, *, make: bool = True, **properties: Any) -> Catalog:
     """A catalog: one that is open, pyiceberg properties, a configured name, or the path of a warehouse.
 
-    A path (anything with a slash, or an existing directory) means an embedded catalog in that directory, made
-    if it is not there. A name, or None for the default one, is looked up in pyiceberg's configuration.
+    A path (anything with a slash, or an existing directory) means an embedded catalog in that directory; if
+    it is not there it is made, or without ``make`` it is an error. A name, or None for the default one, is
+    looked up in pyiceberg's configuration.
     """
-    _check_installed()
+    check_installed()
     from pyiceberg.catalog import Catalog, load_catalog
 
     if isinstance(x, Catalog):
@@ -33,7 +41,7 @@ def open_catalog(x: Any = None, **properties: Any) -> Catalog:
         named = {str(key): value for key, value in x.items()}
         return _opened(str(named.pop("name", "default")), {**named, **properties}, load_catalog)
     if isinstance(x, os.PathLike) or (isinstance(x, str) and _is_path(x)):
-        return _embedded(os.fspath(x), properties)
+        return _embedded(os.fspath(x), properties, make=make)
     if x is not None and not isinstance(x, str):
         raise UsageError(
             f"catalog={x!r}",
@@ -44,42 +52,96 @@ def open_catalog(x: Any = None, **properties: Any) -> Catalog:
 
 def load_table(name: Any, catalog: Any = None) -> Table:
     """A table of a catalog, by its dotted name or a tuple."""
-    from pyiceberg.exceptions import NoSuchTableError
+    opened = open_catalog(catalog, make=False)
+    with asking(opened, table_name(name)):
+        found = opened.load_table(name)
+    return found
 
-    opened = open_catalog(catalog)
-    told = name if isinstance(name, str) else ".".join(name)
-    if "." not in told:
-        raise UsageError(f"{told!r} is no table's name", hint='give namespace and table, as in "db.events"')
+
+def table_name(name: Any) -> str:
+    """A table's dotted name: with a namespace, and without empty parts."""
+    parts = name.split(".") if isinstance(name, str) else name
+    named = isinstance(parts, list | tuple) and len(parts) > 1
+    if not named or not all(isinstance(part, str) and part.strip() for part in parts):
+        raise UsageError(f"{name!r} is no table's name", hint='give namespace and table, as in "db.events"')
+    return ".".join(parts)
+
+
+@contextmanager
+def asking(catalog: Catalog, name: str) -> Iterator[None]:
+    """Ask a catalog about a table or a namespace: what it refuses is an error of ours."""
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
     try:
-        return opened.load_table(name)
-    except NoSuchTableError as error:
-        tables = _tables_near(opened, told)
-        raise ReadError(f"the catalog {opened.name} has no such table", path=told, hint=tables) from error
+        yield
     except SkipstoneError:
         raise
+    except NoSuchTableError as error:
+        hint = _tables_near(catalog, name)
+        raise ReadError(f"the catalog {catalog.name} has no such table", path=name, hint=hint) from error
+    except NoSuchNamespaceError as error:
+        hint = _namespaces(catalog)
+        what = f"the catalog {catalog.name} has no such namespace"
+        raise ReadError(what, path=name or None, hint=hint) from error
     except Exception as error:
-        raise ReadError(f"the table can't be loaded: {_line(error)}", path=told) from error
+        hint = f"that is what the catalog {catalog.name} says ({type(error).__name__})"
+        raise ReadError(reason(error), path=name or None, hint=hint) from error
 
 
-def static_table(location: str, properties: Mapping[str, Any]) -> Table:
-    """The table that a metadata file describes; it can be read and not be written to."""
-    _check_installed()
+def static_table(
+    location: str, properties: Mapping[str, Any], options: Mapping[str, Any] | None = None
+) -> Table:
+    """The table that a metadata file describes; it can be read and not be written to.
+
+    ``properties`` are for pyiceberg, ``options`` for our own store, which reads the file.
+    """
+    check_installed()
+    from pyiceberg.io import load_file_io
     from pyiceberg.table import StaticTable
+    from pyiceberg.table.metadata import TableMetadataUtil
 
-    local = local_path(location)
-    if local is not None:
-        location = os.path.abspath(local)  # noqa: PTH100
-        if not Path(location).exists():
-            raise ReadError("no such file", path=location)
+    local, bare = local_path(location), local_name(location)
+    if local is not None and bare is not None:
+        # As Iceberg writes locations a percent sign stands for itself, as a URI it does not.
+        location = os.path.abspath(bare if Path(bare).exists() else local)  # noqa: PTH100
     try:
-        return StaticTable.from_metadata(location, dict(properties))
+        place = ScatteredPlace(location, _options(properties, location, options))
+        data = Files(place).read_whole(location)
+    except ReadError as error:
+        error.hint = error.hint or "give the newest .metadata.json of the table, or its name and a catalog"
+        raise
+    try:
+        text = zlib.decompress(data, wbits=_GZIP) if data.startswith(_GZIP_MAGIC) else data
+        metadata = TableMetadataUtil.parse_raw(text.decode())
+        io = load_file_io(dict(properties), location)
     except Exception as error:
-        raise ReadError(f"it is no Iceberg metadata: {_line(error)}", path=location) from error
+        raise CorruptFileError(
+            f"it is no Iceberg metadata that can be read: {reason(error)}",
+            path=location,
+            hint="give another metadata file of the table, or its name and a catalog",
+        ) from error
+    return StaticTable((location,), metadata, location, io, _no_catalog())
+
+
+def _no_catalog() -> Catalog:
+    from pyiceberg.catalog.noop import NoopCatalog
+
+    return NoopCatalog("metadata file")
 
 
 def storage_options(table: Table, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """How our store opens a table's files: the catalog's settings in obstore's words, or ``given`` ones."""
-    told = {str(key): value for key, value in table.io.properties.items() if value is not None}
+    return _options(table.io.properties, table.location(), given)
+
+
+def option_name(name: str) -> str:
+    """The one word for an option that obstore knows under several."""
+    bare = name.lower().removeprefix("aws_").removeprefix("azure_storage_")
+    return _ALIASES.get(bare, bare)
+
+
+def _options(properties: Mapping[str, Any], location: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    told = {str(key): value for key, value in properties.items() if value is not None}
     found: dict[str, Any] = {}
     for theirs, ours in _OPTIONS.items():
         if theirs in told:
@@ -87,9 +149,9 @@ def storage_options(table: Table, given: Mapping[str, Any] | None = None) -> dic
     if str(told.get("s3.endpoint", "")).startswith("http://"):
         found["allow_http"] = "true"
     # Only the words that the kind of store knows.
-    scheme = table.location().partition("://")[0]
-    mine = {ours: value for ours, value in found.items() if ours in _KNOWN.get(scheme, ())}
-    return {**mine, **(given or {})}
+    known = _KNOWN.get(location.partition("://")[0], frozenset())
+    left = known - {option_name(name) for name in given or {}}
+    return {**{ours: value for ours, value in found.items() if ours in left}, **(given or {})}
 
 
 _OPTIONS = {
@@ -111,13 +173,18 @@ _OPTIONS = {
     "adls.client-id": "client_id",
     "adls.client-secret": "client_secret",
 }
-_S3 = {*(ours for theirs, ours in _OPTIONS.items() if not theirs.startswith("adls.")), "allow_http"}
-_AZURE = {ours for theirs, ours in _OPTIONS.items() if theirs.startswith("adls.")}
+_ALIASES = {"endpoint_url": "endpoint", "default_region": "region", "token": "session_token"}
+# Where readers that take a location for a URL think that its path ends, or drop a character.
+_NO_LOCATION = frozenset("?#\n\r\t")
+_AZURE = frozenset(ours for theirs, ours in _OPTIONS.items() if theirs.startswith("adls."))
+_S3 = frozenset({*_OPTIONS.values(), "allow_http"} - _AZURE)
 _KNOWN = {"s3": _S3, "s3a": _S3, "abfs": _AZURE, "abfss": _AZURE, "az": _AZURE, "azure": _AZURE}
 
 
-def _embedded(warehouse: str, properties: Mapping[str, Any]) -> Catalog:
+def _embedded(warehouse: str, properties: Mapping[str, Any], *, make: bool) -> Catalog:
     from pyiceberg.catalog.sql import SqlCatalog
+    from sqlalchemy.engine import URL
+    from sqlalchemy.exc import SQLAlchemyError
 
     local = local_path(warehouse)
     if local is None:
@@ -127,18 +194,29 @@ def _embedded(warehouse: str, properties: Mapping[str, Any]) -> Catalog:
             hint='give pyiceberg properties: {"type": "sql", "uri": "sqlite:///...", "warehouse": "s3://..."}',
         )
     folder = Path(os.path.abspath(local))  # noqa: PTH100
+    if not make and not (folder / CATALOG_FILE).exists():
+        raise ReadError("there is no embedded catalog", path=str(folder), hint="sk.catalog(path) makes one")
+    odd = sorted({*str(folder)} & _NO_LOCATION)
+    if odd:
+        raise UsageError(
+            f"a warehouse can't have {odd[0]!r} in its path, which ends a location for other readers",
+            path=str(folder),
+            hint="give another directory",
+        )
+    uri = URL.create("sqlite", database=str(folder / CATALOG_FILE)).render_as_string(hide_password=False)
+    settings = {"uri": uri, "warehouse": f"file://{folder}", **properties}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReadError(f"it can't be a warehouse: {_line(error)}", path=str(folder)) from error
-    settings = {
-        "uri": f"sqlite:///{folder / CATALOG_FILE}",
-        "warehouse": f"file://{folder}",
-        # Writers that meet wait for one another.
-        "echo": "false",
-        **properties,
-    }
-    return SqlCatalog("skipstone", **settings)
+        with suppress(SQLAlchemyError):
+            return SqlCatalog("skipstone", **settings)
+        # Somebody else may have been making it at the same moment.
+        return SqlCatalog("skipstone", **settings)
+    except Exception as error:
+        raise ReadError(
+            f"it can't be a warehouse: {reason(error)}",
+            path=str(folder),
+            hint=f"give a directory that can be written to, where {CATALOG_FILE} is a catalog or not there",
+        ) from error
 
 
 def _opened(name: str | None, properties: Mapping[str, Any], load: Any) -> Catalog:
@@ -147,7 +225,7 @@ def _opened(name: str | None, properties: Mapping[str, Any], load: Any) -> Catal
     except Exception as error:
         what = f"the catalog {name!r}" if name is not None else "the default catalog"
         raise UsageError(
-            f"{what} can't be opened: {_line(error)}",
+            f"{what} can't be opened: {reason(error)}",
             hint="give pyiceberg properties, a name of its configuration, or the path of a warehouse",
         ) from error
     return found
@@ -160,18 +238,37 @@ def _is_path(name: str) -> bool:
 def _tables_near(catalog: Catalog, name: str) -> str:
     try:
         namespace = name.rpartition(".")[0]
-        found = [".".join(table) for table in catalog.list_tables(namespace)]
-    except Exception:  # noqa: BLE001
-        return "its namespace is not there either"
-    return f"in its namespace are {', '.join(sorted(found)[:10])}" if found else "its namespace is empty"
+        found = sorted(".".join(table) for table in catalog.list_tables(namespace))
+    except Exception:  # noqa: BLE001  (it is only a hint)
+        return f"its namespace is not there either; {_namespaces(catalog)}"
+    return f"in its namespace are {_some(found)}" if found else "its namespace is empty"
 
 
-def _check_installed() -> None:
+def _namespaces(catalog: Catalog) -> str:
+    try:
+        found = sorted(".".join(name) for name in catalog.list_namespaces())
+    except Exception:  # noqa: BLE001  (it is only a hint)
+        return "its namespaces can't be listed"
+    return f"namespaces are {_some(found)}" if found else "there are no namespaces yet"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_MANY]) + (f" and {len(names) - _MANY:,} more" if len(names) > _MANY else "")
+
+
+def check_installed() -> None:
+    """Refuse tables where pyiceberg is not installed."""
     try:
         import pyiceberg  # noqa: F401
     except ImportError as error:
         raise UsageError("Iceberg tables need pyiceberg", hint="pip install 'skipstone[iceberg]'") from error
 
 
-def _line(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """What a library says went wrong, in one line; of a list of faults, the first."""
+    # pyiceberg wraps what pydantic says, of which the first line only counts the faults.
+    told = getattr(error, "errors", None) or getattr(error.__cause__, "errors", None)
+    if callable(told) and (faults := told()):
+        place = ".".join(map(str, faults[0].get("loc", ())))
+        return f"{place}: {faults[0]['msg']}" if place else str(faults[0]["msg"])
     return (str(error) or type(error).__name__).splitlines()[0]

@@ -28,7 +28,9 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 
-from skipstone.errors import ConflictError, SchemaError, UnknownColumnError, UsageError
+from skipstone.errors import ConflictError, SchemaError, TypeMismatchError, UnknownColumnError, UsageError
+from skipstone.lake.iceberg.catalogs import asking, reason, table_name
+from skipstone.lake.iceberg.schema import placed
 
 _PLAIN = {
     "identity": IdentityTransform,
@@ -43,6 +45,7 @@ _PLAIN = {
     "hours": HourTransform,
     "void": VoidTransform,
 }
+_LARGEST = 2**31 - 1
 _SIZED = {"bucket": BucketTransform, "truncate": TruncateTransform}
 _CALL = re.compile(r"\s*(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*(?:,\s*(\d+)\s*)?\)\s*")
 _ORDER = re.compile(r"\s*(.+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*", re.IGNORECASE)
@@ -58,21 +61,22 @@ def create_table(
     properties: dict[str, str],
 ) -> Table:
     """Make an empty table, and its namespace if it is not there."""
-    if "." not in name:
-        raise UsageError(f"{name!r} is no table's name", hint='give namespace and table, as in "db.events"')
+    name = table_name(name)
     if not isinstance(schema, pa.Schema):
         raise UsageError(f"the schema is a {type(schema).__name__}", hint="give a pyarrow.Schema")
     made = iceberg_schema(schema)
     spec, order = partition_spec(partition_by, made), sort_order(sort_by, made)
-    with suppress(NamespaceAlreadyExistsError):
-        catalog.create_namespace(name.rpartition(".")[0])
-    try:
-        return catalog.create_table(
-            name, made, location=location, partition_spec=spec, sort_order=order, properties=properties
-        )
-    except TableAlreadyExistsError as error:
-        hint = "open it, or drop it first"
-        raise ConflictError("the table exists already", path=name, hint=hint) from error
+    with asking(catalog, name):
+        with suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(name.rpartition(".")[0])
+        try:
+            found = catalog.create_table(
+                name, made, location=location, partition_spec=spec, sort_order=order, properties=properties
+            )
+        except TableAlreadyExistsError as error:
+            hint = "open it, or drop it first"
+            raise ConflictError("the table exists already", path=name, hint=hint) from error
+    return found
 
 
 def iceberg_schema(schema: pa.Schema) -> Schema:
@@ -82,7 +86,8 @@ def iceberg_schema(schema: pa.Schema) -> Schema:
     try:
         return pyarrow_to_schema(numbered, downcast_ns_timestamp_to_us=False)
     except Exception as error:
-        raise SchemaError(f"Iceberg has no such type: {error}", hint="cast the column") from error
+        hint = "cast or rename the column"
+        raise SchemaError(f"the schema can't be a table's: {reason(error)}", hint=hint) from error
 
 
 def _numbered(field: pa.Field, numbers: Any) -> pa.Field:
@@ -97,21 +102,27 @@ def _type(type: pa.DataType, numbers: Any) -> pa.DataType:
         return pa.map_(_numbered(type.key_field, numbers), _numbered(type.item_field, numbers))
     if pa.types.is_list(type) or pa.types.is_large_list(type) or pa.types.is_fixed_size_list(type):
         return pa.list_(_numbered(type.value_field, numbers))
-    return type
+    # Iceberg knows values, and not how they are stored.
+    return _type(type.value_type, numbers) if pa.types.is_dictionary(type) else type
 
 
 def partition_spec(fields: Iterable[str], schema: Schema) -> PartitionSpec:
     """Partition fields as in ``day(ts)``, ``bucket(16, id)`` or a column's name."""
     if isinstance(fields, str):
         raise UsageError(f"partition_by={fields!r}", hint='give a list such as ["day(ts)"]')
-    made = []
-    for number, text in enumerate(fields):
+    made: dict[str, PartitionField] = {}
+    for text in _texts(fields, "partition_by"):
         transform, column = parse_transform(text)
-        source = _source(column, schema)
-        name = column if isinstance(transform, IdentityTransform) else f"{column}_{_kind(transform)}"
-        field_id = PARTITION_FIELD_ID_START + number
-        made.append(PartitionField(source, field_id, transform, name.replace(".", "_")))
-    return PartitionSpec(*made)
+        source = _source(column, transform, schema)
+        plain = isinstance(transform, IdentityTransform)
+        name = (column if plain else f"{column}_{_kind(transform)}").replace(".", "_")
+        if name in made or (name in schema.column_names and not (plain and name == column)):
+            raise UsageError(
+                f"partition_by={text!r} would be called {name!r}, which something else is called already",
+                hint="partition once by a column and transform, and rename a column of that name",
+            )
+        made[name] = PartitionField(source, PARTITION_FIELD_ID_START + len(made), transform, name)
+    return PartitionSpec(*made.values())
 
 
 def parse_transform(text: str) -> tuple[Transform[Any, Any], str]:
@@ -124,10 +135,11 @@ def parse_transform(text: str) -> tuple[Transform[Any, Any], str]:
         return IdentityTransform(), text.strip()
     call = _CALL.fullmatch(text)
     name = call[1].lower() if call is not None else ""
-    size = (call[2] or call[4]) if call is not None else None
-    if call is not None and size is None and name in _PLAIN:
+    both = call is not None and call[2] is not None and call[4] is not None
+    size = (call[2] or call[4]) if call is not None and not both else None
+    if call is not None and size is None and not both and name in _PLAIN:
         return _PLAIN[name](), call[3]
-    if call is not None and size is not None and name in _SIZED and int(size) > 0:
+    if call is not None and size is not None and name in _SIZED and 0 < int(size) <= _LARGEST:
         return _SIZED[name](int(size)), call[3]
     raise UsageError(
         f"{text!r} is no partition field",
@@ -140,15 +152,16 @@ def sort_order(terms: Iterable[str], schema: Schema) -> SortOrder:
     if isinstance(terms, str):
         raise UsageError(f"sort_by={terms!r}", hint='give a list such as ["ts desc", "id"]')
     fields = []
-    for text in terms:
+    for text in _texts(terms, "sort_by"):
         found = _ORDER.fullmatch(text)
-        assert found is not None
+        if found is None:
+            raise UsageError(f"sort_by has {text!r}", hint='give columns, as in ["ts desc", "id"]')
         transform, column = parse_transform(found[1])
         descending = (found[2] or "").lower() == "desc"
         first = (found[3] or ("last" if descending else "first")).lower() == "first"
         fields.append(
             SortField(
-                _source(column, schema),
+                _source(column, transform, schema),
                 transform,
                 SortDirection.DESC if descending else SortDirection.ASC,
                 NullOrder.NULLS_FIRST if first else NullOrder.NULLS_LAST,
@@ -157,12 +170,30 @@ def sort_order(terms: Iterable[str], schema: Schema) -> SortOrder:
     return SortOrder(*fields)
 
 
-def _source(column: str, schema: Schema) -> int:
-    try:
-        return int(schema.find_field(column).field_id)
-    except ValueError as error:
+def _texts(terms: Any, what: str) -> list[str]:
+    some = list(terms) if isinstance(terms, Iterable) else [None]
+    if not all(isinstance(text, str) for text in some):
+        raise UsageError(f"{what}={terms!r}", hint="give a list of texts")
+    return some
+
+
+def _source(column: str, transform: Transform[Any, Any], schema: Schema) -> int:
+    """The field id of a column that a transform can be made of: a value, outside of lists and maps."""
+    found = next(
+        (one for one in placed(schema.fields) if ".".join(one.path) == column and not one.repeated), None
+    )
+    if found is None:
         hint = f"it has {', '.join(field.name for field in schema.fields)}"
-        raise UnknownColumnError("the schema has no such column", column=column, hint=hint) from error
+        what = "the schema has no such column outside of lists and maps"
+        raise UnknownColumnError(what, column=column, hint=hint)
+    type = found.field.field_type
+    if not type.is_primitive or not transform.can_transform(type):
+        raise TypeMismatchError(
+            f"{_kind(transform)} can't be taken of its type, {type}",
+            column=column,
+            hint="take a transform that suits the type, or another column",
+        )
+    return int(found.field.field_id)
 
 
 def _kind(transform: Transform[Any, Any]) -> str:

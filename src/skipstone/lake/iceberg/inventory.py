@@ -35,11 +35,13 @@ class Kept:
 Identity = tuple[Any, ...]
 
 
-def identity(note: ManifestNote, specs: Mapping[int, PartitionSpec]) -> Identity:
-    """What tells a manifest, and what its entries inherit, from every other."""
-    spec = specs.get(note.spec_id)
-    shape = "" if spec is None else str(spec)
-    return (note.path, note.length, note.spec_id, shape, note.sequence, note.snapshot, note.first_row_id)
+def identities(notes: Sequence[ManifestNote], specs: Mapping[int, PartitionSpec]) -> list[Identity]:
+    """Of each manifest, what tells it, and what its entries inherit, from every other."""
+    shapes = {spec_id: str(spec) for spec_id, spec in specs.items()}
+    return [
+        (n.path, n.length, n.spec_id, shapes.get(n.spec_id, ""), n.sequence, n.snapshot, n.first_row_id)
+        for n in notes
+    ]
 
 
 @dataclass(eq=False)
@@ -109,7 +111,9 @@ class Inventory:
     def _kept(self) -> Array:
         """Per manifest where its entries lie among the kept ones; -1 where they don't."""
         ranges = {} if self.kept is None else self.kept.ranges
-        found = [ranges.get(identity(note, self.specs), (-1, -1)) for note in self.notes]
+        if not ranges:
+            return np.full((len(self.notes), 2), -1, dtype=np.int64)
+        found = [ranges.get(mine, (-1, -1)) for mine in identities(self.notes, self.specs)]
         return np.array(found, dtype=np.int64).reshape(-1, 2)
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
 
@@ -23,6 +23,7 @@ from skipstone.ir.nodes import ColumnRef, Node
 from skipstone.lake.base import BaseLake, Deletions, FileEntry, Path, Sifted
 from skipstone.lake.conform import Evolution
 from skipstone.lake.files import CACHE_BYTES, Files
+from skipstone.lake.iceberg.catalogs import reason
 from skipstone.lake.iceberg.catalogs import storage_options as options_of
 from skipstone.lake.iceberg.deletes import DeleteIndex
 from skipstone.lake.iceberg.entries import Entries
@@ -32,7 +33,7 @@ from skipstone.lake.iceberg.keys import PartitionKey
 from skipstone.lake.iceberg.manifests import ManifestNote, Manifests, read_manifest_list
 from skipstone.lake.iceberg.metrics import file_facts
 from skipstone.lake.iceberg.naming import FieldNaming, IdNaming
-from skipstone.lake.iceberg.schema import arrow_schema, arrow_type, defaults, field_paths, placed
+from skipstone.lake.iceberg.schema import Placed, arrow_schema, arrow_type, defaults, field_paths, placed
 from skipstone.lake.iceberg.sift import Sieve
 from skipstone.lake.iceberg.snapshots import Pinned, SnapshotInfo, list_snapshots, resolve
 from skipstone.lake.iceberg.subtract import deletions
@@ -46,7 +47,7 @@ from skipstone.trace.partitions import FilterStats
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
-    from pyiceberg.types import NestedField
+    from pyiceberg.table.name_mapping import NameMapping
 
 _DATA, _DELETES = 0, 1
 _IDENTITY = IdentityTransform[Any]()
@@ -79,7 +80,7 @@ class IcebergLake(BaseLake):
         self.listed_at = time.time()
         self.metadata = metadata
         self._pinned: Pinned = resolve(metadata, self._asked, uri=self.name)
-        mapping = metadata.name_mapping()
+        mapping = self._mapping(metadata)
         given = {
             field.source_id
             for spec in metadata.partition_specs
@@ -95,6 +96,16 @@ class IcebergLake(BaseLake):
         )
         manifests = ("_notes", "_kept", "_data", "_deletes", "_delete_index")
         self._forget(*manifests, "schema", "query_schema", "_columns", "_identities", "_required")
+
+    def _mapping(self, metadata: TableMetadata) -> NameMapping | None:
+        try:
+            return metadata.name_mapping()
+        except ValueError as error:
+            raise SchemaError(
+                f"the table's name mapping can't be read: {reason(error)}",
+                path=self.name,
+                hint=f"correct the table's property {TableProperties.DEFAULT_NAME_MAPPING}",
+            ) from error
 
     def refresh(self) -> None:
         """Load the table anew from its catalog."""
@@ -175,13 +186,21 @@ class IcebergLake(BaseLake):
         if snapshot is None:
             return []
         if snapshot.manifest_list:
-            return read_manifest_list(self._access.read_whole(snapshot.manifest_list), snapshot.manifest_list)
+            return read_manifest_list(self._read(snapshot.manifest_list), snapshot.manifest_list)
         raise ReadError(
             "the snapshot has no manifest list", path=self.name, hint="rewrite the table with a newer writer"
         )
 
     def _load(self, notes: Sequence[ManifestNote]) -> list[Entries]:
-        return Manifests(self._access.read_whole, self.specs, threads=self._access.threads).each(notes)
+        return Manifests(self._read, self.specs, threads=self._access.threads).each(notes)
+
+    def _read(self, path: str) -> bytes:
+        """A manifest or a list of them."""
+        try:
+            return self._access.read_whole(path)
+        except ReadError as error:
+            error.hint = error.hint or "the snapshot needs it: restore it, or open another snapshot"
+            raise
 
     def _inventory(self, content: int) -> Inventory:
         notes = [note for note in self._notes if note.content == content]
@@ -330,7 +349,11 @@ class IcebergLake(BaseLake):
     def sift(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> Sifted:
         """The files that manifests leave: by the ranges of their partitions, by partition, by file."""
         sieve = Sieve(self._data, self.specs, self._columns, self.file_facts, ledger, strict)
-        return sieve.sift(node)
+        try:
+            return sieve.sift(node)
+        except SchemaError as error:
+            error.path = error.path or self.name
+            raise
 
     def plan_files(self, where: Any = None, *, strict: bool = False, case_sensitive: bool = True) -> FilePlan:
         """The files that may hold a match by what manifests say, and the delete files that apply to each.
@@ -356,8 +379,9 @@ class IcebergLake(BaseLake):
 
     def file_facts(self, entries: Entries, field_id: int) -> ColumnFacts:
         """What manifests say about a column in each of some files."""
-        field, type = self._field(field_id)
-        return file_facts(entries, field_id, type, field.field_type, field_id in self._required)
+        one = self._placed(field_id)
+        type = arrow_type(one.field.field_type, one.path)
+        return file_facts(entries, field_id, type, one.field.field_type, field_id in self._required)
 
     @cached_property
     def _required(self) -> frozenset[int]:
@@ -380,21 +404,18 @@ class IcebergLake(BaseLake):
 
     def _place_of(self, field_id: int) -> tuple[Path, pa.DataType]:
         """A column's name and type, also of one that the table has no more."""
-        known = self._columns.get(field_id)
-        if known is not None:
-            return known.path, known.type
         naming = self._access.naming
-        assert isinstance(naming, FieldNaming)
-        _, type = self._field(field_id)
-        return (naming.name(field_id, (), None),), type
+        assert naming is not None
+        one = self._placed(field_id)
+        return naming.path(one.ids), arrow_type(one.field.field_type, one.path)
 
-    def _field(self, field_id: int) -> tuple[NestedField, pa.DataType]:
+    def _placed(self, field_id: int) -> Placed:
         """A field of the schema, or else of the newest one that had it."""
         newest = sorted(self.metadata.schemas, key=lambda one: -one.schema_id)
         for schema in (self._pinned.schema, *newest):
             for one in placed(schema.fields):
                 if one.field.field_id == field_id:
-                    return one.field, arrow_type(one.field.field_type, one.path)
+                    return one
         raise SchemaError(f"no schema of the table has a field {field_id}", path=self.name)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.transforms import VoidTransform
 
 from skipstone.engine.local import gather
 from skipstone.errors import CorruptFileError, SchemaError, UsageError
@@ -105,37 +105,39 @@ class _Cut:
             raise AvroError(f"its entries have no field {_SITES[missing[0]].path[-1][1]}")
         self._slices = slices
         self._live: list[bool] | None = None
-        self.status = self.numbers("status")
-        live = self.status != _DELETED
+        self._numbers = _numbers(slices)
+        status = self._numbers["status"]
+        if not ((status >= 0) & (status <= _DELETED)).all():
+            raise AvroError("an entry has an unknown status")
+        live = status != _DELETED
         if not live.all():
             self._live = live.tolist()
-            self.status = self.status[live]
-        self.count = len(self.status)
+            self._numbers = {slot: found[live] for slot, found in self._numbers.items()}
+        self.count = len(self._numbers["status"])
 
     def column(self, slot: str) -> Sequence[bytes | None] | None:
-        """The slices of one site."""
+        """The slices of one site; None if the schema doesn't have it."""
         found = self._slices.get(slot)
         return list(compress(found, self._live)) if found is not None and self._live is not None else found
 
     def numbers(self, slot: str) -> Array:
         """Numbers, -1 where one is absent."""
-        found = self.column(slot)
-        if found is None:
-            return np.full(self.count, -1, np.int64)
-        joined = b"".join([b"\x01" if cut is None else cut for cut in found])
-        return numbers(np.frombuffer(joined, np.uint8))[0]
+        found = self._numbers.get(slot)
+        return np.full(self.count, -1, np.int64) if found is None else found
 
     def texts(self, slot: str) -> pa.Array:
         """Texts, null where one is absent."""
-        cuts = self.raw(slot)
-        sizes = pc.min_max(pc.binary_length(cuts)).as_py()
-        prefix = _prefix(sizes["max"] or 1)
-        if _prefix(sizes["min"] or 1) == prefix:
-            found = pc.binary_slice(cuts, prefix, sizes["max"] or 1)
+        found = self.column(slot)
+        if found is None or not any(found):
+            return pa.nulls(self.count, pa.large_string())
+        prefixes = {_prefix(len(cut)) for cut in found if cut is not None}
+        if len(prefixes) == 1:
+            prefix = prefixes.pop()
+            texts = [cut and cut[prefix:] for cut in found]
         else:
-            found = pa.array([cut and cut[_prefix(len(cut)) :] for cut in cuts.to_pylist()], cuts.type)
+            texts = [cut and cut[_prefix(len(cut)) :] for cut in found]
         try:
-            return found.cast(pa.large_string())
+            return pa.array(texts, pa.large_binary()).cast(pa.large_string())
         except pa.ArrowInvalid as error:
             raise AvroError(f"a text can't be read: {error}") from None
 
@@ -145,6 +147,15 @@ class _Cut:
         return pa.array([None] * self.count if found is None else found, pa.large_binary())
 
 
+def _numbers(slices: Mapping[str, list[bytes | None]]) -> dict[str, Array]:
+    """The columns of all sites that are numbers, read as one."""
+    slots = [slot for slot, site in _SITES.items() if site.form is Form.NUMBER and slot in slices]
+    joined = b"".join([b"\x01" if cut is None else cut for slot in slots for cut in slices[slot]])
+    found = numbers(np.frombuffer(joined, np.uint8))[0].reshape(len(slots), -1)
+    return dict(zip(slots, found, strict=True))
+
+
+@lru_cache(maxsize=4096)
 def _prefix(size: int) -> int:
     """How many bytes of a text's slice are its length: one for every seven bits of twice the length."""
     return next(n for n in range(1, 10) if 2 * (size - n) < 1 << (7 * n))
@@ -156,16 +167,15 @@ def _read(container: Container, note: ManifestNote, spec: PartitionSpec) -> Entr
     rows = _required(cut, "rows")
     version = container.text("format-version") or "1"
     keys, partitions = _keys(cut.column("partition"), slicer.nodes.get("partition"), spec, cut.count)
-    formats = cut.texts("formats")
     paths = cut.texts("paths")
-    if paths.null_count or formats.null_count:
-        raise AvroError("a file has no path or no format")
+    if paths.null_count:
+        raise AvroError("a file has no path")
     return Entries(
         paths=paths,
         sizes=_required(cut, "sizes"),
         rows=rows,
         contents=_contents(cut),
-        formats=pc.utf8_upper(formats.dictionary_encode().cast(pa.string())),
+        formats=_formats(cut.column("formats") or ()),
         specs=np.full(cut.count, note.spec_id, np.int32),
         sequences=_sequences(cut, note, version),
         snapshots=_inherited(cut.numbers("snapshots"), note.snapshot),
@@ -187,6 +197,14 @@ def _required(cut: _Cut, slot: str) -> Array:
     return found
 
 
+def _formats(found: Sequence[bytes | None]) -> pa.Array:
+    """Formats in upper case; there are few of them."""
+    if None in found:
+        raise AvroError("a file has no format")
+    names = {cut: (cut or b"")[1:].decode("utf-8", "replace").upper() for cut in dict.fromkeys(found)}
+    return pa.array([names[cut] for cut in found], pa.string())
+
+
 def _contents(cut: _Cut) -> Array:
     found = np.maximum(cut.numbers("contents"), 0)
     if (found > 2).any():
@@ -200,7 +218,7 @@ def _sequences(cut: _Cut, note: ManifestNote, version: str) -> Array:
     absent = found < 0
     if not absent.any():
         return found
-    unsaid = absent & (cut.status != _ADDED)
+    unsaid = absent & (cut.numbers("status") != _ADDED)
     if unsaid.any() and note.sequence != 0 and version != "1":
         raise AvroError("a file that is not new has no sequence number")
     return np.where(absent, np.where(unsaid, 0, note.sequence), found)
@@ -247,7 +265,7 @@ def _keys(
         record, _ = read_value(node, cut or b"", 0)
         values = [None if slot is None else record[slot] for slot in slots]
         try:
-            read[cut] = PartitionKey.of(spec, values)
+            read[cut] = PartitionKey(spec.spec_id, tuple(values))
         except UsageError as error:
             raise AvroError(f"a partition can't be read: {error}") from None
     keys = sort_keys(set(read.values()))
@@ -260,17 +278,15 @@ def _partition_slots(node: Node, spec: PartitionSpec) -> list[int | str | None]:
     """The keys of a partition record's values in the spec's order; None for a void one that it leaves out."""
     if node.kind != "record":
         raise AvroError(f"a partition is a {node.kind}, not a record")
-    slots: list[int | str | None] = []
-    # Early writers gave no ids: the values are in the spec's order.
+    places = [node.find(known.field_id, known.name) for known in spec.fields]
     unnamed = len(node.fields) == len(spec.fields) and all(f.field_id is None for f in node.fields)
-    for at, known in enumerate(spec.fields):
-        place = node.find(known.field_id, known.name)
-        if place is None and unnamed:
-            place = at
-        if place is None and str(known.transform) != "void":
+    if None in places and unnamed:
+        # Early writers gave no ids: the values are in the spec's order.
+        places = list(range(len(spec.fields)))
+    for known, place in zip(spec.fields, places, strict=True):
+        if place is None and not isinstance(known.transform, VoidTransform):
             raise AvroError(f"its partitions have no field {known.name} ({known.field_id})")
-        slots.append(None if place is None else node.fields[place].key)
-    return slots
+    return [None if place is None else node.fields[place].key for place in places]
 
 
 # -- many manifests ----------------------------------------------------------------------------

@@ -95,6 +95,9 @@ class FieldNaming(_Digested):
         steps: list[str] = []
         parent: int | None = None
         for step in ids:
+            if not step.startswith(_NO_ID) and not step.isdecimal():
+                steps.append(step)  # what lists and maps are made of has no id of its own
+                continue
             field_id = None if step.startswith(_NO_ID) else int(step)
             steps.append(self.name(field_id, (step.removeprefix(_NO_ID),), parent))
             parent = field_id

@@ -123,13 +123,18 @@ class PartitionFilter:
 
     # -- evidence --------------------------------------------------------------------------------
 
-    def facts(self, keys: Sequence[PartitionKey]) -> dict[Path, ColumnFacts]:
-        """What partition values say about every source column; unknown where a spec says nothing."""
+    def facts(self, keys: Sequence[PartitionKey], *, asked: bool = False) -> dict[Path, ColumnFacts]:
+        """What partition values say about every source column; unknown where a spec says nothing.
+
+        With ``asked``, only about those that the predicate speaks of.
+        """
         types: dict[Path, ColumnRef] = {}
         parts: list[tuple[Array, dict[Path, ColumnFacts]]] = []
         for places, projection, partitions in self._judged(keys):
             columns: dict[Path, ColumnFacts] = {}
             for field in projection.fields:
+                if asked and not field.asked:
+                    continue
                 add_facts(columns, field.ref.path, self._field_facts(field, partitions))
                 types[field.ref.path] = field.ref
             parts.append((places, columns))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import UsageError
+from pyiceberg.table.refs import SnapshotRefType
+
+from skipstone.errors import CorruptFileError, UsageError
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 _MANY = 5
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ def list_snapshots(metadata: TableMetadata) -> tuple[SnapshotInfo, ...]:
             snapshot.snapshot_id,
             snapshot.parent_snapshot_id,
             snapshot.sequence_number or 0,
-            datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
+            _moment(snapshot.timestamp_ms),
             _operation(snapshot),
             snapshot.schema_id,
             dict(snapshot.summary.additional_properties) if snapshot.summary is not None else {},
@@ -72,16 +76,20 @@ def resolve(metadata: TableMetadata, asked: Any, *, uri: str) -> Pinned:
     that names no branch or tag is a snapshot's number or a time.
     """
     if asked is None:
-        return Pinned(_by_id(metadata, metadata.current_snapshot_id), _current(metadata))
+        current = metadata.current_snapshot_id
+        found = None if current is None else _there(metadata, current, "the current snapshot", uri)
+        return Pinned(found, _current(metadata))
+    if isinstance(asked, SnapshotInfo):
+        asked = asked.id
     if isinstance(asked, bool):
         raise _unknown(metadata, asked, uri)
-    if isinstance(asked, int):
-        return _own(metadata, _by_id(metadata, asked), asked, uri)
+    if isinstance(asked, Integral):
+        return _own(metadata, _by_id(metadata, int(asked)), asked, uri)
     if isinstance(asked, str):
         ref = metadata.refs.get(asked)
         if ref is not None:
-            found = _by_id(metadata, ref.snapshot_id)
-            if str(ref.snapshot_ref_type) == "branch" or "branch" in str(ref.snapshot_ref_type).lower():
+            found = _there(metadata, ref.snapshot_id, f"the {ref.snapshot_ref_type.value} {asked!r}", uri)
+            if ref.snapshot_ref_type is SnapshotRefType.BRANCH:
                 return Pinned(found, _current(metadata))
             return _own(metadata, found, asked, uri)
         if re.fullmatch(r"-?\d+", asked):
@@ -108,11 +116,16 @@ def ancestors(metadata: TableMetadata, snapshot: Snapshot | None) -> Iterator[Sn
 def _as_of(metadata: TableMetadata, when: datetime) -> Snapshot | None:
     """What the table held at a time: the last entry of its log that is not later."""
     moment = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
-    millis = int(moment.timestamp() * 1000)
-    log = [entry for entry in metadata.snapshot_log if entry.timestamp_ms <= millis]
+    # In whole numbers: a snapshot's own time must find it. Of two of the same time the later one stands.
+    millis = (moment - _EPOCH) // timedelta(milliseconds=1)
+    log = [entry for entry in reversed(metadata.snapshot_log) if entry.timestamp_ms <= millis]
     if log:
         return _by_id(metadata, max(log, key=lambda entry: entry.timestamp_ms).snapshot_id)
     return None
+
+
+def _moment(millis: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=millis)
 
 
 def _own(metadata: TableMetadata, snapshot: Snapshot | None, asked: Any, uri: str) -> Pinned:
@@ -122,6 +135,18 @@ def _own(metadata: TableMetadata, snapshot: Snapshot | None, asked: Any, uri: st
         if schema.schema_id == snapshot.schema_id:
             return Pinned(snapshot, schema)
     return Pinned(snapshot, _current(metadata))
+
+
+def _there(metadata: TableMetadata, number: int, what: str, uri: str) -> Snapshot:
+    """A snapshot that the metadata itself points to; without it nobody knows the table's rows."""
+    found = _by_id(metadata, number)
+    if found is None:
+        raise CorruptFileError(
+            f"{what} is {number}, and the metadata has no such snapshot",
+            path=uri,
+            hint="the metadata is damaged: take an older metadata file, or roll the table back",
+        )
+    return found
 
 
 def _by_id(metadata: TableMetadata, number: int | None) -> Snapshot | None:
@@ -138,12 +163,14 @@ def _operation(snapshot: Snapshot) -> str:
 
 def _unknown(metadata: TableMetadata, asked: Any, uri: str) -> UsageError:
     names = sorted(metadata.refs)
+    first = min((entry.timestamp_ms for entry in metadata.snapshot_log), default=None)
     ids = [str(one.id) for one in list_snapshots(metadata)][-_MANY:]
     known = "; ".join(
         part
         for part in (
             f"branches and tags are {', '.join(names)}" if names else "",
             f"the last snapshots are {', '.join(ids)}" if ids else "the table has no snapshot",
+            f"the first is of {_moment(first).isoformat()}" if first is not None else "",
         )
         if part
     )

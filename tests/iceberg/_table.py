@@ -1,0 +1,474 @@
+"""A table in tests: schemas, partition specs, snapshots and their names, and the metadata that says so."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.transforms import UnknownTransform, parse_transform
+from pyiceberg.types import NestedField
+
+from tests.iceberg._manifests import Clerk, Entry, File, Manifest, Spec, SpecField
+from tests.iceberg._types import Field, List, Map, Raw, Struct, Type, all_fields, field_json, tagged
+
+Columns = dict[int, list[Raw]]
+START = 1_760_000_000_000
+"""When the first snapshot is made, in milliseconds; the next ones follow every ten seconds."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One committed state."""
+
+    id: int
+    parent: int | None
+    sequence: int
+    time: int
+    schema: int
+    manifests: tuple[Manifest, ...]
+    location: str
+    operation: str
+    first_row: int
+    added_rows: int
+
+    @property
+    def files(self) -> list[Entry]:
+        return [e for m in self.manifests for e in m.live]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a data file holds: the fields as they were, and every row, columns left out too."""
+
+    fields: tuple[Field, ...]
+    columns: Columns
+
+
+class Table:
+    """A table under ``root``; every change writes the next metadata file."""
+
+    def __init__(
+        self,
+        root: Path,
+        columns: Sequence[tuple[str, Any]],
+        spec: Sequence[tuple[str, str]] = (),
+        *,
+        format_version: int = 2,
+        seed: Any = 0,
+        scheme: str = "",
+        name_mapping: bool = False,
+        required: Collection[str] = (),
+        odd: bool = False,
+    ) -> None:
+        self.root = root
+        self.version = format_version
+        self.rng = random.Random(f"maker:{seed}")
+        self.location = f"{scheme}{root}"
+        self.uuid = str(uuid.UUID(int=self.rng.getrandbits(128)))
+        self.name_mapping = name_mapping
+        self.last_column = 0
+        self.last_partition = 999
+        self.sequence = 0
+        self.next_row = 0
+        self.clock = START
+        first = [self._field(name, type) for name, type in columns]
+        self.schemas = [tuple(replace(f, required=f.name in required) for f in first)]
+        self.current_schema = 0
+        self.names: dict[int, list[str]] = {}
+        self.specs: dict[int, Spec] = {}
+        self.default_spec = 0
+        self.snapshots: dict[int, Snapshot] = {}
+        self.expired: set[int] = set()
+        self.log: list[tuple[int, int]] = []
+        self.refs: dict[str, tuple[int, str]] = {}
+        self.written: dict[str, Written] = {}
+        self.positions: dict[File, list[tuple[str, int]]] = {}
+        self.equal: dict[File, tuple[tuple[Field, ...], list[tuple[Raw, ...]]]] = {}
+        self.metadata_files: list[Path] = []
+        self.clerk = Clerk(root / "metadata", f"{self.location}/metadata", format_version, self.rng, odd)
+        (root / "metadata").mkdir(parents=True, exist_ok=True)
+        self._remember_names()
+        self.evolve_spec(spec)
+
+    # -- schema --------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> tuple[Field, ...]:
+        """The current columns."""
+        return self.schemas[self.current_schema]
+
+    def field(self, path: str | int) -> Field:
+        """The current field of this dotted path, or the latest of this id, dropped or not."""
+        if isinstance(path, str):
+            return next(f for names, f in all_fields(self.schema) if ".".join(names) == path)
+        return next(f for s in self._newest_first() for _, f in all_fields(s) if f.id == path)
+
+    def _newest_first(self) -> Iterable[tuple[Field, ...]]:
+        return [self.schema, *reversed(self.schemas)]
+
+    def _way(self, id: int) -> tuple[Field, ...]:
+        """The fields from the top to this one, in the newest schema that has it."""
+        return next(w for s in self._newest_first() for w in _ways(s) if w[-1].id == id)
+
+    def _field(self, name: str, type: Any, default: Raw = None) -> Field:
+        self.last_column += 1
+        return Field(self.last_column, name, self._type(type), default=default)
+
+    def _type(self, type: Any) -> Type:
+        """A struct is said as a dict, a list as a list of one, a map as a pair."""
+        if isinstance(type, dict):
+            return Struct(tuple(self._field(name, inner) for name, inner in type.items()))
+        if isinstance(type, list):
+            self.last_column += 1
+            return List(self.last_column, self._type(type[0]))
+        if isinstance(type, tuple):
+            self.last_column += 2
+            key, value = self.last_column - 1, self.last_column
+            return Map(key, self._type(type[0]), value, self._type(type[1]))
+        return type
+
+    def evolve_schema(
+        self,
+        *,
+        add: Mapping[str, Any] = {},
+        drop: Collection[str] = (),
+        rename: Mapping[str, str] = {},
+        order: Sequence[str] | None = None,
+        widen: Mapping[str, str] = {},
+        defaults: Mapping[str, Raw] = {},
+    ) -> None:
+        """Change the schema: by dotted paths of the schema as it was, ``order`` as it will be."""
+        used = {f.source for f in self.specs[self.default_spec].fields if not f.is_void}
+        gone = {id for path in drop for id in _ids(self.field(path))}
+        assert not gone & used, "a column that the default spec is made of can't be dropped"
+
+        def walk(fields: Sequence[Field], above: str) -> list[Field]:
+            out = []
+            for f in fields:
+                path = above + f.name
+                if path in drop:
+                    continue
+                type = widen.get(path, f.type)
+                if isinstance(type, Struct):
+                    type = Struct(tuple(walk(type.fields, f"{path}.")))
+                out.append(replace(f, name=rename.get(path, f.name), type=type))
+            for path, type in add.items():
+                parent, _, name = path.rpartition(".")
+                if (f"{parent}." if parent else "") == above:
+                    out.append(self._field(name, type, defaults.get(path)))
+            return out
+
+        made = walk(self.schema, "")
+        if order is not None:
+            made.sort(key=lambda f: order.index(f.name))
+        assert len({f.name for f in made}) == len(made)
+        self._check_names(made)
+        self.schemas.append(tuple(made))
+        self.current_schema = len(self.schemas) - 1
+        self._remember_names()
+        self.save()
+
+    def _check_names(self, made: Sequence[Field]) -> None:
+        if not self.name_mapping:
+            return
+        taken = {(name, id) for id, names in self.names.items() for name in names}
+        for _, f in all_fields(made):
+            assert not any(f.name == n and f.id != id for n, id in taken), "a name that a mapping gives away"
+
+    def _remember_names(self) -> None:
+        for f in _every(self.schema):
+            known = self.names.setdefault(f.id, [])
+            if f.name not in known:
+                known.append(f.name)
+
+    # -- specs ---------------------------------------------------------------------------------
+
+    def evolve_spec(self, fields: Sequence[tuple[str, str]], *, default: bool = True) -> Spec:
+        """Partition by these (column, transform) pairs from now on; version 1 keeps old fields as void."""
+        wanted = [(self.field(path).id, transform) for path, transform in fields]
+        made: list[SpecField] = []
+        old = self.specs[self.default_spec].fields if self.specs else ()
+        if self.version == 1:
+            for f in old:
+                if (f.source, f.transform) in wanted:
+                    made.append(f)
+                    wanted.remove((f.source, f.transform))
+                else:
+                    name = f"{f.name}_{f.id}" if not f.is_void else f.name
+                    made.append(replace(f, transform="void", name=name))
+        for source, transform in wanted:
+            made.append(self._spec_field(source, transform, {f.name for f in made}))
+        same = next((s for s in self.specs.values() if s.fields == tuple(made)), None)
+        spec = same or Spec(max(self.specs, default=-1) + 1, tuple(made))
+        self.specs[spec.id] = spec
+        if default:
+            self.default_spec = spec.id
+        self.save()
+        return spec
+
+    def _spec_field(self, source: int, transform: str, taken: set[str]) -> SpecField:
+        for spec in self.specs.values():
+            for f in spec.fields:
+                if (f.source, f.transform) == (source, transform) and f.name not in taken:
+                    return replace(f, type=self._result(source, transform))
+        self.last_partition += 1
+        base = self.field(source).name
+        name = base if transform == "identity" else f"{base}_{transform.partition('[')[0]}"
+        known = {f.name for s in self.specs.values() for f in s.fields} | {f.name for f in self.schema}
+        if name in taken or (name in known and transform != "identity"):
+            name += f"_{self.last_partition}"
+        return SpecField(self.last_partition, name, source, transform, self._result(source, transform))
+
+    def _result(self, source: int, transform: str) -> str:
+        type = str(self.field(source).type)
+        if transform in ("identity", "void") or transform.startswith("truncate"):
+            return type
+        if isinstance(parse_transform(transform), UnknownTransform):
+            return "string"
+        return "date" if transform == "day" else "int"
+
+    def spec(self, id: int) -> Spec:
+        """A spec with the types its fields have now."""
+        made = self.specs[id]
+        return replace(
+            made, fields=tuple(replace(f, type=self._result(f.source, f.transform)) for f in made.fields)
+        )
+
+    def unpartitioned(self) -> Spec:
+        """A spec that divides nothing; made if there is none."""
+        found = [s for s in self.specs.values() if s.unpartitioned]
+        if found:
+            return self.rng.choice(found)
+        spec = Spec(max(self.specs) + 1, ())
+        self.specs[spec.id] = spec
+        self.save()
+        return spec
+
+    def partition(
+        self, spec: Spec, columns: Columns, fields: Sequence[Field], row: int, old: bool
+    ) -> tuple[Raw, ...]:
+        """The partition values of one row."""
+        return tuple(self._partition_value(f, columns, fields, row, old) for f in spec.fields)
+
+    def _partition_value(
+        self, f: SpecField, columns: Columns, fields: Sequence[Field], row: int, old: bool
+    ) -> Raw:
+        way = next((w for w in _ways(fields) if w[-1].id == f.source), None)
+        if way is None or f.is_void:
+            return None
+        value = columns[way[0].id][row]
+        for part in way[1:]:
+            value = None if value is None else value[part.id]
+        return transformed(f.transform, str(way[-1].type), value, old)
+
+    # -- snapshots and their names ---------------------------------------------------------------
+
+    def head(self, branch: str = "main") -> Snapshot | None:
+        """The newest snapshot of a branch."""
+        found = self.refs.get(branch)
+        return self.snapshots[found[0]] if found else None
+
+    def tag(self, name: str, snapshot: int | None = None) -> None:
+        """Name a snapshot for good."""
+        self.refs[name] = self.refs["main"][0] if snapshot is None else snapshot, "tag"
+        self.save()
+
+    def branch(self, name: str, snapshot: int | None = None) -> None:
+        """Name a line of snapshots."""
+        self.refs[name] = self.refs["main"][0] if snapshot is None else snapshot, "branch"
+        self.save()
+
+    def rollback(self, snapshot: int) -> None:
+        """Make an earlier snapshot the current one."""
+        self.clock += 10_000
+        self.refs["main"] = snapshot, "branch"
+        self.log.append((self.clock, snapshot))
+        self.save()
+
+    def expire(self, keep: int = 1) -> list[int]:
+        """Forget all but the newest snapshots and those with names; the ones forgotten."""
+        named = {id for id, _ in self.refs.values()}
+        old = [id for id in [*self.snapshots][:-keep] if id not in named and id not in self.expired]
+        self.expired |= {*old}
+        self.log = [(time, id) for time, id in self.log if id not in self.expired]
+        self.save()
+        return old
+
+    def upgrade(self, version: int) -> None:
+        """Raise the version of the format."""
+        assert version >= self.version
+        self.version = self.clerk.version = version
+        self.save()
+
+    # -- metadata ------------------------------------------------------------------------------
+
+    @property
+    def metadata_location(self) -> str:
+        """The newest metadata file."""
+        return str(self.metadata_files[-1])
+
+    def save(self) -> None:
+        """Write the next metadata file."""
+        folder = self.root / "metadata"
+        path = folder / f"v{len(self.metadata_files) + 1}.metadata.json"
+        path.write_text(json.dumps(self.to_json()))
+        self.metadata_files.append(path)
+        (folder / "version-hint.text").write_text(str(len(self.metadata_files)))
+
+    def to_json(self) -> dict[str, Any]:
+        """The table's metadata."""
+        schemas = [_schema_json(id, fields) for id, fields in enumerate(self.schemas)]
+        found: dict[str, Any] = {
+            "format-version": self.version,
+            "table-uuid": self.uuid,
+            "location": self.location,
+            "last-updated-ms": self.clock,
+            "last-column-id": self.last_column,
+            "schemas": schemas,
+            "current-schema-id": self.current_schema,
+            "partition-specs": [{"spec-id": s.id, "fields": s.to_json()} for s in self.specs.values()],
+            "default-spec-id": self.default_spec,
+            "last-partition-id": self.last_partition,
+            "properties": self._properties(),
+            "snapshots": [
+                self._snapshot_json(s) for s in self.snapshots.values() if s.id not in self.expired
+            ],
+            "snapshot-log": [{"timestamp-ms": time, "snapshot-id": id} for time, id in self.log],
+            "metadata-log": [],
+            "sort-orders": [{"order-id": 0, "fields": []}],
+            "default-sort-order-id": 0,
+            "refs": {name: {"snapshot-id": id, "type": kind} for name, (id, kind) in self.refs.items()},
+        }
+        if "main" in self.refs:
+            found["current-snapshot-id"] = self.refs["main"][0]
+        if self.version == 1:
+            found |= {"schema": schemas[self.current_schema]}
+            found |= {"partition-spec": self.specs[self.default_spec].to_json() if self.specs else []}
+        else:
+            found["last-sequence-number"] = self.sequence
+        if self.version > 2:
+            found["next-row-id"] = self.next_row
+        return found
+
+    def _properties(self) -> dict[str, str]:
+        if not self.name_mapping:
+            return {}
+        fields = {f.id: f for s in self.schemas for f in s}
+        mapping = [self._mapped(f) for f in fields.values()]
+        return {"schema.name-mapping.default": json.dumps(mapping)}
+
+    def _mapped(self, field: Field) -> dict[str, Any]:
+        """A field in the name mapping, with every name and every field it has had."""
+        found: dict[str, Any] = {"field-id": field.id, "names": self.names[field.id]}
+        if isinstance(field.type, Struct):
+            had = [f.type for s in self.schemas for _, f in all_fields(s) if f.id == field.id]
+            parts = {part.id: part for type in had if isinstance(type, Struct) for part in type.fields}
+            return found | {"fields": [self._mapped(part) for part in parts.values()]}
+        return found | self._mapped_below(field.type)
+
+    def _mapped_below(self, type: Type) -> dict[str, Any]:
+        def part(id: int, name: str, inner: Type) -> dict[str, Any]:
+            return {"field-id": id, "names": [name], **self._mapped_below(inner)}
+
+        match type:
+            case Struct(fields):
+                return {"fields": [self._mapped(f) for f in fields]}
+            case List(id, element):
+                return {"fields": [part(id, "element", element)]}
+            case Map(key_id, key, value_id, value):
+                return {"fields": [part(key_id, "key", key), part(value_id, "value", value)]}
+        return {}
+
+    def _snapshot_json(self, snapshot: Snapshot) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "snapshot-id": snapshot.id,
+            "timestamp-ms": snapshot.time,
+            "manifest-list": snapshot.location,
+            "summary": {"operation": snapshot.operation},
+            "schema-id": snapshot.schema,
+        }
+        if snapshot.parent is not None:
+            found["parent-snapshot-id"] = snapshot.parent
+        if self.version > 1:
+            found["sequence-number"] = snapshot.sequence
+        if self.version > 2:
+            found |= {"first-row-id": snapshot.first_row, "added-rows": snapshot.added_rows}
+        return found
+
+
+# -- help --------------------------------------------------------------------------------------
+
+
+def _ids(field: Field) -> list[int]:
+    return [
+        field.id,
+        *(f.id for _, f in all_fields(field.type.fields if isinstance(field.type, Struct) else ())),
+    ]
+
+
+def _every(fields: Sequence[Field]) -> Iterable[Field]:
+    """Every field, also inside lists and maps."""
+    for f in fields:
+        yield f
+        yield from _inside(f.type)
+
+
+def _inside(type: Type) -> Iterable[Field]:
+    match type:
+        case Struct(fields):
+            yield from _every(fields)
+        case List(_, element):
+            yield from _inside(element)
+        case Map(_, _, _, value):
+            yield from _inside(value)
+
+
+def _ways(fields: Sequence[Field], above: tuple[Field, ...] = ()) -> Iterable[tuple[Field, ...]]:
+    for f in fields:
+        yield (*above, f)
+        if isinstance(f.type, Struct):
+            yield from _ways(f.type.fields, (*above, f))
+
+
+def partition_key(file: File) -> Any:
+    """What two files of one partition share; a spec that divides nothing has one."""
+    if file.spec.unpartitioned:
+        return file.spec.id
+    return file.spec.id, tuple(tagged(v) for v in file.partition)
+
+
+def _schema_json(id: int, fields: Sequence[Field]) -> dict[str, Any]:
+    return {"type": "struct", "schema-id": id, "fields": [field_json(f) for f in fields]}
+
+
+@functools.cache
+def iceberg_type(type: str) -> Any:
+    """pyiceberg's name for a type."""
+    field = NestedField.model_validate({"id": 1, "name": "x", "type": type, "required": False})
+    return field.field_type
+
+
+@functools.cache
+def _transform(transform: str, type: str) -> Any:
+    return parse_transform(transform).transform(iceberg_type(type))
+
+
+def transformed(transform: str, type: str, value: Raw, old: bool = False) -> Raw:
+    """A partition value; ``old``: as writers did that rounded times before 1970 towards it."""
+    if isinstance(parse_transform(transform), UnknownTransform):
+        return None if value is None else f"z{str(value)[:1]}"
+    made = _transform(transform, type)(value)
+    if transform.startswith("truncate") and type in ("int", "long") and value is not None:
+        bits = 32 if type == "int" else 64  # below the least value there is, it comes out at the other end
+        made = (made + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
+    rounds = old and transform in ("year", "month", "day", "hour") and type != "date"
+    if rounds and made is not None and made < 0:
+        first = _transform(transform, type)(value - 1) < made  # the first moment of its period
+        return made if first else made + 1
+    return made
