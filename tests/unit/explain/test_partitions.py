@@ -27,8 +27,8 @@ OPEN = FilterStats(1, 2, 3, 1_200, 1)
         ),
         (
             FilterStats(0, 1, 1, 0, unconstrained_specs=1),
-            "1 partition (0 files) kept without a judgement; 1 evaluation failed; 1 partition spec without a "
-            "field made from the predicate's columns",
+            "1 partition (0 files) kept without a judgement; 1 evaluation failed; "  # noqa: ISC004
+            "1 partition spec without a field made from the predicate's columns",
         ),
     ],
 )
