@@ -53,6 +53,8 @@ _NAMES = ("a", "b", "c", "d.ot", "sp ace", "ünï", "A", "select", "x%2F")
 
 def family(type: str) -> Family:
     """How to make values of a type."""
+    if type == "uuid":  # compared with bytes
+        return Family("blob", pa.binary(), lambda rng, size: [rng.randbytes(16) for _ in range(size)])
     if type in _KINDS:
         found = _BY_NAME[_KINDS[type]]
         return Family(found.name, arrow_type(type), found.pool)
@@ -62,9 +64,9 @@ def family(type: str) -> Family:
 
 def transforms(type: Type, rng: random.Random) -> list[str]:
     """The transforms that a source of this type may have."""
-    if not isinstance(type, str) or type == "uuid":
+    if not isinstance(type, str):
         return []
-    found = ["identity", "identity"] if type not in NANO_TYPES else []
+    found = ["identity", "identity"]
     if type not in ("boolean", "float", "double"):
         found += [f"bucket[{rng.choice([2, 3, 7])}]"]
     if type in ("int", "long", "string", "binary") or type.startswith("decimal"):
@@ -89,7 +91,7 @@ class Chain:
         pools: dict[tuple[str, ...], tuple[Family, list[Any]]] = {}
         nested = []
         for path, f in all_fields(self.maker.schemas[schema]):
-            if isinstance(f.type, str) and f.type != "uuid":
+            if isinstance(f.type, str):
                 pools[path] = family(f.type), self._pool(f)
             else:
                 nested.append(path)
@@ -197,8 +199,6 @@ class Chainer:
 
     def _pool(self, type: str) -> list[Any]:
         rng = self.rng
-        if type == "uuid":
-            return [rng.randbytes(16) for _ in range(5)]
         pool = family(type).pool(rng, rng.choice([1, 3, 5, 8, 20]))
         return pool if len(pool) < 12 else rng.sample(pool, 12)
 

@@ -79,6 +79,8 @@ def _ends(type: str, values: Sequence[Any], mode: str, rng: random.Random) -> tu
         return (low if math.isfinite(low) or rng.random() < 0.5 else None), high
     if mode == "full" or type not in ("string", "binary"):
         return low, high
+    if type == "string" and rng.random() < 0.2:  # some writers cut bytes, in the midst of a character too
+        low, high = low.encode(), high.encode()
     return low[:CUT], _cut_above(high)
 
 

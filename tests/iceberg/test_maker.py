@@ -29,7 +29,7 @@ COLUMNS = [
     ("m", ("string", "long")),
     ("u", "uuid"),
 ]
-CHAINS = round(6 * max(1.0, int(os.environ.get("SKIPSTONE_CASES", 1_500)) / 4_000))
+CHAINS = round(3 * max(1.0, int(os.environ.get("SKIPSTONE_CASES", 1_500)) / 4_000))
 
 
 def some_rows(count: int) -> list[dict[str, Any]]:

@@ -33,12 +33,12 @@ from tests.property._predicates import Predicates, is_drawn
 from tests.property._scans import SHARES, WAYS
 
 SAMPLE = 1_500
-SHARE = 0.06
+SHARE = 0.04
 """A table takes longer to make than a file: of the number of cases set for that, this part."""
 PER_CHAIN = 3
 WAYS_PER_CASE = 2
 PARTS = 2
-FAULTY_CHAINS = 8
+FAULTY_CHAINS = 6
 REPLAY = os.environ.get("SKIPSTONE_REPLAY", "")
 
 
@@ -171,7 +171,7 @@ def test_scans_agree_with_the_oracle(part: int, tmp_path: Path) -> None:
     assert count["plans with a dropped row"] > 0.3 * count["plan"]
     assert count["plans with a proven row"] > 0.05 * count["plan"]
     assert count["indexes"] > 0.1 * count["chains"]
-    assert all(count[way] for way in WAYS)
+    assert total < 200 or all(count[way] for way in WAYS)
     assert count["overflows"] <= 0.02 * total + 1
 
 

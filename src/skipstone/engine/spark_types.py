@@ -1,6 +1,7 @@
 """One map of types for every way into Spark: what Spark's own Parquet reader gives, and Arrow that fits it.
 
-All columns are nullable, as that reader has them. What it refuses is refused here, by name.
+All columns are nullable, as that reader has them. What it refuses is refused here, by name. Columns of a
+table have the types that Iceberg's reader gives in Spark.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as st
@@ -19,16 +21,25 @@ from skipstone.errors import SchemaError
 # Spark keeps the schema of the data frame in the files it writes, and believes it.
 _ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
 _MOST_DIGITS = 38
+# Where the digits of a UUID are in its text, which has dashes between.
+_DIGITS = [at for at in range(36) if at not in (8, 13, 18, 23)]
+_HEX = np.array([[*f"{byte:02x}".encode()] for byte in range(256)], dtype=np.uint8)
 
 
 def spark_schema(
-    read: pa.Schema, asked: pa.Schema, told: st.StructType | None = None, partition: Sequence[str] = ()
+    read: pa.Schema,
+    asked: pa.Schema,
+    told: st.StructType | None = None,
+    partition: Sequence[str] = (),
+    *,
+    table: bool = False,
 ) -> st.StructType:
     """The schema that Spark's reader gives columns that Skipstone reads as ``read``.
 
     ``asked`` has the types that predicates are bound to, which tell old timestamps that are instants;
     ``told`` is the schema that Spark itself has left in the files, which tells intervals from numbers;
-    ``partition`` names the columns that directories give.
+    ``partition`` names the columns that directories give. A ``table`` has its types as Iceberg's reader gives
+    them: a UUID is a text there, and a column of an unknown type has none.
     """
     known = {} if told is None else {field.name: field.dataType for field in told.fields}
     fields = []
@@ -38,9 +49,20 @@ def spark_schema(
             type = st.NullType() if empty else _spark_type(field.type, field.type, field.name, None)
         else:
             meant = asked.field(field.name).type
-            type = _spark_type(field.type, meant, field.name, known.get(field.name))
+            type = _spark_type(field.type, meant, field.name, known.get(field.name), table=table)
         fields.append(st.StructField(field.name, type))
     return st.StructType(fields)
+
+
+def is_text_in_spark(schema: pa.Schema, path: Sequence[str]) -> bool:
+    """Whether a table's column holds UUIDs, which Spark has as texts and compares as such."""
+    found: pa.Schema | pa.DataType = schema
+    for name in path:
+        at = found.get_field_index(name) if isinstance(found, pa.Schema | pa.StructType) else -1
+        if at < 0:
+            return False
+        found = found.field(at).type
+    return isinstance(found, pa.UuidType)
 
 
 def told_schema(footers: Iterable[Mapping[bytes, bytes]]) -> st.StructType | None:
@@ -109,6 +131,9 @@ _SAME: Mapping[pa.DataType, st.DataType] = MappingProxyType(
         pa.null(): st.IntegerType(),
     }
 )
+_OF_TABLES: Mapping[pa.DataType, st.DataType] = MappingProxyType(
+    {pa.uuid(): st.StringType(), pa.null(): st.NullType()}
+)
 # What Spark knows by its own remarks only, and Arrow can't bring there.
 _UNTOLD: tuple[tuple[type[st.DataType], str], ...] = (
     (st.YearMonthIntervalType, "intervals of months"),
@@ -121,17 +146,19 @@ _REFUSED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 )
 
 
-def _spark_type(type: pa.DataType, asked: pa.DataType, column: str, told: st.DataType | None) -> st.DataType:
+def _spark_type(
+    type: pa.DataType, asked: pa.DataType, column: str, told: st.DataType | None, *, table: bool = False
+) -> st.DataType:
     if isinstance(told, st.DayTimeIntervalType):
         return told
     for kind, words in _UNTOLD:
         if isinstance(told, kind):
             hint = "leave the column out with columns=, or read it with spark.read.parquet"
             raise SchemaError(f"Arrow has no {words}", column=column, hint=hint)
-    if isinstance(type, pa.UuidType):
+    if isinstance(type, pa.UuidType) and not table:
         raise _refused(column, "UUIDs")
     plain, meant = storage_type(type), storage_type(asked)
-    same = _SAME.get(plain)
+    same = (_OF_TABLES.get(type) if table else None) or _SAME.get(plain)
     if same is not None:
         return same
     if pa.types.is_timestamp(plain):
@@ -142,7 +169,7 @@ def _spark_type(type: pa.DataType, asked: pa.DataType, column: str, told: st.Dat
         return st.BinaryType()
     if pa.types.is_duration(plain):
         return st.LongType()  # a plain INT64 in the file
-    nested = _nested(plain, meant, column, told)
+    nested = _nested(plain, meant, column, told, table)
     if nested is not None:
         return nested
     for test, words in _REFUSED:
@@ -160,10 +187,10 @@ def _timestamp(plain: pa.DataType, meant: pa.DataType, column: str) -> st.DataTy
 
 
 def _nested(
-    plain: pa.DataType, meant: pa.DataType, column: str, told: st.DataType | None
+    plain: pa.DataType, meant: pa.DataType, column: str, told: st.DataType | None, table: bool
 ) -> st.DataType | None:
     def inner(name: str, type: pa.DataType, asked: pa.DataType, told: st.DataType | None) -> st.DataType:
-        return _spark_type(type, asked, f"{column}.{name}", told)
+        return _spark_type(type, asked, f"{column}.{name}", told, table=table)
 
     if pa.types.is_struct(plain):
         known = {f.name: f.dataType for f in told.fields} if isinstance(told, st.StructType) else {}
@@ -201,6 +228,8 @@ def _loads(text: bytes) -> dict[str, object]:
 def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:
     """``array`` in the Arrow type of its column in Spark; no value is changed."""
     if isinstance(array, pa.ExtensionArray):
+        if isinstance(array.type, pa.UuidType) and pa.types.is_string(target):
+            return _uuid_texts(array.storage)
         array = array.storage
     source = array.type
     if source == target:
@@ -222,6 +251,17 @@ def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(source) and source.unit == "ns":
         return _floor_micros(array).cast(target)
     return array.cast(target)
+
+
+def _uuid_texts(array: pa.FixedSizeBinaryArray) -> pa.Array:
+    """The bytes of UUIDs in lower-case digits, with dashes between."""
+    if array.null_count == len(array):
+        return pa.nulls(len(array), pa.string())
+    stored = np.frombuffer(array.buffers()[1], np.uint8, len(array) * 16, array.offset * 16)
+    texts = np.full((len(array), 36), ord("-"), np.uint8)
+    texts[:, _DIGITS] = _HEX[stored].reshape(-1, len(_DIGITS))
+    made = pa.Array.from_buffers(pa.binary(36), len(array), [None, pa.py_buffer(texts)])
+    return pc.if_else(array.is_valid(), made.cast(pa.binary()).cast(pa.string()), None)
 
 
 def _floor_micros(array: pa.Array) -> pa.Array:

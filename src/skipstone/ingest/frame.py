@@ -13,19 +13,21 @@ import pyarrow as pa
 from skipstone.errors import SchemaError, UsageError
 from skipstone.ingest.lakes import check_names
 from skipstone.store.place import Place
-from skipstone.write.columns import find_path, stored_schema
+from skipstone.write.columns import find_path, find_type, stored_schema
 from skipstone.write.curves import Cluster
 from skipstone.write.files import Written, sort_batch, write_files
 from skipstone.write.layout import Layout
 from skipstone.write.profile import Profile, profile
+from skipstone.write.shape import Shape
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
 ROW_METADATA: Final = "org.apache.spark.sql.parquet.row.metadata"
 """Where Spark keeps the schema of a data frame in the files it writes."""
 _KEY: Final = "_skipstone_key"
+_PARTITION: Final = "_skipstone_partition"
 _SAMPLE: Final = 20_000
 # Of one task.
 _SAMPLE_BYTES: Final = 64 * 2**20
@@ -80,8 +82,10 @@ def as_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=_counted(batch.schema))
 
 
-def survey(frame: DataFrame, layout: Layout) -> Survey:
-    """Count the rows and look at some of them, from everywhere."""
+def survey(
+    frame: DataFrame, layout: Layout, stored: Callable[[pa.Table], pa.Table] = lambda table: table
+) -> Survey:
+    """Count the rows and look at some of them, from everywhere; ``stored`` makes of rows what is written."""
     from pyspark.sql import functions as f
 
     rows = frame.count()
@@ -92,7 +96,7 @@ def survey(frame: DataFrame, layout: Layout) -> Survey:
     told = some.mapInArrow(_packed, "rows binary").toArrow()["rows"].to_pylist()
     batches = [as_rows(batch) for body in told for batch in pa.ipc.open_stream(body)]
     table = pa.Table.from_batches(batches) if batches else rows_schema(frame.schema).empty_table()
-    sample = sort_batch(table, layout)
+    sample = sort_batch(stored(table), layout)
     found = profile(sample, layout)
     files = max(math.ceil(rows * found.bytes_per_row / layout.target_file_bytes - _STRETCHED), 1)
     return Survey(rows, sample, found, files)
@@ -115,31 +119,42 @@ def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 _STRETCHED: Final = 0.5
 
 
-def in_order(frame: DataFrame, layout: Layout, found: Survey) -> DataFrame:
-    """The rows in as many Spark partitions as there shall be files, each a range of the order asked for."""
+def in_order(frame: DataFrame, layout: Layout, found: Survey, parted: Column | None = None) -> DataFrame:
+    """The rows in as many Spark partitions as there shall be files, each a range of the order asked for.
+
+    ``parted`` tells rows of different partitions apart, where the layout doesn't.
+    """
     from pyspark.sql import functions as f
 
     tasks = min(found.files, _MOST_TASKS)
     schema = found.sample.schema
-    keys = [f.col(quoted(schema, name)) for name in (*layout.partition_by, *layout.cluster_by)]
+    for name in (_KEY, _PARTITION):
+        if name in frame.columns:
+            raise UsageError("the name is taken", column=name, hint="rename the column")
+    first = [f.col(quoted(schema, name)) for name in layout.partition_by]
+    if parted is not None:
+        frame = frame.withColumn(_PARTITION, parted)
+        first.append(f.col(_PARTITION))
+    keys = [f.col(quoted(schema, name)) for name in layout.cluster_by]
     if layout.curve is not None:
-        if _KEY in frame.columns:
-            raise UsageError("the name is taken", column=_KEY, hint="rename the column")
-        count = len(layout.partition_by)
-        along = _along(Cluster.of(found.sample, layout.cluster_by, layout.curve), layout.cluster_by)
-        frame = frame.withColumn(_KEY, along(*keys[count:]))
-        keys = [*keys[:count], f.col(_KEY)]
-    if not keys:
+        along = _along(Cluster.of(found.sample, layout.cluster_by, layout.curve), layout.cluster_by, schema)
+        frame = frame.withColumn(_KEY, along(*keys))
+        keys = [f.col(_KEY)]
+    if not first and not keys:
         return frame.coalesce(tasks)
-    return frame.repartitionByRange(tasks, *keys).sortWithinPartitions(*keys)
+    return frame.repartitionByRange(tasks, *first, *keys).sortWithinPartitions(*first, *keys)
 
 
-def _along(cluster: Cluster, names: Sequence[str]) -> Any:
+def _along(cluster: Cluster, names: Sequence[str], schema: pa.Schema) -> Any:
     """A function of Spark's: the place on a curve of a row with these values."""
     from pyspark.sql.functions import arrow_udf
 
+    # A table's own types, which the rows are not yet in.
+    types = [find_type(schema, name) for name in names]
+
     def place(*columns: pa.Array) -> pa.Array:
-        return cluster.keys(pa.table(list(columns), list(names)))
+        values = [column.cast(type) for column, type in zip(columns, types, strict=True)]
+        return cluster.keys(pa.table(values, list(names)))
 
     return arrow_udf(place, "long")
 
@@ -155,6 +170,8 @@ class Output:
     expected: float | None
     """Bytes that one task is to write, if that is known."""
     metadata: tuple[tuple[str, str], ...]
+    shape: Shape | None = None
+    """What the lake demands, unless it is a directory."""
 
 
 def written(frame: DataFrame, output: Output) -> list[Written]:
@@ -174,6 +191,7 @@ def _task(output: Output) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Re
             output.profile,
             expected_bytes=output.expected,
             metadata=dict(output.metadata),
+            shape=output.shape,
         )
         yield pa.record_batch({"files": pa.array([pickle.dumps(files)], pa.binary())})
 
@@ -190,7 +208,7 @@ def task_name() -> str:
 
 
 def _without_key(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return as_rows(batch.drop_columns([_KEY]) if _KEY in batch.schema.names else batch)
+    return as_rows(batch.drop_columns([name for name in (_KEY, _PARTITION) if name in batch.schema.names]))
 
 
 def row_metadata(schema: StructType, layout: Layout) -> tuple[tuple[str, str], ...]:

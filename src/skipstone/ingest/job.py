@@ -70,7 +70,7 @@ class Ingest:
         """Write the frame's rows, publish them unless ``before_publish`` objects, and index them."""
         if frame.isStreaming:
             raise refuse_stream(self.place.uri)
-        clock = _Clock()
+        clock = Clock()
         schema = rows_schema(frame.schema)
         layout = self.layout
         if self.lake is not None:
@@ -88,13 +88,13 @@ class Ingest:
             if found.rows:
                 metadata = row_metadata(frame.schema, layout)
                 output = Output(
-                    append.stage, append.job, layout, found.profile, _each(found, layout), metadata
+                    append.stage, append.job, layout, found.profile, task_bytes(found, layout), metadata
                 )
-                told = _Told(WRITING, self.progress)
+                told = Told(WRITING, self.progress)
                 ordered = in_order(frame, layout, found)
                 files = engine.follow(lambda: written(ordered, output), told)
                 told.end()
-            _check_count(found.rows, files, self.place)
+            check_count(found.rows, files, self.place.uri)
             clock.lap("write")
             before_publish()
             self._check_again(layout, schema)
@@ -131,7 +131,7 @@ class Ingest:
         """Index the new files, and see how well they skip; what fails is told, for the rows are in."""
         try:
             if self.index:
-                told = _Told(INDEXING, self.progress)
+                told = Told(INDEXING, self.progress)
                 self.lake = index_new(self.place, layout, engine, told)
                 told.end()
             else:
@@ -141,7 +141,7 @@ class Ingest:
             return str(error), ()
 
 
-def _each(found: Survey, layout: Layout) -> float | None:
+def task_bytes(found: Survey, layout: Layout) -> float | None:
     """Bytes that each task is to write; rows that stay in their partitions come in parts of any size."""
     return found.bytes / found.files if layout.partition_by or layout.cluster_by else None
 
@@ -160,19 +160,47 @@ def ingest(
     session: SparkSession | None = None,
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    catalog: Any = None,
     **layout: Any,
 ) -> IngestReport:
-    """Append a data frame to a directory of Parquet files, laid out for skipping, and index it.
+    """Write a data frame to a directory of Parquet files or an Iceberg table, laid out for skipping.
 
     ``data`` is a Spark data frame, or anything that Arrow can read (a table, pandas, Polars). Rows are
     ordered by ``partition_by`` and ``cluster_by`` (``cluster`` is "sort", "zorder" or "hilbert") and cut into
     files of ``target_file_bytes``. ``blooms`` names columns with bloom filters; with ``queries`` (predicates,
     or a query log) those get some where it would pay. Other fields of the layout go by their names.
+
+    ``path`` is a directory, which is appended to; or a table: one that is open, or its name in a ``catalog``.
+    For tables see :func:`skipstone.ingest.table_job.ingest_table`.
     """
     frame = frame_of(data, session)
+    if catalog is not None or is_table(path):
+        from skipstone.ingest.table_job import ingest_table
+
+        return ingest_table(
+            frame,
+            path,
+            catalog=catalog,
+            target_file_bytes=target_file_bytes,
+            queries=queries,
+            index=index,
+            progress=progress,
+            storage_options=storage_options,
+            partition_by=partition_by,
+            cluster_by=cluster_by,
+            cluster=cluster,
+            blooms=blooms,
+            **layout,
+        )
     chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
     place = open_root(path, storage_options=storage_options)
     return Ingest(place, chosen, frame.sparkSession, index, queries, progress).take(frame)
+
+
+def is_table(x: Any) -> bool:
+    """Whether something is an open Iceberg table, of ours or pyiceberg's."""
+    rooms = ("skipstone.lake.iceberg.", "pyiceberg.table")
+    return any(kind.__module__.startswith(rooms) for kind in type(x).__mro__)
 
 
 def make_layout(
@@ -200,18 +228,18 @@ def make_layout(
     return Layout(**lists, cluster=cluster, **size, **others)  # type: ignore[arg-type]
 
 
-def _check_count(rows: int, files: Sequence[Written], place: Place) -> None:
+def check_count(rows: int, files: Sequence[Written], path: str) -> None:
     """Refuse to publish other rows than were counted: the source has changed, or doesn't repeat itself."""
     found = sum(file.rows for file in files)
     if found != rows:
         raise ReadError(
             f"{rows:,} rows were counted and {found:,} written",
-            path=place.uri,
+            path=path,
             hint="the source changes while it is read, or gives other rows each time: persist() it first",
         )
 
 
-class _Clock:
+class Clock:
     """Seconds of each phase."""
 
     def __init__(self) -> None:
@@ -227,7 +255,7 @@ class _Clock:
         return Seconds(**self._laps)
 
 
-class _Told:
+class Told:
     """Progress of one phase, in numbers that only grow and end at the total."""
 
     def __init__(self, phase: str, progress: Progress | None) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from skipstone.engine.jobs import Engine
 from skipstone.errors import ReadError, SchemaError, UnknownColumnError, UsageError
-from skipstone.index.lake import IndexedLake
+from skipstone.index.lake import Indexed, IndexedLake
 from skipstone.lake.directory import is_visible
 from skipstone.lake.records import FOLDER, list_settled
 from skipstone.lake.schema import merge_schemas
@@ -20,7 +20,7 @@ from skipstone.store.place import Place
 from skipstone.write.columns import find_path
 from skipstone.write.layout import Layout
 
-_ICEBERG: Final = "an Iceberg table can be overwritten and streamed into"
+_ICEBERG: Final = "an Iceberg table can be overwritten and streamed into, by its name in a catalog"
 
 
 def opened(place: Place) -> IndexedLake | None:
@@ -35,9 +35,12 @@ def opened(place: Place) -> IndexedLake | None:
 
 
 def check_place(place: Place) -> None:
-    """Refuse a place that is a file, or whose files another lake would take for its own."""
+    """Refuse a place that is a file, a table's, or whose files another lake would take for its own."""
     if place.local and os.path.lexists(place.uri) and not os.path.isdir(place.uri):  # noqa: PTH112
         raise UsageError("it is a file", path=place.uri, hint="name a directory")
+    if any(entry.key.endswith(".metadata.json") for entry in place.below("metadata")):
+        hint = "name the table and its catalog: files that are merely put there are none of its own"
+        raise UsageError("it is the place of an Iceberg table", path=place.uri, hint=hint)
     above = place.parent()
     while above is not None:
         # Who may not list what is above can't have a lake there.
@@ -119,7 +122,7 @@ def index_new(
     return lake
 
 
-def index_bytes(lake: IndexedLake) -> int:
+def index_bytes(lake: Indexed) -> int:
     """The size of a lake's index."""
     coverage = lake.index.coverage
     return 0 if coverage is None else sum(note.size for note in coverage.manifest.segments)

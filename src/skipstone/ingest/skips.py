@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.explain.ingest import LookUps
-from skipstone.index.lake import IndexedLake
+from skipstone.index.lake import Indexed
 from skipstone.predicate import tree
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.scan import Scan
@@ -20,7 +20,7 @@ _TRIED: Final = 8
 _SEED: Final = 7
 
 
-def look_ups(lake: IndexedLake, layout: Layout, sample: pa.Table) -> tuple[LookUps, ...]:
+def look_ups(lake: Indexed, layout: Layout, sample: pa.Table) -> tuple[LookUps, ...]:
     """For each column that rows are clustered by, or that has a filter, what an equality has to read."""
     names = dict.fromkeys((*layout.partition_by, *layout.cluster_by, *layout.blooms))
     rows = Scan(lake, None, None, None, None, ScanOptions()).plan().rows
@@ -28,7 +28,7 @@ def look_ups(lake: IndexedLake, layout: Layout, sample: pa.Table) -> tuple[LookU
     return tuple(one for one in found if one is not None)
 
 
-def _look_up(lake: IndexedLake, total: int, name: str, sample: pa.Table) -> LookUps | None:
+def _look_up(lake: Indexed, total: int, name: str, sample: pa.Table) -> LookUps | None:
     values = pc.drop_null(find_column(sample, name)).combine_chunks()
     if not len(values):
         return None

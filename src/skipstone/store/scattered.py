@@ -13,7 +13,7 @@ from skipstone.store.objects import ObjectSource, open_store, split_uri
 from skipstone.store.place import Listed, Place, open_root
 from skipstone.store.source import Source, local_path
 
-_FILE = re.compile(r"^file:(?://(?:localhost)?)?(?=/)")
+_FILE = re.compile(r"^file:(?://(?:localhost)?(?=/)|(?=/(?!/)))")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A stream of rows as Parquet files of the wanted size, one folder for each partition."""
+"""A stream of rows as Parquet files of the wanted size, each of one partition."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import contextlib
 import math
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
-from skipstone.errors import SchemaError, SkipstoneError, UsageError
+from skipstone.errors import SkipstoneError, UsageError
 from skipstone.store.place import Place
-from skipstone.write.columns import conform, stored_schema
 from skipstone.write.layout import Layout
 from skipstone.write.order import sort_batch
 from skipstone.write.profile import Profile, writer_options
+from skipstone.write.shape import Folders, Shape, Tally, staged_as
 from skipstone.write.sink import Sink
-from skipstone.write.split import Split, split_rows
 
 __all__ = ["Written", "sort_batch", "staged_as", "write_files"]
 
@@ -35,13 +35,17 @@ _MANY_PAGES = 20
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that was written; ``partition`` is its folder, "" without partitions."""
+    """A file that was written; ``partition`` is its folder, "" without partitions.
+
+    ``note`` is what the lake's shape has noted of it.
+    """
 
     key: str
     rows: int
     bytes: int
     row_groups: int
     partition: str
+    note: Any = None
 
 
 def write_files(
@@ -54,10 +58,12 @@ def write_files(
     *,
     expected_bytes: float | None = None,
     metadata: Mapping[str, str] | None = None,
+    shape: Shape | None = None,
 ) -> list[Written]:
     """Write rows, which come in the order that files shall have them, to ``part-<task>-<n>-<job>.parquet``.
 
-    In the stage a file has the key that :func:`staged_as` gives it.
+    The files are those of a directory unless another ``shape`` is given: in the stage a file has the key that
+    :func:`staged_as` gives it.
 
     A file ends near the layout's target. With ``expected_bytes``, all that this call is to write, the last
     one may be half as large again. Rows of a partition that come together make the fewest files. After a
@@ -67,7 +73,7 @@ def write_files(
         raise UsageError(f"{job!r} is no job's id", hint="give lower-case hexadecimal digits")
     if not re.fullmatch(r"[0-9A-Za-z_.]+(-[0-9A-Za-z_.]+)*", task):
         raise UsageError(f"{task!r} is no task's id", hint="give letters, digits and hyphens")
-    work = _Work(stage, job, task, layout, profile, expected_bytes, metadata)
+    work = _Work(stage, job, task, layout, profile, expected_bytes, metadata, shape or Folders(layout))
     try:
         for batch in batches:
             work.take(batch)
@@ -78,20 +84,16 @@ def write_files(
     return work.written
 
 
-def staged_as(key: str) -> str:
-    """The key in the stage of a file that is to have this key: no reader takes it for a Parquet file."""
-    return f"{key}.staged"
-
-
 @dataclass(slots=True)
 class _Output:
     """One partition: rows that are held for the next row group, and the file that is open."""
 
-    folder: str
+    partition: Hashable
     held: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     bytes: int = 0
     sink: Sink | None = None
+    tally: Tally | None = None
     key: str = ""
     limit: float = 0.0
     file_rows: int = 0
@@ -112,15 +114,16 @@ class _Work:
         profile: Profile,
         expected: float | None,
         metadata: Mapping[str, str] | None,
+        shape: Shape,
     ) -> None:
         self.written: list[Written] = []
         self._stage, self._job, self._task = stage, job, task
         self._layout, self._profile = layout, profile
         self._expected, self._metadata = expected, metadata
-        self._schema: pa.Schema | None = None
+        self._shape = shape
         # The least recently used first.
-        self._outputs: OrderedDict[str, _Output] = OrderedDict()
-        self._left: set[str] = set()
+        self._outputs: OrderedDict[Hashable, _Output] = OrderedDict()
+        self._left: set[Hashable] = set()
         self._sorted = True
         self._measured: float | None = None
         self._opened = self._held_rows = self._held_bytes = 0
@@ -131,37 +134,22 @@ class _Work:
     def take(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
-        split = self._split(batch)
+        split = self._shape.split(batch)
         self._sorted = self._sorted and split.runs
-        for folder, rows in split.parts:
-            output = self._output(folder)
+        for partition, rows in split.parts:
+            output = self._output(partition)
             self._add(output, rows)
             self._relieve()
 
-    def _split(self, batch: pa.RecordBatch) -> Split:
-        names = self._layout.partition_by
-        if self._schema is None:
-            self._layout.check(batch.schema)
-            self._schema = stored_schema(self._layout.stored_part(batch.schema))
-        lost = [name for name in names if len(batch.schema.get_all_field_indices(name)) != 1]
-        if lost:
-            hint = "give all batches the same columns"
-            raise SchemaError("a batch lacks this partition column", column=lost[0], hint=hint)
-        kept = [at for at, name in enumerate(batch.schema.names) if name not in names]
-        rows = conform(batch.select(kept), self._schema)
-        if not names:
-            return Split([("", rows)], runs=True)
-        return split_rows([(name, batch.column(name)) for name in names], rows)
-
-    def _output(self, folder: str) -> _Output:
-        if folder in self._left:
+    def _output(self, partition: Hashable) -> _Output:
+        if partition in self._left:
             self._sorted = False
         if self._sorted:
             # Nothing more is expected of the partitions before.
-            for other in [other for other in self._outputs if other != folder]:
+            for other in [other for other in self._outputs if other != partition]:
                 self._close(self._outputs[other])
-        output = self._outputs.setdefault(folder, _Output(folder))
-        self._outputs.move_to_end(folder)
+        output = self._outputs.setdefault(partition, _Output(partition))
+        self._outputs.move_to_end(partition)
         return output
 
     def _add(self, output: _Output, rows: pa.RecordBatch) -> None:
@@ -229,13 +217,14 @@ class _Work:
 
     def _flush(self, output: _Output) -> None:
         """Write what is held as one row group, and end the file if it is full."""
-        assert self._schema is not None
         sink = output.sink or self._open(output)
-        rows = pa.Table.from_batches(output.held, self._schema)
+        rows = pa.Table.from_batches(output.held, self._shape.schema)
         self._held_rows -= output.rows
         self._held_bytes -= output.bytes
         output.held, output.rows, output.bytes = [], 0, 0
         size = sink.write(rows) / rows.num_rows
+        if output.tally is not None:
+            output.tally.add(rows)
         # In a few rows what is written once for a chunk weighs too much.
         if rows.num_rows >= min(output.due, self._layout.page_rows):
             self._measured = size
@@ -245,25 +234,28 @@ class _Work:
             self._end(output)
 
     def _open(self, output: _Output) -> Sink:
-        assert self._schema is not None
         output.limit = self._limit()
         opened = [other for other in self._outputs.values() if other.sink is not None]
         if len(opened) >= _MOST_OPEN:
             self._close(opened[0])
-        folder = f"{output.folder}/" if output.folder else ""
-        key = f"{folder}part-{self._task}-{self._opened:05d}-{self._job}.parquet"
-        options = writer_options(self._layout, self._profile, self._schema)
+        shape = self._shape
+        folder = shape.folder(output.partition)
+        name = f"part-{self._task}-{self._opened:05d}-{self._job}.parquet"
+        key = f"{folder}/{name}" if folder else name
+        options = writer_options(self._layout, self._profile, shape.schema)
         self._opened += 1
-        self._keys.append(staged_as(key))
-        output.sink = Sink(self._stage, staged_as(key), options, self._metadata)
+        self._keys.append(shape.stored_as(key))
+        output.sink = Sink(self._stage, shape.stored_as(key), options, self._metadata)
+        output.tally = shape.tally(output.partition)
         output.key = key
         return output.sink
 
     def _end(self, output: _Output) -> None:
         assert output.sink is not None
         size = output.sink.close()
-        file = Written(output.key, output.file_rows, size, output.groups, output.folder)
-        self.written.append(file)
+        note = None if output.tally is None else output.tally.end(output.sink.footer)
+        folder = self._shape.folder(output.partition)
+        self.written.append(Written(output.key, output.file_rows, size, output.groups, folder, note))
         output.sink, output.file_rows, output.groups = None, 0, 0
 
     def _close(self, output: _Output) -> None:
@@ -271,8 +263,8 @@ class _Work:
             self._flush(output)
         if output.sink is not None:
             self._end(output)
-        self._outputs.pop(output.folder, None)
-        self._left.add(output.folder)
+        self._outputs.pop(output.partition, None)
+        self._left.add(output.partition)
 
     def finish(self) -> None:
         """Write what is held, and end all files."""

@@ -27,6 +27,7 @@ class Sink:
         self.key = key
         self._stage = stage
         self._metadata = metadata
+        self._footers: list[pq.FileMetaData] = []
         with self._failing():
             if stage.local:
                 self._path = Path(stage.path(key))
@@ -37,7 +38,7 @@ class Sink:
                 self._path = Path(name)
             self._file: pa.NativeFile = pa.OSFile(str(self._path), "wb")
             try:
-                self._writer = pq.ParquetWriter(self._file, **options)
+                self._writer = pq.ParquetWriter(self._file, **options, metadata_collector=self._footers)
             except BaseException:
                 self._drop()
                 raise
@@ -46,6 +47,11 @@ class Sink:
     def position(self) -> int:
         """Bytes written so far."""
         return int(self._file.tell())
+
+    @property
+    def footer(self) -> pq.FileMetaData:
+        """The file's footer, once it is closed."""
+        return self._footers[0]
 
     def write(self, rows: pa.Table) -> int:
         """Write one row group, and tell how many bytes it took."""

@@ -1,8 +1,9 @@
-"""The rows of a batch by the partition folder that they belong to."""
+"""The rows of a batch by the partition that they belong to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,14 +16,21 @@ from skipstone.write.partition import partition_folder
 
 
 class Split(NamedTuple):
-    """Parts of a batch, each of one folder; whether the rows of each partition already lay together."""
+    """Parts of a batch, each of one partition; whether the rows of each already lay together."""
 
-    parts: list[tuple[str, pa.RecordBatch]]
+    parts: list[tuple[Hashable, pa.RecordBatch]]
     runs: bool
 
 
-def split_rows(given: Sequence[tuple[str, pa.Array]], rows: pa.RecordBatch) -> Split:
-    """``rows`` cut by the values of the partition columns, in order within each part."""
+def split_rows(
+    given: Sequence[tuple[str, pa.Array]],
+    rows: pa.RecordBatch,
+    partition: Callable[[tuple[object, ...]], Hashable] | None = None,
+) -> Split:
+    """``rows`` cut by the values of the partition columns, in order within each part.
+
+    ``partition`` makes a partition of its values; unless given, it is the folder that Spark would name.
+    """
     codes = _codes([column for _, column in given])
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
     runs = len(np.unique(codes[starts])) == len(starts)
@@ -31,12 +39,23 @@ def split_rows(given: Sequence[tuple[str, pa.Array]], rows: pa.RecordBatch) -> S
         starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     names = [name for name, _ in given]
     columns = [_values(name, column, order[starts]) for name, column in given]
-    folders = [partition_folder(names, values) for values in zip(*columns, strict=True)]
-    if len(folders) == 1:
-        return Split([(folders[0], rows)], runs)
+    made = partition or partial(partition_folder, names)
+    partitions = [made(values) for values in zip(*columns, strict=True)]
+    if len(partitions) == 1:
+        return Split([(partitions[0], rows)], runs)
     # Copies: a slice would keep the whole batch in memory for as long as its few rows are held.
     parts = [rows.take(pa.array(places)) for places in np.split(order, starts[1:])]
-    return Split(list(zip(folders, parts, strict=True)), runs)
+    return Split(list(zip(partitions, parts, strict=True)), runs)
+
+
+def label_rows(given: Sequence[tuple[str, pa.Array]], label: Callable[[tuple[object, ...]], str]) -> pa.Array:
+    """For each row what ``label`` makes of its partition's values."""
+    _, firsts, codes = np.unique(
+        _codes([column for _, column in given]), return_index=True, return_inverse=True
+    )
+    columns = [_values(name, column, firsts) for name, column in given]
+    labels = pa.array([label(values) for values in zip(*columns, strict=True)], pa.string())
+    return labels.take(pa.array(codes))
 
 
 def _codes(columns: Sequence[pa.Array]) -> Array:

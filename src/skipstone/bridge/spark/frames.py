@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skipstone.bridge.spark.routes import Manner, Way, choose
+from skipstone.bridge.spark.routes import Manner, Way, choose, is_table
 from skipstone.bridge.spark.shape import quoted, shaped
 from skipstone.engine.local import gather
 from skipstone.engine.session import parallelism_of
@@ -23,7 +23,7 @@ from skipstone.engine.spark_types import (
     told_schema,
 )
 from skipstone.errors import SchemaError, UsageError
-from skipstone.lake.directory import DirectoryLake
+from skipstone.lake.base import BaseLake
 from skipstone.scan.execute import execute
 from skipstone.scan.parts import shared
 from skipstone.scan.plan import ScanPlan
@@ -39,7 +39,7 @@ _ROW = pa.schema([("row", pa.int8())])
 
 
 def to_spark(
-    plan: ScanPlan, session: SparkSession, route: str = "auto", *, lake: DirectoryLake | None = None
+    plan: ScanPlan, session: SparkSession, route: str = "auto", *, lake: BaseLake | None = None
 ) -> DataFrame:
     """The plan's rows as a data frame of the session."""
     told = told_by(lake)
@@ -73,16 +73,20 @@ def way_of(
     return choose(plan, route, parallelism=parallelism_of(session), manner=Manner.of(session))
 
 
-def told_by(lake: DirectoryLake | None) -> StructType | None:
-    """The schema that Spark has left in the first files of a lake, whichever of them a plan keeps."""
-    if lake is None:
+def told_by(lake: BaseLake | None) -> StructType | None:
+    """The schema that Spark has left in the first files of a lake, whichever of them a plan keeps.
+
+    A table needs none: it has types of its own, and maybe other names than its files.
+    """
+    if lake is None or is_table(lake.access):
         return None
     return told_schema(lake.access.layout(entry).key_value_metadata for entry in lake.entries[:_TOLD])
 
 
 def schema_of(plan: ScanPlan, told: StructType | None = None) -> StructType:
     """The schema of the data frame: what Spark's own reader would say."""
-    return spark_schema(plan.schema, plan.schemas.query, told, plan.schemas.partition)
+    kind = is_table(plan.files)
+    return spark_schema(plan.schema, plan.schemas.query, told, plan.schemas.partition, table=kind)
 
 
 def read_part(plan: ScanPlan, target: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -7,6 +7,8 @@ from typing import Final
 
 STORAGE: Final = "storage."
 """Options that begin with it are the object store's."""
+CATALOG: Final = "catalog"
+"""The option that names a catalog of tables: one that pyiceberg knows, or the path of a warehouse."""
 _NAME = re.compile(r"\s*(?:`((?:[^`]|``)*)`\s*(?=,|$)|([^,]*))(?:,|$)")
 
 
@@ -20,3 +22,13 @@ def names_of(text: str | None) -> list[str] | None:
         return None
     found = [(quoted.replace("``", "`"), plain.strip()) for quoted, plain in _NAME.findall(text)]
     return [quoted or plain for quoted, plain in found if quoted or plain]
+
+
+def taken(given: dict[str, str], prefix: str) -> dict[str, str]:
+    """Take the options that begin with ``prefix``, without it.
+
+    >>> options = {"storage.region": "x", "path": "p"}
+    >>> taken(options, "storage."), options
+    ({'region': 'x'}, {'path': 'p'})
+    """
+    return {key.removeprefix(prefix): given.pop(key) for key in [*given] if key.startswith(prefix)}

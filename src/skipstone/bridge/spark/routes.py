@@ -3,7 +3,8 @@
 *driver*: few bytes are read here and now, and handed over as a local relation, for which no job reads.
 *slices*: Spark's tasks read page slices, as many bytes each. *reader*: Spark's own reader takes the kept
 files and tests the rows itself; it decodes faster than Python can hand over, so it is for plans that keep
-most. It sees whether a file has changed when the frame is made, the others when they read.
+most. It sees whether a file has changed when the frame is made, the others when they read. It is never given
+the files of a table, of which it knows neither names nor deletes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from skipstone.domain.keys import is_text, storage_type
 from skipstone.engine.spark_types import spark_schema
 from skipstone.errors import NotExpressibleError, SchemaError, UsageError
 from skipstone.explain.units import plural, size
+from skipstone.lake.files import Files
 from skipstone.predicate import tree
 from skipstone.predicate.spark import to_spark_sql
 from skipstone.scan.parts import Part, split, weights
@@ -122,8 +124,15 @@ def _percent(amount: int, whole: float) -> str:
 # -- Spark's own reader ------------------------------------------------------------------------
 
 
+def is_table(files: Files) -> bool:
+    """Whether the files are a table's: only these have names for their columns that are not in them."""
+    return files.naming is not None
+
+
 def unreadable(plan: ScanPlan, manner: Manner) -> str | None:
     """Why Spark's own reader can't be given the plan; None if it can."""
+    if is_table(plan.files):
+        return "a table's columns go by field id, and its files may hold rows that are deleted"
     if not plan.files.place.local:
         return "the files are in an object store, for which Spark needs settings of its own"
     twice = [] if manner.sensitive else _alike(plan.schemas.read)

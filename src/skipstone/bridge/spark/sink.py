@@ -3,7 +3,8 @@
 Spark hands a data source its partitions as they are, so rows are ordered within a file, not over all files:
 ``sk.ingest`` does that too. Options: ``partition_by``, ``cluster_by``, ``blooms`` (names with commas
 between), ``cluster``, ``target_file_bytes`` and the other sizes of a layout, ``compression``, ``index``
-(false: it stays as it is), and ``storage.*`` for the object store.
+(false: it stays as it is), and ``storage.*`` for the object store. With ``catalog`` rows go into an Iceberg
+table: see :mod:`skipstone.bridge.spark.table_sink`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
 
-from skipstone.bridge.spark.options import STORAGE, names_of
+from skipstone.bridge.spark.options import CATALOG, STORAGE, names_of, taken
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SkipstoneError, UsageError
 from skipstone.ingest.frame import as_rows, row_metadata, rows_schema, task_name
@@ -29,6 +30,7 @@ from skipstone.ingest.lakes import (
     fitted,
     index_new,
     opened,
+    refuse_overwrite,
 )
 from skipstone.lake.append import Append
 from skipstone.lake.lease import Lease
@@ -52,6 +54,17 @@ class Files(WriterCommitMessage):
     written: tuple[Written, ...]
 
 
+def make_writer(options: dict[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
+    """What writes a batch: into a table if a catalog is named, else into a directory, which only grows."""
+    if CATALOG in options:
+        from skipstone.bridge.spark.table_sink import TableWriter
+
+        return TableWriter(options, schema, overwrite)
+    if overwrite:
+        raise refuse_overwrite(options.get("path", ""))
+    return Writer(options, schema)
+
+
 class Writer(DataSourceArrowWriter):
     """One append: begun by the driver, written by tasks, published by the driver."""
 
@@ -73,7 +86,8 @@ class Writer(DataSourceArrowWriter):
         """Write the rows of one task to the stage."""
         found: list[Written] = []
         stage = self._append().stage
-        for number, (rows, seen) in enumerate(_runs(map(as_rows, iterator), self._layout)):
+        runs = runs_of(map(as_rows, iterator), self._layout, parted=bool(self._layout.partition_by))
+        for number, (rows, seen) in enumerate(runs):
             task = f"{task_name()}-{number}"
             found += write_files(rows, stage, self._job, task, self._layout, seen, metadata=self._metadata)
         return Files(tuple(found))
@@ -98,13 +112,30 @@ class Writer(DataSourceArrowWriter):
 
 def write_options(given: dict[str, str]) -> tuple[Place, Layout, bool]:
     """What ``option(...)`` and ``save`` have said; an option that nobody knows is an error."""
-    storage = {key.removeprefix(STORAGE): given.pop(key) for key in [*given] if key.startswith(STORAGE)}
+    storage = taken(given, STORAGE)
     path = given.pop("path", "")
     if not path:
         raise UsageError("there is no path", hint='give one to save(), as in .save("lake")')
-    index = given.pop("index", "true").lower()
-    if index not in ("true", "false"):
-        raise UsageError(f"index is {index!r}", hint="give true or false")
+    index = is_true(given, "index")
+    chosen = layout_options(given)
+    known = {name: chosen.pop(name, ()) for name in ("partition_by", "cluster_by", "blooms")}
+    size = chosen.pop("target_file_bytes", None)
+    layout = make_layout(
+        **known, cluster=chosen.pop("cluster", "sort"), target_file_bytes=size, others=chosen
+    )
+    return open_root(path, storage_options=storage or None), layout, index
+
+
+def is_true(given: dict[str, str], name: str) -> bool:
+    """Take an option that is true unless it says otherwise."""
+    told = given.pop(name, "true").lower()
+    if told not in ("true", "false"):
+        raise UsageError(f"{name} is {told!r}", hint="give true or false")
+    return told == "true"
+
+
+def layout_options(given: dict[str, str]) -> dict[str, Any]:
+    """Options of a layout in the types that it has."""
     whole = {field.name for field in fields(Layout) if field.type in ("int", "int | None")}
     chosen: dict[str, Any] = {}
     for name, text in given.items():
@@ -116,12 +147,7 @@ def write_options(given: dict[str, str]) -> tuple[Place, Layout, bool]:
             chosen[name] = _number(name, text, float, "a share such as 0.01")
         else:
             chosen[name] = text
-    known = {name: chosen.pop(name, ()) for name in ("partition_by", "cluster_by", "blooms")}
-    size = chosen.pop("target_file_bytes", None)
-    layout = make_layout(
-        **known, cluster=chosen.pop("cluster", "sort"), target_file_bytes=size, others=chosen
-    )
-    return open_root(path, storage_options=storage or None), layout, index == "true"
+    return chosen
 
 
 def _number(name: str, text: str, kind: Callable[[str], float], what: str) -> float:
@@ -134,8 +160,8 @@ def _number(name: str, text: str, kind: Callable[[str], float], what: str) -> fl
 # -- one task ----------------------------------------------------------------------------------
 
 
-def _runs(
-    batches: Iterable[pa.RecordBatch], layout: Layout
+def runs_of(
+    batches: Iterable[pa.RecordBatch], layout: Layout, *, parted: bool
 ) -> Iterator[tuple[Iterable[pa.RecordBatch], Profile]]:
     """The rows in runs that are written apart: one file each where an order is asked for, else all."""
     rest = iter(batches)
@@ -153,7 +179,7 @@ def _runs(
                 return
         # Rows of many partitions make a file of each.
         full = seen is not None and rows * seen.bytes_per_row >= layout.target_file_bytes
-        if size >= _MEMORY or (full and not layout.partition_by):
+        if size >= _MEMORY or (full and not parted):
             yield _ordered(held, layout), seen or profile(pa.Table.from_batches(held), layout)
             held, size, rows = [], 0, 0
     if rows:

@@ -3,8 +3,9 @@
 Options: ``where`` (a condition, in SQL, for what Spark doesn't push), ``columns`` (names with commas between,
 in backticks where they have commas), ``tz`` (the zone of texts that stand for times in ``where``; UTC),
 ``pushdown`` (true: take the filters that Spark pushes, for one query of the frame), ``index_root``, ``index``
-(false: without it), and ``storage.*`` for the object store. For writing see
-:mod:`skipstone.bridge.spark.sink`.
+(false: without it), and ``storage.*`` for the object store. A table is loaded by its name, with ``catalog``
+(a warehouse, or a name that pyiceberg knows) and ``catalog.*`` (its properties), or by its metadata file;
+``snapshot`` is an id, a tag, a branch or a time. For writing see :mod:`skipstone.bridge.spark.sink`.
 """
 
 from __future__ import annotations
@@ -24,24 +25,30 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from skipstone.bridge.spark.options import STORAGE, names_of
+from skipstone.bridge.spark.options import CATALOG, STORAGE, names_of, taken
 from skipstone.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from skipstone.index.lake import IndexedLake
+    from skipstone.index.lake import Indexed, IndexedLake
+    from skipstone.index.table import IndexedTable
     from skipstone.predicate import Predicate
     from skipstone.scan.parts import Part
     from skipstone.scan.plan import ScanPlan
+    from skipstone.store.place import Place
 
 _TASKS = 16
 _PUSHING = "data_source_pushdown_filters.py"
+_METADATA = (".metadata.json", ".metadata.json.gz")
 
 
 class SkipstoneSource(DataSource):
-    """A directory of Parquet files, or one file, read with skipping."""
+    """A directory of Parquet files, one file, or an Iceberg table, read with skipping."""
+
+    _pinned: IndexedTable | None = None
+    """The table as it was when the frame was loaded: Spark keeps the source that has told its schema."""
 
     @classmethod
     def name(cls) -> str:
@@ -53,7 +60,11 @@ class SkipstoneSource(DataSource):
         from skipstone.filter import RowFilter
 
         asked = ReadOptions.of(dict(self.options))
-        lake = _lake(asked)
+        lake: Indexed
+        if asked.is_table:
+            lake = self._pinned = _table(asked)
+        else:
+            lake = _directory(asked)
         where = _condition(asked, ())
         if where is not None:
             RowFilter(where, lake.query_schema)
@@ -69,48 +80,61 @@ class SkipstoneSource(DataSource):
         Spark refuses a reader that could take filters while pushing is off, and tells nobody here whether
         it is: but a worker that pushes is another program than one that only plans.
         """
-        wanted = ReadOptions.of(dict(self.options)).pushdown
-        kind = PushingReader if wanted and _is_pushing() else Reader
-        return kind(self, schema)
+        asked = ReadOptions.of(dict(self.options))
+        kind = PushingReader if asked.pushdown and _is_pushing() else Reader
+        # Spark sends this source to every task, which needs nothing but the plan.
+        pinned, self._pinned = self._pinned, None
+        return kind(asked, schema, pinned)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A writer that appends."""
-        from skipstone.bridge.spark.sink import Writer
-        from skipstone.ingest.lakes import refuse_overwrite
+        """A writer that appends, or into a table also replaces."""
+        from skipstone.bridge.spark.sink import make_writer
 
-        if overwrite:
-            raise refuse_overwrite(self.options.get("path", ""))
-        return Writer(dict(self.options), schema)
+        return make_writer(dict(self.options), schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
-        """There is none: a directory has no place to keep what a stream has done."""
-        from skipstone.ingest.lakes import refuse_stream
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """A writer of micro-batches into a table; a directory has no place to keep what a stream has done."""
+        from skipstone.bridge.spark.table_sink import make_stream_writer
 
-        raise refuse_stream(self.options.get("path", ""))
-
-    def plan(self, pushed: Sequence[Predicate], schema: StructType) -> ScanPlan:
-        """The plan of what the options and some filters ask for, in a schema's columns."""
-        from skipstone.engine.spark_types import arrow_schema
-        from skipstone.scan.options import ScanOptions
-        from skipstone.scan.scan import Scan
-
-        asked = ReadOptions.of(dict(self.options))
-        lake, columns = _lake(asked), asked.columns
-        if not _is_ours(lake, columns, schema):
-            # The user has said what the columns are to be.
-            lake, columns = _lake(asked, arrow_schema(schema)), list(schema.names)
-        where = _condition(asked, pushed)
-        return Scan(lake, where, columns, None, None, ScanOptions(index=asked.index)).plan()
+        return make_stream_writer(dict(self.options), schema, overwrite)
 
 
-def _lake(asked: ReadOptions, schema: pa.Schema | None = None) -> IndexedLake:
+def _lake_of(
+    asked: ReadOptions, pinned: IndexedTable | None, schema: StructType
+) -> tuple[Indexed, list[str] | None]:
+    """The lake that has a schema's columns, and their names if they are to be chosen."""
+    from skipstone.engine.spark_types import arrow_schema
+
+    lake: Indexed | None = pinned
+    if lake is None:
+        lake = _table(asked) if asked.is_table else _directory(asked)
+    if _is_ours(lake, asked.columns, schema):
+        return lake, asked.columns
+    if asked.is_table:
+        hint = "leave out schema(), and choose columns with the option columns"
+        raise UsageError("a table has its own schema, which is not the one given", path=asked.path, hint=hint)
+    # The user has said what the columns are to be.
+    return _directory(asked, arrow_schema(schema)), list(schema.names)
+
+
+def _directory(asked: ReadOptions, schema: pa.Schema | None = None) -> IndexedLake:
     from skipstone.index.lake import IndexedLake
-    from skipstone.store.place import open_place, open_root
+    from skipstone.store.place import open_place
 
+    place, pattern = open_place(asked.path, storage_options=asked.storage or None)
+    return IndexedLake(place, pattern, index_root=asked.index_place, schema=schema)
+
+
+def _table(asked: ReadOptions) -> IndexedTable:
+    from skipstone.index.table import IndexedTable
+    from skipstone.lake.iceberg.catalogs import load_table, open_catalog, static_table
+
+    if asked.catalog is None and asked.path.endswith(_METADATA):
+        found = static_table(asked.path, asked.properties, asked.storage)
+    else:
+        found = load_table(asked.path, open_catalog(asked.catalog, make=False, **asked.properties))
     stored = asked.storage or None
-    place, pattern = open_place(asked.path, storage_options=stored)
-    root = asked.index_root and open_root(asked.index_root, storage_options=stored)
-    return IndexedLake(place, pattern, index_root=root or None, schema=schema)
+    return IndexedTable(found, snapshot=asked.snapshot, storage_options=stored, index_root=asked.index_place)
 
 
 def _condition(asked: ReadOptions, pushed: Sequence[Predicate]) -> Predicate | None:
@@ -121,16 +145,18 @@ def _condition(asked: ReadOptions, pushed: Sequence[Predicate]) -> Predicate | N
     return conjunction(parts) if parts else None
 
 
-def _schema(lake: IndexedLake, columns: list[str] | None) -> StructType:
+def _schema(lake: Indexed, columns: list[str] | None) -> StructType:
     from skipstone.bridge.spark.frames import told_by
+    from skipstone.bridge.spark.routes import is_table
     from skipstone.engine.spark_types import spark_schema
     from skipstone.scan.projection import resolve
 
     wanted = resolve(columns, lake.schema, case_sensitive=True)
-    return spark_schema(wanted.schema, lake.query_schema, told_by(lake), sorted(lake.partition_names))
+    given = sorted(lake.partition_names)
+    return spark_schema(wanted.schema, lake.query_schema, told_by(lake), given, table=is_table(lake.access))
 
 
-def _is_ours(lake: IndexedLake, columns: list[str] | None, schema: StructType) -> bool:
+def _is_ours(lake: Indexed, columns: list[str] | None, schema: StructType) -> bool:
     from skipstone.engine.spark_types import arrow_schema
     from skipstone.errors import SchemaError
 
@@ -145,6 +171,9 @@ class ReadOptions:
     """What ``option(...)`` and ``load`` have said."""
 
     path: str
+    catalog: str | None
+    properties: dict[str, str]
+    snapshot: str | None
     where: str | None
     columns: list[str] | None
     tz: str
@@ -156,39 +185,68 @@ class ReadOptions:
     @classmethod
     def of(cls, given: dict[str, str]) -> ReadOptions:
         """Read the options; one that nobody knows is an error."""
-        storage = {key.removeprefix(STORAGE): given.pop(key) for key in [*given] if key.startswith(STORAGE)}
         found = cls(
             path=given.pop("path", ""),
+            catalog=given.pop(CATALOG, None),
+            properties=taken(given, f"{CATALOG}."),
+            snapshot=given.pop("snapshot", None),
             where=given.pop("where", None),
             columns=names_of(given.pop("columns", None)),
             tz=given.pop("tz", "UTC"),
             pushdown=given.pop("pushdown", "false").lower() == "true",
             index=given.pop("index", "true").lower() != "false",
             index_root=given.pop("index_root", None),
-            storage=storage,
+            storage=taken(given, STORAGE),
         )
         if given:
-            known = "where, columns, tz, pushdown, index, index_root and storage.*"
+            known = "where, columns, tz, pushdown, index, index_root, storage.*, catalog, catalog.*, snapshot"
             raise UsageError(f"there is no option {', '.join(sorted(given))}", hint=f"options are {known}")
         if not found.path:
             raise UsageError("there is no path", hint='give one to load(), as in .load("lake")')
+        if found.snapshot is not None and not found.is_table:
+            hint = "give a table's catalog, or its metadata file"
+            raise UsageError("a directory has no snapshots", path=found.path, hint=hint)
         return found
+
+    @property
+    def is_table(self) -> bool:
+        """Whether a table is meant: by a name in a catalog, or by its metadata file."""
+        named = self.catalog is not None or bool(self.properties)
+        return named or self.path.endswith(_METADATA)
+
+    @property
+    def index_place(self) -> Place | None:
+        """Where the index is, unless in the lake."""
+        from skipstone.store.place import open_root
+
+        if not self.index_root:
+            return None
+        return open_root(self.index_root, storage_options=self.storage or None)
 
 
 class Reader(DataSourceReader):
     """Reads what ``where`` leaves."""
 
-    def __init__(self, source: SkipstoneSource, schema: StructType) -> None:
+    def __init__(self, asked: ReadOptions, schema: StructType, pinned: IndexedTable | None) -> None:
         from skipstone.engine.spark_types import arrow_schema
 
-        self._source = source
+        self._asked = asked
+        self._pinned = pinned
         self._schema = schema
         self._target = arrow_schema(schema)
         self._pushed: tuple[Predicate, ...] = ()
 
     @cached_property
+    def _lake(self) -> tuple[Indexed, list[str] | None]:
+        return _lake_of(self._asked, self._pinned, self._schema)
+
+    @cached_property
     def _plan(self) -> ScanPlan:
-        return self._source.plan(self._pushed, self._schema)
+        from skipstone.scan.options import ScanOptions
+        from skipstone.scan.scan import Scan
+
+        (lake, columns), where = self._lake, _condition(self._asked, self._pushed)
+        return Scan(lake, where, columns, None, None, ScanOptions(index=self._asked.index)).plan()
 
     @cached_property
     def _common(self) -> ScanPlan:
@@ -220,13 +278,24 @@ class PushingReader(Reader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Take the filters that can be answered exactly, and give back the others."""
-        from skipstone.predicate import tree
         from skipstone.predicate.spark import from_spark
 
         found = [(each, from_spark(each)) for each in filters]
-        odd = [any(isinstance(node, tree.Opaque) for node in meant.walk()) for _, meant in found]
+        odd = [self._is_odd(meant) for _, meant in found]
         self._pushed = tuple(meant for (_, meant), left in zip(found, odd, strict=True) if not left)
         return [each for (each, _), left in zip(found, odd, strict=True) if left]
+
+    def _is_odd(self, meant: Predicate) -> bool:
+        """Whether a filter is for Spark to test: nobody here understands it, or it takes UUIDs for texts."""
+        from skipstone.engine.spark_types import is_text_in_spark
+        from skipstone.predicate import tree
+
+        own = self._lake[0].schema
+        return any(
+            isinstance(node, tree.Opaque)
+            or (isinstance(node, tree.Column) and is_text_in_spark(own, node.path))
+            for node in meant.walk()
+        )
 
 
 @dataclass

@@ -54,8 +54,7 @@ def load_table(name: Any, catalog: Any = None) -> Table:
     """A table of a catalog, by its dotted name or a tuple."""
     opened = open_catalog(catalog, make=False)
     with asking(opened, table_name(name)):
-        found = opened.load_table(name)
-    return found
+        return opened.load_table(name)
 
 
 def table_name(name: Any) -> str:

@@ -171,7 +171,7 @@ def sort_order(terms: Iterable[str], schema: Schema) -> SortOrder:
 
 
 def _texts(terms: Any, what: str) -> list[str]:
-    some = list(terms) if isinstance(terms, Iterable) else [None]
+    some: list[Any] = list(terms) if isinstance(terms, Iterable) else [None]
     if not all(isinstance(text, str) for text in some):
         raise UsageError(f"{what}={terms!r}", hint="give a list of texts")
     return some

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +27,7 @@ from skipstone.evidence import Array
 _MICROS: Final = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 _DAY: Final = 86_400_000_000
 _HOUR: Final = 3_600_000_000
+_PERIODS: Final = {YearTransform: "Y", MonthTransform: "M", DayTransform: "D", HourTransform: "h"}
 _CALENDAR: Final = {YearTransform: "datetime64[Y]", MonthTransform: "datetime64[M]"}
 
 
@@ -72,6 +74,41 @@ def internal(column: pa.Array) -> pa.Array:
     if pa.types.is_fixed_size_binary(type):
         return column.cast(pa.binary())
     return column
+
+
+def source_span(
+    transform: Transform[Any, Any], type: pa.DataType, values: Collection[Any]
+) -> tuple[pa.Scalar, pa.Scalar] | None:
+    """The least and the greatest value of a column that these partition values can be made of, both included.
+
+    None where nothing can be said; NULL is no value here.
+    """
+    if pa.types.is_floating(type) or isinstance(type, pa.BaseExtensionType):
+        return None
+    least, most = min(values), max(values)
+    unit = _PERIODS.get(transform.__class__)
+    if unit is not None:
+        least, most = _first(least, unit, type), _first(most + 1, unit, type) - 1
+    elif not isinstance(transform, IdentityTransform):
+        return None
+    stored = pa.int32() if pa.types.is_date32(type) else pa.int64()
+    timely = pa.types.is_temporal(type)
+    try:
+        found = pa.array([least, most], stored if timely else type)
+    except (pa.ArrowException, OverflowError):
+        return None
+    ends = found.view(type) if timely else found
+    return ends[0], ends[1]
+
+
+def _first(period: int, unit: str, type: pa.DataType) -> int:
+    """The first day, or instant, of a period, in the column's own unit."""
+    days = int(np.array([period]).astype(f"datetime64[{unit}]").astype("datetime64[D]").astype(np.int64)[0])
+    if pa.types.is_date(type):
+        return days
+    hours = period if unit == "h" else days * 24
+    more, less = _MICROS[type.unit]
+    return hours * _HOUR * less // more
 
 
 # -- times -------------------------------------------------------------------------------------

@@ -58,6 +58,8 @@ class Target:
     """Whether paths begin with a hash, for stores that spread load by prefix."""
     bare: bool = False
     """Whether paths leave the partition out."""
+    version: int = 2
+    """The table's format version."""
 
     @classmethod
     def of(cls, table: Table, whole: Iterable[str] = (), options: Mapping[str, Any] | None = None) -> Target:
@@ -86,6 +88,7 @@ class Target:
             ),
             hashed=isinstance(provider, ObjectStoreLocationProvider),
             bare=metadata.properties.get("write.object-storage.partitioned-paths", "true").lower() == "false",
+            version=table.format_version,
         )
 
     @cached_property

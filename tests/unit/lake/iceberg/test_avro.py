@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skipstone.lake.iceberg.avro import parse_schema, read_container, read_long, read_meta, read_value, write_long
+from skipstone.lake.iceberg.avro import (
+    parse_schema,
+    read_container,
+    read_long,
+    read_meta,
+    read_value,
+    write_long,
+)
 from skipstone.lake.iceberg.codecs import AvroError
 from tests.unit.lake.iceberg import _avro as av
 
@@ -134,13 +141,21 @@ def test_any_value_of_any_schema_is_read_back(data) -> None:
         ({"type": "long", "logicalType": "timestamp-nanos"}, av.long(7), 7),
         ({"type": "long", "logicalType": "timestamp-millis"}, av.long(7), 7000),
         ({"type": "int", "logicalType": "time-millis"}, av.long(7), 7000),
-        ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, b"\x04\xff\x38", Decimal("-2.00")),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            b"\x04\xff\x38",
+            Decimal("-2.00"),
+        ),
         (
             {"type": "fixed", "name": "d", "size": 2, "logicalType": "decimal", "precision": 4, "scale": 3},
             b"\x00\x01",
             Decimal("0.001"),
         ),
-        ({"type": "fixed", "name": "u", "size": 16, "logicalType": "uuid"}, bytes(range(16)), bytes(range(16))),
+        (
+            {"type": "fixed", "name": "u", "size": 16, "logicalType": "uuid"},
+            bytes(range(16)),
+            bytes(range(16)),
+        ),
         (
             {"type": "string", "logicalType": "uuid"},
             av.blob(b"00010203-0405-0607-0809-0a0b0c0d0e0f"),

@@ -58,11 +58,12 @@ from pyiceberg.types import (
 )
 
 from skipstone.errors import ConflictError, SchemaError, UsageError, WriteError
+from skipstone.ingest.overwrite import Everything
 from skipstone.lake.iceberg import commit as commits
 from skipstone.lake.iceberg.commit import append, check_pyiceberg, committed, head_of, replace
 from skipstone.lake.iceberg.files import cut_above
 from skipstone.lake.iceberg.fit import check_columns
-from skipstone.lake.iceberg.partition_values import internal, partition_values
+from skipstone.lake.iceberg.partition_values import internal, partition_values, source_span
 from skipstone.lake.iceberg.produce import Changes
 from skipstone.lake.iceberg.target import NewFile, Target
 from skipstone.write.files import write_files
@@ -168,6 +169,8 @@ def test_version_1_and_3(catalog: SqlCatalog) -> None:
     target = Target.of(table)
     append(table, target, write(target, rows(0, 20)))
     same(catalog.load_table("db.t"), rows(0, 20))
+    with pytest.raises(UsageError, match=r"db\.t: a table of format version 1 can't be overwritten"):
+        Everything().check(target)
     third = make(catalog, "db.three")
     said = {**third.metadata.model_dump(by_alias=True), "format-version": 3, "next-row-id": 0}
     third.metadata = TableMetadataV3.model_validate(said)
@@ -208,6 +211,32 @@ def test_where_files_lie(catalog: SqlCatalog, tmp_path: Path, hashed: str) -> No
     same(catalog.load_table("db.t"), rows(0, 10))
     assert all(path.is_relative_to(tmp_path / "ware" / "a b%20c") for path in paths(tmp_path))
     assert all(file.file_path.startswith(f"file://{tmp_path}/ware/a b%20c/") for file in data_files(table))
+
+
+def test_an_object_store(tmp_path: Path, s3: dict[str, str]) -> None:
+    """Data files go there by our own store, with what the catalog knows of it."""
+    catalog = SqlCatalog(
+        "test",
+        uri=f"sqlite:///{tmp_path}/catalog.db",
+        warehouse="s3://bucket/ware",
+        **{
+            "s3.endpoint": s3["aws_endpoint"],
+            "s3.access-key-id": s3["aws_access_key_id"],
+            "s3.secret-access-key": s3["aws_secret_access_key"],
+            "s3.region": s3["aws_region"],
+        },
+    )
+    catalog.create_namespace("db")
+    table = make(catalog)
+    target = Target.of(table)
+    files = write(target, rows(0, 10))
+    append(table, target, files)
+    same(catalog.load_table("db.t"), rows(0, 10))
+    assert all(file.path.startswith("s3://bucket/ware/db/t/data/at_day=2024") for file in files)
+    late = write(target, rows(10, 12), job="ee")
+    assert sorted(target.leftovers("ee", [])) == sorted(file.path.partition("/data/")[2] for file in late)
+    target.delete(late)
+    assert target.leftovers("ee", []) == []
 
 
 # -- conflicts and failures --------------------------------------------------------------------
@@ -555,6 +584,31 @@ def test_transforms_are_pyicebergs(kind: tuple[PrimitiveType, pa.DataType, st.Se
                 made = transform.transform(type)
                 found = partition_values(transform, type, column).to_pylist()
                 assert repr(found) == repr([made(value) for value in plain]), transform
+
+    check()
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=lambda kind: str(kind[0]))
+def test_spans_of_sources_hold_what_partitions_are_made_of(
+    kind: tuple[PrimitiveType, pa.DataType, st.SearchStrategy[Any]],
+) -> None:
+    type, arrow, values = kind
+
+    @settings(max_examples=20)
+    @given(st.lists(values, min_size=1, max_size=8))
+    def check(some: list[Any]) -> None:
+        storage = pa.binary(16) if isinstance(type, UUIDType) else arrow
+        column = pa.array(some, storage).cast(arrow)
+        for transform in TRANSFORMS:
+            if not transform.can_transform(type) or isinstance(transform, VoidTransform):
+                continue
+            made = partition_values(transform, type, column).to_pylist()
+            span = source_span(transform, arrow, made)
+            if isinstance(transform, IdentityTransform) and not isinstance(type, DoubleType | UUIDType):
+                assert span is not None
+            if span is not None:
+                ends = internal(pa.concat_arrays([pa.repeat(one, 1) for one in span])).to_pylist()
+                assert all(ends[0] <= value <= ends[1] for value in internal(column).to_pylist()), transform
 
     check()
 

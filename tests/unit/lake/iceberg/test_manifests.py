@@ -213,11 +213,9 @@ def test_a_manifest_list_reads_as_pyiceberg_reads_it(tmp_path: Path, version: in
         assert [(p.contains_null, p.contains_nan, p.lower, p.upper) for p in note.partitions] == [
             (p.contains_null, p.contains_nan, p.lower_bound, p.upper_bound) for p in one.partitions or []
         ]
-    for cut in range(0, len(data), 7):
-        try:
-            assert read_manifest_list(data[:cut], "list.avro") == []
-        except CorruptFileError as error:
-            assert error.path == "list.avro"
+    for cut in range(len(data) - 400, len(data), 7):
+        with pytest.raises(CorruptFileError, match=r"^list.avro: "):
+            read_manifest_list(data[:cut], "list.avro")
 
 
 def test_a_list_without_ids_old_names_and_version_3() -> None:
@@ -230,7 +228,13 @@ def test_a_list_without_ids_old_names_and_version_3() -> None:
         av.field("first", 520, av.optional("long")),
         av.field("key_metadata", None, av.optional("bytes")),
     )
-    row = {"manifest_path": "m", "manifest_length": 5, "partition_spec_id": 2, "added_data_files_count": 4, "first": 9}
+    row = {
+        "manifest_path": "m",
+        "manifest_length": 5,
+        "partition_spec_id": 2,
+        "added_data_files_count": 4,
+        "first": 9,
+    }
     data = av.container(schema, [[av.encode(schema, row)]])
     assert read_manifest_list(data, "l") == [ManifestNote("m", 5, 2, added_files=4, first_row_id=9)]
     less = av.record("manifest_file", av.field("manifest_path", None, "string"))
@@ -305,7 +309,10 @@ def test_partitions_follow_the_notes_spec() -> None:
     day = av.field("ts_day", 1000, av.optional({"type": "int", "logicalType": "date"}))
     name = av.field("renamed", 1001, av.optional("string"))
     schema = av.entry_schema(name, day)
-    written = [av.entry(partition={"ts_day": 9, "renamed": None}), av.entry(partition={"ts_day": 10, "renamed": "a"})]
+    written = [
+        av.entry(partition={"ts_day": 9, "renamed": None}),
+        av.entry(partition={"ts_day": 10, "renamed": "a"}),
+    ]
     data = av.manifest(schema, [*written, written[0]])
     found = read_manifest(data, _note(data, spec_id=3), {3: _SPEC})
     assert found.keys == (PartitionKey(3, (9, None)), PartitionKey(3, (10, "a")))
@@ -320,7 +327,9 @@ def test_unpartitioned_is_decided_by_the_entrys_own_spec() -> None:
     assert found.keys == (PartitionKey(4, None),)
     assert found.specs.tolist() == [4]
     half = PartitionSpec(
-        PartitionField(1, 1000, VoidTransform(), "x"), PartitionField(1, 1005, VoidTransform(), "y"), spec_id=4
+        PartitionField(1, 1000, VoidTransform(), "x"),
+        PartitionField(1, 1005, VoidTransform(), "y"),
+        spec_id=4,
     )
     assert read_manifest(data, _note(data, spec_id=4), {4: half}).keys == (PartitionKey(4, None),)
 
@@ -356,7 +365,9 @@ def test_an_unknown_spec_is_named() -> None:
 
 def test_a_manifest_that_no_list_mentions() -> None:
     schema = av.entry_schema(version=1)
-    data = av.container(schema, [[av.encode(schema, av.entry(snapshot_id=3))]], meta={"partition-spec-id": b"2"})
+    data = av.container(
+        schema, [[av.encode(schema, av.entry(snapshot_id=3))]], meta={"partition-spec-id": b"2"}
+    )
     note = read_note(data, "m.avro")
     assert note == ManifestNote("m.avro", len(data), 2)
     found = read_manifest(data, note, {2: PartitionSpec(spec_id=2)})
@@ -374,7 +385,8 @@ _FILES = st.fixed_dictionaries(
         "file_path": st.text(max_size=90),
         "record_count": st.integers(0, _LIMIT),
         "file_size_in_bytes": st.integers(0, _LIMIT),
-        "value_counts": st.none() | st.dictionaries(st.integers(0, 2**31 - 1), st.integers(-5, _LIMIT), max_size=4),
+        "value_counts": st.none()
+        | st.dictionaries(st.integers(0, 2**31 - 1), st.integers(-5, _LIMIT), max_size=4),
         "null_value_counts": st.dictionaries(st.integers(0, 9), st.integers(0, 99), max_size=3),
         "lower_bounds": st.none() | st.dictionaries(st.integers(0, 9), st.binary(max_size=80), max_size=4),
         "upper_bounds": st.dictionaries(st.integers(0, 300), st.binary(max_size=3), max_size=3),
@@ -388,7 +400,9 @@ def _reversed_unions(schema: Any) -> Any:
     if isinstance(schema, list):
         return [_reversed_unions(s) for s in reversed(schema)]
     if isinstance(schema, dict):
-        return {key: value if key == "symbols" else _reversed_fields(key, value) for key, value in schema.items()}
+        return {
+            key: value if key == "symbols" else _reversed_fields(key, value) for key, value in schema.items()
+        }
     return schema
 
 
@@ -399,7 +413,12 @@ def _reversed_fields(key: str, value: Any) -> Any:
 
 
 @settings(max_examples=60, deadline=None)
-@given(files=st.lists(_FILES, max_size=6), odd=st.integers(0, 2), turned=st.booleans(), patience=st.sampled_from([1, 2, 99]))
+@given(
+    files=st.lists(_FILES, max_size=6),
+    odd=st.integers(0, 2),
+    turned=st.booleans(),
+    patience=st.sampled_from([1, 2, 99]),
+)
 def test_any_entries_in_any_encoding(files, odd: int, turned: bool, patience: int) -> None:
     schema = av.entry_schema()
     schema = _reversed_unions(schema) if turned else schema
@@ -437,7 +456,9 @@ def test_other_names_other_order_extra_fields_and_other_types() -> None:
         av.field("rows", 103, ["null", "int", "long"]),
         av.field("values", 109, {"type": "map", "values": "long"}),
     )
-    schema = av.record("entry", av.field("flag", None, "boolean"), av.field("file", 2, file), av.field("s", 0, "long"))
+    schema = av.record(
+        "entry", av.field("flag", None, "boolean"), av.field("file", 2, file), av.field("s", 0, "long")
+    )
     body = (
         b"\x01"
         + av.long(5)
@@ -478,6 +499,7 @@ def test_a_field_that_must_be_there(missing: int) -> None:
     [
         (av.entry(record_count=-4), "record_count"),
         (av.entry(content=3), "content"),
+        (av.entry(status=3), "status"),
     ],
 )
 def test_an_entry_that_can_not_be(entry: dict[str, Any], words: str) -> None:
@@ -519,8 +541,7 @@ def test_a_truncated_manifest_is_an_error(tmp_path: Path, codec: str) -> None:
     for cut in range(0, len(data), 5):
         try:
             found = read_manifest(data[:cut], note, {3: _SPEC})
-        except CorruptFileError as error:
-            assert error.path == "m.avro"
+        except CorruptFileError:
             continue
         # Cut between blocks, which the number of files in the note gives away.
         assert found.paths.to_pylist() == whole[: len(found)]
@@ -557,7 +578,8 @@ def test_manifests_are_read_once_and_joined_in_order(tmp_path: Path) -> None:
         return Path(path).read_bytes()
 
     notes = [
-        ManifestNote(m.manifest_path, m.manifest_length, 3, sequence=7, snapshot=70) for m in (made[2], *made[:2], made[3])
+        ManifestNote(m.manifest_path, m.manifest_length, 3, sequence=7, snapshot=70)
+        for m in (made[2], *made[:2], made[3])
     ]
     manifests = Manifests(read, {3: _SPEC}, threads=3)
     found = manifests.entries(notes)
@@ -569,7 +591,9 @@ def test_manifests_are_read_once_and_joined_in_order(tmp_path: Path) -> None:
     assert [len(part) for part in again] == [len(made[n].fetch_manifest_entry(_IO)) for n in (2, 0)]
     # What an entry inherits, or a spec that changed its meaning under its id, is no longer the same.
     other = PartitionSpec(
-        PartitionField(2, 1000, IdentityTransform(), "ts_day"), PartitionField(3, 1001, IdentityTransform(), "n"), spec_id=3
+        PartitionField(2, 1000, IdentityTransform(), "ts_day"),
+        PartitionField(3, 1001, IdentityTransform(), "n"),
+        spec_id=3,
     )
     Manifests(read, {3: other}).entries(notes[:1])
     Manifests(read, {3: _SPEC}).entries([ManifestNote(notes[0].path, notes[0].length, 3, sequence=9)])

@@ -1,0 +1,150 @@
+"""``df.write`` into Iceberg tables: one snapshot, or nothing, whatever becomes of tasks and commits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+from skipstone.errors import ConflictError, UsageError, WriteError
+from skipstone.lake.iceberg import commit as commits
+from tests.spark._tables import SCHEMA, data_files, frame, iceberg, read, rows, stray, warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def make(root: Path, **options: Any) -> Any:
+    return warehouse(root).create_table("db.t", SCHEMA, **{"partition_by": ["day(ts)"], **options})
+
+
+def write(frame: Any, root: Path, mode: str = "append", **options: Any) -> None:
+    told = {"catalog": f"{root}/ware/", "index": "false", **options}
+    frame.write.format("skipstone").mode(mode).options(**told).save("db.t")
+
+
+def test_append_and_every_overwrite(spark: SparkSession, tmp_path: Path) -> None:
+    make(tmp_path)
+    old = frame(spark, 0, 200)
+    write(old, tmp_path, cluster_by="id", blooms="name", index="true")
+    assert read(tmp_path) == rows(old)
+    assert len(iceberg(tmp_path).snapshots()) == 1
+    assert "skipstone.job" in iceberg(tmp_path).current_snapshot().summary.additional_properties
+    new = spark.sql("select 7L id, 'new' name, timestamp'2023-11-16 01:00:00' ts, 1.5D x")
+    write(new, tmp_path, "overwrite", **{"overwrite-mode": "dynamic"})
+    kept = old.where("cast(ts as date) <> date'2023-11-16'").unionAll(new)
+    assert read(tmp_path) == rows(kept)
+    write(new, tmp_path, "overwrite", where="name = 'n1'")
+    kept = kept.where("not coalesce(name = 'n1', false)").unionAll(new)
+    assert read(tmp_path) == rows(kept)
+    write(new, tmp_path, "overwrite")
+    assert read(tmp_path) == rows(new)
+    assert stray(tmp_path) == []
+    assert len(iceberg(tmp_path).snapshots()) == 4
+
+
+@pytest.mark.slow
+def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    make(tmp_path)
+    some = frame(spark, 0, 3)
+    refused = [
+        (some, "append", {"where": "id = 1"}, "an append replaces nothing"),
+        (some, "overwrite", {"overwrite-mode": "odd"}, "overwrite-mode is 'odd'"),
+        (some, "append", {"cluster_bye": "id"}, "a layout has no cluster_bye"),
+        (some.drop("id"), "append", {}, "column id: the table requires it"),
+    ]
+    for given, mode, options, problem in refused:
+        with pytest.raises(Exception, match=problem):
+            write(given, tmp_path, mode, **options)
+    with pytest.raises(Exception, match=r"db\.none.*no such table"):
+        some.write.format("skipstone").mode("append").option("catalog", f"{tmp_path}/ware/").save("db.none")
+    assert read(tmp_path) == []
+    assert stray(tmp_path) == []
+
+
+def test_a_task_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    make(tmp_path)
+
+    def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        yield from batches
+        if TaskContext.get().partitionId() == 1:  # type: ignore[union-attr]
+            # The other task is done by now: what a killed worker has begun nobody can delete.
+            time.sleep(4)
+            raise OSError("this task fails")
+
+    given = frame(spark, 0, 2_000)
+    with pytest.raises(Exception, match="this task fails"):
+        write(given.mapInArrow(failing, given.schema), tmp_path)
+    until = time.monotonic() + 20
+    while stray(tmp_path) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert read(tmp_path) == []
+    assert stray(tmp_path) == []
+
+
+# -- the driver's part, without Spark ----------------------------------------------------------
+
+
+def writer(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """A writer, and the message of a task that has written."""
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    from skipstone.bridge.spark import table_sink
+
+    monkeypatch.setattr(table_sink, "task_name", lambda: "0-0")
+    monkeypatch.setattr(commits.time, "sleep", lambda _: None)
+    given = {"catalog": f"{root}/ware/", "path": "db.t", "index": "false"}
+    made = table_sink.TableWriter(given, StructType([StructField("id", LongType())]), False)
+    return made, made.write(iter([pa.record_batch({"id": [1, 2, 3]})]))
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_an_abort_after_a_commit_whose_outcome_is_unknown_deletes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    """Spark aborts what can't be committed; if it may be in, its files must stay."""
+    make(tmp_path)
+    made, message = writer(tmp_path, monkeypatch)
+
+    def commit_table(*_: Any, **__: Any) -> Any:
+        raise CommitStateUnknownException("gone") if lost else CommitFailedException("slow")
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", commit_table)
+    with pytest.raises(WriteError if lost else ConflictError):
+        made.commit([message])
+    made.abort([message])
+    assert len(stray(tmp_path)) == (1 if lost else 0)
+
+
+def test_only_files_of_tasks_that_won_are_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path)
+    made, message = writer(tmp_path, monkeypatch)
+    monkeypatch.setattr("skipstone.bridge.spark.table_sink.task_name", lambda: "0-1")
+    made.write(iter([pa.record_batch({"id": [1, 2, 3]})]))
+    made.commit([message])
+    assert len(data_files(iceberg(tmp_path))) == 1
+    assert read(tmp_path) == rows(_only_ids([1, 2, 3]))
+    assert stray(tmp_path) == []
+    made, message = writer(tmp_path, monkeypatch)
+    made.abort([message, None])
+    assert stray(tmp_path) == []
+    from skipstone.bridge.spark.table_sink import TableOptions
+
+    nameless = TableOptions.of({"catalog": f"{tmp_path}/ware/"})
+    with pytest.raises(UsageError, match="there is no table"):
+        nameless.load()
+
+
+def _only_ids(ids: list[int]) -> pa.Table:
+    empty = {name: pa.nulls(len(ids), SCHEMA.field(name).type) for name in ("name", "ts", "x")}
+    return pa.table({"id": ids, **empty})
