@@ -16,7 +16,7 @@ from skipstone.explain.why import Why
 from skipstone.ir import Compiled, Diagnostic
 from skipstone.judge import Verdict
 from skipstone.lake.base import FileEntry
-from skipstone.lake.iceberg.catalogs import check_installed
+from skipstone.lake.iceberg.catalogs import METADATA_FILES, check_installed
 from skipstone.lake.statistics import ColumnStatistics, LakeStatistics
 from skipstone.lakes import Lake, Scan
 from skipstone.parquet.footer import read_footer
@@ -188,7 +188,7 @@ def open(
 def is_table(path: Any) -> bool:
     """Whether a name or an object means a table without a catalog's help: a metadata file, or a table."""
     if isinstance(path, str | os.PathLike):
-        return os.fsdecode(path).endswith((".metadata.json", ".metadata.json.gz"))
+        return os.fsdecode(path).endswith(METADATA_FILES)
     return type(path).__module__.startswith("pyiceberg.")
 
 

@@ -27,6 +27,7 @@ from pyspark.sql.datasource import (
 
 from skipstone.bridge.spark.options import CATALOG, STORAGE, names_of, taken
 from skipstone.errors import UsageError
+from skipstone.lake.iceberg.catalogs import METADATA_FILES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 _TASKS = 16
 _PUSHING = "data_source_pushdown_filters.py"
-_METADATA = (".metadata.json", ".metadata.json.gz")
 
 
 class SkipstoneSource(DataSource):
@@ -129,7 +129,7 @@ def _table(asked: ReadOptions) -> IndexedTable:
     from skipstone.index.table import IndexedTable
     from skipstone.lake.iceberg.catalogs import load_table, open_catalog, static_table
 
-    if asked.catalog is None and asked.path.endswith(_METADATA):
+    if asked.catalog is None and asked.path.endswith(METADATA_FILES):
         found = static_table(asked.path, asked.properties, asked.storage)
     else:
         found = load_table(asked.path, open_catalog(asked.catalog, make=False, **asked.properties))
@@ -212,7 +212,7 @@ class ReadOptions:
     def is_table(self) -> bool:
         """Whether a table is meant: by a name in a catalog, or by its metadata file."""
         named = self.catalog is not None or bool(self.properties)
-        return named or self.path.endswith(_METADATA)
+        return named or self.path.endswith(METADATA_FILES)
 
     @property
     def index_place(self) -> Place | None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
+METADATA_FILES = (".metadata.json", ".metadata.json.gz")
+"""How the names of files end that describe a table."""
 CATALOG_FILE = "catalog.db"
 """The SQLite file of an embedded catalog, in its warehouse."""
 _GZIP_MAGIC = b"\x1f\x8b"
