@@ -1,6 +1,7 @@
 """A lake of two million events, a few questions: what is read for an answer, and proof that it is complete.
 
-Then the same from an index, which knows what footers say, and last a lake that Spark writes and asks.
+Then the same from an index, which knows what footers say; a lake that Spark writes and asks; and last an
+Iceberg table whose partitioning changes on the way.
 
 Run it with ``make demo`` or ``python examples/demo.py``. It writes into a temporary directory.
 """
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import skipstone as sk
@@ -112,7 +114,7 @@ def head(title: str) -> None:
     print(paint([("── ", "dim"), (title, "bold"), (f" {rule}", "dim")], color=on.color))
 
 
-def ask(lake: sk.Lake, title: str, where: str, more: dict[str, Any]) -> None:
+def ask(lake: sk.Lake | sk.Table, title: str, where: str, more: dict[str, Any]) -> None:
     """Answer, draw what was read and why, and prove that the answer is that of a full scan."""
     on = screen()
     head(title)
@@ -198,8 +200,31 @@ def spark(folder: Path, table: pa.Table) -> None:
             if scan.to_spark(session, route=route).count() != scan.count():
                 raise SystemExit("Spark has other rows")
         print("the same rows in Spark ✓\n")
+        iceberg(folder.parent / "warehouse", table.slice(0, INGESTED), session)
     finally:
         session.stop()
+
+
+def iceberg(warehouse: Path, table: pa.Table, session: Any) -> None:
+    """A table by day, then by user as well: appends, an overwrite, and what is skipped in either part."""
+    head("Iceberg: a table whose partitioning has changed")
+    catalog = sk.catalog(warehouse)
+    shop = catalog.create_table("shop.events", table.schema, partition_by=["day(ts)"], sort_by=["user_id"])
+    half = len(table) // 2
+    sk.ingest(table.slice(0, half), shop, session=session)
+    with shop.table.update_spec() as spec:
+        spec.add_field("user_id", "bucket[4]", "user")
+    shop.refresh()
+    sk.ingest(table.slice(half), shop, session=session)
+    ask(shop, "One user, in files of two specs", "user_id = 5000", {})
+    before = shop.snapshot
+    sk.ingest(table.slice(0, 0), shop, mode="overwrite", where="country = 'DE'", session=session)
+    gone = shop.scan(snapshot=before).count() - shop.scan().count()
+    germans = pc.sum(pc.equal(table["country"], "DE")).as_py()
+    print(f"{plural(gone, 'row')} of country DE were replaced by none; the snapshot before still has them")
+    if gone != germans or shop.scan("country = 'DE'").count():
+        raise SystemExit("the overwrite took other rows")
+    print("as many as there were ✓\n")
 
 
 def main() -> None:
