@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,69 +13,12 @@ import pyarrow as pa
 from tests.iceberg._maker import Maker
 from tests.iceberg._metrics import MODES
 from tests.iceberg._parquet import WRITERS
-from tests.iceberg._table import Columns, partition_key
-from tests.iceberg._types import DAY_MICROS, Field, List, Map, Struct, Type, all_fields, arrow_type
+from tests.iceberg._table import partition_key
+from tests.iceberg._types import DAY_MICROS, Field, Struct, all_fields
+from tests.iceberg._values import NANO_TYPES, WIDER, Values, all_leaves, family, transforms
 from tests.property._lakes import ROW_ID
-from tests.property._layouts import FAMILIES, Family, add_nulls, arrange
+from tests.property._layouts import Family
 from tests.property._layouts import Table as Pools
-
-_BY_NAME = {f.name: f for f in FAMILIES}
-_KINDS = {
-    "boolean": "flag",
-    "int": "i32",
-    "long": "i64",
-    "float": "f32",
-    "double": "f64",
-    "date": "day",
-    "time": "clock_us",
-    "timestamp": "ts_us",
-    "timestamptz": "ts_us_tz",
-    "timestamp_ns": "ts_ns",
-    "timestamptz_ns": "ts_ns",
-    "string": "text",
-    "binary": "blob",
-    "fixed[4]": "fixed",
-    "decimal(4, 1)": "dec4",
-    "decimal(9, 2)": "dec9",
-    "decimal(18, 6)": "dec18",
-    "decimal(38, 10)": "dec38",
-}
-NANO_TYPES = ("timestamp_ns", "timestamptz_ns")
-WIDER = {
-    "int": ["long"],
-    "float": ["double"],
-    "decimal(4, 1)": ["decimal(6, 1)", "decimal(20, 1)"],
-    "decimal(9, 2)": ["decimal(18, 2)", "decimal(38, 2)"],
-    "decimal(18, 6)": ["decimal(38, 6)"],
-}
-_NAMES = ("a", "b", "c", "d.ot", "sp ace", "ünï", "A", "select", "x%2F")
-
-
-def family(type: str) -> Family:
-    """How to make values of a type."""
-    if type == "uuid":  # compared with bytes
-        return Family("blob", pa.binary(), lambda rng, size: [rng.randbytes(16) for _ in range(size)])
-    if type in _KINDS:
-        found = _BY_NAME[_KINDS[type]]
-        return Family(found.name, arrow_type(type), found.pool)
-    kinds = [k for k in _KINDS if k.startswith("decimal") and k.endswith(type.rpartition(",")[2])]
-    return Family("decimal", arrow_type(type), _BY_NAME[_KINDS[kinds[0]]].pool)
-
-
-def transforms(type: Type, rng: random.Random) -> list[str]:
-    """The transforms that a source of this type may have."""
-    if not isinstance(type, str):
-        return []
-    found = ["identity", "identity"]
-    if type not in ("boolean", "float", "double"):
-        found += [f"bucket[{rng.choice([2, 3, 7])}]"]
-    if type in ("int", "long", "string", "binary") or type.startswith("decimal"):
-        found += [f"truncate[{rng.choice([1, 2, 5, 10])}]"] * 2
-    if type == "date":
-        found += ["day", "month", "year"]
-    if type.startswith("timestamp"):
-        found += ["day", "month", "year", "hour", "day"]
-    return found
 
 
 @dataclass(frozen=True)
@@ -117,12 +60,11 @@ class Chainer:
         an empty one), no floats as partitions (it rounds them, and loses deletes of a NaN partition)."""
         rng = self.rng
         version = rng.choice([1, 2, 2, 2]) if readable else rng.choice([1, 2, 2, 3, 3])
-        self.rows_made = 0
         self.words: list[str] = []
-        self.pools: dict[int, list[Any]] = {}
+        self.values = Values(rng, readable=readable)
         self.maker = Maker(
             root,
-            self._columns(version),
+            self.values.columns(version),
             format_version=version,
             seed=seed,
             scheme=rng.choice(["", "file://"]),
@@ -131,7 +73,7 @@ class Chainer:
             odd=not readable and rng.random() < 0.5,
         )
         self.tags = 0
-        self._fill_pools()
+        self.values.fill(self.maker.schema)
 
     def run(self, between: Callable[[Maker, list[str]], None] | None = None) -> Chain:
         """Take some steps; something else may happen in between."""
@@ -160,89 +102,17 @@ class Chainer:
                 between(maker, self.words)
             (step,) = rng.choices([s for s, _ in steps], [w for _, w in steps])
             step()
-        return Chain(maker, self.pools, self.words)
+        return Chain(maker, self.values.pools, self.words)
 
     def _say(self, *what: Any) -> None:
         self.words.append(" ".join(map(str, what)))
-
-    # -- columns -------------------------------------------------------------------------------
-
-    def _columns(self, version: int) -> list[tuple[str, Any]]:
-        rng = self.rng
-        names = rng.sample(_NAMES, len(_NAMES)) if rng.random() < 0.4 else list("abcdefgh")
-        columns: list[tuple[str, Any]] = [
-            (name, self._random_type(version)) for name in names[: rng.randrange(2, 6)]
-        ]
-        if rng.random() < 0.4:
-            inner = {f"f{n}": self._random_type(version) for n in range(rng.randrange(1, 4))}
-            columns.append(("st", inner))
-        if rng.random() < 0.25:
-            kinds: list[Any] = [["int"], [{"n": "long", "w": "string"}]]
-            columns.append(("items", kinds[0] if self.readable else rng.choice(kinds)))
-        if rng.random() < 0.15:
-            columns.append(("tags", ("string", "long")))
-        if rng.random() < 0.15:
-            columns.append(("u", "uuid"))
-        rng.shuffle(columns)
-        columns.insert(rng.randrange(len(columns) + 1), (ROW_ID, "long"))
-        return columns
-
-    def _random_type(self, version: int) -> str:
-        kinds = [k for k in _KINDS if version > 2 or k not in NANO_TYPES]
-        favourites = ["int", "long", "string", "string", "double", "date", "timestamp", "decimal(9, 2)"]
-        return self.rng.choice([*kinds, *favourites])
-
-    def _fill_pools(self) -> None:
-        for f in _leaves(self.maker.schema):
-            if f.id not in self.pools and f.name != ROW_ID and isinstance(f.type, str):
-                self.pools[f.id] = self._pool(f.type)
-
-    def _pool(self, type: str) -> list[Any]:
-        rng = self.rng
-        pool = family(type).pool(rng, rng.choice([1, 3, 5, 8, 20]))
-        return pool if len(pool) < 12 else rng.sample(pool, 12)
-
-    def _values(self, type: Type, id: int, rows: int) -> list[Any]:
-        rng = self.rng
-        match type:
-            case Struct(fields):
-                parts = {f.id: self._values(f.type, f.id, rows) for f in fields}
-                made = [{id: values[n] for id, values in parts.items()} for n in range(rows)]
-                return add_nulls(rng, made) if rows else []
-            case List(inner, element):
-                flat = self._values(element, inner, rows * 3)
-                return add_nulls(rng, [flat[n * 3 : n * 3 + rng.randrange(4)] for n in range(rows)])
-            case Map(_, _, inner, value):
-                flat = self._values(value, inner, rows * 3)
-                return add_nulls(
-                    rng, [[(f"k{k}", flat[n * 3 + k]) for k in range(rng.randrange(4))] for n in range(rows)]
-                )
-        pool = self.pools.setdefault(id, self._pool(type))
-        return arrange(rng, self._grown(type, pool), rows)
-
-    def _grown(self, type: str, pool: list[Any]) -> list[Any]:
-        """The pool as a wider type has it."""
-        if type.startswith("timestamp") and all(abs(v) < 10**6 for v in pool):
-            return [v * DAY_MICROS * (1000 if type in NANO_TYPES else 1) for v in pool]
-        return pool
-
-    def rows(self, count: int, fields: Sequence[Field]) -> Columns:
-        """Some new rows."""
-        made: Columns = {}
-        for f in fields:
-            if f.name == ROW_ID:
-                made[f.id] = [*range(self.rows_made, self.rows_made + count)]
-            else:
-                made[f.id] = self._values(f.type, f.id, count)
-        self.rows_made += count
-        return made
 
     # -- steps ---------------------------------------------------------------------------------
 
     def append(self) -> None:
         maker = self.maker
         options = self._file_options()
-        columns = self.rows(self.rng.choice([1, 5, 20, 30, 40]), maker.schemas[options["schema"]])
+        columns = self.values.rows(self.rng.choice([1, 5, 20, 30, 40]), maker.schemas[options["schema"]])
         commit: dict[str, Any] = {}
         if self.rng.random() < 0.08 and maker.version > 1:
             commit["sequence"] = self.rng.randrange(maker.sequence + 1)
@@ -333,14 +203,14 @@ class Chainer:
 
     def _add(self, plain: dict[str, Field]) -> None:
         rng, maker = self.rng, self.maker
-        type = self._random_type(maker.version)
+        type = self.values.random_type(maker.version)
         gone = {f.name for s in maker.schemas for f in s} - {f.name for f in maker.schema}
         reuse = gone and not maker.name_mapping and rng.random() < 0.5
         name = rng.choice(sorted(gone)) if reuse else f"n{len(maker.schemas)}"
         structs = [p for p, f in plain.items() if isinstance(f.type, Struct)]
         if structs and rng.random() < 0.4:
             name = f"{rng.choice(structs)}.n{len(maker.schemas)}"
-        pool = self._pool(type)
+        pool = self.values.pool(type)
         default = rng.choice(pool) if maker.version > 2 and rng.random() < 0.6 else None
         if type in NANO_TYPES:  # pyiceberg can't read the metadata
             default = None
@@ -348,7 +218,7 @@ class Chainer:
             default = 1.5
         self._say("add", name, type, "default", default)
         maker.evolve_schema(add={name: type}, defaults={} if default is None else {name: default})
-        self.pools[maker.field(name).id] = pool
+        self.values.pools[maker.field(name).id] = pool
 
     def evolve_spec(self) -> None:
         fields = self._spec()
@@ -431,8 +301,8 @@ class Chainer:
             seen = [maker.leaf(one.file, f.id)[row] if row is not None else None for f in chosen]
             if rng.random() < 0.2:
                 at = rng.randrange(len(chosen))
-                pool = self.pools.get(chosen[at].id, [7])
-                seen[at] = rng.choice([None, *self._grown(str(chosen[at].type), pool)])
+                pool = self.values.pools.get(chosen[at].id, [7])
+                seen[at] = rng.choice([None, *self.values.grown(str(chosen[at].type), pool)])
             if not any(v is None and f.required for f, v in zip(chosen, seen, strict=True)):
                 keys.append(tuple(seen))
         partitions = None
@@ -451,7 +321,7 @@ class Chainer:
             return
         options = self._file_options()
         self._say("row delta", options)
-        files = maker.files_of(self.rows(10, maker.schemas[options["schema"]]), **options)
+        files = maker.files_of(self.values.rows(10, maker.schemas[options["schema"]]), **options)
         equal = self._equal_options()
         if equal:
             files += maker.equality_files(equal.pop("ids"), equal.pop("keys"), **equal)
@@ -476,7 +346,7 @@ class Chainer:
         else:
             options = self._file_options()
             self._say("overwrite", len(gone), options)
-            maker.overwrite(self.rows(5, maker.schemas[options["schema"]]), gone, **options)
+            maker.overwrite(self.values.rows(5, maker.schemas[options["schema"]]), gone, **options)
 
     def rewrite_manifests(self) -> None:
         self._say("rewrite manifests")
@@ -507,24 +377,8 @@ class Chainer:
         self.maker.expire(keep=2)
 
 
-def _leaves(fields: Sequence[Field]) -> list[Field]:
-    """Every primitive field, also below lists and maps."""
-    out = []
-    for f in fields:
-        match f.type:
-            case Struct(inner):
-                out += _leaves(inner)
-            case List(id, element):
-                out += _leaves([Field(id, "element", element)])
-            case Map(key_id, key, value_id, value):
-                out += _leaves([Field(key_id, "key", key), Field(value_id, "value", value)])
-            case _:
-                out.append(f)
-    return out
-
-
 def _below(field: Field) -> list[int]:
-    return [f.id for f in _leaves([field])]
+    return [f.id for f in all_leaves([field])]
 
 
 def random_chain(

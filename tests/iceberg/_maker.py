@@ -24,11 +24,11 @@ from tests.iceberg._manifests import (
     Entry,
     File,
     Manifest,
-    Spec,
 )
 from tests.iceberg._metrics import Metrics, measure
 from tests.iceberg._parquet import PATH_ID, POS_ID, write_data, write_positions, write_vectors
 from tests.iceberg._rows import Rows
+from tests.iceberg._specs import Spec
 from tests.iceberg._table import Columns, Snapshot, Written
 from tests.iceberg._types import Field, Raw, Struct, all_fields, raw, raw_value, tagged, to_bytes
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.iceberg import _avro
 from tests.iceberg._metrics import Metrics, decimal_bytes
+from tests.iceberg._specs import Spec, SpecField
 from tests.iceberg._types import Field, field_json, numbers, to_bytes, unscaled
 
 EXISTING, ADDED, DELETED = 0, 1, 2
@@ -20,40 +21,6 @@ _DISPENSABLE = (108, 137, 131, 132, 140)
 """Ids of fields that not every writer has."""
 CODECS = ("null", "deflate", "deflate")
 ODD_CODECS = (*CODECS, "zstandard", "snappy")
-
-
-@dataclass(frozen=True)
-class SpecField:
-    """A partition field: what it is made of and what it makes."""
-
-    id: int
-    name: str
-    source: int
-    transform: str
-    type: str
-
-    @property
-    def is_void(self) -> bool:
-        return self.transform == "void"
-
-
-@dataclass(frozen=True)
-class Spec:
-    """A partition spec."""
-
-    id: int
-    fields: tuple[SpecField, ...]
-
-    @property
-    def unpartitioned(self) -> bool:
-        """Whether it divides nothing: a spec of void fields counts."""
-        return all(f.is_void for f in self.fields)
-
-    def to_json(self) -> list[dict[str, Any]]:
-        return [
-            {"field-id": f.id, "name": f.name, "source-id": f.source, "transform": f.transform}
-            for f in self.fields
-        ]
 
 
 @dataclass(frozen=True, eq=False)

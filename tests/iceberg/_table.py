@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import random
 import uuid
@@ -12,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.transforms import UnknownTransform, parse_transform
-from pyiceberg.types import NestedField
 
-from tests.iceberg._manifests import Clerk, Entry, File, Manifest, Spec, SpecField
+from tests.iceberg._manifests import Clerk, Entry, File, Manifest
+from tests.iceberg._mapping import every_field, name_mapping
+from tests.iceberg._specs import Spec, SpecField, transformed
 from tests.iceberg._types import Field, List, Map, Raw, Struct, Type, all_fields, field_json, tagged
 
 Columns = dict[int, list[Raw]]
@@ -182,7 +182,7 @@ class Table:
             assert not any(f.name == n and f.id != id for n, id in taken), "a name that a mapping gives away"
 
     def _remember_names(self) -> None:
-        for f in _every(self.schema):
+        for f in every_field(self.schema):
             known = self.names.setdefault(f.id, [])
             if f.name not in known:
                 known.append(f.name)
@@ -359,31 +359,7 @@ class Table:
     def _properties(self) -> dict[str, str]:
         if not self.name_mapping:
             return {}
-        fields = {f.id: f for s in self.schemas for f in s}
-        mapping = [self._mapped(f) for f in fields.values()]
-        return {"schema.name-mapping.default": json.dumps(mapping)}
-
-    def _mapped(self, field: Field) -> dict[str, Any]:
-        """A field in the name mapping, with every name and every field it has had."""
-        found: dict[str, Any] = {"field-id": field.id, "names": self.names[field.id]}
-        if isinstance(field.type, Struct):
-            had = [f.type for s in self.schemas for _, f in all_fields(s) if f.id == field.id]
-            parts = {part.id: part for type in had if isinstance(type, Struct) for part in type.fields}
-            return found | {"fields": [self._mapped(part) for part in parts.values()]}
-        return found | self._mapped_below(field.type)
-
-    def _mapped_below(self, type: Type) -> dict[str, Any]:
-        def part(id: int, name: str, inner: Type) -> dict[str, Any]:
-            return {"field-id": id, "names": [name], **self._mapped_below(inner)}
-
-        match type:
-            case Struct(fields):
-                return {"fields": [self._mapped(f) for f in fields]}
-            case List(id, element):
-                return {"fields": [part(id, "element", element)]}
-            case Map(key_id, key, value_id, value):
-                return {"fields": [part(key_id, "key", key), part(value_id, "value", value)]}
-        return {}
+        return {"schema.name-mapping.default": json.dumps(name_mapping(self.schemas, self.names))}
 
     def _snapshot_json(self, snapshot: Snapshot) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -412,23 +388,6 @@ def _ids(field: Field) -> list[int]:
     ]
 
 
-def _every(fields: Sequence[Field]) -> Iterable[Field]:
-    """Every field, also inside lists and maps."""
-    for f in fields:
-        yield f
-        yield from _inside(f.type)
-
-
-def _inside(type: Type) -> Iterable[Field]:
-    match type:
-        case Struct(fields):
-            yield from _every(fields)
-        case List(_, element):
-            yield from _inside(element)
-        case Map(_, _, _, value):
-            yield from _inside(value)
-
-
 def _ways(fields: Sequence[Field], above: tuple[Field, ...] = ()) -> Iterable[tuple[Field, ...]]:
     for f in fields:
         yield (*above, f)
@@ -445,30 +404,3 @@ def partition_key(file: File) -> Any:
 
 def _schema_json(id: int, fields: Sequence[Field]) -> dict[str, Any]:
     return {"type": "struct", "schema-id": id, "fields": [field_json(f) for f in fields]}
-
-
-@functools.cache
-def iceberg_type(type: str) -> Any:
-    """pyiceberg's name for a type."""
-    field = NestedField.model_validate({"id": 1, "name": "x", "type": type, "required": False})
-    return field.field_type
-
-
-@functools.cache
-def _transform(transform: str, type: str) -> Any:
-    return parse_transform(transform).transform(iceberg_type(type))
-
-
-def transformed(transform: str, type: str, value: Raw, old: bool = False) -> Raw:
-    """A partition value; ``old``: as writers did that rounded times before 1970 towards it."""
-    if isinstance(parse_transform(transform), UnknownTransform):
-        return None if value is None else f"z{str(value)[:1]}"
-    made = _transform(transform, type)(value)
-    if transform.startswith("truncate") and type in ("int", "long") and value is not None:
-        bits = 32 if type == "int" else 64  # below the least value there is, it comes out at the other end
-        made = (made + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
-    rounds = old and transform in ("year", "month", "day", "hour") and type != "date"
-    if rounds and made is not None and made < 0:
-        first = _transform(transform, type)(value - 1) < made  # the first moment of its period
-        return made if first else made + 1
-    return made

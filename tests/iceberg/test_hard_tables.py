@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import skipstone as sk
+from skipstone.errors import UnknownColumnError
 from tests.iceberg._maker import Maker
 from tests.property._lakes import ROW_ID
 
@@ -161,3 +162,17 @@ def test_a_rolled_back_table_is_what_it_was(tmp_path: Path) -> None:
 
     assert rids(maker, snapshot=when(second.time)) == [0, 1]
     assert rids(maker, snapshot=when(third.time) - dt.timedelta(seconds=1)) == [0]
+
+
+def test_plans_join_though_only_one_needs_a_column_that_is_gone(tmp_path: Path) -> None:
+    m = Maker(tmp_path / "t", [("rid", "long"), ("x", "int")])
+    m.append([{"rid": n, "x": n} for n in range(3)])
+    m.delete_equal([m.field("x").id], [(1,)])
+    m.evolve_schema(drop=["x"])
+    m.append([{"rid": n} for n in range(10, 13)])
+    table = sk.open(m.metadata_location)
+    a, b = table.scan("rid >= 10").plan(), table.scan("rid < 10").plan()
+    for plan in (a | b, b | a):
+        assert sorted(sk.execute(plan, columns=["rid"]).to_arrow()["rid"].to_pylist()) == [0, 2, 10, 11, 12]
+    with pytest.raises(UnknownColumnError):
+        sk.execute(b, columns=["#2"])

@@ -8,47 +8,56 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.partitioning import PartitionSpec
 
 from skipstone.errors import ConflictError, CorruptFileError, FileError, ReadError
 from skipstone.index.container import COMMON, BadIndex, Container, Held, Mapped, Writer
 from skipstone.lake.files import Files
 from skipstone.lake.iceberg.entries import Entries
-from skipstone.lake.iceberg.inventory import Kept, identities
-from skipstone.lake.iceberg.manifests import ManifestNote
+from skipstone.lake.iceberg.inventory import Inventory, Kept, identities
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
 
 _NAME: Final = re.compile(r"entries-(\d{12})\.skip")
-_TABLE: Final = (COMMON, "table")
+_CONTENTS: Final = ("data", "deletes")
 # Who has just listed may still read the one before.
 _LEFT: Final = 2
 
 
-def read_entries(access: Files) -> Kept | None:
-    """The newest file of entries; None if there is none that can be used."""
+def read_entries(access: Files, version: str) -> tuple[Kept, Kept] | None:
+    """The newest file of entries, of data and of deletes; None if there is none that can be used.
+
+    If it was written for ``version``, the list of manifests need not be read either.
+    """
     for _, entry in _listed(access):
         try:
             container = Container.open_alone(entry.key, _bytes(access, entry), entry.size, Cache(0))
-            told = json.loads(container.head["entries"])
-            table = pa.ipc.open_file(pa.py_buffer(container.whole(_TABLE))).read_all()
-            entries = Entries.from_table(table)
-            ranges, first = {}, 0
-            for *key, count in told:
-                ranges[tuple(key)] = (first, first + count)
-                first += count
-            if first == len(entries):
-                return Kept(entries, ranges)
+            own = container.head["version"] == version
+            data, deletes = (_kept(container, name, own=own) for name in _CONTENTS)
         except (BadIndex, ReadError, CorruptFileError, KeyError, ValueError, TypeError, pa.ArrowException):
             continue
+        return data, deletes
     return None
+
+
+def _kept(container: Container, name: str, *, own: bool) -> Kept:
+    counts, entries = container.whole((COMMON, f"{name}/counts")), Entries.empty()
+    if counts.any():
+        table = pa.ipc.open_file(pa.py_buffer(container.whole((COMMON, name)))).read_all()
+        entries = Entries.from_table(table)
+    if counts.sum() != len(entries):
+        raise ValueError("entries are missing")
+    if own:
+        return Kept(entries, {}, counts)
+    told = json.loads(container.whole((COMMON, f"{name}/manifests")).tobytes())
+    stops = np.cumsum(counts)
+    spans = zip((stops - counts).tolist(), stops.tolist(), strict=True)
+    return Kept(entries, dict(zip(map(tuple, told), spans, strict=True)))
 
 
 def _bytes(access: Files, entry: Listed) -> Mapped | Held:
@@ -57,21 +66,15 @@ def _bytes(access: Files, entry: Listed) -> Mapped | Held:
     return Held(access.source(entry).read_ranges([ByteRange(0, entry.size)])[0])
 
 
-def write_entries(
-    access: Files,
-    notes: Sequence[ManifestNote],
-    parts: Sequence[Entries],
-    specs: Mapping[int, PartitionSpec],
-) -> None:
-    """Keep the entries of manifests for the next process; older files are deleted."""
-    sink = pa.BufferOutputStream()
-    table = Entries.concat(parts).to_table().combine_chunks()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=max(len(table), 1))
-    told = [[*mine, len(part)] for mine, part in zip(identities(notes, specs), parts, strict=True)]
+def write_entries(access: Files, version: str, data: Inventory, deletes: Inventory) -> None:
+    """Keep the entries of a version's manifests for the next process; older files are deleted."""
     made = Writer()
-    made.add(*_TABLE, np.frombuffer(sink.getvalue(), dtype=np.uint8))
-    body, _ = made.parts({"entries": json.dumps(told)})
+    for name, inventory in zip(_CONTENTS, (data, deletes), strict=True):
+        told = json.dumps(identities(inventory.notes, inventory.specs)).encode()
+        made.add(COMMON, name, np.frombuffer(_serialised(inventory.everything[0]), dtype=np.uint8))
+        made.add(COMMON, f"{name}/counts", np.diff(inventory.firsts))
+        made.add(COMMON, f"{name}/manifests", np.frombuffer(told, dtype=np.uint8))
+    body, _ = made.parts({"version": version})
     listed = _listed(access)
     number = 1 + max((number for number, _ in listed), default=0)
     # Somebody who was faster has written the same, or newer ones.
@@ -79,6 +82,14 @@ def write_entries(
         access.place.write(f"entries-{number:012d}.skip", body, exclusive=True)
         with suppress(FileError):
             access.place.delete([entry.key for _, entry in listed[_LEFT - 1 :]])
+
+
+def _serialised(entries: Entries) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    table = entries.to_table().combine_chunks()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=max(len(table), 1))
+    return sink.getvalue()
 
 
 def _listed(access: Files) -> list[tuple[int, Listed]]:

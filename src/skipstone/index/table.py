@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cached_property
 from typing import Any
 
@@ -28,16 +29,23 @@ class IndexedTable(Indexed, IcebergLake):
         self._reset()
 
     @cached_property
-    def _kept(self) -> Kept | None:
-        """What the index keeps of the manifests."""
-        return read_entries(self.index.access)
+    def _kept(self) -> tuple[Kept, Kept] | None:
+        """What the index keeps of the manifests, those of data and those of deletes."""
+        return read_entries(self.index.access, self._listed_in)
+
+    @property
+    def _listed_in(self) -> str:
+        """The list of manifests, and what it takes to read them."""
+        snapshot = self._pinned.snapshot
+        listed = None if snapshot is None else (snapshot.snapshot_id, snapshot.manifest_list)
+        shapes = [(spec_id, str(spec)) for spec_id, spec in sorted(self.specs.items())]
+        return json.dumps((str(self.metadata.table_uuid), listed, shapes))
 
     def keep_manifests(self) -> None:
         """Keep what the snapshot's manifests say in the index; only those that are new are read."""
         data, deletes = self._data, self._deletes
         if not (data.covered and deletes.covered):
-            parts = [*data.parts(), *deletes.parts()]
-            write_entries(self.index.access, [*data.notes, *deletes.notes], parts, self.specs)
+            write_entries(self.index.access, self._listed_in, data, deletes)
 
     def index_changed(self) -> None:
         """The index was built or refreshed: manifests are kept in it too."""

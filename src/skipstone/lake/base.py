@@ -55,12 +55,26 @@ class Sifted:
     """Numbers of the files that may hold a match; None for all."""
     judged: bool = False
     """Whether files were judged one by one, so that row groups are next."""
-    whole: Mapping[int, int] = field(default_factory=dict)
-    """Of those, files that need no further look, since every row matches: their rows by number."""
+    whole: Array | None = None
+    """Per file, whether it needs no further look, since every row matches; None if none does."""
+    rows: Array | None = None
+    """Per file its rows, where it was judged."""
     dropped: int = 0
     """Rows of the files that are dropped, as far as they are known."""
     partitions: FilterStats | None = None
     """How far partitions could be judged, in a table whose partitioning may have changed."""
+
+    @property
+    def proven(self) -> tuple[Array, Array]:
+        """The numbers of the files in which every row matches, and their rows."""
+        if self.files is None or self.whole is None or self.rows is None:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        return self.files[self.whole], self.rows[self.whole]
+
+    @property
+    def others(self) -> Array | None:
+        """The numbers of the files that must be looked into; None for all."""
+        return self.files if self.files is None or self.whole is None else self.files[~self.whole]
 
 
 class AntiJoin(ABC):

@@ -45,7 +45,7 @@ def count_rows(plan: ScanPlan) -> int:
     def matching(piece: Piece) -> int:
         return len(work.matches(piece, nothing)[0])
 
-    pieces = work.pieces(Projection.of(plan.schemas.read, work.tested))
+    pieces = work.pieces(Projection.of(work.schema, work.tested))
     threads, budget = plan.hints.threads, plan.options.memory
     total = proven
     for found in stream(matching, pieces, threads=threads, weigh=lambda piece: piece.weight, budget=budget):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from skipstone.evidence import Array
 from skipstone.index.container import BadIndex
@@ -17,7 +16,7 @@ from skipstone.index.lake import Indexed
 from skipstone.ir import Compiled, compile_predicate
 from skipstone.ir.nodes import ColumnRef, Node
 from skipstone.judge import Verdict
-from skipstone.lake.base import AntiJoin, Sifted
+from skipstone.lake.base import Sifted
 from skipstone.predicate.tree import Predicate
 from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Ledger
@@ -85,26 +84,6 @@ def _all(total: int) -> RowSet:
     return RowSet.all(total)
 
 
-def with_hidden(schema: pa.Schema, deletes: Iterable[AntiJoin]) -> pa.Schema:
-    """A lake's schema, with columns that are no part of it but tell deleted rows."""
-    fields = list(schema)
-    for anti in deletes:
-        for path, type in zip(anti.columns, anti.types, strict=True):
-            fields = _with_path(fields, path, type)
-    return schema if fields == list(schema) else pa.schema(fields)
-
-
-def _with_path(fields: list[pa.Field], path: tuple[str, ...], type: pa.DataType) -> list[pa.Field]:
-    """Fields with one more at a path, unless it is there."""
-    place = next((at for at, one in enumerate(fields) if one.name == path[0]), len(fields))
-    if len(path) == 1:
-        return fields if place < len(fields) else [*fields, pa.field(path[0], type)]
-    inner = list(fields[place].type.fields) if place < len(fields) else []
-    struct = pa.struct(_with_path(inner, path[1:], type))
-    found = fields[place].with_type(struct) if place < len(fields) else pa.field(path[0], struct)
-    return [*fields[:place], found, *fields[place + 1 :]]
-
-
 def _cost(lake: Indexed) -> tuple[int, int]:
     spent = lake.io
     return spent.requests, spent.bytes
@@ -122,17 +101,13 @@ class _Planner:
 
     def plan(self) -> ScanPlan:
         compiled, sifted = self._sifted()
-        kept = sifted.files
-        if sifted.whole:
-            kept = self._numbers(kept)
-            kept = kept[np.isin(kept, np.fromiter(sifted.whole, np.int64, len(sifted.whole)), invert=True)]
-        survey, files = self._survey(kept, compiled)
+        survey, files = self._survey(sifted.others, compiled)
         if survey.count or not sifted.judged:
             outcome = self._outcome(survey, files, compiled, by_file=not sifted.judged)
         else:
             outcome = Outcome(np.zeros(0, dtype=np.int8), {}, {})
         tasks = self._tasks(files, outcome, sifted)
-        known = int(survey.rows.sum()) + sum(sifted.whole.values()) + self.dropped + sifted.dropped
+        known = int(survey.rows.sum()) + int(sifted.proven[1].sum()) + self.dropped + sifted.dropped
         return self._package(known, compiled, tasks, sifted)
 
     def row_groups(self) -> dict[int, tuple[int, list[int]]]:
@@ -275,7 +250,8 @@ class _Planner:
             int(files[file]): (rows, outcome.proven.get(file) or _none(rows.total))
             for file, rows in outcome.rows.items()
         }
-        for number, total in sifted.whole.items():
+        numbers, totals = sifted.proven
+        for number, total in zip(numbers.tolist(), totals.tolist(), strict=True):
             found[number] = (_all(total), _all(total))
         # By path, as rows come without an order.
         chosen = sorted(found, key=lambda number: self.lake.entries[number].key)
@@ -312,8 +288,7 @@ class _Planner:
     ) -> ScanPlan:
         lake, asked = self.lake, self.question
         given = tuple(name for name in lake.schema.names if name in lake.partition_names)
-        read = with_hidden(lake.schema, dict.fromkeys(anti for task in tasks for anti in task.deleted))
-        schemas = Schemas(read, lake.query_schema, given)
+        schemas = Schemas(lake.schema, lake.query_schema, given)
         # As they are now: the lake may be listed anew before anybody asks.
         version, files = lake.version, len(lake.entries)
         rows = sum(len(task.rows) for task in tasks)

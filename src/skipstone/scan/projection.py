@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from skipstone.errors import SchemaError, UnknownColumnError, UsageError
 from skipstone.ir.bind import Binder
+from skipstone.lake.base import AntiJoin
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -100,3 +101,23 @@ def _cut(field: pa.Field, below: list[Path]) -> pa.Field:
         if mine:
             children.append(_cut(child, mine))
     return field.with_type(pa.struct(children))
+
+
+def with_hidden(schema: pa.Schema, deletes: Iterable[AntiJoin]) -> pa.Schema:
+    """A lake's schema, with columns that are no part of it but tell deleted rows."""
+    fields = list(schema)
+    for anti in deletes:
+        for path, type in zip(anti.columns, anti.types, strict=True):
+            fields = _with_path(fields, path, type)
+    return schema if fields == list(schema) else pa.schema(fields)
+
+
+def _with_path(fields: list[pa.Field], path: Path, type: pa.DataType) -> list[pa.Field]:
+    """Fields with one more at a path, unless it is there."""
+    place = next((at for at, one in enumerate(fields) if one.name == path[0]), len(fields))
+    if len(path) == 1:
+        return fields if place < len(fields) else [*fields, pa.field(path[0], type)]
+    inner = list(fields[place].type.fields) if place < len(fields) else []
+    struct = pa.struct(_with_path(inner, path[1:], type))
+    found = fields[place].with_type(struct) if place < len(fields) else pa.field(path[0], struct)
+    return [*fields[:place], found, *fields[place + 1 :]]

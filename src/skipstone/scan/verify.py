@@ -31,8 +31,8 @@ from skipstone.scan.execute import execute
 from skipstone.scan.order import sort_positions
 from skipstone.scan.pieces import group_rows
 from skipstone.scan.plan import ScanPlan, Task
-from skipstone.scan.planner import Question, make_plan, with_hidden
-from skipstone.scan.projection import Projection
+from skipstone.scan.planner import Question, make_plan
+from skipstone.scan.projection import Projection, with_hidden
 from skipstone.scan.reader import cut, pyarrow_metadata, take
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange

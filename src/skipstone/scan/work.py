@@ -17,7 +17,7 @@ from skipstone.lake.conform import conform
 from skipstone.rows import RowSet
 from skipstone.scan.pieces import Growth, Piece, cut_task
 from skipstone.scan.plan import ScanPlan, check_rows
-from skipstone.scan.projection import Path, Projection
+from skipstone.scan.projection import Path, Projection, with_hidden
 from skipstone.scan.reader import FileReader, Meter, cut, read_together
 from skipstone.trace.scan import Phase
 
@@ -58,6 +58,8 @@ class Work:
     clock: Clock = field(default_factory=Clock)
     meter: Meter = field(default_factory=Meter)
     filter: RowFilter | None = field(init=False)
+    schema: pa.Schema = field(init=False)
+    """The lake's columns, and those that it has no more but that tell deleted rows."""
     tested: tuple[Path, ...] = field(init=False)
     """What the predicate reads, and what tells deleted rows."""
     both: Projection = field(init=False)
@@ -69,14 +71,15 @@ class Work:
     def __post_init__(self) -> None:
         plan = self.plan
         self.filter = plan.filter if plan.residual is not None else None
-        deletes = {anti for task in plan.tasks for anti in task.deleted}
+        deletes = dict.fromkeys(anti for task in plan.tasks for anti in task.deleted)
+        self.schema = with_hidden(plan.schemas.read, deletes)
         tested = [*(self.filter.columns if self.filter is not None else ())]
         tested += [path for anti in deletes for path in anti.columns]
         self.tested = tuple(sorted(set(tested), key=tested.index))
         self.tests = self.filter is not None or bool(deletes)
         self.both = plan.projection
         if not set(self.tested) <= set(plan.projection.paths):
-            self.both = Projection.of(plan.schemas.read, [*plan.projection.paths, *self.tested])
+            self.both = Projection.of(self.schema, [*plan.projection.paths, *self.tested])
 
     @property
     def late(self) -> bool:
@@ -133,7 +136,7 @@ class Work:
 
     def _matches(self, pieces: Sequence[Piece], wanted: Projection) -> tuple[list[RowSet], pa.Table]:
         """Columns of the predicate are read for all rows, others for matching rows; none is read twice."""
-        schema = self.plan.schemas.read
+        schema = self.schema
         tops = {path[0] for path in self.tested}
         first = Projection.of(schema, [*self.tested, *(p for p in wanted.paths if p[0] in tops)])
         found = self._read_all([(piece, piece.rows) for piece in pieces], first, "predicate columns")

@@ -14,6 +14,7 @@ from skipstone.lake.iceberg.codecs import CODECS, AvroError
 
 _MAGIC = b"Obj\x01"
 _SYNC = 16
+_MOST_HEADERS = 16
 # Items may be of no size at all; no file has a use for more of them.
 _MOST_EMPTY = 1 << 12
 # Even varints of one byte: small numbers, halved.
@@ -49,9 +50,26 @@ class Container:
 # -- the file ----------------------------------------------------------------------------------
 
 
-def read_container(data: bytes) -> Container:
+class Headers:
+    """Headers that were read: containers of one writer begin with the same bytes."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[bytes, Mapping[str, bytes]]] = []
+
+    def read(self, data: bytes) -> tuple[Mapping[str, bytes], int]:
+        """A container's metadata, and where it ends."""
+        for head, meta in self._known:
+            if data.startswith(head):
+                return meta, len(head)
+        meta, pos = _read_header(data)
+        if len(self._known) < _MOST_HEADERS:
+            self._known.append((data[:pos], meta))
+        return meta, pos
+
+
+def read_container(data: bytes, headers: Headers | None = None) -> Container:
     """Unpack a whole container; every block must end in the file's sync marker."""
-    meta, pos = _read_header(data)
+    meta, pos = _read_header(data) if headers is None else headers.read(data)
     sync = data[pos : pos + _SYNC]
     if len(sync) < _SYNC:
         raise AvroError("the header ends before its sync marker")

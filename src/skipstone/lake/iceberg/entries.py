@@ -15,7 +15,17 @@ import pyarrow as pa
 from skipstone.errors import CorruptFileError
 from skipstone.evidence import Array
 from skipstone.lake.iceberg.keys import PartitionKey
-from skipstone.lake.iceberg.maps import BOUNDS, MAPS, NUMBERS, Chosen, Columns, Lazy, Measures, Metrics, join
+from skipstone.lake.iceberg.maps import (
+    BOUNDS,
+    MAPS,
+    NUMBERS,
+    Chosen,
+    Columns,
+    Joined,
+    Lazy,
+    Measures,
+    Metrics,
+)
 
 __all__ = ["Entries", "Metrics"]
 
@@ -71,7 +81,7 @@ class Entries:
         return self.measures.fields()
 
     def take(self, units: Array) -> Entries:
-        """The chosen files, in that order; the keys stay."""
+        """The chosen files, in that order, and the keys that they have."""
         units = np.asarray(units)
         if units.dtype == bool:
             units = np.flatnonzero(units)
@@ -82,10 +92,17 @@ class Entries:
         else:
             measures = Chosen(measures, units)
         ids = self.equality_ids
+        numbers = {name: getattr(self, name)[units] for name in _NUMBERS}
+        keys = self.keys
+        used = np.unique(numbers["partitions"])
+        if len(used) < len(keys):
+            # A partition that no chosen file is in must not be judged: it may not even fit the schema.
+            keys = tuple(keys[code] for code in used.tolist())
+            numbers["partitions"] = np.searchsorted(used, numbers["partitions"]).astype(np.int32)
         return Entries(
-            **{name: getattr(self, name)[units] for name in _NUMBERS},
+            **numbers,
             **{name: getattr(self, name).take(places) for name in _TEXTS},
-            keys=self.keys,
+            keys=keys,
             equality_ids=tuple(ids[i] for i in units.tolist()) if any(ids) else ((),) * len(units),
             measures=measures,
         )
@@ -117,16 +134,15 @@ class Entries:
             **{name: pa.concat_arrays([getattr(p, name) for p in parts]) for name in _TEXTS},
             keys=keys,
             equality_ids=tuple(ids for part in parts for ids in part.equality_ids),
-            measures=join([(part.measures, len(part)) for part in parts]),
+            measures=Joined([(part.measures, len(part)) for part in parts]),
         )
 
     @property
     def nbytes(self) -> int:
         """About what the entries weigh in memory, with metrics that are as written."""
         own = sum(getattr(self, name).nbytes for name in (*_NUMBERS, *_TEXTS))
-        parts = self.measures.parts if isinstance(self.measures, Lazy) else ()
-        maps = sum(raw.nbytes for part in parts for raw in part.maps)
-        return int(own + maps) + 200 * len(self.keys)
+        maps = self.measures.written.maps if isinstance(self.measures, Lazy) else ()
+        return int(own + sum(raw.nbytes for raw in maps)) + 200 * len(self.keys)
 
     # -- one Arrow table -----------------------------------------------------------------------
 
@@ -235,7 +251,7 @@ def _key_to_json(key: PartitionKey) -> list[Any]:
 
 def _key_from_json(data: list[Any]) -> PartitionKey:
     spec_id, values = data
-    return PartitionKey(spec_id, None if values is None else tuple(_value_from_json(v) for v in values))
+    return PartitionKey(spec_id, None if values is None else tuple(map(_value_from_json, values)))
 
 
 def _value_to_json(value: Any) -> Any:
@@ -252,6 +268,8 @@ def _value_to_json(value: Any) -> Any:
 
 
 def _value_from_json(data: Any) -> Any:
+    if not isinstance(data, dict):
+        return data
     match data:
         case {"float": text}:
             return float.fromhex(text)
@@ -259,4 +277,4 @@ def _value_from_json(data: Any) -> Any:
             return base64.b64decode(text)
         case {"decimal": text}:
             return decimal.Decimal(text)
-    return data
+    raise ValueError(f"{data!r} is no partition value")

@@ -14,11 +14,13 @@ from pyiceberg.partitioning import PartitionSpec
 
 from skipstone.errors import CorruptFileError
 from skipstone.evidence import Array
+from skipstone.lake.iceberg.batches import Part, joined, runs
 from skipstone.lake.iceberg.entries import Entries
 from skipstone.lake.iceberg.manifests import ManifestNote
+from skipstone.lake.iceberg.notes import HINT
 from skipstone.store.place import Listed
 
-Load = Callable[[Sequence[ManifestNote]], list[Entries]]
+Load = Callable[[Sequence[ManifestNote]], list[Part]]
 """Reads manifests, or finds them where they were read before."""
 
 _JOINED = 4
@@ -30,6 +32,8 @@ class Kept:
 
     entries: Entries
     ranges: Mapping[Identity, tuple[int, int]]
+    counts: Array | None = None
+    """How many each manifest of the snapshot has, if these are kept alone, and in their order."""
 
 
 Identity = tuple[Any, ...]
@@ -48,25 +52,36 @@ def identities(notes: Sequence[ManifestNote], specs: Mapping[int, PartitionSpec]
 class Inventory:
     """The live files of some manifests. A file's number is its place among them, manifest after manifest."""
 
-    notes: Sequence[ManifestNote]
+    listed: Callable[[], Sequence[ManifestNote]]
     load: Load
     specs: Mapping[int, PartitionSpec]
     kept: Kept | None = None
-    _parts: dict[int, Entries] = field(default_factory=dict)
+    whole: Entries | None = None
+    """All files, once they are at hand."""
     _joined: dict[bytes, tuple[Entries, Array]] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        if self.kept is not None and self.kept.counts is not None:
+            self.whole = self.kept.entries
+
+    @cached_property
+    def notes(self) -> Sequence[ManifestNote]:
+        """What the manifest list says; where all is kept nobody asks for it."""
+        return self.listed()
 
     @cached_property
     def firsts(self) -> Array:
         """The number of the first file of each manifest, and one past the last."""
+        if self.kept is not None and self.kept.counts is not None:
+            return _ends(self.kept.counts)
         counts = [_live(note) for note in self.notes]
-        if None in counts:
-            # Only old writers leave the counts out.
-            self._need(range(len(self.notes)))
-            counts = [len(self._parts[number]) for number in range(len(self.notes))]
-        found = np.zeros(len(counts) + 1, dtype=np.int64)
-        np.cumsum(np.array(counts, dtype=np.int64), out=found[1:])
-        return found
+        # Only old writers leave the counts out.
+        unsaid = [number for number, count in enumerate(counts) if count is None]
+        self._need(unsaid)
+        for number in unsaid:
+            counts[number] = len(self._parts[number])
+        return _ends(np.array(counts, dtype=np.int64))
 
     def __len__(self) -> int:
         return int(self.firsts[-1])
@@ -77,49 +92,43 @@ class Inventory:
         found = self._joined.get(key)
         if found is None:
             with self._lock:
-                entries = self._join(manifests)
-            spans = [np.arange(self.firsts[m], self.firsts[m + 1]) for m in manifests.tolist()]
-            found = entries, np.concatenate([np.zeros(0, dtype=np.int64), *spans])
+                numbers = runs(self.firsts[manifests], self.firsts[manifests + 1])
+                found = self._join(manifests, numbers), numbers
             self._joined[key] = found
             for old in list(islice(self._joined, max(len(self._joined) - _JOINED, 0))):
                 self._joined.pop(old, None)
         return found
 
-    def _join(self, manifests: Array) -> Entries:
-        """Entries of some manifests, those that are kept in one piece where they lie so."""
-        known = self._kept[manifests]
-        stored = known[:, 0] >= 0
-        if self.kept is None or not stored.any():
+    def _join(self, manifests: Array, numbers: Array) -> Entries:
+        if self.whole is None:
             self._need(manifests.tolist())
-            return Entries.concat([self._parts[number] for number in manifests.tolist()])
-        rows = _runs(known[stored, 0], known[stored, 1])
-        whole = len(rows) == len(self.kept.entries) and bool((rows == np.arange(len(rows))).all())
-        found = self.kept.entries if whole else self.kept.entries.take(rows)
-        if stored.all():
-            return found
-        others = manifests[~stored]
-        self._need(others.tolist())
-        joined = Entries.concat([found, *(self._parts[number] for number in others.tolist())])
-        # Back in the order of the manifests.
-        order = np.concatenate([manifests[stored], others])
-        counts = np.diff(self.firsts)
-        firsts = np.cumsum(counts[order]) - counts[order]
-        back = np.argsort(order, kind="stable")
-        return joined.take(_runs(firsts[back], (firsts + counts[order])[back]))
+            if len(self._parts) < len(self.firsts) - 1:
+                return joined([self._parts[number] for number in manifests.tolist()])
+            # All are at hand: made one once, of which every later question takes its own.
+            self.whole = joined([self._parts[number] for number in range(len(self._parts))])
+        return _taken(self.whole, numbers)
 
     @cached_property
-    def _kept(self) -> Array:
-        """Per manifest where its entries lie among the kept ones; -1 where they don't."""
-        ranges = {} if self.kept is None else self.kept.ranges
-        if not ranges:
-            return np.full((len(self.notes), 2), -1, dtype=np.int64)
-        found = [ranges.get(mine, (-1, -1)) for mine in identities(self.notes, self.specs)]
-        return np.array(found, dtype=np.int64).reshape(-1, 2)
+    def _parts(self) -> dict[int, Part]:
+        """The manifests whose entries are at hand: at first those that are kept."""
+        kept = self.kept
+        found: dict[int, Part] = {}
+        if kept is None or not kept.ranges:
+            return found
+        for number, mine in enumerate(identities(self.notes, self.specs)):
+            first, last = kept.ranges.get(mine, (-1, -1))
+            # What doesn't fit the list of manifests is read anew, which tells what is wrong.
+            if first >= 0 and _live(self.notes[number]) in (None, last - first):
+                found[number] = Part(kept.entries, first, last)
+        return found
 
-    @property
+    @cached_property
     def covered(self) -> bool:
-        """Whether every manifest is kept."""
-        return bool((self._kept[:, 0] >= 0).all())
+        """Whether every manifest was kept."""
+        if self.kept is not None and self.kept.counts is not None:
+            return True
+        known = {} if self.kept is None else self.kept.ranges
+        return all(mine in known for mine in identities(self.notes, self.specs))
 
     def parts(self) -> list[Entries]:
         """The entries of each manifest."""
@@ -129,17 +138,19 @@ class Inventory:
     @property
     def everything(self) -> tuple[Entries, Array]:
         """All files, and their numbers."""
-        return self.joined(np.arange(len(self.notes)))
+        return self.joined(np.arange(len(self.firsts) - 1))
 
     def take(self, files: Array) -> Entries:
         """The numbered files, in that order."""
+        if self.whole is not None:
+            return _taken(self.whole, files)
         owners = np.searchsorted(self.firsts, files, side="right") - 1
         needed = np.unique(owners)
         entries, _ = self.joined(needed)
         counts = np.diff(self.firsts)[needed]
         before = np.concatenate(([0], np.cumsum(counts)))[:-1]
         places = before[np.searchsorted(needed, owners)] + files - self.firsts[owners]
-        return entries.take(places)
+        return _taken(entries, places)
 
     def _need(self, manifests: Sequence[int] | range) -> None:
         missing = [number for number in manifests if number not in self._parts]
@@ -149,15 +160,21 @@ class Inventory:
                 raise CorruptFileError(
                     f"it has {len(part):,} live files, and the manifest list says {said:,}",
                     path=self.notes[number].path,
+                    hint=HINT,
                 )
             self._parts[number] = part
 
 
-def _runs(starts: Array, stops: Array) -> Array:
-    """The numbers from each start to its stop, one run after the other."""
-    counts = stops - starts
-    ends = np.cumsum(counts)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(stops - ends, counts)
+def _taken(entries: Entries, rows: Array) -> Entries:
+    """Some entries; all of them as they are."""
+    whole = len(rows) == len(entries) and bool((rows == np.arange(len(rows))).all())
+    return entries if whole else entries.take(rows)
+
+
+def _ends(counts: Array) -> Array:
+    found = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=found[1:])
+    return found
 
 
 def _live(note: ManifestNote) -> int | None:

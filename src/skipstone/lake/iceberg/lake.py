@@ -23,7 +23,8 @@ from skipstone.ir.nodes import ColumnRef, Node
 from skipstone.lake.base import BaseLake, Deletions, FileEntry, Path, Sifted
 from skipstone.lake.conform import Evolution
 from skipstone.lake.files import CACHE_BYTES, Files
-from skipstone.lake.iceberg.catalogs import reason
+from skipstone.lake.iceberg.batches import Part
+from skipstone.lake.iceberg.catalogs import asking, reason
 from skipstone.lake.iceberg.catalogs import storage_options as options_of
 from skipstone.lake.iceberg.deletes import DeleteIndex
 from skipstone.lake.iceberg.entries import Entries
@@ -71,16 +72,18 @@ class IcebergLake(BaseLake):
     ) -> None:
         self._table: Table | None = table
         self._asked = snapshot
+        self._given = storage_options
         self._options = options_of(table, storage_options)
         self._retry, self._memory = retry, memory
         self.name = ".".join(table.name()) if table.name() else table.metadata.location
         self._pin(table.metadata)
 
     def _pin(self, metadata: TableMetadata) -> None:
+        # What may be refused comes first: a lake that can't go on stays what it is.
+        pinned, mapping = resolve(metadata, self._asked, uri=self.name), self._mapping(metadata)
         self.listed_at = time.time()
         self.metadata = metadata
-        self._pinned: Pinned = resolve(metadata, self._asked, uri=self.name)
-        mapping = self._mapping(metadata)
+        self._pinned: Pinned = pinned
         given = {
             field.source_id
             for spec in metadata.partition_specs
@@ -115,11 +118,15 @@ class IcebergLake(BaseLake):
                 path=self.name,
                 hint="open it here",
             )
-        try:
-            self._table = self._table.refresh()
-        except NotImplementedError:
-            return  # one metadata file is all there is
-        self._pin(self._table.metadata)
+        with asking(self._table.catalog, self.name):
+            try:
+                fresh = self._table.refresh()
+            except NotImplementedError:
+                return  # one metadata file is all there is
+        # A catalog may hand out new credentials each time.
+        self._options = options_of(fresh, self._given)
+        self._pin(fresh.metadata)
+        self._table = fresh
 
     def relist(self, engine: Engine) -> None:  # noqa: ARG002
         """``refresh``: a table's log tells what is new."""
@@ -191,7 +198,7 @@ class IcebergLake(BaseLake):
             "the snapshot has no manifest list", path=self.name, hint="rewrite the table with a newer writer"
         )
 
-    def _load(self, notes: Sequence[ManifestNote]) -> list[Entries]:
+    def _load(self, notes: Sequence[ManifestNote]) -> list[Part]:
         return Manifests(self._read, self.specs, threads=self._access.threads).each(notes)
 
     def _read(self, path: str) -> bytes:
@@ -203,12 +210,14 @@ class IcebergLake(BaseLake):
             raise
 
     def _inventory(self, content: int) -> Inventory:
-        notes = [note for note in self._notes if note.content == content]
-        return Inventory(notes, self._load, self.specs, self._kept)
+        def listed() -> list[ManifestNote]:
+            return [note for note in self._notes if note.content == content]
+
+        return Inventory(listed, self._load, self.specs, None if self._kept is None else self._kept[content])
 
     @cached_property
-    def _kept(self) -> Kept | None:
-        """What an index keeps of the manifests."""
+    def _kept(self) -> tuple[Kept, Kept] | None:
+        """What an index keeps of the manifests, those of data and those of deletes."""
         return None
 
     @cached_property
@@ -372,9 +381,9 @@ class IcebergLake(BaseLake):
         assert sifted.files is not None
         data = self._data.take(sifted.files)
         matched = None
-        if self._deletes.notes and len(data):
+        if len(data) and len(self._deletes):
             matched = self._delete_index.match(data, self.file_facts)
-        whole = np.isin(sifted.files, np.fromiter(sifted.whole, np.int64, len(sifted.whole)))
+        whole = np.zeros(len(data), dtype=bool) if sifted.whole is None else sifted.whole
         return FilePlan(data, whole, matched, sifted.partitions or FilterStats(), ledger.notes.done())
 
     def file_facts(self, entries: Entries, field_id: int) -> ColumnFacts:
@@ -397,7 +406,7 @@ class IcebergLake(BaseLake):
 
     def deletions(self, files: Sequence[int]) -> Deletions:
         """What is deleted of the numbered files."""
-        if not self._deletes.notes or not files:
+        if not files or not len(self._deletes):
             return Deletions()
         data = self._data.take(np.array(files, dtype=np.int64))
         return deletions(self._delete_index, data, files, self._access, self.file_facts, self._place_of)

@@ -1,28 +1,22 @@
-"""Manifest lists and manifests: live entries in columns, with what they inherit, read once per process."""
+"""Manifests: live entries in columns, with what they inherit, read together and once per process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from itertools import compress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.transforms import VoidTransform
 
 from skipstone.engine.local import gather
-from skipstone.errors import CorruptFileError, SchemaError, UsageError
-from skipstone.evidence import Array
-from skipstone.lake.iceberg.avro import Container, Node, parse_schema, read_container, read_value
+from skipstone.errors import CorruptFileError, SchemaError
+from skipstone.lake.iceberg.avro import Container, Headers, read_container
+from skipstone.lake.iceberg.batches import Part, joined
 from skipstone.lake.iceberg.codecs import AvroError
-from skipstone.lake.iceberg.entries import Entries, sort_keys
-from skipstone.lake.iceberg.keys import PartitionKey, is_unpartitioned
-from skipstone.lake.iceberg.maps import MAPS, Lazy, Written, numbers
+from skipstone.lake.iceberg.decode import decode, slicer_of
+from skipstone.lake.iceberg.entries import Entries
 from skipstone.lake.iceberg.notes import HINT, ManifestNote, PartitionSummary, read_manifest_list, read_note
-from skipstone.lake.iceberg.slices import Slicer
-from skipstone.lake.iceberg.walk import Form, Site
 from skipstone.store.cache import Cache
 
 __all__ = [
@@ -35,263 +29,73 @@ __all__ = [
     "read_note",
 ]
 
-_ADDED, _DELETED = 1, 2
 _CACHE_BYTES = 512 << 20
+# Manifests as written that are fetched side by side, before any of them is looked into.
+_FETCHED_BYTES = 64 << 20
+# Some thousand entries: more together are read no faster, and stay as long as one manifest of them does.
+_BATCH_BYTES = 1 << 20
 
-
-# -- manifests ---------------------------------------------------------------------------------
-
-
-def _own(field_id: int, name: str, form: Form = Form.NUMBER) -> Site:
-    return Site(((field_id, name),), form)
-
-
-def _file(field_id: int, name: str, form: Form = Form.NUMBER) -> Site:
-    return Site(((2, "data_file"), (field_id, name)), form)
-
-
-_SITES: Mapping[str, Site] = {
-    "status": _own(0, "status"),
-    "snapshots": _own(1, "snapshot_id"),
-    "sequences": _own(3, "sequence_number"),
-    "contents": _file(134, "content"),
-    "paths": _file(100, "file_path", Form.TEXT),
-    "formats": _file(101, "file_format", Form.TEXT),
-    "partition": _file(102, "partition", Form.RAW),
-    "rows": _file(103, "record_count"),
-    "sizes": _file(104, "file_size_in_bytes"),
-    "values": _file(109, "value_counts", Form.COUNTS),
-    "nulls": _file(110, "null_value_counts", Form.COUNTS),
-    "nans": _file(137, "nan_value_counts", Form.COUNTS),
-    "lower": _file(125, "lower_bounds", Form.BLOBS),
-    "upper": _file(128, "upper_bounds", Form.BLOBS),
-    "equality_ids": _file(135, "equality_ids", Form.NUMBERS),
-    "first_row_ids": _file(142, "first_row_id"),
-    "referenced": _file(143, "referenced_data_file", Form.TEXT),
-    "content_offsets": _file(144, "content_offset"),
-    "content_sizes": _file(145, "content_size_in_bytes"),
-}
-_REQUIRED = ("status", "paths", "formats", "rows", "sizes")
-
-
-@lru_cache(maxsize=64)
-def _slicer(schema: bytes) -> Slicer:
-    return Slicer(parse_schema(schema), _SITES)
+_Body = tuple[ManifestNote, bytes]
+_Opened = tuple[ManifestNote, Container]
 
 
 def read_manifest(data: bytes, note: ManifestNote, specs: Mapping[int, PartitionSpec]) -> Entries:
     """The live entries of a manifest, with what they inherit from its note."""
-    spec = specs.get(note.spec_id)
-    if spec is None:
-        known = ", ".join(map(str, sorted(specs))) or "none"
-        raise SchemaError(
-            f"the manifest's partition spec {note.spec_id} is not in the table's metadata (known: {known})",
-            path=note.path,
-            unit=f"partition spec {note.spec_id}",
-            hint="the table's metadata is damaged or of another table",
-        )
+    return _read_batch([(note, data)], specs)[0].entries
+
+
+def _read_batch(bodies: Sequence[_Body], specs: Mapping[int, PartitionSpec]) -> list[Part]:
+    """The live entries of manifests, those of one schema and one spec together."""
+    headers = Headers()
+    groups: dict[tuple[int, bytes], list[int]] = {}
+    opened: list[_Opened] = []
+    for number, (note, data) in enumerate(bodies):
+        if note.spec_id not in specs:
+            raise _unknown_spec(note, specs)
+        try:
+            container = read_container(data, headers)
+            groups.setdefault((note.spec_id, container.schema), []).append(number)
+        except (AvroError, RecursionError) as error:
+            raise _corrupt(note, error) from None
+        opened.append((note, container))
+    found: dict[int, Part] = {}
+    for (spec_id, _), numbers in groups.items():
+        parts = _decode([opened[number] for number in numbers], specs[spec_id])
+        found |= zip(numbers, parts, strict=True)
+    return [found[number] for number in range(len(bodies))]
+
+
+def _decode(opened: Sequence[_Opened], spec: PartitionSpec) -> list[Part]:
+    notes, containers = zip(*opened, strict=True)
     try:
-        return _read(read_container(data), note, spec)
+        entries, counts = decode(containers, notes, spec)
     except (AvroError, RecursionError) as error:
-        raise CorruptFileError(f"the manifest can't be read: {error}", path=note.path, hint=HINT) from None
+        if len(opened) == 1:
+            raise _corrupt(notes[0], error) from None
+        # One by one, to tell which of them it is.
+        return [part for one in opened for part in _decode([one], spec)]
+    stops = np.cumsum(counts)
+    spans = zip((stops - counts).tolist(), stops.tolist(), strict=True)
+    return [Part(entries, start, stop) for start, stop in spans]
 
 
-class _Cut:
-    """The slices of a manifest's live entries, read column by column."""
-
-    def __init__(self, slices: Mapping[str, list[bytes | None]]) -> None:
-        missing = [slot for slot in _REQUIRED if slot not in slices]
-        if missing:
-            raise AvroError(f"its entries have no field {_SITES[missing[0]].path[-1][1]}")
-        self._slices = slices
-        self._live: list[bool] | None = None
-        self._numbers = _numbers(slices)
-        status = self._numbers["status"]
-        if not ((status >= 0) & (status <= _DELETED)).all():
-            raise AvroError("an entry has an unknown status")
-        live = status != _DELETED
-        if not live.all():
-            self._live = live.tolist()
-            self._numbers = {slot: found[live] for slot, found in self._numbers.items()}
-        self.count = len(self._numbers["status"])
-
-    def column(self, slot: str) -> Sequence[bytes | None] | None:
-        """The slices of one site; None if the schema doesn't have it."""
-        found = self._slices.get(slot)
-        return list(compress(found, self._live)) if found is not None and self._live is not None else found
-
-    def numbers(self, slot: str) -> Array:
-        """Numbers, -1 where one is absent."""
-        found = self._numbers.get(slot)
-        return np.full(self.count, -1, np.int64) if found is None else found
-
-    def texts(self, slot: str) -> pa.Array:
-        """Texts, null where one is absent."""
-        found = self.column(slot)
-        if found is None or not any(found):
-            return pa.nulls(self.count, pa.large_string())
-        prefixes = {_prefix(len(cut)) for cut in found if cut is not None}
-        if len(prefixes) == 1:
-            prefix = prefixes.pop()
-            texts = [cut and cut[prefix:] for cut in found]
-        else:
-            texts = [cut and cut[_prefix(len(cut)) :] for cut in found]
-        try:
-            return pa.array(texts, pa.large_binary()).cast(pa.large_string())
-        except pa.ArrowInvalid as error:
-            raise AvroError(f"a text can't be read: {error}") from None
-
-    def raw(self, slot: str) -> pa.Array:
-        """Slices as they are, null where one is absent."""
-        found = self.column(slot)
-        return pa.array([None] * self.count if found is None else found, pa.large_binary())
+def _corrupt(note: ManifestNote, error: Exception) -> CorruptFileError:
+    return CorruptFileError(f"the manifest can't be read: {error}", path=note.path, hint=HINT)
 
 
-def _numbers(slices: Mapping[str, list[bytes | None]]) -> dict[str, Array]:
-    """The columns of all sites that are numbers, read as one."""
-    slots = [slot for slot, site in _SITES.items() if site.form is Form.NUMBER and slot in slices]
-    joined = b"".join([b"\x01" if cut is None else cut for slot in slots for cut in slices[slot]])
-    found = numbers(np.frombuffer(joined, np.uint8))[0].reshape(len(slots), -1)
-    return dict(zip(slots, found, strict=True))
-
-
-@lru_cache(maxsize=4096)
-def _prefix(size: int) -> int:
-    """How many bytes of a text's slice are its length: one for every seven bits of twice the length."""
-    return next(n for n in range(1, 10) if 2 * (size - n) < 1 << (7 * n))
-
-
-def _read(container: Container, note: ManifestNote, spec: PartitionSpec) -> Entries:
-    slicer = _slicer(container.schema)
-    cut = _Cut(slicer.cut(container.body, container.blocks))
-    rows = _required(cut, "rows")
-    version = container.text("format-version") or "1"
-    keys, partitions = _keys(cut.column("partition"), slicer.nodes.get("partition"), spec, cut.count)
-    paths = cut.texts("paths")
-    if paths.null_count:
-        raise AvroError("a file has no path")
-    return Entries(
-        paths=paths,
-        sizes=_required(cut, "sizes"),
-        rows=rows,
-        contents=_contents(cut),
-        formats=_formats(cut.column("formats") or ()),
-        specs=np.full(cut.count, note.spec_id, np.int32),
-        sequences=_sequences(cut, note, version),
-        snapshots=_inherited(cut.numbers("snapshots"), note.snapshot),
-        partitions=partitions,
-        keys=keys,
-        equality_ids=_equality_ids(cut.column("equality_ids"), cut.count),
-        referenced=cut.texts("referenced"),
-        content_offsets=cut.numbers("content_offsets"),
-        content_sizes=cut.numbers("content_sizes"),
-        first_row_ids=_first_rows(cut.numbers("first_row_ids"), rows, note),
-        measures=Lazy([Written(tuple(cut.raw(name) for name in MAPS))]),
+def _unknown_spec(note: ManifestNote, specs: Mapping[int, PartitionSpec]) -> SchemaError:
+    known = ", ".join(map(str, sorted(specs))) or "none"
+    return SchemaError(
+        f"the manifest's partition spec {note.spec_id} is not in the table's metadata (known: {known})",
+        path=note.path,
+        unit=f"partition spec {note.spec_id}",
+        hint="the table's metadata is damaged or of another table",
     )
-
-
-def _required(cut: _Cut, slot: str) -> Array:
-    found = cut.numbers(slot)
-    if (found < 0).any():
-        raise AvroError(f"a file has a negative or no {_SITES[slot].path[-1][1]}")
-    return found
-
-
-def _formats(found: Sequence[bytes | None]) -> pa.Array:
-    """Formats in upper case; there are few of them."""
-    if None in found:
-        raise AvroError("a file has no format")
-    names = {cut: (cut or b"")[1:].decode("utf-8", "replace").upper() for cut in dict.fromkeys(found)}
-    return pa.array([names[cut] for cut in found], pa.string())
-
-
-def _contents(cut: _Cut) -> Array:
-    found = np.maximum(cut.numbers("contents"), 0)
-    if (found > 2).any():
-        raise AvroError(f"a file has the unknown content {found.max()}")
-    return found.astype(np.int8)
-
-
-def _sequences(cut: _Cut, note: ManifestNote, version: str) -> Array:
-    """Data sequence numbers: an added file has its manifest's, files of version 1 have 0."""
-    found = cut.numbers("sequences")
-    absent = found < 0
-    if not absent.any():
-        return found
-    unsaid = absent & (cut.numbers("status") != _ADDED)
-    if unsaid.any() and note.sequence != 0 and version != "1":
-        raise AvroError("a file that is not new has no sequence number")
-    return np.where(absent, np.where(unsaid, 0, note.sequence), found)
-
-
-def _inherited(found: Array, otherwise: int) -> Array:
-    return np.where(found < 0, otherwise, found)
-
-
-def _first_rows(found: Array, rows: Array, note: ManifestNote) -> Array:
-    """The first row ids: those not written follow the manifest's own, file by file."""
-    if note.first_row_id is None or note.content != 0:
-        return found
-    absent = found < 0
-    before = np.cumsum(np.where(absent, rows, 0)) - np.where(absent, rows, 0)
-    return np.where(absent, note.first_row_id + before, found)
-
-
-def _equality_ids(found: Sequence[bytes | None] | None, count: int) -> tuple[tuple[int, ...], ...]:
-    if found is None:
-        return ((),) * count
-    read = {cut: tuple(_block(cut)) for cut in dict.fromkeys(found)}
-    return tuple(read[cut] for cut in found)
-
-
-def _block(cut: bytes | None) -> list[int]:
-    return [] if cut is None else numbers(np.frombuffer(cut, np.uint8))[0][1:-1].tolist()
-
-
-# -- partitions --------------------------------------------------------------------------------
-
-
-def _keys(
-    found: Sequence[bytes | None] | None, node: Node | None, spec: PartitionSpec, count: int
-) -> tuple[tuple[PartitionKey, ...], Array]:
-    """The distinct partition keys, and which of them each file has; equal bytes are read once."""
-    if is_unpartitioned(spec):
-        return (PartitionKey.of(spec, ()),) * min(count, 1), np.zeros(count, np.int32)
-    if found is None or node is None:
-        raise AvroError("its entries have no partition")
-    slots = _partition_slots(node, spec)
-    read: dict[bytes | None, PartitionKey] = {}
-    for cut in dict.fromkeys(found):
-        record, _ = read_value(node, cut or b"", 0)
-        values = [None if slot is None else record[slot] for slot in slots]
-        try:
-            read[cut] = PartitionKey(spec.spec_id, tuple(values))
-        except UsageError as error:
-            raise AvroError(f"a partition can't be read: {error}") from None
-    keys = sort_keys(set(read.values()))
-    place = {key: i for i, key in enumerate(keys)}
-    codes = {cut: place[key] for cut, key in read.items()}
-    return keys, np.fromiter((codes[cut] for cut in found), np.int32, count)
-
-
-def _partition_slots(node: Node, spec: PartitionSpec) -> list[int | str | None]:
-    """The keys of a partition record's values in the spec's order; None for a void one that it leaves out."""
-    if node.kind != "record":
-        raise AvroError(f"a partition is a {node.kind}, not a record")
-    places = [node.find(known.field_id, known.name) for known in spec.fields]
-    unnamed = len(node.fields) == len(spec.fields) and all(f.field_id is None for f in node.fields)
-    if None in places and unnamed:
-        # Early writers gave no ids: the values are in the spec's order.
-        places = list(range(len(spec.fields)))
-    for known, place in zip(spec.fields, places, strict=True):
-        if place is None and not isinstance(known.transform, VoidTransform):
-            raise AvroError(f"its partitions have no field {known.name} ({known.field_id})")
-    return [None if place is None else node.fields[place].key for place in places]
 
 
 # -- many manifests ----------------------------------------------------------------------------
 
-_cache: Cache[tuple[Any, ...], Entries] = Cache(_CACHE_BYTES)
+_cache: Cache[tuple[Any, ...], Part] = Cache(_CACHE_BYTES)
 
 
 class Manifests:
@@ -307,18 +111,29 @@ class Manifests:
 
     def entries(self, notes: Sequence[ManifestNote]) -> Entries:
         """The live entries of all these manifests as one, in the order of the notes."""
-        return Entries.concat(self.each(notes))
+        return joined(self.each(notes))
 
-    def each(self, notes: Sequence[ManifestNote]) -> list[Entries]:
+    def each(self, notes: Sequence[ManifestNote]) -> list[Part]:
         """The live entries of each of these manifests."""
-        return gather(self._one, notes, threads=self._threads)
+        names = [self._name(note) for note in notes]
+        found = {name: part for name in names if (part := _cache.get(name)) is not None}
+        missing = {name: note for name, note in zip(names, notes, strict=True) if name not in found}
+        parts = self._fresh([*missing.values()])
+        batch, weight = None, 0.0
+        for name, part in zip(missing, parts, strict=True):
+            if part.batch is not batch:
+                batch, weight = part.batch, part.batch.nbytes / max(len(part.batch), 1)
+            _cache.put(name, part, 1000 + int(weight * len(part)))
+            found[name] = part
+        return [found[name] for name in names]
 
-    def _one(self, note: ManifestNote) -> Entries:
-        return _cache.get_or_make(self._name(note), lambda: self._make(note))
-
-    def _make(self, note: ManifestNote) -> tuple[Entries, int]:
-        entries = read_manifest(self._read(note.path), note, self._specs)
-        return entries, 1000 + entries.nbytes
+    def _fresh(self, notes: Sequence[ManifestNote]) -> Iterator[Part]:
+        for some in _portions(notes, _FETCHED_BYTES):
+            data = gather(self._read, [note.path for note in some], threads=self._threads)
+            known = dict(zip(some, data, strict=True))
+            batches = [[(note, known[note]) for note in batch] for batch in _portions(some, _BATCH_BYTES)]
+            read = gather(lambda batch: _read_batch(batch, self._specs), batches, threads=self._threads)
+            yield from chain.from_iterable(read)
 
     def _name(self, note: ManifestNote) -> tuple[Any, ...]:
         # A path alone doesn't say what an entry inherits, nor what a reused spec id means.
@@ -326,6 +141,19 @@ class Manifests:
         return (note.path, note.length, note.spec_id, self._shapes.get(note.spec_id), *inherited)
 
 
+def _portions(notes: Sequence[ManifestNote], size: int) -> Iterator[Sequence[ManifestNote]]:
+    """Runs of manifests that have no more bytes together, or one manifest."""
+    first = total = 0
+    for number, note in enumerate(notes):
+        total += note.length
+        if total > size and number > first:
+            yield notes[first:number]
+            first, total = number, note.length
+    if first < len(notes):
+        yield notes[first:]
+
+
 def clear_cache() -> None:
-    """Forget every manifest that was read."""
+    """Forget every manifest that was read, and what was learnt from them about their schemas."""
     _cache.clear()
+    slicer_of.cache_clear()

@@ -86,10 +86,10 @@ class Columns:
 
 
 class Lazy:
-    """Metrics that are still as written, of many manifests: read together when the first is asked for."""
+    """Metrics that are still as written: read together when the first is asked for."""
 
-    def __init__(self, parts: Sequence[Written]) -> None:
-        self.parts = tuple(parts)
+    def __init__(self, written: Written) -> None:
+        self.written = written
         self._maps: dict[str, _Counts | _Blobs] = {}
         self._known: dict[int, Metrics] = {}
 
@@ -106,22 +106,14 @@ class Lazy:
             self._known[field_id] = Metrics(**{name: known.column(field_id) for name, known in maps.items()})
         return self._known[field_id]
 
-    def written(self) -> Written:
-        """The maps of all parts as one."""
-        parts = self.parts
-        if len(parts) > 1:
-            joined = (pa.concat_arrays([p.maps[i] for p in parts]) for i in range(len(MAPS)))
-            self.parts = (Written(tuple(joined)),)
-        return self.parts[0]
-
     def _read(self) -> dict[str, _Counts | _Blobs]:
         if not self._maps:
-            named = zip(MAPS, self.written().maps, strict=True)
+            named = zip(MAPS, self.written.maps, strict=True)
             self._maps = {name: _Counts(raw) if name in NUMBERS else _Blobs(raw) for name, raw in named}
         return self._maps
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Lazy, (self.parts,)
+        return Lazy, (self.written,)
 
 
 class Chosen:
@@ -148,7 +140,7 @@ class Chosen:
     def __reduce__(self) -> tuple[Any, ...]:
         # What is sent elsewhere are the chosen files alone.
         if isinstance(self.whole, Lazy):
-            return Lazy, ([self.whole.written().take(self.units)],)
+            return Lazy, (self.whole.written.take(self.units),)
         return Columns, ({i: m for i in self.fields() if (m := self.get(i)) is not None},)
 
 
@@ -175,13 +167,6 @@ class Joined:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Joined, (self.parts,)
-
-
-def join(parts: Sequence[tuple[Measures, int]]) -> Measures:
-    """Metrics of several runs of files; what is as written stays so, to be read in one go."""
-    if all(isinstance(part, Lazy) for part, _ in parts):
-        return Lazy([written for part, _ in parts if isinstance(part, Lazy) for written in part.parts])
-    return Joined(parts)
 
 
 # -- Avro, many slices at once -----------------------------------------------------------------

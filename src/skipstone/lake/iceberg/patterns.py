@@ -13,6 +13,8 @@ _NUMBER = rb"(?:%b|[\x80-\xff]{9}[\x00\x01])" % SHORT
 _NEVER = rb"(?!)"
 _MOST_LENGTHS = 96
 _MOST_COUNTS = 12
+# Texts that vary have more lengths than this among a few entries; numbers as bytes have fewer.
+_FEW_LENGTHS = 6
 _NARROW = 48
 _MARGIN = 3
 _SHORT_ITEM = 100
@@ -91,7 +93,7 @@ def _times(item: bytes, count: int) -> bytes:
 def _lengths(node: Node) -> list[int]:
     """Lengths to expect, the common ones first: those met, and those near them if they are close together."""
     met = dict(node.seen)
-    if met and max(met) - min(met) <= _NARROW:
+    if len(met) > _FEW_LENGTHS and max(met) - min(met) <= _NARROW:
         near = range(max(0, min(met) - _MARGIN), max(met) + _MARGIN + 1)
         met = {length: met.get(length, 0) for length in near}
     return sorted(met, key=lambda length: -met[length])[:_MOST_LENGTHS]

@@ -14,7 +14,7 @@ from skipstone.judge import Verdict, judge
 from skipstone.lake.base import Path, Sifted
 from skipstone.lake.iceberg.entries import Entries
 from skipstone.lake.iceberg.inventory import Inventory
-from skipstone.lake.iceberg.partition_filter import PartitionFilter
+from skipstone.lake.iceberg.partition_filter import Judged, PartitionFilter
 from skipstone.prune.ledger import Blame, Ledger
 from skipstone.trace import Cause
 
@@ -37,15 +37,14 @@ class Sieve:
         if node is None:
             return self._everything()
         chosen = PartitionFilter(node, self.specs, self.columns, strict=self.strict)
-        entries, numbers = self.inventory.joined(self._manifests(chosen))
-        partitions = chosen.judge(entries.keys)
+        entries, numbers, partitions = self._judged(chosen)
         drops = Blame.all_by(partitions.judgement, Cause.PARTITION).drops
         by_key = np.bincount(entries.partitions, entries.rows, len(entries.keys)).astype(np.int64)
         self.ledger.level("partitions", partitions.verdicts, by_key, drops)
         left = np.flatnonzero(partitions.kept[entries.partitions] & (entries.rows > 0))
         verdicts = self._files(node, chosen, entries, left)
-        kept = left[verdicts != Verdict.NONE]
-        whole = left[verdicts == Verdict.ALL]
+        may = verdicts != Verdict.NONE
+        kept = left[may]
         candidates = (
             [entries.keys[code] for code in entries.partitions[kept].tolist()]
             if (partitions.fail_open.any())
@@ -56,9 +55,10 @@ class Sieve:
             times = f" ({warning.count} times)" if warning.count > 1 else ""
             self.ledger.notes.add(place, f"kept without a judgement: {warning.message}{times}")
         return Sifted(
-            np.sort(numbers[kept]),
+            numbers[kept],
             True,
-            dict(zip(numbers[whole].tolist(), entries.rows[whole].tolist(), strict=True)),
+            verdicts[may] == Verdict.ALL,
+            entries.rows[kept],
             int(entries.rows.sum() - entries.rows[kept].sum()),
             chosen.stats(candidates),
         )
@@ -68,8 +68,25 @@ class Sieve:
         some = np.flatnonzero(entries.rows > 0)
         verdicts = np.full(len(some), Verdict.ALL, dtype=np.int8)
         self.ledger.level("files", verdicts, entries.rows[some])
-        rows = dict(zip(numbers[some].tolist(), entries.rows[some].tolist(), strict=True))
-        return Sifted(numbers[some], True, rows)
+        return Sifted(numbers[some], True, np.ones(len(some), dtype=bool), entries.rows[some])
+
+    def _judged(self, chosen: PartitionFilter) -> tuple[Entries, Array, Judged]:
+        """The files of the manifests that may have a match, their numbers, and the verdicts of partitions."""
+        whole = self.inventory.whole
+        if whole is None:
+            entries, numbers = self.inventory.joined(self._manifests(chosen))
+            return entries, numbers, chosen.judge(entries.keys)
+        # All is at hand: a manifest is what its partitions are.
+        partitions = chosen.judge(whole.keys)
+        firsts = self.inventory.firsts
+        verdicts = partitions.verdicts[whole.partitions]
+        some, none = (_counted(verdicts == one, firsts) for one in (Verdict.SOME, Verdict.NONE))
+        found = np.full(len(some), Verdict.SOME, dtype=np.int8)
+        found[some + none == 0] = Verdict.ALL
+        found[none == np.diff(firsts)] = Verdict.NONE
+        rows = np.diff(np.concatenate([[0], np.cumsum(whole.rows)])[firsts])
+        self.ledger.level("manifests", found, rows)
+        return whole, np.arange(len(whole)), partitions
 
     def _manifests(self, chosen: PartitionFilter) -> Array:
         """The manifests that may have a file with a match, by the ranges of their partition values."""
@@ -103,3 +120,9 @@ class Sieve:
         verdicts = judgement.verdicts()
         self.ledger.level("files", verdicts, some.rows, lambda: Blame.of(judgement, evidence).drops())
         return verdicts
+
+
+def _counted(mask: Array, firsts: Array) -> Array:
+    """How many are set in each run."""
+    found: Array = np.diff(np.concatenate([[0], np.cumsum(mask)])[firsts])
+    return found

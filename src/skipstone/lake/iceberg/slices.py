@@ -17,8 +17,8 @@ from skipstone.lake.iceberg.codecs import AvroError
 from skipstone.lake.iceberg.patterns import compile_steps
 from skipstone.lake.iceberg.walk import Site, plan, walk, wanted
 
-# A pattern takes as long to compile as some fifty entries to walk.
-_PATIENCE = 32
+# A pattern takes as long to compile as some fifty entries to walk, and few tell what the others are like.
+_PATIENCE = 16
 
 
 class Slicer:

@@ -13,6 +13,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import CorruptFileError
+from skipstone.lake.iceberg.batches import Part
 from skipstone.lake.iceberg.entries import Entries
 from skipstone.lake.iceberg.inventory import Inventory, Kept, Listing, identities
 from skipstone.lake.iceberg.manifests import ManifestNote
@@ -28,10 +29,10 @@ class Manifests:
     specs: dict[int, object]
     asked: list[str] = field(default_factory=list)
 
-    def load(self, notes: Sequence[ManifestNote]) -> list[Entries]:
+    def load(self, notes: Sequence[ManifestNote]) -> list[Part]:
         self.asked += [note.path for note in notes]
         known = {note.path: part for note, part in zip(self.notes, self.parts, strict=True)}
-        return [known[note.path] for note in notes]
+        return [Part(known[note.path], 0, len(known[note.path])) for note in notes]
 
     def inventory(
         self, kept: Sequence[int] | None = None, notes: list[ManifestNote] | None = None
@@ -46,7 +47,7 @@ class Manifests:
             }
             found = Kept(Entries.concat([self.parts[n] for n in kept]), ranges)
         self.asked.clear()
-        return Inventory(notes or self.notes, self.load, self.specs, found)  # type: ignore[arg-type]
+        return Inventory(lambda: notes or self.notes, self.load, self.specs, found)  # type: ignore[arg-type]
 
     @property
     def paths(self) -> list[str]:
@@ -154,7 +155,7 @@ def test_a_listing_is_a_sequence(manifests: Manifests) -> None:
 
 
 def test_an_empty_table_has_an_empty_inventory() -> None:
-    inventory = Inventory([], lambda notes: [], {})
+    inventory = Inventory(list, lambda notes: [], {})
     assert (len(inventory), inventory.covered, inventory.parts()) == (0, True, [])
     entries, numbers = inventory.everything
     assert (len(entries), len(numbers), len(inventory.take(np.zeros(0, dtype=np.int64)))) == (0, 0, 0)

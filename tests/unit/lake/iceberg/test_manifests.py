@@ -30,12 +30,12 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType, Times
 
 from skipstone.errors import CorruptFileError, SchemaError
 from skipstone.lake.iceberg import slices
+from skipstone.lake.iceberg.decode import slicer_of
 from skipstone.lake.iceberg.entries import Entries
 from skipstone.lake.iceberg.keys import PartitionKey
 from skipstone.lake.iceberg.manifests import (
     ManifestNote,
     Manifests,
-    _slicer,
     clear_cache,
     read_manifest,
     read_manifest_list,
@@ -60,7 +60,7 @@ _IO = PyArrowFileIO()
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
-    _slicer.cache_clear()
+    slicer_of.cache_clear()
     clear_cache()
 
 
@@ -173,10 +173,10 @@ def test_patterns_cut_as_a_walk_does(tmp_path: Path, monkeypatch: pytest.MonkeyP
     matched = 0
     for patience in (1, 3, 30):
         monkeypatch.setattr(slices, "_PATIENCE", patience)
-        _slicer.cache_clear()
+        slicer_of.cache_clear()
         for data, expected in zip(read, walked, strict=True):
             assert read_manifest(data, note, {3: _SPEC}).to_table().equals(expected, check_metadata=True)
-        slicer = _slicer(av_schema(read[0]))
+        slicer = slicer_of(av_schema(read[0]))
         matched += slicer._match is not None
     assert matched == 3
 
@@ -425,8 +425,8 @@ def test_any_entries_in_any_encoding(files, odd: int, turned: bool, patience: in
     written = [av.entry(**{**f, **{name: av.as_map(f[name]) for name in _MAPS}}) for f in files]
     blocks = [[av.encode(schema, entry, lambda: odd)] for entry in written]
     data = av.container(schema, blocks, codec="deflate", meta={"format-version": b"3"})
-    _slicer.cache_clear()
-    _slicer(av_schema(data))._patience = patience
+    slicer_of.cache_clear()
+    slicer_of(av_schema(data))._patience = patience
     for _ in range(2):  # the second time with what the first has taught
         found = read_manifest(data, _note(data), {0: _PLAIN})
         assert found.paths.to_pylist() == [f["file_path"] for f in files]
