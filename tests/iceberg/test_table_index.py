@@ -15,7 +15,7 @@ import pytest
 import skipstone as sk
 from skipstone.index.entries import read_entries
 from skipstone.lake.files import Files
-from skipstone.lake.iceberg.manifests import clear_cache
+from skipstone.lake.iceberg.manifests.reading import clear_cache
 from tests.iceberg._maker import Maker
 from tests.iceberg._watch import watch
 

@@ -19,7 +19,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import PredicateError, SchemaError, TypeMismatchError
-from skipstone.lake.iceberg import partition_filter
+from skipstone.lake.iceberg.partitions import filter as partition_filter
 from skipstone.predicate import tree
 from skipstone.trace.partitions import FilterStats
 from tests.iceberg._chains import Chain, random_chain

@@ -17,7 +17,7 @@ import skipstone as sk
 from skipstone.errors import ConflictError, JobError, SchemaError, UsageError
 from skipstone.ingest import rewrite
 from skipstone.ingest.overwrite import Everything, Matching, Overwrite, Plan
-from skipstone.lake.iceberg.partition_values import internal
+from skipstone.lake.iceberg.partitions.values import internal
 from tests.spark._tables import SCHEMA, data_files, frame, iceberg, read, rows, stray, warehouse
 
 if TYPE_CHECKING:

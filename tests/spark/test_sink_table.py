@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
 from skipstone.errors import ConflictError, UsageError, WriteError
-from skipstone.lake.iceberg import commit as commits
+from skipstone.lake.iceberg.writing import commit as commits
 from tests.spark._tables import SCHEMA, data_files, frame, iceberg, read, rows, stray, warehouse
 
 if TYPE_CHECKING:

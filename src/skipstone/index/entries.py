@@ -17,8 +17,8 @@ import pyarrow as pa
 from skipstone.errors import ConflictError, CorruptFileError, FileError, ReadError
 from skipstone.index.container import COMMON, BadIndex, Container, Held, Mapped, Writer
 from skipstone.lake.files import Files
-from skipstone.lake.iceberg.entries import Entries
 from skipstone.lake.iceberg.inventory import Inventory, Kept, identities
+from skipstone.lake.iceberg.manifests.entries import Entries
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange

@@ -15,10 +15,10 @@ from skipstone.errors import SkipstoneError, UsageError
 from skipstone.evidence import Array
 from skipstone.filter import RowFilter
 from skipstone.index.table import IndexedTable
-from skipstone.lake.iceberg.keys import PartitionKey, is_unpartitioned
-from skipstone.lake.iceberg.partition_values import source_span
-from skipstone.lake.iceberg.produce import Changes
-from skipstone.lake.iceberg.target import NewFile, Target
+from skipstone.lake.iceberg.partitions.keys import PartitionKey, is_unpartitioned
+from skipstone.lake.iceberg.partitions.values import source_span
+from skipstone.lake.iceberg.writing.produce import Changes
+from skipstone.lake.iceberg.writing.target import NewFile, Target
 from skipstone.predicate.tree import Predicate, col, conjunction, disjunction
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.plan import ScanPlan, Task

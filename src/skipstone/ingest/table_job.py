@@ -25,10 +25,10 @@ from skipstone.ingest.rewrite import overwrite as overwrite_files
 from skipstone.ingest.skips import look_ups
 from skipstone.ingest.table_layout import table_layout
 from skipstone.lake.iceberg.catalogs import load_table
-from skipstone.lake.iceberg.commit import JOB, append
-from skipstone.lake.iceberg.fit import check_columns
 from skipstone.lake.iceberg.lake import IcebergLake
-from skipstone.lake.iceberg.target import NewFile, Target
+from skipstone.lake.iceberg.writing.commit import JOB, append
+from skipstone.lake.iceberg.writing.fit import check_columns
+from skipstone.lake.iceberg.writing.target import NewFile, Target
 from skipstone.write.columns import find_path
 from skipstone.write.files import Written
 from skipstone.write.layout import Layout

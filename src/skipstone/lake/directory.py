@@ -292,7 +292,7 @@ def is_visible(entry: Listed, pattern: str = "") -> bool:
 
 
 def _refuse_table(listed: Sequence[Listed], access: Files) -> None:
-    """Refuse the directory of an Iceberg table: it holds files that are deleted, too, or of older versions."""
+    """Refuse the directory of an Iceberg table: some of its files are deleted, or of older versions."""
     below = (entry for entry in listed if entry.key.startswith("metadata/"))
     metadata = [entry for entry in below if entry.key.endswith(".metadata.json")]
     if metadata:

@@ -17,7 +17,7 @@ from skipstone.engine.jobs import LocalEngine
 from skipstone.index.table import IndexedTable
 from skipstone.ingest.overwrite import Everything, Matching, Overwrite, Partitions, Plan
 from skipstone.ingest.rewrite import Done, Rewriting, overwrite
-from skipstone.lake.iceberg.target import NewFile, Target
+from skipstone.lake.iceberg.writing.target import NewFile, Target
 from skipstone.predicate import predicate
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.scan import Scan

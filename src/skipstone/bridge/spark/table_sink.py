@@ -34,9 +34,9 @@ from skipstone.ingest.rewrite import Rewriting, overwrite
 from skipstone.ingest.table_job import check_schema, clear, index_table, replacing
 from skipstone.ingest.table_layout import table_layout
 from skipstone.lake.iceberg.catalogs import load_table, open_catalog
-from skipstone.lake.iceberg.commit import JOB, append, summaries
-from skipstone.lake.iceberg.keys import is_unpartitioned
-from skipstone.lake.iceberg.target import NewFile, Target
+from skipstone.lake.iceberg.partitions.keys import is_unpartitioned
+from skipstone.lake.iceberg.writing.commit import JOB, append, summaries
+from skipstone.lake.iceberg.writing.target import NewFile, Target
 from skipstone.write.files import write_files
 from skipstone.write.layout import Layout
 from skipstone.write.profile import Profile, profile

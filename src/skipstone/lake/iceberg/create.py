@@ -30,7 +30,7 @@ from pyiceberg.transforms import (
 
 from skipstone.errors import ConflictError, SchemaError, TypeMismatchError, UnknownColumnError, UsageError
 from skipstone.lake.iceberg.catalogs import asking, reason, table_name
-from skipstone.lake.iceberg.schema import placed
+from skipstone.lake.iceberg.columns.schema import placed
 
 _PLAIN = {
     "identity": IdentityTransform,

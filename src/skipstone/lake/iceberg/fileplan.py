@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.evidence import Array
-from skipstone.lake.iceberg.entries import Entries
-from skipstone.lake.iceberg.matched import Links, Matched
+from skipstone.lake.iceberg.deletes.matched import Links, Matched
+from skipstone.lake.iceberg.manifests.entries import Entries
 from skipstone.trace import Note
 from skipstone.trace.partitions import FilterStats
 

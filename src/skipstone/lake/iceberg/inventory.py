@@ -14,10 +14,10 @@ from pyiceberg.partitioning import PartitionSpec
 
 from skipstone.errors import CorruptFileError
 from skipstone.evidence import Array
-from skipstone.lake.iceberg.batches import Part, joined, runs
-from skipstone.lake.iceberg.entries import Entries
-from skipstone.lake.iceberg.manifests import ManifestNote
-from skipstone.lake.iceberg.notes import HINT
+from skipstone.lake.iceberg.manifests.batches import Part, joined, runs
+from skipstone.lake.iceberg.manifests.entries import Entries
+from skipstone.lake.iceberg.manifests.notes import HINT
+from skipstone.lake.iceberg.manifests.reading import ManifestNote
 from skipstone.store.place import Listed
 
 Load = Callable[[Sequence[ManifestNote]], list[Part]]

@@ -23,22 +23,29 @@ from skipstone.ir.nodes import ColumnRef, Node
 from skipstone.lake.base import BaseLake, Deletions, FileEntry, Path, Sifted
 from skipstone.lake.conform import Evolution
 from skipstone.lake.files import CACHE_BYTES, Files
-from skipstone.lake.iceberg.batches import Part
 from skipstone.lake.iceberg.catalogs import asking, reason
 from skipstone.lake.iceberg.catalogs import storage_options as options_of
-from skipstone.lake.iceberg.deletes import DeleteIndex
-from skipstone.lake.iceberg.entries import Entries
+from skipstone.lake.iceberg.columns.naming import FieldNaming, IdNaming
+from skipstone.lake.iceberg.columns.schema import (
+    Placed,
+    arrow_schema,
+    arrow_type,
+    defaults,
+    field_paths,
+    placed,
+)
+from skipstone.lake.iceberg.deletes.index import DeleteIndex
+from skipstone.lake.iceberg.deletes.subtract import deletions
 from skipstone.lake.iceberg.fileplan import FilePlan
 from skipstone.lake.iceberg.inventory import Inventory, Kept, Listing
-from skipstone.lake.iceberg.keys import PartitionKey
-from skipstone.lake.iceberg.manifests import ManifestNote, Manifests, read_manifest_list
-from skipstone.lake.iceberg.metrics import file_facts
-from skipstone.lake.iceberg.naming import FieldNaming, IdNaming
-from skipstone.lake.iceberg.schema import Placed, arrow_schema, arrow_type, defaults, field_paths, placed
+from skipstone.lake.iceberg.manifests.batches import Part
+from skipstone.lake.iceberg.manifests.entries import Entries
+from skipstone.lake.iceberg.manifests.metrics import file_facts
+from skipstone.lake.iceberg.manifests.reading import ManifestNote, Manifests, read_manifest_list
+from skipstone.lake.iceberg.partitions.keys import PartitionKey
+from skipstone.lake.iceberg.partitions.transforms import source_facts
 from skipstone.lake.iceberg.sift import Sieve
 from skipstone.lake.iceberg.snapshots import Pinned, SnapshotInfo, list_snapshots, resolve
-from skipstone.lake.iceberg.subtract import deletions
-from skipstone.lake.iceberg.transforms import source_facts
 from skipstone.predicate import predicate as to_predicate
 from skipstone.prune.ledger import Ledger
 from skipstone.store.place import Listed

@@ -12,9 +12,9 @@ from skipstone.evidence import Array, ColumnFacts, Evidence
 from skipstone.ir.nodes import ColumnRef, Node
 from skipstone.judge import Verdict, judge
 from skipstone.lake.base import Path, Sifted
-from skipstone.lake.iceberg.entries import Entries
 from skipstone.lake.iceberg.inventory import Inventory
-from skipstone.lake.iceberg.partition_filter import Judged, PartitionFilter
+from skipstone.lake.iceberg.manifests.entries import Entries
+from skipstone.lake.iceberg.partitions.filter import Judged, PartitionFilter
 from skipstone.prune.ledger import Blame, Ledger
 from skipstone.trace import Cause
 

@@ -13,10 +13,10 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import CorruptFileError
-from skipstone.lake.iceberg.batches import Part
-from skipstone.lake.iceberg.entries import Entries
 from skipstone.lake.iceberg.inventory import Inventory, Kept, Listing, identities
-from skipstone.lake.iceberg.manifests import ManifestNote
+from skipstone.lake.iceberg.manifests.batches import Part
+from skipstone.lake.iceberg.manifests.entries import Entries
+from skipstone.lake.iceberg.manifests.reading import ManifestNote
 from tests.iceberg._maker import Maker
 
 

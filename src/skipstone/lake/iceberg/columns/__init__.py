@@ -1,0 +1,1 @@
+"""Columns by field id: types, names, defaults."""

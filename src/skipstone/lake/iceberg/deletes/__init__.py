@@ -1,0 +1,1 @@
+"""Which delete files bear on which data files, and what they delete."""

@@ -1,0 +1,1 @@
+"""What manifests say of files: read fast, in columns, and as evidence."""

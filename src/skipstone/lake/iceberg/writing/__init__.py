@@ -1,0 +1,1 @@
+"""New files and the snapshots that bring them in."""
