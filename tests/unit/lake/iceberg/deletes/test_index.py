@@ -363,7 +363,7 @@ def test_equality_deletes_against_a_loop(
 ) -> None:
     files, some = [file for file, _ in data], [file for file, _ in deletes]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("skipstone.lake.iceberg.deletes._BLOCK", block)
+        patch.setattr("skipstone.lake.iceberg.deletes.index._BLOCK", block)
         all_of_them, pruned = matched(files, some), matched(files, some, facts)
     for unit, (one, rows) in enumerate(data):
         lawful = {
