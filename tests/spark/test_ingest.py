@@ -268,6 +268,7 @@ def test_no_rows(spark: SparkSession, tmp_path: Path) -> None:
         sk.open(tmp_path / "lake")
 
 
+@pytest.mark.slow
 def test_rows_that_differ_each_time_are_not_published(spark: SparkSession, tmp_path: Path) -> None:
     def some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

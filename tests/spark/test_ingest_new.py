@@ -65,6 +65,7 @@ def test_only_what_is_new(spark: SparkSession, source: Path, tmp_path: Path) -> 
     assert staged(lake) == []
 
 
+@pytest.mark.slow
 def test_names_that_are_odd(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "in [1] {x}, %20 # ü"
     names = ["a b.csv", "50%.csv", "x{1,2}.csv", "[z]*.csv", "a,b.csv", "q?.csv", "h#1.csv", "day=1/ü.csv"]

@@ -260,6 +260,7 @@ def test_writers_at_once(spark: SparkSession, tmp_path: Path) -> None:
     assert stray(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_task_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     table = make(tmp_path)
     sk.ingest(frame(spark, 0, 10), table, index=False)

@@ -188,6 +188,7 @@ def test_spark_connect(tmp_path: Path) -> None:
     assert found["conf"]
 
 
+@pytest.mark.slow
 def test_spark_connect_in_short(tmp_path: Path) -> None:
     found = run(CONNECT_SMOKE, tmp_path)
     assert found["kind"].startswith("pyspark.sql.connect")

@@ -70,6 +70,7 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     assert stray(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_task_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     make(tmp_path)
 

@@ -18,7 +18,7 @@ from tests.property._lakes import full_scan, random_lake
 from tests.property._oracle import plain
 from tests.property._patch import BINARY, Struct, patch_footer, patch_statistics
 
-LAKES = 120
+LAKES = 40
 
 
 def write(root: Path, tables: dict[str, pa.Table], **settings: Any) -> sk.Lake:

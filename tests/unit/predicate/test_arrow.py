@@ -214,7 +214,7 @@ def test_a_list_of_a_million_values_stays_an_arrow_array():
     assert compute(to_arrow(node), pa.table({"i": [5, 0, None]})) == [True, False, None]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_round_trips(kit, data):
     predicate, rows = data.draw(kit.predicates()), kit.table()

@@ -256,7 +256,7 @@ def test_names_are_taken_as_they_are():
     assert from_datafusion(to_datafusion(predicate)) == predicate
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_round_trips(kit, data):
     predicate, rows = data.draw(kit.predicates()), kit.table()

@@ -292,7 +292,7 @@ def _combined(inner: st.SearchStrategy[tree.Predicate]) -> st.SearchStrategy[tre
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.recursive(LEAVES, _combined, max_leaves=4))
 def test_pyiceberg_keeps_the_same_rows_both_ways(
     rows: duckdb.DuckDBPyConnection, node: tree.Predicate
