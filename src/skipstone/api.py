@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skipstone.domain import Bound, ColumnDomain, ColumnHandle, Domain, Marker, Range
-from skipstone.errors import SkipstoneError, UsageError
+from skipstone.errors import ReadError, SkipstoneError, UsageError
 from skipstone.explain.ingest import IngestReport, PipelineReport
 from skipstone.explain.verify import Verification
 from skipstone.explain.why import Why
@@ -181,7 +181,12 @@ def open(
         )
     if snapshot is not None:
         raise UsageError("a directory has no snapshots", path=str(path), hint="give a table's catalog")
-    place, pattern = open_place(path, storage_options=storage_options, store=store)
+    try:
+        place, pattern = open_place(path, storage_options=storage_options, store=store)
+    except ReadError as error:
+        if isinstance(path, str) and "/" not in path and path.count(".") == 1 and error.hint is None:
+            error.hint = "to open a table of that name, give its catalog"
+        raise
     return Lake(place, pattern, schema=schema, retry=retry, index_root=root)
 
 

@@ -30,6 +30,8 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Record
 
 from skipstone.errors import ConflictError
+from skipstone.lake.iceberg.manifests.notes import ManifestNote
+from skipstone.lake.iceberg.manifests.reading import read_manifest
 from skipstone.lake.iceberg.writing.target import NewFile, Target
 
 if TYPE_CHECKING:
@@ -177,7 +179,7 @@ class Producer:
                 continue
             found: list[ManifestEntry] = []
             if left and manifest.content == ManifestContent.DATA:
-                found = manifest.fetch_manifest_entry(self.table.io, discard_deleted=True)
+                found = live_entries(self.table, manifest)
             gone = [entry.data_file for entry in found if entry.data_file.file_path in left]
             if not gone:
                 kept.append(manifest)
@@ -272,5 +274,32 @@ def _live(table: Table, manifests: Iterable[ManifestFile]) -> dict[str, DataFile
     return {
         entry.data_file.file_path: entry.data_file
         for manifest in manifests
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        for entry in live_entries(table, manifest)
     }
+
+
+def live_entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
+    """The live entries of a manifest, as pyiceberg has them, with partition values as they are written.
+
+    pyiceberg 0.12 reads doubles of partitions as floats, and would write them back cut short.
+    """
+    found: list[ManifestEntry] = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+    records = [entry.data_file.partition for entry in found]
+    if not any(isinstance(one[at], float) for one in records for at in range(len(one))):
+        return found
+    note = ManifestNote(
+        manifest.manifest_path,
+        manifest.manifest_length,
+        manifest.partition_spec_id,
+        content=int(manifest.content),
+        sequence=manifest.sequence_number or 0,
+        snapshot=manifest.added_snapshot_id or -1,
+    )
+    with table.io.new_input(manifest.manifest_path).open() as stream:
+        own = read_manifest(stream.read(), note, table.metadata.specs())
+    keys = {path: own.keys[code] for path, code in zip(own.paths.to_pylist(), own.partitions, strict=True)}
+    for entry, record in zip(found, records, strict=True):
+        for at, value in enumerate(keys[entry.data_file.file_path].partition or ()):
+            if isinstance(value, float):
+                record[at] = value
+    return found

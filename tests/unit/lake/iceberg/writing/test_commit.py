@@ -21,7 +21,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.transforms import (
     BucketTransform,
@@ -64,11 +64,12 @@ from skipstone.lake.iceberg.writing import commit as commits
 from skipstone.lake.iceberg.writing.commit import append, check_pyiceberg, committed, head_of, replace
 from skipstone.lake.iceberg.writing.files import cut_above
 from skipstone.lake.iceberg.writing.fit import check_columns
-from skipstone.lake.iceberg.writing.produce import Changes
+from skipstone.lake.iceberg.writing.produce import Changes, live_entries
 from skipstone.lake.iceberg.writing.target import NewFile, Target
 from skipstone.write.files import write_files
 from skipstone.write.layout import Layout
 from skipstone.write.profile import profile
+from tests.iceberg._maker import Maker
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -795,3 +796,19 @@ def test_decimals_are_partition_values(catalog: SqlCatalog) -> None:
         decimal.Decimal("-0.50"),
         None,
     }
+
+
+def test_doubles_of_partitions_stay_as_they_are_written(tmp_path: Path) -> None:
+    """pyiceberg reads them as floats; an overwrite that wrote those back would lose the rows to `k = 0.1`."""
+    m = Maker(tmp_path / "t", [("k", "double"), ("v", "int")], [("k", "identity")])
+    values = [0.1, 0.2, 1.5, float("nan"), None]
+    m.append([{"k": value, "v": 1} for value in values])
+    table = StaticTable.from_metadata(m.metadata_location)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    found = [
+        entry.data_file.partition[0]
+        for manifest in snapshot.manifests(table.io)
+        for entry in live_entries(table, manifest)
+    ]
+    assert sorted(map(str, found)) == sorted(map(str, values))
