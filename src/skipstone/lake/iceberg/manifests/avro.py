@@ -99,11 +99,6 @@ def read_container(data: bytes, headers: Headers | None = None) -> Container:
     return Container(meta, b"".join(bodies), tuple(blocks))
 
 
-def read_meta(data: bytes) -> Mapping[str, bytes]:
-    """The metadata of a container's header, without its blocks."""
-    return _read_header(data)[0]
-
-
 def _read_header(data: bytes) -> tuple[dict[str, bytes], int]:
     if data[:4] != _MAGIC:
         raise AvroError("it is not an Avro container")

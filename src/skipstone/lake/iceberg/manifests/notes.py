@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skipstone.errors import CorruptFileError
-from skipstone.lake.iceberg.manifests.avro import parse_schema, read_container, read_meta, read_value
+from skipstone.lake.iceberg.manifests.avro import parse_schema, read_container, read_value
 from skipstone.lake.iceberg.manifests.codecs import AvroError
 
 HINT = "restore the file or roll the table back to another snapshot"
@@ -122,13 +122,3 @@ def _named(record: Mapping[Any, Any], names: Mapping[str, tuple[int, str]]) -> d
         elif written in record:
             found[name] = record[written]
     return found
-
-
-def read_note(data: bytes, path: str) -> ManifestNote:
-    """A note for a manifest that no list mentions (metadata of version 1 may name manifests directly)."""
-    try:
-        meta = read_meta(data)
-        spec_id = int(meta.get("partition-spec-id", b"0"))
-    except (AvroError, ValueError) as error:
-        raise CorruptFileError(f"the manifest can't be read: {error}", path=path, hint=HINT) from None
-    return ManifestNote(path, len(data), spec_id, content=int(meta.get("content") == b"deletes"))

@@ -21,7 +21,6 @@ from skipstone.lake.iceberg.manifests.notes import (
     ManifestNote,
     PartitionSummary,
     read_manifest_list,
-    read_note,
 )
 from skipstone.store.cache import Cache
 
@@ -32,7 +31,6 @@ __all__ = [
     "clear_cache",
     "read_manifest",
     "read_manifest_list",
-    "read_note",
 ]
 
 _CACHE_BYTES = 512 << 20

@@ -105,12 +105,6 @@ def summaries(table: Table, *, branch: str = MAIN_BRANCH) -> list[tuple[int, Map
     ]
 
 
-def head_of(table: Table, branch: str = MAIN_BRANCH) -> int | None:
-    """The snapshot that a branch is at; None if there is none yet."""
-    head = table.metadata.snapshot_by_name(branch)
-    return None if head is None else int(head.snapshot_id)
-
-
 # -- tries -------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,6 @@ from skipstone.lake.iceberg.manifests.avro import (
     parse_schema,
     read_container,
     read_long,
-    read_meta,
     read_value,
     write_long,
 )
@@ -30,7 +29,7 @@ def test_every_codec_gives_the_records_of_all_blocks(codec: str | None) -> None:
     assert found.blocks == ((1, 6), (0, 6), (3, len(found.body)))
     assert found.text("a") == "b"
     assert found.text("c") is None
-    assert read_meta(data)["a"] == b"b"
+    assert read_container(data).meta["a"] == b"b"
     assert json.loads(found.schema) == _WORDS
 
 

@@ -38,7 +38,6 @@ from skipstone.lake.iceberg.manifests.reading import (
     clear_cache,
     read_manifest,
     read_manifest_list,
-    read_note,
 )
 from skipstone.lake.iceberg.partitions.keys import PartitionKey
 from tests.unit.lake.iceberg import _avro as av
@@ -182,9 +181,9 @@ def test_patterns_cut_as_a_walk_does(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def av_schema(data: bytes) -> bytes:
-    from skipstone.lake.iceberg.manifests.avro import read_meta
+    from skipstone.lake.iceberg.manifests.avro import read_container
 
-    return read_meta(data)["avro.schema"]
+    return read_container(data).meta["avro.schema"]
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -361,20 +360,6 @@ def test_an_unknown_spec_is_named() -> None:
         read_manifest(data, _note(data, spec_id=8), {0: _PLAIN, 3: _SPEC})
     assert caught.value.path == "m.avro"
     assert "0, 3" in caught.value.message
-
-
-def test_a_manifest_that_no_list_mentions() -> None:
-    schema = av.entry_schema(version=1)
-    data = av.container(
-        schema, [[av.encode(schema, av.entry(snapshot_id=3))]], meta={"partition-spec-id": b"2"}
-    )
-    note = read_note(data, "m.avro")
-    assert note == ManifestNote("m.avro", len(data), 2)
-    found = read_manifest(data, note, {2: PartitionSpec(spec_id=2)})
-    assert (found.snapshots.tolist(), found.sequences.tolist()) == ([3], [0])
-    assert read_note(av.container(schema, [], meta={"content": b"deletes"}), "m").content == 1
-    with pytest.raises(CorruptFileError):
-        read_note(b"nothing", "m.avro")
 
 
 # -- odd writers -------------------------------------------------------------------------------

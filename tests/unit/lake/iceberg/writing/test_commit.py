@@ -61,7 +61,7 @@ from skipstone.errors import ConflictError, SchemaError, UsageError, WriteError
 from skipstone.ingest.overwrite import Everything
 from skipstone.lake.iceberg.partitions.values import internal, partition_values, source_span
 from skipstone.lake.iceberg.writing import commit as commits
-from skipstone.lake.iceberg.writing.commit import append, check_pyiceberg, committed, head_of, replace
+from skipstone.lake.iceberg.writing.commit import append, check_pyiceberg, committed, replace
 from skipstone.lake.iceberg.writing.files import cut_above
 from skipstone.lake.iceberg.writing.fit import check_columns
 from skipstone.lake.iceberg.writing.produce import Changes, live_entries
@@ -89,6 +89,11 @@ BY_DAY = PartitionSpec(
 )
 STRUCT = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))])
 DAY = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
+
+
+def head_of(table: Table) -> int | None:
+    head = table.metadata.snapshot_by_name("main")
+    return None if head is None else int(head.snapshot_id)
 
 
 @pytest.fixture
