@@ -12,8 +12,9 @@ mapped, so that its bytes are not counted. *skipstone, open* is a lake that was 
 
 Machines are shared, and a plan that waits for its turn is not slow: the verdict of a target is the ratio of
 the *least CPU times* of the process, the first round included. The ratio of the least times on the clock is
-drawn beside it, in the last table. Large tables are planned twice, once to agree and once for the clock. Then
-the association of delete files alone, where all lie in one partition; with ``--quick`` it is ours only.
+drawn beside it, in the last table. Large tables are planned twice, once to agree and once for the clock; those
+with deletes once, so that only the last table has their times. Then the association of delete files alone,
+where all lie in one partition; with ``--quick`` it is ours only.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ CPU = "CPU ms"
 COLD_FACTOR, WARM_FACTOR, ASSOCIATION_MS = 3.0, 50.0, 100.0
 PACE, QUICK_PACE = Pace(seconds=2.0, least=3, most=15), Pace(seconds=0.5, least=2, most=5)
 # pyiceberg takes seconds for a plan of a large table, and for a crowd of deletes.
-LARGE, LARGE_PACE = 20_000, Pace(seconds=0.0, least=1, most=1)
+LARGE, LARGE_PACE, ONCE = 20_000, Pace(seconds=0.0, least=1, most=1), Pace(seconds=0.0, least=0, most=0)
 PROFILED = 15
 
 
@@ -419,10 +420,11 @@ def main(argv: Sequence[str] | None = None, pace: Pace | None = None, crowd: tup
     usual = QUICK_PACE if bench.quick else PACE
     kept: dict[str, Clocks] = {}
     for files in bench.given.files or (QUICK_FILES if bench.quick else FILES):
-        bench.pace = pace or (LARGE_PACE if files >= LARGE else usual)
         for count in bench.given.manifests or (QUICK_MANIFESTS if bench.quick else MANIFESTS):
             made = made_table(evolved(files, count), bench.seed, bench.given.data, bench.console)
             for deletes in (False, True):
+                large = ONCE if deletes else LARGE_PACE
+                bench.pace = pace or (large if files >= LARGE else usual)
                 _run_table(bench, made, kept, deletes=deletes)
     bench.pace = pace or LARGE_PACE
     _run_association(bench, *crowd)
