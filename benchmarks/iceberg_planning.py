@@ -12,9 +12,9 @@ mapped, so that its bytes are not counted. *skipstone, open* is a lake that was 
 
 Machines are shared, and a plan that waits for its turn is not slow: the verdict of a target is the ratio of
 the *least CPU times* of the process, the first round included. The ratio of the least times on the clock is
-drawn beside it, in the last table. Large tables are planned twice, once to agree and once for the clock; those
-with deletes once, so that only the last table has their times. Then the association of delete files alone,
-where all lie in one partition; with ``--quick`` it is ours only.
+drawn beside it, in the last table. Large tables are planned twice, once to agree and once for the clock;
+those with deletes once, so that only the last table has their times. Then the association of delete files
+alone, where all lie in one partition; with ``--quick`` it is ours only.
 """
 
 from __future__ import annotations

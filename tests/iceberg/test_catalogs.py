@@ -157,3 +157,11 @@ def test_a_writer_elsewhere_is_seen_after_a_refresh(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=r"db\.t: .*no such table"):
         mine.refresh()
     assert mine.scan().count() == 5
+
+
+def test_a_table_without_its_catalog_is_pointed_to_one() -> None:
+    with pytest.raises(ReadError, match="give its catalog"):
+        sk.open("db.events")
+    with pytest.raises(ReadError) as caught:
+        sk.open("no/such/events.parquet")
+    assert "catalog" not in str(caught.value)
