@@ -24,7 +24,7 @@ from skipstone.lake.iceberg.catalogs import (
 from skipstone.lake.iceberg.create import create_table
 from skipstone.lake.iceberg.snapshots import SnapshotInfo
 from skipstone.lakes import Scannable
-from skipstone.store.place import Place
+from skipstone.store.place import Place, open_root
 from skipstone.store.retry import RetryPolicy
 
 __all__ = ["Catalog", "SnapshotInfo", "Table", "open_table"]
@@ -55,16 +55,17 @@ class Catalog:
         snapshot: Any = None,
         storage_options: Mapping[str, Any] | None = None,
         retry: RetryPolicy | None = None,
-        index_root: Place | None = None,
+        index_root: Any = None,
     ) -> Table:
-        """A table as it is now, or at a snapshot."""
+        """A table as it is now, or at a snapshot; ``index_root`` is where its index is, unless in it."""
+        root = None if index_root is None else open_root(index_root, storage_options=storage_options)
         return open_table(
             name,
             self.iceberg,
             snapshot=snapshot,
             storage_options=storage_options,
             retry=retry,
-            index_root=index_root,
+            index_root=root,
         )
 
     def tables(self, namespace: str | None = None) -> list[str]:

@@ -165,3 +165,13 @@ def test_a_table_without_its_catalog_is_pointed_to_one() -> None:
     with pytest.raises(ReadError) as caught:
         sk.open("no/such/events.parquet")
     assert "catalog" not in str(caught.value)
+
+
+def test_an_index_beside_the_warehouse(tmp_path: Path) -> None:
+    catalog = sk.catalog(tmp_path / "warehouse")
+    made = catalog.create_table("db.t", pa.schema([("id", pa.int64())]))
+    made.table.append(pa.table({"id": [1, 2]}))
+    table = catalog.open("db.t", index_root=tmp_path / "index")
+    table.index.build(engine="local")
+    assert table.index.uri == str(tmp_path / "index")
+    assert catalog.open("db.t", index_root=tmp_path / "index").scan("id = 2").count() == 1

@@ -7,7 +7,6 @@ are numbered; the newest stands, and each holds all that was known when it was w
 from __future__ import annotations
 
 import json
-import re
 from contextlib import suppress
 from typing import Final
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from skipstone.errors import ConflictError, CorruptFileError, FileError, ReadError
 from skipstone.index.container import COMMON, BadIndex, Container, Held, Mapped, Writer
+from skipstone.index.manifest import ENTRIES
 from skipstone.lake.files import Files
 from skipstone.lake.iceberg.inventory import Inventory, Kept, identities
 from skipstone.lake.iceberg.manifests.entries import Entries
@@ -23,7 +23,6 @@ from skipstone.store.cache import Cache
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
 
-_NAME: Final = re.compile(r"entries-(\d{12})\.skip")
 _CONTENTS: Final = ("data", "deletes")
 # Who has just listed may still read the one before.
 _LEFT: Final = 2
@@ -94,5 +93,5 @@ def _serialised(entries: Entries) -> pa.Buffer:
 
 def _listed(access: Files) -> list[tuple[int, Listed]]:
     """Files of entries, newest first."""
-    found = [(int(name[1]), e) for e in access.place.below("") if (name := _NAME.fullmatch(e.key))]
+    found = [(int(name[1]), e) for e in access.place.below("") if (name := ENTRIES.fullmatch(e.key))]
     return sorted(found, key=lambda pair: -pair[0])

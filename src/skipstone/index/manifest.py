@@ -24,7 +24,8 @@ from skipstone.store.place import Listed, Place
 _NAME: Final = re.compile(r"manifest-(\d{12,18})\.json")
 _SEGMENT: Final = re.compile(r"segment-[0-9a-f]{32}\.skip")
 _LEFT: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
-_ENTRIES: Final = re.compile(r"entries-\d{12}\.skip")
+ENTRIES: Final = re.compile(r"entries-(\d{12})\.skip")
+"""What the manifests of a table say, and its number."""
 _TRIES: Final = 100
 _KEPT: Final = 4
 # A segment that no manifest names may belong to a job that is still running.
@@ -200,7 +201,7 @@ def is_own(key: str) -> bool:
 
 def is_kept(key: str) -> bool:
     """Whether a file of an index holds what the manifests of a table say."""
-    return _ENTRIES.fullmatch(key) is not None
+    return ENTRIES.fullmatch(key) is not None
 
 
 def is_segment(key: str) -> bool:

@@ -158,11 +158,6 @@ class IcebergLake(BaseLake):
         """The id of the snapshot; None for a table without any."""
         return None if self._pinned.snapshot is None else self._pinned.snapshot.snapshot_id
 
-    @property
-    def asked(self) -> Any:
-        """The snapshot that was asked for: None for the current one."""
-        return self._asked
-
     def snapshots(self) -> tuple[SnapshotInfo, ...]:
         """All snapshots that the table knows, oldest first."""
         return list_snapshots(self.metadata)
