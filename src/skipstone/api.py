@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -37,9 +38,29 @@ from skipstone.trace.scan import ScanTrace
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from skipstone.aggregate.aggregation import Aggregation
+    from skipstone.aggregate.functions import (  # noqa: A004
+        Aggregate,
+        approx_distinct,
+        avg,
+        count,
+        first,
+        histogram,
+        last,
+        max,
+        min,
+        quantile,
+        stddev,
+        sum,
+        udaf,
+        var,
+    )
+    from skipstone.aggregate.members import Members, members
     from skipstone.tables import Catalog, SnapshotInfo, Table
 
 __all__ = [
+    "Aggregate",
+    "Aggregation",
     "BloomProvider",
     "BloomRequest",
     "Bound",
@@ -58,6 +79,7 @@ __all__ = [
     "Lake",
     "LakeStatistics",
     "Marker",
+    "Members",
     "ParquetMetadata",
     "PipelineReport",
     "Predicate",
@@ -78,20 +100,34 @@ __all__ = [
     "Verdict",
     "Verification",
     "Why",
+    "approx_distinct",
+    "avg",
     "catalog",
     "col",
+    "count",
     "execute",
+    "first",
+    "histogram",
     "ingest",
     "ingest_new",
+    "last",
     "lit",
+    "max",
+    "members",
+    "min",
     "open",
     "parse",
     "predicate",
     "prune",
+    "quantile",
     "read_metadata",
     "register",
     "spark",
+    "stddev",
+    "sum",
+    "udaf",
     "udf",
+    "var",
 ]
 
 
@@ -209,13 +245,34 @@ def catalog(warehouse: Any = None, **properties: Any) -> Catalog:
     return Catalog(warehouse, **properties)
 
 
-_IN_TABLES = ("Catalog", "SnapshotInfo", "Table")
+_ELSEWHERE = {
+    # pyiceberg is loaded when one of these is asked for.
+    **dict.fromkeys(("Catalog", "SnapshotInfo", "Table"), "tables"),
+    "Aggregation": "aggregate.aggregation",
+    **dict.fromkeys(("Members", "members"), "aggregate.members"),
+    **dict.fromkeys(
+        (
+            "Aggregate",
+            "approx_distinct",
+            "avg",
+            "count",
+            "first",
+            "histogram",
+            "last",
+            "max",
+            "min",
+            "quantile",
+            "stddev",
+            "sum",
+            "udaf",
+            "var",
+        ),
+        "aggregate.functions",
+    ),
+}
 
 
 def __getattr__(name: str) -> Any:
-    # pyiceberg is loaded when one of these is asked for.
-    if name in _IN_TABLES:
-        from skipstone import tables
-
-        return getattr(tables, name)
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(f"skipstone.{_ELSEWHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,6 +18,9 @@ from skipstone.scan.scan import check_format
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from skipstone.aggregate.aggregation import Aggregation
+    from skipstone.aggregate.functions import Aggregate
+
 
 class Scan(PlainScan):
     """Rows of a lake that match a predicate. Nothing is read before an answer is asked for."""
@@ -35,6 +38,42 @@ class Scan(PlainScan):
 
         chosen = spark_session(None, None, None) if session is None else session
         return to_spark(self.plan(), chosen, route, lake=self.lake)
+
+    def aggregate(
+        self,
+        *aggregates: Aggregate,
+        group_by: Sequence[str] | str | None = None,
+        within: Any = None,
+        without: Any = None,
+        id_column: str | None = None,
+        use_cached: bool = True,
+        engine: Any = None,
+        **options: Any,
+    ) -> Aggregation:
+        """Aggregates of the matching rows: answered from metadata where it proves them, else by reading.
+
+        ``within`` allows only rows whose ``id_column`` is in a set (a pyroaring bitmap, a :class:`RowSet`, an
+        array), or that are at certain places; ``without`` takes rows out. Both take what :func:`members`
+        makes, too, and lists of sets, all of which must hold. ``use_cached=False`` reads every row that
+        counts. ``engine`` is "spark", or a Spark session; else rows are read here.
+        """
+        from skipstone.aggregate.aggregation import aggregation
+
+        _, _, limit, _, switches = self._asked
+        return aggregation(
+            self.lake,
+            self.plan,
+            limit,
+            switches.case_sensitive,
+            aggregates,
+            group_by=group_by,
+            within=within,
+            without=without,
+            id_column=id_column,
+            use_cached=use_cached,
+            engine=engine,
+            options=options,
+        )
 
     def explain(
         self,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from skipstone.cli.agg import agg
 from skipstone.cli.count import count
 from skipstone.cli.explain import explain
 from skipstone.cli.index import INDEX_COMMANDS
@@ -26,6 +27,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     query,
     explain,
     count,
+    agg,
     verify,
     ingest,
     tables,

@@ -9,7 +9,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 
@@ -280,6 +280,23 @@ def named_columns(names: list[str] | None, option: str) -> list[str] | None:
     if names is not None and not found:
         raise typer.BadParameter("name a column", param_hint=option)
     return found or None
+
+
+_ENDINGS = {"ndjson": "jsonl", "pq": "parquet", "arrows": "arrow", "ipc": "arrow"}
+_F = TypeVar("_F", bound=enum.StrEnum)
+
+
+def named_format(output: Path | None, formats: type[_F], people: _F) -> _F:
+    """The format that the name of a file asks for; that for people without a file."""
+    if output is None:
+        return people
+    ending = output.suffix.lower().removeprefix(".")
+    try:
+        return people if ending == "txt" else formats(_ENDINGS.get(ending, ending))
+    except ValueError:
+        raise typer.BadParameter(
+            f"the name {output.name} doesn't tell a format; give one", param_hint="--format"
+        ) from None
 
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?", re.IGNORECASE)

@@ -22,9 +22,9 @@ _NULL: Span = ("NULL", "dim")
 Lines = Iterator[list[Span]]
 
 
-def draw_rows(rows: pa.Table, width: int) -> Lines:
+def draw_rows(rows: pa.Table, width: int, *, more: str = "use --columns") -> Lines:
     """The lines of the table, and a last one that names the columns it has no room for."""
-    columns = [_cells(rows.column(number), width) for number in range(rows.num_columns)]
+    columns = [cells_of(rows.column(number), width) for number in range(rows.num_columns)]
     headings = [_heading(field, column) for field, column in zip(rows.schema, columns, strict=True)]
     types = [(type_name(field.type), "dim") for field in rows.schema]
     lines: list[Sequence[Cell]] = [types, *zip(*columns, strict=True)]
@@ -33,17 +33,24 @@ def draw_rows(rows: pa.Table, width: int) -> Lines:
     yield from table(headings[:room], [line[:room] for line in lines], width, names="bold")
     left_out = rows.schema.names[room:]
     if left_out:
-        head = f"… {plural(len(left_out), 'more column')}; use --columns: "
+        head = f"… {plural(len(left_out), 'more column')}; {more}: "
         yield [(head, "dim"), (shorten(clean(", ".join(left_out)), width - width_of(head)), "dim")]
 
 
 def _heading(field: pa.Field, cells: Sequence[Cell]) -> Heading:
     """Texts may be cut, and any column's name; numbers, dates and the like may not."""
-    type = plain_type(field.type)
-    if is_text(type) or is_nested(type) or is_binary(type):
+    if may_be_cut(field.type):
         return Heading(field.name, flexible=True, least=_LEAST)
     widest = max((width_of(cell if isinstance(cell, str) else cell[0]) for cell in cells), default=0)
-    return Heading(field.name, right=_is_number(type), flexible=True, least=max(widest, _SHORTEST))
+    return Heading(
+        field.name, right=_is_number(plain_type(field.type)), flexible=True, least=max(widest, _SHORTEST)
+    )
+
+
+def may_be_cut(type: pa.DataType) -> bool:
+    """Whether a part of a value says something about it, as it does of texts."""
+    type = plain_type(type)
+    return is_text(type) or is_nested(type) or is_binary(type)
 
 
 def _is_number(type: pa.DataType) -> bool:
@@ -53,7 +60,8 @@ def _is_number(type: pa.DataType) -> bool:
     )
 
 
-def _cells(column: pa.ChunkedArray, width: int) -> list[Cell]:
+def cells_of(column: pa.ChunkedArray, width: int) -> list[Cell]:
+    """The values of a column as people read them."""
     found: list[str | None] = []
     for chunk in column.chunks:
         values = plain(chunk)

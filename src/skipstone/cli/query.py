@@ -27,6 +27,7 @@ from skipstone.cli.options import (
     Reading,
     SkippingOption,
     ZoneOption,
+    named_format,
     open_scan,
     read_where,
 )
@@ -52,15 +53,6 @@ class RowFormat(enum.StrEnum):
     JSONL = "jsonl"
     PARQUET = "parquet"
     ARROW = "arrow"
-
-
-_ENDINGS = {
-    "txt": RowFormat.TABLE,
-    "ndjson": RowFormat.JSONL,
-    "pq": RowFormat.PARQUET,
-    "arrows": RowFormat.ARROW,
-    "ipc": RowFormat.ARROW,
-}
 
 
 @grouped
@@ -91,7 +83,7 @@ def query(
 ) -> None:
     """Print the rows that match, or write them to a file."""
     check_output(output, force=force)
-    format = format or _format_of(output)
+    format = format or named_format(output, RowFormat, RowFormat.TABLE)
     if format in (RowFormat.PARQUET, RowFormat.ARROW) and output is None and sys.stdout.isatty():
         raise typer.BadParameter(
             f"{format} is not for terminals; give --output, or send it to a file or a pipe",
@@ -112,19 +104,6 @@ def query(
         ran = asked.show() if format is RowFormat.TABLE else asked.write(format)
         if explain:
             _explain(ran)
-
-
-def _format_of(output: Path | None) -> RowFormat:
-    """The format that a file's name asks for."""
-    if output is None:
-        return RowFormat.TABLE
-    ending = output.suffix.lower().removeprefix(".")
-    try:
-        return _ENDINGS.get(ending) or RowFormat(ending)
-    except ValueError:
-        raise typer.BadParameter(
-            f"the name {output.name} doesn't tell a format; give one", param_hint="--format"
-        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from skipstone.explain.aggregate_html import aggregate_to_html, aggregate_to_page
+from skipstone.explain.aggregate_text import draw_aggregate
 from skipstone.explain.html import scan_to_html, scan_to_page
-from skipstone.explain.json import scan_to_json, trace_to_json
+from skipstone.explain.json import aggregate_to_json, scan_to_json, trace_to_json
 from skipstone.explain.scan_text import draw_scan
 from skipstone.explain.text import draw_trace
 
-__all__ = ["draw_scan", "draw_trace", "scan_to_html", "scan_to_json", "scan_to_page", "trace_to_json"]
+__all__ = [
+    "aggregate_to_html",
+    "aggregate_to_json",
+    "aggregate_to_page",
+    "draw_aggregate",
+    "draw_scan",
+    "draw_trace",
+    "scan_to_html",
+    "scan_to_json",
+    "scan_to_page",
+    "trace_to_json",
+]

@@ -18,6 +18,9 @@ _INKS = {
     "zoom": ("#35b39a26", "#3fbfa626"),
     "warn": ("#a15c00", "#f0b35c"),
     "other": ("#c3ccd4", "#4a5763"),
+    "files": ("#3a4bb8", "#97a5ff"),
+    "groups": ("#7f8fe0", "#6b7de6"),
+    "pages": ("#bcc6f3", "#45539f"),
 }
 # Told apart by hue and by lightness, so that neither colour blindness nor grey print merges them.
 _CAUSES = {
@@ -64,6 +67,7 @@ line-height:1.35}
 .@-said{font-size:12.5px;grid-column:3;grid-row:1/3;padding:2px 0 10px}
 .@-said b{font-weight:650}
 .@-zoom{grid-column:2;grid-row:2;min-height:14px;background:var(--@-zoom)}
+.@-below{grid-column:2;grid-row:2;padding:3px 0 12px}
 .@-legend{display:flex;flex-wrap:wrap;gap:4px 16px;margin-top:12px;color:var(--@-soft);font-size:12px}
 .@-dot{display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:6px;vertical-align:-1px}
 .@-facts{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:4px 14px;margin:0}
@@ -85,7 +89,7 @@ text-align:left}
 .@-warn{color:var(--@-warn)}
 @container (max-width:560px){
 .@-row{grid-template:auto/minmax(0,1fr)}
-.@-said{grid-column:1;grid-row:auto}
+.@-said,.@-below{grid-column:1;grid-row:auto}
 .@-zoom{display:none}
 .@ .@-tight{white-space:normal;overflow-wrap:anywhere}
 .@ td.@-wide,.@-why thead{display:none}

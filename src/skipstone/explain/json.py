@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from skipstone.trace import Level, Note, Trace
+from skipstone.trace.aggregate import AggregateRun, AggregateTrace, ColumnUse, MemberUse
 from skipstone.trace.scan import Hints, IndexUse, Phase, Reads, Run, ScanTrace
 
 
@@ -52,6 +53,55 @@ def scan_to_json(trace: ScanTrace) -> dict[str, Any]:
         "run": None if trace.run is None else _run(trace.run),
         "unsupported": list(trace.unsupported),
         "notes": [_note(note) for note in trace.notes],
+    }
+
+
+def aggregate_to_json(trace: AggregateTrace) -> dict[str, Any]:
+    """The whole trace of an aggregation as dicts, lists, strings and numbers; null where nothing is known."""
+    return {
+        "functions": list(trace.functions),
+        "group_by": list(trace.group_by),
+        "cached": trace.cached,
+        "rows": trace.rows,
+        "members": None if trace.members is None else _members(trace.members),
+        "columns": [_column(use) for use in trace.columns],
+        "scan": scan_to_json(trace.scan),
+        "run": None if trace.run is None else _aggregate_run(trace.run),
+        "notes": list(trace.notes),
+    }
+
+
+def _members(use: MemberUse) -> dict[str, Any]:
+    return {
+        "sets": list(use.sets),
+        "row_groups": use.units,
+        "outside": use.outside,
+        "inside": use.inside,
+        "partly": use.partly,
+        "rows_outside": use.rows_outside,
+    }
+
+
+def _column(use: ColumnUse) -> dict[str, Any]:
+    return {
+        "column": use.column or None,
+        "functions": list(use.functions),
+        "rows_known": use.known,
+        "rows_read": use.read,
+        "answered": [asdict(level) for level in use.answered],
+        "why": list(use.why),
+    }
+
+
+def _aggregate_run(run: AggregateRun) -> dict[str, Any]:
+    return {
+        "engine": run.engine,
+        "rows": run.rows,
+        "pieces": run.pieces,
+        "seconds": run.seconds,
+        "requests": run.requests,
+        "bytes": run.bytes,
+        "phases": [_phase(phase) for phase in run.phases],
     }
 
 

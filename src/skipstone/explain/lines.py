@@ -8,7 +8,7 @@ from collections.abc import Iterable
 Span = tuple[str, str]
 """A piece of a line and the name of its style; the empty name is plain."""
 
-_STYLES = {"bold": "1", "dim": "2", "kept": "32", "dropped": "90", "warn": "33", "bad": "31"}
+_STYLES = {"bold": "1", "dim": "2", "kept": "32", "known": "36", "dropped": "90", "warn": "33", "bad": "31"}
 
 
 def clean(text: str) -> str:

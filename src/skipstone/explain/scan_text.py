@@ -36,7 +36,8 @@ from skipstone.explain.words import (
 )
 from skipstone.trace.scan import Phase, Run, ScanTrace
 
-_ROOT_STEM = "│  "
+ROOT_STEM = "│  "
+"""What stands before lines that belong to the root."""
 _SHORTEST_NAME = 6
 
 
@@ -44,7 +45,7 @@ def draw_scan(trace: ScanTrace, *, width: int | None = None, color: bool = False
     """Draw the scan in at most ``width`` columns (100 unless given), without a final line break."""
     layout = Layout.of([*(level.name for level in trace.levels), "read", "ran"], width)
     lines = [header(trace.lake, trace.predicate or EVERY_ROW, layout.room)]
-    lines += _lake(trace, layout.room)
+    lines += lake_lines(trace, lake_line(trace), layout.room)
     for level in trace.levels:
         lines += branch(level, layout, last=False, costs=True)
     lines += _read(trace, layout, last=trace.run is None)
@@ -55,33 +56,34 @@ def draw_scan(trace: ScanTrace, *, width: int | None = None, color: bool = False
     return "\n".join(paint(line, color=color) for line in lines)
 
 
-def _lake(trace: ScanTrace, room: int) -> Iterator[Line]:
-    for text in wrap(clean(lake_line(trace)), room - len(_ROOT_STEM), 2):
-        yield [(_ROOT_STEM, ""), (text, "dim")]
+def lake_lines(trace: ScanTrace, what: str, room: int) -> Iterator[Line]:
+    """What was scanned, in words, and what its index, partitions and deletes have to say."""
+    for text in wrap(clean(what), room - len(ROOT_STEM), 2):
+        yield [(ROOT_STEM, ""), (text, "dim")]
     if trace.index is not None:
-        said = shorten(index_line(trace.index, trace.files), room - len(_ROOT_STEM))
-        yield [(_ROOT_STEM, ""), (said, "dim")]
+        said = shorten(index_line(trace.index, trace.files), room - len(ROOT_STEM))
+        yield [(ROOT_STEM, ""), (said, "dim")]
     if trace.partitions is not None and (said := partition_line(trace.partitions)):
-        for text in wrap(said, room - len(_ROOT_STEM), 3):
-            yield [(_ROOT_STEM, ""), (text, "dim")]
+        for text in wrap(said, room - len(ROOT_STEM), 3):
+            yield [(ROOT_STEM, ""), (text, "dim")]
     if trace.deletes is not None:
-        for text in wrap(delete_line(trace.deletes), room - len(_ROOT_STEM), 3):
-            yield [(_ROOT_STEM, ""), (text, "dim")]
+        for text in wrap(delete_line(trace.deletes), room - len(ROOT_STEM), 3):
+            yield [(ROOT_STEM, ""), (text, "dim")]
 
 
 def _read(trace: ScanTrace, layout: Layout, *, last: bool) -> Iterator[Line]:
     reads, files = trace.reads, scan_files(trace)
     pairs = [("rows", scan_rows(trace))]
     if trace.tasks == 0:
-        yield _plain("read", NOTHING_TO_READ, layout, last=last)
+        yield plain("read", NOTHING_TO_READ, layout, last=last)
     elif reads is None:
-        yield _plain("read", files, layout, last=last)
+        yield plain("read", files, layout, last=last)
     else:
         share = data_share(reads)
         if reads.of_bytes:
             yield barred("read", reads.bytes, reads.of_bytes, [share], layout, last=last)
         else:
-            yield _plain("read", share, layout, last=last)
+            yield plain("read", share, layout, last=last)
         pairs.insert(0, ("from", f"{files}, about {plural(reads.requests, 'request')}"))
     if trace.tasks:
         pairs += scan_facts(trace)
@@ -90,18 +92,24 @@ def _read(trace: ScanTrace, layout: Layout, *, last: bool) -> Iterator[Line]:
     yield from facts(pairs, stem(last=last), layout.room)
 
 
-def _plain(name: str, text: str, layout: Layout, *, last: bool) -> Line:
+def plain(name: str, text: str, layout: Layout, *, last: bool) -> Line:
+    """A branch without a bar."""
     head = layout.head(name, last=last)
     return [(head, ""), (shorten(text, layout.room - width_of(head)), "")]
 
 
 def _ran(run: Run, layout: Layout) -> Iterator[Line]:
     said = f"{plural(run.rows, 'row')} in {plural(run.batches, 'batch', 'batches')}, {duration(run.seconds)}"
-    yield _plain("ran", said, layout, last=True)
+    yield plain("ran", said, layout, last=True)
+    yield from work_lines(run_work(run), run.phases, layout.room)
+
+
+def work_lines(work: str, phases: Sequence[Phase], room: int) -> Iterator[Line]:
+    """What stands below the last branch: what a run worked through, and its phases."""
     below = stem(last=True)
-    room = layout.room - len(below)
-    yield [(below, ""), (shorten(run_work(run), room), "")]
-    for number, text in enumerate(_table(run.phases, room)):
+    room -= len(below)
+    yield [(below, ""), (shorten(work, room), "")]
+    for number, text in enumerate(_table(phases, room)):
         yield [(below, ""), (text, "" if number else "dim")]
 
 

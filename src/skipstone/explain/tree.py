@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from skipstone.explain.lines import Span, clean, pad, shorten, width_of, wrap
-from skipstone.explain.units import bar, count
+from skipstone.explain.units import bar, count, shares
 from skipstone.explain.words import cause_name, cost, kept_share, ranked, rows_left
 from skipstone.trace import Drop, Level
 
@@ -70,9 +70,23 @@ def branch(level: Level, layout: Layout, *, last: bool, costs: bool) -> Iterator
 def barred(name: str, part: int, whole: int, texts: Sequence[str], layout: Layout, *, last: bool) -> Line:
     """A branch with a bar and the first of ``texts`` that fits beside it."""
     filled, empty = bar(part, whole, layout.cells)
+    return _beside(name, [(filled, "kept"), (empty, "dropped")], texts, layout, last=last)
+
+
+def parted(
+    name: str, parts: Sequence[tuple[int, Span]], texts: Sequence[str], layout: Layout, *, last: bool
+) -> Line:
+    """A branch with a bar of several parts, each with its glyph; the last one fills an empty bar."""
+    cells = shares([units for units, _ in parts], layout.cells)
+    cells[-1] += layout.cells - sum(cells)
+    drawn = [(glyph * wide, style) for wide, (_, (glyph, style)) in zip(cells, parts, strict=True)]
+    return _beside(name, drawn, texts, layout, last=last)
+
+
+def _beside(name: str, drawn: Sequence[Span], texts: Sequence[str], layout: Layout, *, last: bool) -> Line:
     head = layout.head(name, last=last)
     room = layout.room - width_of(head) - layout.cells - 2
-    return [(head, ""), (filled, "kept"), (empty, "dropped"), ("  ", ""), (_first_fitting(texts, room), "")]
+    return [(head, ""), *drawn, ("  ", ""), (_first_fitting(texts, room), "")]
 
 
 def _first_fitting(texts: Sequence[str], room: int) -> str:

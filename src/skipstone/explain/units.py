@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _EIGHTHS = "▁▂▃▄▅▆▇█"
 
@@ -86,6 +88,27 @@ def bar(part: float, whole: float, cells: int) -> tuple[str, str]:
     if part < whole:
         filled = min(filled, cells - 1)
     return "█" * filled, "░" * (cells - filled)
+
+
+def shares(parts: Sequence[float], cells: int) -> list[int]:
+    """Cells for each part of a bar: every part above zero shows, and together they fill it.
+
+    >>> shares([1, 5000, 4999], 20), shares([0, 3, 0], 8), shares([0, 0], 8)
+    ([1, 10, 9], [0, 8, 0], [0, 0])
+    """
+    whole = sum(parts)
+    if whole <= 0:
+        return [0] * len(parts)
+    least = [int(part > 0) for part in parts]
+    spare = cells - sum(least)
+    exact = [max(cells * part / whole - few, 0) for part, few in zip(parts, least, strict=True)]
+    scale = spare / sum(exact) if sum(exact) else 0
+    found = [int(more * scale) for more in exact]
+    # The last cells go to the parts that lost most to rounding.
+    order = sorted(range(len(parts)), key=lambda place: found[place] - exact[place] * scale)
+    for place in order[: spare - sum(found)]:
+        found[place] += 1
+    return [few + more for few, more in zip(least, found, strict=True)]
 
 
 def spark(shares: list[float]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from skipstone.explain.units import count, percent, plural, size
 from skipstone.trace import Cause, Drop, Level, Note
+from skipstone.trace.aggregate import AggregateRun
 from skipstone.trace.partitions import FilterStats
 from skipstone.trace.scan import DeleteUse, Hints, IndexUse, Reads, Run, ScanTrace, SparkUse
 
@@ -114,11 +115,16 @@ def _workers(hints: Hints) -> str:
 def lake_line(trace: ScanTrace) -> str:
     """What was scanned: files, version, columns."""
     columns = f"columns {', '.join(trace.columns)}" if trace.columns else "no columns"
+    return f"{state_line(trace)}, {columns}"
+
+
+def state_line(trace: ScanTrace) -> str:
+    """How many files the lake has, and in which version."""
     version = [f"version {trace.version}"] if trace.version else []
-    return ", ".join([plural(trace.files, "file"), *version, columns])
+    return ", ".join([plural(trace.files, "file"), *version])
 
 
-def run_work(run: Run) -> str:
+def run_work(run: Run | AggregateRun) -> str:
     """What a run worked through."""
     pieces = f"{plural(run.pieces, 'piece')} of row groups" if run.pieces else "no row group"
     return f"read {pieces} in {cost(run.requests, run.bytes)}"

@@ -23,7 +23,7 @@ from skipstone.evidence import Array
 from skipstone.store.cache import Cache
 from skipstone.store.ranges import ByteRange
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 COMMON: Final = 0xFFFFFFFF
 """The column number of arrays that belong to no column."""
 

@@ -16,6 +16,7 @@ from skipstone.index.container import COMMON, Writer
 from skipstone.index.levels import Level, split_bytes, write_facts, write_level
 from skipstone.index.search import search_arrays
 from skipstone.index.spec import Path
+from skipstone.partial.blocks import Blocks
 
 BLOCK: Final = 1024
 """Files of a segment whose facts are summed up in one block."""
@@ -73,10 +74,16 @@ class ColumnDraft:
     """Of pages, numbered through as they are in ``pages``."""
     origins: Array | None = None
     """Per file, where the facts came from."""
-    sums: dict[str, Array] = field(default_factory=dict)
-    """Block aggregates by name: one element per row group, or per page where the name says so."""
+    sums: dict[str, Blocks] = field(default_factory=dict)
+    """Aggregates by level: a block per row group, or per page."""
     sketches: dict[str, list[bytes]] = field(default_factory=dict)
-    """By kind, one per row group."""
+    """By kind, one per row group; empty where there is none."""
+
+    def units(self, level: str, groups: int) -> int:
+        """How many row groups or pages there are."""
+        if level == "group":
+            return groups
+        return 0 if self.pages is None else len(self.pages.first_rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,8 +240,9 @@ def _write_column(writer: Writer, number: int, column: ColumnDraft, starts: Arra
             writer.add(number, f"{name}/{size}/units", stack.units.astype(np.uint32))
             # Block by block, all filters side by side: looking up a value touches one run of bytes.
             writer.add(number, f"{name}/{size}/bits", stack.bits.transpose(1, 0, 2))
-    for name, array in column.sums.items():
-        writer.add(number, f"sum/{name}", array)
+    for level, sums in column.sums.items():
+        for name, array in sums.to_arrays().items():
+            writer.add(number, f"sum/{level}/{name}", array)
     for name, blobs in column.sketches.items():
         offsets, data = split_bytes(pa.array(blobs, pa.large_binary()))
         writer.add(number, f"sketch/{name}/offsets", offsets)
@@ -271,18 +279,34 @@ def _joined(path: Path, parts: Sequence[Draft], firsts: list[int]) -> ColumnDraf
     first_pages = np.cumsum([0, *page_counts[:-1]]).tolist()
     blooms = _piled([column.blooms for column in columns], firsts)
     page_blooms = _piled([column.page_blooms for column in columns], first_pages)
-    # Aggregates that some file lacks could not be told apart from those of its neighbours.
-    sums = {
-        name: np.concatenate([column.sums[name] for column in columns])
-        for name in columns[0].sums
-        if all(name in column.sums for column in columns)
-    }
-    sketches = {
-        name: [blob for column in columns for blob in column.sketches[name]]
-        for name in columns[0].sketches
-        if all(name in column.sketches for column in columns)
-    }
+    sums, sketches = _summed(type, columns, parts), _sketched(columns, parts)
     return ColumnDraft(type, groups, pages, blooms, page_blooms, origins, sums, sketches)
+
+
+def _summed(
+    type: pa.DataType | None, columns: Sequence[ColumnDraft], parts: Sequence[Draft]
+) -> dict[str, Blocks]:
+    """The aggregates of all parts; unknown where a part has none."""
+    return {
+        level: Blocks.concat(
+            [
+                column.sums.get(level) or Blocks.unknown(type, column.units(level, len(part.group_rows)))
+                for column, part in zip(columns, parts, strict=True)
+            ]
+        )
+        for level in dict.fromkeys(level for column in columns for level in column.sums)
+    }
+
+
+def _sketched(columns: Sequence[ColumnDraft], parts: Sequence[Draft]) -> dict[str, list[bytes]]:
+    return {
+        kind: [
+            blob
+            for column, part in zip(columns, parts, strict=True)
+            for blob in column.sketches.get(kind, [b""] * len(part.group_rows))
+        ]
+        for kind in dict.fromkeys(kind for column in columns for kind in column.sketches)
+    }
 
 
 def _piled(parts: Sequence[dict[int, Stack]], firsts: Sequence[int]) -> dict[int, Stack]:
@@ -333,7 +357,7 @@ def _taken(column: ColumnDraft, files: Array, groups: Array) -> ColumnDraft:
     if column.pages is not None:
         counts = column.pages.counts
         by_page = ranges(np.cumsum(counts) - counts, counts, groups)
-    sums = {n: array[by_page if n.startswith("page/") else groups] for n, array in column.sums.items()}
+    sums = {level: b.take(by_page if level == "page" else groups) for level, b in column.sums.items()}
     sketches = {name: [blobs[g] for g in groups.tolist()] for name, blobs in column.sketches.items()}
     return ColumnDraft(
         column.type,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import UsageError
+from skipstone.evidence import Array
 from skipstone.index.container import BadIndex
+from skipstone.index.coverage import Coverage
 from skipstone.index.index import LakeIndex
 from skipstone.lake.base import BaseLake
 from skipstone.lake.directory import DirectoryLake, is_visible
 from skipstone.lake.files import Io
 from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.prune.survey import Part, Survey
 from skipstone.store.place import Listed, Place
 
 
@@ -53,6 +58,19 @@ class Indexed(BaseLake):
     @cached_property
     def _numbers(self) -> dict[Listed, int]:
         return {entry: number for number, entry in enumerate(self.entries)}
+
+    def surveyed(
+        self, coverage: Coverage, known: Sequence[tuple[int, Array]], unknown: Array
+    ) -> tuple[Survey, Array]:
+        """Files of segments, and others from their footers, with their numbers in the listing."""
+        self.check_index()
+        parts: list[Part] = [coverage.part(segment, rows) for segment, rows in known]
+        numbers = [coverage.files_of(segment, rows) for segment, rows in known]
+        if len(unknown):
+            parts.append(self.footers(unknown))
+            numbers.append(unknown)
+        chosen = np.concatenate([unknown[:0], *numbers])
+        return Survey.joined(parts, self.stated(chosen)), chosen
 
     def check_index(self) -> None:
         """Refuse files of the index whose columns can't be read as the lake's."""

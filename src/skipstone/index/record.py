@@ -31,7 +31,8 @@ from skipstone.parquet.slice import slice_steps
 from skipstone.parquet.trust import null_counts_trusted
 from skipstone.parquet.values import widen
 from skipstone.parquet.walk import hop_pages, walk_pages
-from skipstone.partial.blocks import block_sums
+from skipstone.partial.blocks import EVERY, Blocks, Facet, facets_of
+from skipstone.partial.reading import read_blocks
 from skipstone.partial.sketches import sketches
 from skipstone.rows import RowSet
 from skipstone.store.place import Listed
@@ -274,24 +275,19 @@ class _Recorder:
             self._sketches(read) if ref.path in self.spec.sketches else {},
         )
 
-    def _sums(self, bound: BoundLeaf, read: Sequence[_Read | None]) -> dict[str, Array]:
-        """Block aggregates, if there are some of every row group; by page if all have pages."""
-        parts: dict[str, list[Array]] = {}
-        paged = self.spec.pages and all(one is not None and one.paged for one in read)
+    def _sums(self, bound: BoundLeaf, read: Sequence[_Read | None]) -> dict[str, Blocks]:
+        """Block aggregates in keys of the index's type, by row group and by page."""
+        if not facets_of(bound.ref.type) & Facet.SUM:
+            return {}
+        groups, pages = [Blocks.unknown(bound.ref.type, 0)], [Blocks.unknown(bound.ref.type, 0)]
         for group, one in enumerate(read):
-            if one is None:
-                return {}
-            levels = {"group": np.zeros(1, dtype=np.int64)}
-            if paged:
-                levels["page"] = self.indexes[group, bound.leaf.index].first_rows
-            for level, firsts in levels.items():
-                try:
-                    sums = block_sums(one.type, one.values, firsts)
-                except NotMeasurable:
-                    return {}
-                for name, array in sums.to_arrays().items():
-                    parts.setdefault(f"{level}/{name}", []).append(array)
-        return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+            index = self.indexes.get((group, bound.leaf.index)) if self.spec.pages else None
+            found = _summed(bound.ref.type, one, index)
+            if index is not None:
+                pages.append(found)
+            groups.append(found.merge(np.zeros(1, dtype=np.int64)))
+        levels = {"group": Blocks.concat(groups), "page": Blocks.concat(pages)}
+        return {level: blocks for level, blocks in levels.items() if blocks.known.any()}
 
     @staticmethod
     def _sketches(read: Sequence[_Read | None]) -> dict[str, list[bytes]]:
@@ -407,6 +403,17 @@ def _page_level(metadata: ParquetMetadata, bound: BoundLeaf, index: PageIndex, r
     elif index.nan_counts is not None:
         nans = index.nan_counts
     return Level(facts, nulls, nans, nobody)
+
+
+def _summed(type: pa.DataType, one: _Read | None, index: PageIndex | None) -> Blocks:
+    """The aggregates of a chunk's pages, or of all of it where they are not known."""
+    starts = np.zeros(1, dtype=np.int64) if index is None else index.first_rows
+    try:
+        return (
+            Blocks.unknown(type, len(starts)) if one is None else read_blocks(type, one.values, starts, EVERY)
+        )
+    except NotMeasurable:
+        return Blocks.unknown(type, len(starts))
 
 
 def _stacked(filters: Sequence[tuple[int, BloomFilter]]) -> dict[int, Stack]:

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from skipstone.domain.keys import storage_type
 from skipstone.evidence import Array, ColumnFacts
-from skipstone.index.container import COMMON, BadIndex, Container
+from skipstone.index.container import COMMON, BadIndex, Container, Key
 from skipstone.index.draft import ColumnDraft, Draft, Pages, Stack, runs
-from skipstone.index.levels import LevelReader, join_bytes
+from skipstone.index.levels import UNKNOWN, LevelReader, join_bytes
 from skipstone.index.search import Found, search_leaf
 from skipstone.index.spec import Path
 from skipstone.ir.nodes import ColumnRef, Leaf
-from skipstone.ir.transforms import Transform
+from skipstone.ir.transforms import Same, Scale, Transform
 from skipstone.parquet.bloom import block_masks, block_numbers
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.parquet.footer import parse_footer
@@ -28,6 +28,7 @@ from skipstone.parquet.naming import Naming
 from skipstone.parquet.pageindex import PageIndex
 from skipstone.parquet.recorded import CHUNK, RecordedMetadata, record_chunks
 from skipstone.parquet.values import widen
+from skipstone.partial.blocks import Blocks
 from skipstone.prune.pages import PageFacts
 from skipstone.store.place import Listed
 
@@ -263,6 +264,71 @@ class Segment:
         rows = int(self.common("group_rows")[group])
         return PageIndex.places(rows, first_rows, offsets, sizes.astype(np.int64))
 
+    def page_span(self, group: int, path: Path) -> tuple[int, int] | None:
+        """The numbers of a chunk's first page and of the one past the last."""
+        column = self.columns.get(path)
+        return None if column is None else self._pages(column, group)
+
+    # -- aggregates --------------------------------------------------------------------------
+
+    def nulls(self, level: str, ref: ColumnRef, units: Array) -> Array:
+        """How many NULLs there are in some files, row groups or pages; UNKNOWN where nobody counted."""
+        return self._counts("nulls", level, ref, units)
+
+    def nans(self, level: str, ref: ColumnRef, units: Array) -> Array:
+        """How many NaNs there are in some files, row groups or pages; UNKNOWN where nobody counted."""
+        return self._counts("nans", level, ref, units)
+
+    def _counts(self, name: str, level: str, ref: ColumnRef, units: Array) -> Array:
+        column = self.columns.get(ref.path)
+        if column is not None and self._steps(column, ref) is not None:
+            key = self._reader(column, level).key(name)
+            if key in self.container:
+                return self.container.take(key, units)
+        return np.full(len(units), UNKNOWN, dtype=np.int64)
+
+    def blocks(self, level: str, ref: ColumnRef, units: Array) -> Blocks | None:
+        """The aggregates of some row groups ("group") or pages ("page"); None if there are none.
+
+        Pages are numbered as :meth:`page_span` has it.
+        """
+        column = self.columns.get(ref.path)
+        steps = None if column is None else self._steps(column, ref)
+        if column is None or steps is None or ref.via or any(_rescales(step) for step in steps):
+            return None
+        keys = self._stored_sums(column, level)
+        if not keys:
+            return None
+        self.container.load(keys.values())
+        arrays = {name: self.container.take(key, units) for name, key in keys.items()}
+        return replace(Blocks.from_arrays(column.type, arrays), type=ref.type)
+
+    def _stored_sums(self, column: Column, level: str) -> dict[str, Key]:
+        return self._sums.get((column.number, level), {})
+
+    @cached_property
+    def _sums(self) -> dict[tuple[int, str], dict[str, Key]]:
+        """The arrays of aggregates by column and level."""
+        found: dict[tuple[int, str], dict[str, Key]] = {}
+        for column, name in self.container.arrays():
+            kind, _, rest = name.partition("/")
+            if kind == "sum":
+                level, _, part = rest.partition("/")
+                found.setdefault((column, level), {})[part] = (column, name)
+        return found
+
+    def sketches(self, kind: str, path: Path, groups: Array) -> list[bytes] | None:
+        """The sketches of some row groups; None if one of them has none of that kind."""
+        column = self.columns.get(path)
+        if column is None or (column.number, f"sketch/{kind}/data") not in self.container:
+            return None
+        offsets, data = ((column.number, f"sketch/{kind}/{part}") for part in ("offsets", "data"))
+        starts, stops = self.container.take(offsets, groups), self.container.take(offsets, groups + 1)
+        if (starts == stops).any():
+            return None
+        spans = zip(starts.tolist(), stops.tolist(), strict=True)
+        return [part.tobytes() for part in self.container.slices([(data, *span) for span in spans])]
+
     # -- bloom filters -----------------------------------------------------------------------
 
     @cached_property
@@ -394,10 +460,11 @@ class Segment:
             pages = Pages(np.diff(firsts), first_rows, offsets, sizes, level)
         blooms, page_blooms = (self._stacks(number, kind) for kind in ("group_bloom", "page_bloom"))
         mine = [name for owner, name in container.arrays() if owner == number]
+        levels = {level: self._stored_sums(column, level) for level in ("group", "page")}
         sums = {
-            name.removeprefix("sum/"): container.whole((number, name))
-            for name in mine
-            if name.startswith("sum/")
+            level: Blocks.from_arrays(column.type, {name: container.whole(key) for name, key in keys.items()})
+            for level, keys in levels.items()
+            if keys
         }
         kinds = [name.split("/")[1] for name in mine if name.startswith("sketch/") and name.endswith("/data")]
         sketches = {
@@ -450,6 +517,11 @@ class _Records:
         except BadIndex as bad:
             self.footer(bad)
             return None
+
+
+def _rescales(step: Transform) -> bool:
+    """Whether a step makes other keys."""
+    return not isinstance(step, Same) and not (isinstance(step, Scale) and step.times == 1)
 
 
 def _converted(facts: ColumnFacts, steps: tuple[Transform, ...], type: pa.DataType) -> ColumnFacts:

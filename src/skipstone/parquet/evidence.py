@@ -185,6 +185,23 @@ def _presence(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
     return replace(facts, may_null=may_null)
 
 
+def row_group_counts(metadata: ParquetMetadata, ref: ColumnRef) -> tuple[Array, Array]:
+    """NULLs and NaNs of a column in each row group; -1 where the footer doesn't tell, or not credibly."""
+    unknown = np.full(metadata.row_group_count, -1, dtype=np.int64)
+    bound = find_leaf(metadata, ref)
+    if bound is None:
+        return unknown, unknown
+    chunks = metadata.chunks(bound.leaf.index)
+    values = np.array([chunk.num_values for chunk in chunks], dtype=np.int64)
+    stats = [chunk.statistics or _NO_STATISTICS for chunk in chunks]
+    seen = ~np.array(metadata.encrypted(bound.leaf.index), dtype=bool)
+    trusted = seen & null_counts_trusted(bound.leaf, metadata.writer)
+    nulls, known = _counts([s.null_count for s in stats], values)
+    floating = key_space(ref.type).kind is Kind.FLOAT
+    nans, told = _counts([s.nan_count if floating else 0 for s in stats], values)
+    return np.where(known & trusted, nulls, unknown), np.where(told & seen, nans, unknown)
+
+
 # -- pages -------------------------------------------------------------------------------------
 
 

@@ -1,204 +1,186 @@
-"""Count, sum, minimum and maximum of blocks of rows, kept so that blocks can be put together.
+"""Count, sum, squares, minimum and maximum of blocks of rows, kept so that blocks can be put together.
 
-Sums of integer keys (whole numbers, decimals of up to 18 digits, times) are exact, in 128 bits. A sum of
-floats is correctly rounded per block: no order of adding doubles comes closer. Blocks put together give
-the correctly rounded sum of their rounded sums.
+Nothing is rounded before the answer: neither the order of rows, nor how they are cut into blocks, nor what of
+them was kept in an index and what was read changes a bit of it.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone.domain.keys import Kind, key_space
-from skipstone.evidence import Array, Bounds, widest
+from skipstone.domain.keys import Kind, is_ordered, key_space, storage_type
+from skipstone.evidence import Array, Bounds
 from skipstone.evidence.hull import reduce_blocks
-from skipstone.parquet.measure import NotMeasurable, NumberKeys, read_column
+from skipstone.partial.ends import outermost
+from skipstone.partial.exact import beside, fold
+from skipstone.partial.limbs import fold_limbs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_HALF: Final = np.uint64(32)
-_LOW_HALF: Final = np.uint64(0xFFFFFFFF)
-# Few enough that sums of 27 bits stay exact in a double, and that the piece stays in the cache.
-_PIECE: Final = 1 << 15
-# The exponent that frexp gives the least double.
-_LEAST_EXPONENT: Final = -1073
+
+class Facet(enum.IntFlag):
+    """What may be known of a block."""
+
+    COUNT = 1
+    SUM = 2
+    SQUARES = 4
+    ENDS = 8
+
+
+EVERY = Facet.COUNT | Facet.SUM | Facet.SQUARES | Facet.ENDS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BlockSums:
-    """Aggregates of one numeric column in N blocks, in keys of its type.
+class Blocks:
+    """Aggregates of one column in N blocks, in keys of its type; what is not ``known`` may hold anything.
 
-    ``low`` and ``high`` are the words of sums of integer keys, ``total`` the sums of floats; the other is
-    None. ``count`` is of values that are not NULL. NaN is among them, but neither in ``total`` nor in the
-    bounds, which mean something only where ``has``. A zero bound of floats may stand for either zero.
+    ``count`` is of values that are not NULL, NaN among them. NaN is in no sum and no bound; ``nans`` and
+    ``has`` are known with any facet but COUNT. Sums and squares are the sums of their rows.
     """
 
     type: pa.DataType
+    known: NDArray[np.uint8]
+    """Facets, per block."""
     count: NDArray[np.int64]
     nans: NDArray[np.int64]
-    low: NDArray[np.uint64] | None
-    high: NDArray[np.int64] | None
-    total: NDArray[np.float64] | None
+    limbs: NDArray[np.int64]
+    """Sums of whole keys as ``[limb, block]``; for floats those of values from 2⁹⁶⁰ on (see limbs.py)."""
+    parts: NDArray[np.float64]
+    """Sums of finite floats below that, as ``[part, block]``."""
+    infinite: NDArray[np.float64]
+    """The sum of infinite values: 0, one of them, or NaN."""
+    squares: NDArray[np.float64]
+    """Sums of squared keys as ``[part, block]``; infinite if a value is beyond 2⁴⁸⁰."""
     lower: Bounds
     upper: Bounds
+    """The least and the greatest key, uncut; a zero of floats stands for both zeros."""
     has: NDArray[np.bool_]
+    """Whether there is a value that is neither NULL nor NaN, and so bounds."""
 
     def __len__(self) -> int:
         return len(self.count)
 
-    def sum(self, block: int) -> int | float:
-        """The sum of a block's keys, 0 if it has none; NaN if it has NaN."""
-        if self.total is not None:
-            return float("nan") if self.nans[block] else float(self.total[block])
-        assert self.low is not None
-        assert self.high is not None
-        return (int(self.high[block]) << 64) + int(self.low[block])
-
-    def merge(self, starts: Array) -> BlockSums:
-        """Larger blocks of consecutive ones; ``starts`` are their first blocks, in order."""
-        low = high = total = None
-        if self.total is not None:
-            total = _rounded_sums(self.total, starts)
-        elif self.low is not None and self.high is not None:
-            units = _sum(self.low & _LOW_HALF, starts), _sum(self.low >> _HALF, starts)
-            low, carried = _words(*units)
-            high = carried + _sum(self.high, starts)
-        has = reduce_blocks(np.logical_or, self.has, starts, empty=False)
-        floor, ceiling = widest(self.type, len(starts))
-        lower, _ = NumberKeys(self.lower, self.has).ends(starts)
-        _, upper = NumberKeys(self.upper, self.has).ends(starts)
-        return BlockSums(
-            self.type,
-            _sum(self.count, starts),
-            _sum(self.nans, starts),
-            low,
-            high,
-            total,
-            np.where(has, lower, floor),
-            np.where(has, upper, ceiling),
-            has,
+    @classmethod
+    def unknown(cls, type: pa.DataType, count: int) -> Blocks:
+        """Blocks of which nothing is known."""
+        space, none, flat = key_space(type), np.zeros(count, dtype=np.int64), np.zeros((0, count))
+        empty = pa.nulls(count, pa.large_binary()) if space.kind is Kind.BYTES else none.astype(space.dtype)
+        return cls(
+            type,
+            none.astype(np.uint8),
+            none,
+            none,
+            flat.astype(np.int64),
+            flat,
+            np.zeros(count),
+            flat,
+            empty,
+            empty,
+            none.astype(np.bool_),
         )
 
+    def knows(self, facets: Facet) -> NDArray[np.bool_]:
+        """Which blocks have all of some facets."""
+        sure: NDArray[np.bool_] = (self.known & facets) == facets
+        return sure
+
+    def take(self, units: Array) -> Blocks:
+        """The chosen blocks, in that order."""
+        return self._with({name: _taken(array, units) for name, array in self._arrays().items()})
+
     @classmethod
-    def concat(cls, parts: Sequence[BlockSums]) -> BlockSums:
+    def concat(cls, parts: Sequence[Blocks]) -> Blocks:
         """The blocks of several columns of one type, one after the other."""
-        joined = {name: np.concatenate([p.to_arrays()[name] for p in parts]) for name in parts[0].to_arrays()}
-        return cls.from_arrays(parts[0].type, joined)
+        if len(parts) == 1:
+            return parts[0]
+        arrays = [part._arrays() for part in parts]
+        return parts[0]._with({name: _joined([some[name] for some in arrays]) for name in arrays[0]})
+
+    def merge(self, starts: Array) -> Blocks:
+        """Larger blocks of consecutive ones; ``starts`` are their first blocks, in order."""
+        if len(starts) == len(self) and np.array_equal(starts, np.arange(len(self))):
+            return self
+        numbered = np.concatenate(([0], np.cumsum(self.has)))[starts]
+        lower, upper = (_taken(bounds, np.flatnonzero(self.has)) for bounds in (self.lower, self.upper))
+        with np.errstate(invalid="ignore"):
+            infinite = reduce_blocks(np.add, self.infinite, starts, empty=0)
+        return Blocks(
+            self.type,
+            reduce_blocks(np.bitwise_and, self.known, starts, empty=EVERY),
+            reduce_blocks(np.add, self.count, starts, empty=0),
+            reduce_blocks(np.add, self.nans, starts, empty=0),
+            fold_limbs(self.limbs, starts),
+            fold(self.parts, starts),
+            infinite,
+            fold(self.squares, starts),
+            outermost(lower, numbered, greatest=False),
+            outermost(upper, numbered, greatest=True),
+            reduce_blocks(np.logical_or, self.has, starts, empty=False),
+        )
+
+    def _arrays(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "type"}
+
+    def _with(self, arrays: Mapping[str, Any]) -> Blocks:
+        return replace(self, **arrays)
+
+    # -- storing -----------------------------------------------------------------------------
 
     def to_arrays(self) -> dict[str, Array]:
-        """The parts by name, to be stored."""
-        found = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "type"}
-        return {name: array for name, array in found.items() if array is not None}
+        """Plain arrays of one element per block, to be stored; for types that have sums."""
+        found: dict[str, Array] = {}
+        for name, array in self._arrays().items():
+            if isinstance(array, pa.Array):
+                found[name] = _fixed(array, key_space(self.type).width)
+            elif array.ndim == 2:
+                found |= {f"{name}/{k}": row for k, row in enumerate(array)}
+            elif name not in ("nans", "infinite") or (array != 0).any():
+                found[name] = array
+        return found
 
     @classmethod
-    def from_arrays(cls, type: pa.DataType, arrays: Mapping[str, Array]) -> BlockSums:
+    def from_arrays(cls, type: pa.DataType, arrays: Mapping[str, Array]) -> Blocks:
         """What :meth:`to_arrays` gave."""
-        sums = {"low": None, "high": None, "total": None}
-        return cls(type, **{**sums, **arrays})  # type: ignore[arg-type]
+        blank = cls.unknown(type, len(arrays["known"]))
+        found: dict[str, Any] = {}
+        for name, array in blank._arrays().items():
+            rows = [arrays[f"{name}/{k}"] for k in range(len(arrays)) if f"{name}/{k}" in arrays]
+            if rows:
+                found[name] = np.stack(rows)
+            elif name in arrays:
+                found[name] = _bytes(arrays[name]) if isinstance(array, pa.Array) else arrays[name]
+        return blank._with(found)
 
 
-def block_sums(
-    type: pa.DataType, values: pa.Array | pa.ChunkedArray, first_rows: NDArray[np.int64]
-) -> BlockSums:
-    """The aggregates of blocks of rows that begin at ``first_rows``, in keys of ``type``.
-
-    Raises :class:`NotMeasurable` for a type without numeric keys.
-    """
-    space = key_space(type)
-    if space.kind is Kind.BYTES:
-        raise NotMeasurable(f"values of type {type} have no sums here")
-    column = read_column(type, values)
-    keys = NumberKeys.of(column)
-    rows = np.diff(first_rows, append=len(values))
-    assert rows.sum() == len(values)
-    assert (rows >= 0).all()
-    count = rows - column.nulls(first_rows)
-    nans = np.zeros(len(rows), dtype=np.int64)
-    low = high = total = None
-    if space.kind is Kind.FLOAT:
-        nans = keys.nans(first_rows)
-        numbers = keys.filled(0)
-        total = _rounded_sums(np.where(np.isnan(numbers), 0, numbers) if nans.any() else numbers, first_rows)
-    else:
-        low, high = _whole_sums(keys.filled(0), first_rows)
-    has = count > nans
-    floor, ceiling = widest(type, len(rows))
-    lower, upper = keys.ends(first_rows)
-    return BlockSums(
-        type,
-        count,
-        nans,
-        low,
-        high,
-        total,
-        np.where(has, lower.astype(space.dtype), floor),
-        np.where(has, upper.astype(space.dtype), ceiling),
-        has,
-    )
+def facets_of(type: pa.DataType) -> Facet:
+    """What can be known of a column."""
+    storage = storage_type(type)
+    if pa.types.is_integer(storage) or pa.types.is_floating(storage) or pa.types.is_decimal(storage):
+        return EVERY
+    return Facet.COUNT | Facet.ENDS if is_ordered(type) else Facet.COUNT
 
 
-def _sum(values: Array, starts: Array) -> Array:
-    return reduce_blocks(np.add, values, starts, empty=0)
+def _taken(array: Any, units: Array) -> Any:
+    return array.take(pa.array(units)) if isinstance(array, pa.Array) else array[..., units]
 
 
-# -- whole numbers -----------------------------------------------------------------------------
+def _joined(arrays: list[Any]) -> Any:
+    if isinstance(arrays[0], pa.Array):
+        return pa.concat_arrays(arrays)
+    return beside(arrays) if arrays[0].ndim == 2 else np.concatenate(arrays)
 
 
-def _whole_sums(keys: Array, starts: Array) -> tuple[Array, Array]:
-    """Sums in two words; those of halves can't overflow with less than 2³¹ rows."""
-    if keys.dtype.itemsize < 8:
-        sums = reduce_blocks(np.add, keys, starts, empty=0, dtype=np.int64)
-        return sums.view(np.uint64), sums >> 63
-    half: Any = keys.dtype.type(32)
-    lows = _sum(keys & keys.dtype.type(_LOW_HALF), starts)
-    return _words(lows.astype(np.uint64), _sum(keys >> half, starts))
+def _fixed(keys: pa.Array, width: int) -> Array:
+    filled = keys.fill_null(bytes(width)).to_pylist()
+    return np.frombuffer(b"".join(filled), dtype=np.dtype((np.void, width)))
 
 
-def _words(lows: Array, highs: Array) -> tuple[Array, Array]:
-    """``highs * 2**32 + lows`` as a low and a high word of 64 bits."""
-    upper = highs.astype(np.int64) + (lows >> _HALF).astype(np.int64)
-    return (upper.view(np.uint64) << _HALF) | (lows & _LOW_HALF), upper >> 32
-
-
-# -- floats ------------------------------------------------------------------------------------
-
-
-def _rounded_sums(values: Array, starts: Array) -> NDArray[np.float64]:
-    # Block by block, since the exact sum of doubles has no fixed width.
-    stops = np.append(starts, len(values))[1:]
-    spans = zip(starts.tolist(), stops.tolist(), strict=True)
-    return np.array([_rounded_sum(values[start:stop]) for start, stop in spans], dtype=np.float64)
-
-
-def _rounded_sum(values: Array) -> float:
-    """The exact sum of floats, rounded once; infinite or NaN as adding them one by one would be."""
-    whole = 0
-    for at in range(0, len(values), _PIECE):
-        piece = values[at : at + _PIECE].astype(np.float64)
-        if not np.isfinite(piece).all():
-            with np.errstate(invalid="ignore"):
-                return float(values[~np.isfinite(values)].sum(dtype=np.float64))
-        whole += _exact_sum(piece)
-    try:
-        # Python rounds the quotient of two integers correctly.
-        return whole / (1 << (53 - _LEAST_EXPONENT))
-    except OverflowError:
-        return float("inf") if whole > 0 else float("-inf")
-
-
-def _exact_sum(values: NDArray[np.float64]) -> int:
-    """The sum of finite doubles in units of 2 to the power of -1126."""
-    fractions, exponents = np.frexp(values)
-    # Two parts of 27 and 26 bits, added up by exponent: doubles hold such sums without rounding.
-    shifted = fractions * 2.0**27
-    tops = np.trunc(shifted)
-    places = exponents - _LEAST_EXPONENT
-    sums = np.bincount(places, tops), np.bincount(places, (shifted - tops) * 2.0**26)
-    used = np.flatnonzero((sums[0] != 0) | (sums[1] != 0)).tolist()
-    return sum(((int(sums[0][p]) << 26) + int(sums[1][p])) << p for p in used)
+def _bytes(keys: Array) -> pa.Array:
+    return pa.array([key.tobytes() for key in keys], pa.large_binary())

@@ -1,9 +1,9 @@
-"""Estimates that can be merged: distinct counts (theta) and quantiles (KLL) by Apache DataSketches.
+"""Estimates that can be merged: distinct counts (CPC) and quantiles (KLL) by Apache DataSketches.
 
-They are estimates, for planning and for people: no row may ever be dropped by one. A theta sketch is exact
-up to 4,096 distinct values and within about 3 % (two standard deviations) beyond. A KLL sketch gives values
-whose rank is within about 1.3 % of the rank asked for; two sketches of the same values need not be equal,
-because KLL throws dice.
+They are estimates, for planning and for people: no row may ever be dropped by one. A CPC sketch is within
+about 2.2 % (two standard deviations), and its estimate depends on the set of values alone. A KLL sketch
+gives values whose rank is within about 1.3 % of the rank asked for; two sketches of the same values need
+not be equal, because KLL throws dice.
 
 The library's readers can take the process down over damaged bytes. So a sketch is followed by its hash, and
 one whose hash is another is never shown to them.
@@ -11,24 +11,29 @@ one whose hash is another is never shown to them.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from skipstone.domain.keys import Kind, key_space
+from skipstone.domain.keys import Kind, key_space, storage_type
+from skipstone.evidence import Array
 from skipstone.parquet.bloom import hash_values
-from skipstone.parquet.measure import NumberKeys, byte_keys, read_column
+from skipstone.parquet.measure import Column, NumberKeys, byte_keys, read_column
+from skipstone.partial.coupons import LG_ROWS, PLACES, coupons
+from skipstone.partial.groups import present
+from skipstone.partial.numbers import doubles
 
-THETA: Final = "theta"
+CPC: Final = "cpc"
 KLL: Final = "kll"
-_LG_K: Final = 12
 _K: Final = 200
 _DEVIATIONS: Final = 2
 _SEAL: Final = 8
+_NANS: Final = struct.Struct("<q")
 _REFUSALS: Final = (ValueError, IndexError, RuntimeError, MemoryError)
 
 
@@ -47,60 +52,138 @@ class DistinctEstimate:
     estimate: float
     lower: float
     upper: float
-    exact: bool
-    """Whether the sketch still held every value; then all three numbers are the count itself."""
     sketch: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """The spread of numeric keys as doubles: integers beyond 2⁵³ are rounded, NULL and NaN left out."""
+    """The spread of numbers as doubles: integers beyond 2⁵³ are rounded, NULL left out, NaN last."""
 
     count: int
+    """How many values there are, NaN among them."""
+    nans: int
     error: float
     """How far the rank of an answer is off, as a part of 1, about 99 times out of 100."""
     sketch: bytes
 
-    def keys(self, ranks: Sequence[float]) -> list[float]:
-        """The keys at ranks from 0 to 1; none if there are no values."""
-        return list(_kll(self.sketch).get_quantiles(list(ranks), True)) if self.count else []
+    def values(self, ranks: Sequence[float]) -> list[float]:
+        """The values at ranks from 0 to 1; none if there are no values."""
+        if not self.count:
+            return []
+        sketch, _ = _kll(self.sketch)
+        numbers = self.count - self.nans
+        # Ranks among the numbers: NaN lies behind them all.
+        inner = [rank * self.count / numbers if numbers else np.inf for rank in ranks]
+        return [_value(sketch, rank) if rank <= 1 else np.nan for rank in inner]
 
-    def rank(self, key: float) -> float:
-        """The part of the values that is not above a key; NaN if there are no values."""
-        return float(_kll(self.sketch).get_rank(key, True)) if self.count else float("nan")
+    def rank(self, value: float) -> float:
+        """The part of the values that is not above a number; NaN if there are no values."""
+        numbers = self.count - self.nans
+        if not numbers:
+            return 0.0 if self.count else np.nan
+        return float(_kll(self.sketch)[0].get_rank(value, True)) * numbers / self.count
+
+
+# -- making ------------------------------------------------------------------------------------
 
 
 def sketches(type: pa.DataType, values: pa.Array | pa.ChunkedArray) -> dict[str, bytes]:
-    """The sketches of a column as ``type``, by kind: theta for all ordered types, KLL for numeric keys.
+    """The sketches of a column as ``type``, by kind: CPC of all ordered types, KLL of numbers and times.
 
     NaN counts as one distinct value. Raises NotMeasurable as :func:`skipstone.parquet.measure.measure` does.
     """
+    start = np.zeros(1, dtype=np.int64)
+    found = {CPC: cpc_sketches(type, values, start)[0]}
+    if key_space(type).kind is not Kind.BYTES or pa.types.is_decimal(storage_type(type)):
+        found[KLL] = kll_sketches(type, values, start)[0]
+    return found
+
+
+def cpc_sketches(type: pa.DataType, values: pa.Array | pa.ChunkedArray, starts: Array) -> list[bytes]:
+    """The distinct values of blocks of rows that begin at ``starts``, a CPC sketch each."""
+    import datasketches
+
     column = read_column(type, values)
-    if key_space(type).kind is Kind.BYTES:
-        unique = pc.unique(byte_keys(column.chunks)).drop_null()
-        # Theta takes no bytes, and of the empty string no notice: the hashes of values stand for them.
-        return {THETA: _theta(hash_values(unique.to_pylist()).view(np.int64).tolist())}
-    keys = NumberKeys.of(column)
-    distinct = keys.distinct()
-    wide = distinct.astype(np.float64) if distinct.dtype.kind == "f" else distinct.astype(np.int64)
-    numbers = (keys.keys if keys.valid is None else keys.keys[keys.valid]).astype(np.float64)
-    return {THETA: _theta(wide.tolist()), KLL: _quantiles(numbers[~np.isnan(numbers)])}
+    words, found = _marks(type, column)
+    found, _ = present(found, column.valid, starts)
+    words, starts = present(words, column.valid, starts)
+    numbers = np.arange(len(words), dtype=np.int64)
+    last = np.empty(PLACES, dtype=np.int64)
+    made = []
+    for start, stop in pairwise([*starts.tolist(), len(words)]):
+        mine, rows = found[start:stop], numbers[start:stop]
+        last[mine] = rows
+        sketch = datasketches.cpc_sketch(LG_ROWS)
+        # The library takes no arrays. But of values that make the same mark it need see only one.
+        for word in words[rows[last[mine] == rows]].tolist():
+            sketch.update(word)
+        made.append(_sealed(CPC, sketch.serialize()))
+    return made
 
 
-def merge_theta(parts: Sequence[bytes]) -> DistinctEstimate:
+def _marks(type: pa.DataType, column: Column) -> tuple[Array, Array]:
+    """What stands for each value in a CPC sketch, and its coupon there."""
+    if key_space(type).kind is not Kind.BYTES:
+        words = _words(NumberKeys.of(column).keys)
+        return words, coupons(words)
+    # The library takes no bytes, and of the empty string no notice: the hashes of values stand for them.
+    coded = byte_keys(column.chunks).combine_chunks().dictionary_encode()
+    hashes = np.append(hash_values(coded.dictionary.to_pylist()), np.uint64(0))
+    codes = coded.indices.fill_null(len(hashes) - 1).to_numpy()
+    return hashes[codes], coupons(hashes)[codes]
+
+
+def _words(keys: Array) -> Array:
+    """Numbers as 64 bits, the same for equal numbers of any width."""
+    if keys.dtype.kind != "f":
+        # The library takes negative integers for floats.
+        return keys.astype(np.int64 if keys.dtype.kind == "i" else np.uint64).view(np.uint64)
+    wide = keys.astype(np.float64) + 0.0  # which makes one of both zeros
+    wide[np.isnan(wide)] = np.nan
+    return wide.view(np.uint64)
+
+
+def kll_sketches(type: pa.DataType, values: pa.Array | pa.ChunkedArray, starts: Array) -> list[bytes]:
+    """The spread of blocks of rows that begin at ``starts``, a KLL sketch each; times are keys."""
+    import datasketches
+
+    column = read_column(type, values)
+    numbers, starts = present(doubles(type, column), column.valid, starts)
+    missing = np.isnan(numbers)
+    made = []
+    # Block by block: a sketch is an object of the library.
+    for start, stop in pairwise([*starts.tolist(), len(numbers)]):
+        nans = int(missing[start:stop].sum())
+        mine = numbers[start:stop]
+        sketch = datasketches.kll_doubles_sketch(_K)
+        sketch.update(mine[~missing[start:stop]] if nans else mine)
+        made.append(_sealed(KLL, sketch.serialize() + _NANS.pack(nans)))
+    return made
+
+
+# -- putting together --------------------------------------------------------------------------
+
+
+def checked(kind: str, blobs: Sequence[bytes]) -> list[bytes]:
+    """Stored sketches of a kind; raises :class:`BadSketch` if one of them is damaged."""
+    for blob in blobs:
+        _opened(kind, blob)
+    return list(blobs)
+
+
+def merge_cpc(parts: Sequence[bytes]) -> DistinctEstimate:
     """How many distinct values all sketched columns have together."""
     import datasketches
 
-    union = datasketches.theta_union(_LG_K)
+    union = datasketches.cpc_union(LG_ROWS)
     for part in parts:
-        union.update(_read(datasketches.compact_theta_sketch, part))
+        union.update(_read(datasketches.cpc_sketch, _opened(CPC, part)))
     merged = union.get_result()
     return DistinctEstimate(
         merged.get_estimate(),
         merged.get_lower_bound(_DEVIATIONS),
         merged.get_upper_bound(_DEVIATIONS),
-        not merged.is_estimation_mode(),
-        _sealed(merged),
+        _sealed(CPC, merged.serialize()),
     )
 
 
@@ -108,45 +191,49 @@ def merge_kll(parts: Sequence[bytes]) -> Quantiles:
     """How the values of all sketched columns are spread together."""
     import datasketches
 
-    merged = datasketches.kll_doubles_sketch(_K)
+    merged, nans = datasketches.kll_doubles_sketch(_K), 0
     for part in parts:
-        merged.merge(_kll(part))
-    return Quantiles(merged.n, merged.normalized_rank_error(False), _sealed(merged))
+        sketch, more = _kll(part)
+        merged.merge(sketch)
+        nans += more
+    error = merged.normalized_rank_error(False) if merged.is_estimation_mode() else 0.0
+    return Quantiles(merged.n + nans, nans, error, _sealed(KLL, merged.serialize() + _NANS.pack(nans)))
 
 
-def _theta(values: list[Any]) -> bytes:
+def _value(sketch: Any, rank: float) -> float:
+    if 0 < rank < 1:
+        return float(sketch.get_quantile(rank, True))
+    # The library keeps both ends, but doesn't give them for these ranks.
+    return float(sketch.get_max_value() if rank else sketch.get_min_value())
+
+
+def _kll(part: bytes) -> tuple[Any, int]:
     import datasketches
 
-    sketch = datasketches.update_theta_sketch(_LG_K)
-    # Value by value, though distinct ones only: the library takes no arrays here.
-    for value in values:
-        sketch.update(value)
-    return _sealed(sketch.compact())
+    data = _opened(KLL, part)
+    (nans,) = _NANS.unpack(data[-_NANS.size :])
+    return _read(datasketches.kll_doubles_sketch, data[: -_NANS.size]), nans
 
 
-def _quantiles(numbers: np.ndarray[Any, Any]) -> bytes:
-    import datasketches
-
-    sketch = datasketches.kll_doubles_sketch(_K)
-    sketch.update(numbers)
-    return _sealed(sketch)
+# -- as bytes ----------------------------------------------------------------------------------
 
 
-def _kll(part: bytes) -> Any:
-    import datasketches
-
-    return _read(datasketches.kll_doubles_sketch, part)
+def _sealed(kind: str, data: bytes) -> bytes:
+    return data + _seal(kind, data)
 
 
-def _sealed(sketch: Any) -> bytes:
-    data: bytes = sketch.serialize()
-    return data + hash_values([data]).astype("<u8").tobytes()
+def _seal(kind: str, data: bytes) -> bytes:
+    return hash_values([kind.encode() + data]).astype("<u8").tobytes()
 
 
-def _read(kind: Any, part: bytes) -> Any:
+def _opened(kind: str, part: bytes) -> bytes:
     data, seal = part[:-_SEAL], part[-_SEAL:]
-    if hash_values([data]).astype("<u8").tobytes() != seal:
-        raise BadSketch("the sketch is damaged")
+    if _seal(kind, data) != seal:
+        raise BadSketch(f"the {kind} sketch is damaged")
+    return data
+
+
+def _read(kind: Any, data: bytes) -> Any:
     try:
         return kind.deserialize(data)
     except _REFUSALS as error:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from skipstone.engine.local import stream
 from skipstone.errors import UsageError
-from skipstone.scan.pieces import Growth, Piece, bundled, merge_whole
+from skipstone.scan.pieces import Growth, Piece
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.reader import joined
 from skipstone.scan.work import Work
@@ -25,13 +25,10 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-# A row group that takes more than this share of the memory is decoded a batch at a time.
-_TOO_LARGE = 2
 # Batches much smaller than asked for are joined, down to this share of the size asked for.
 _SMALL = 8
 _FIRST_ROWS = 8_192
 _TRIED = 3
-_MANY = 4
 
 
 def execute(plan: ScanPlan, columns: Sequence[str] | None = None) -> Execution:
@@ -168,7 +165,7 @@ class Execution:
         def run(pieces: Sequence[Piece]) -> pa.Table | Generator[pa.Table]:
             for piece in pieces:
                 done(piece)
-            return work.stream(pieces[0]) if self._too_large(work, pieces) else work.table(pieces)
+            return work.tables(pieces)
 
         pieces = self._pieces(work)
         # With a limit and rows to test, the first few pieces are small: they may be all it takes.
@@ -178,7 +175,7 @@ class Execution:
             run,
             pieces,
             threads=plan.hints.threads,
-            weigh=lambda pieces: 0 if self._too_large(work, pieces) else sum(p.weight for p in pieces),
+            weigh=work.weigh,
             budget=plan.options.memory,
         )
         with closing(found):  # type: ignore[type-var]
@@ -189,20 +186,7 @@ class Execution:
         plan = self.plan
         if plan.limit is not None and work.tests:
             return ((piece,) for piece in work.pieces(work.both, Growth(_FIRST_ROWS)))
-        pieces = work.pieces(work.both)
-        whole = plan.files.place.local and plan.options.route != "slice"
-        # Of few files the row groups are better shared out among the threads.
-        many = len(plan.tasks) >= _MANY * plan.hints.threads
-        if whole and many:
-            pieces = merge_whole(pieces, plan.options.memory)
-        # Far away, requests side by side gain more than decoding at once.
-        return bundled(pieces, plan.options.memory if plan.files.place.local else 0)
-
-    def _too_large(self, work: Work, pieces: Sequence[Piece]) -> bool:
-        """Whether to decode a piece in the consumer's own time, batch by batch."""
-        piece = pieces[0]
-        large = piece.weight * _TOO_LARGE > self.plan.options.memory
-        return large and piece.rows.is_full and work.reader(piece.task).streams
+        return work.bundles()
 
 
 def _flat(results: Iterable[pa.Table | Generator[pa.Table]]) -> Generator[pa.Table]:

@@ -39,6 +39,8 @@ class Task:
     partition: Mapping[str, pa.Scalar]
     deleted: tuple[AntiJoin, ...] = ()
     """What tells rows that are deleted by their values; rows deleted by their places are not in ``rows``."""
+    number: int = -1
+    """The file's number in the lake's listing."""
 
     @property
     def residual(self) -> bool:
@@ -48,7 +50,8 @@ class Task:
     def __reduce__(self) -> tuple[Any, ...]:
         # As arrays: a scalar pickles by way of Python, which has no dates past the year 9999.
         values = {name: pa.repeat(value, 1) for name, value in self.partition.items()}
-        return (_unpickled_task, (self.path, self.entry, self.rows, self.proven, values, self.deleted))
+        told = (self.path, self.entry, self.rows, self.proven, values, self.deleted, self.number)
+        return (_unpickled_task, told)
 
 
 def _unpickled_task(
@@ -58,9 +61,10 @@ def _unpickled_task(
     proven: RowSet,
     values: Mapping[str, pa.Array],
     deleted: tuple[AntiJoin, ...],
+    number: int,
 ) -> Task:
     partition = {name: value[0] for name, value in values.items()}
-    return Task(path, entry, rows, proven, partition, deleted)
+    return Task(path, entry, rows, proven, partition, deleted, number)
 
 
 def check_rows(path: str, own: int, told: int) -> None:
@@ -171,6 +175,34 @@ class ScanPlan:
         changed = replace(self, projection=chosen, trace=trace)
         changed.__dict__["filter"] = self.filter
         return changed
+
+    def part(
+        self,
+        tasks: Sequence[Task],
+        projection: Projection,
+        *,
+        tested: bool,
+        materialise: str = "one-pass",
+    ) -> ScanPlan:
+        """Rows of the plan to be read by themselves, with other columns; proven ones need no predicate."""
+        held: ScanTrace | Untold = self.__dict__["trace"]
+        hints = replace(held.hints, materialise=materialise)
+        part = ScanPlan(
+            lake=self.lake,
+            version=self.version,
+            predicate=self.predicate if tested else None,
+            projection=projection,
+            tasks=tuple(tasks),
+            limit=None,
+            order=(),
+            options=self.options,
+            schemas=self.schemas,
+            files=self.files,
+            trace=Untold(hints, lambda: replace(self.trace, hints=hints)),
+        )
+        if tested:
+            part.__dict__["filter"] = self.filter
+        return part
 
     # -- algebra -----------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from skipstone.predicate.tree import Predicate
 from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Ledger
 from skipstone.prune.needs import Fetch, Need
-from skipstone.prune.survey import Part, Survey
+from skipstone.prune.survey import Survey
 from skipstone.rows import RowSet
 from skipstone.scan.hints import choose
 from skipstone.scan.limit import apply_limit
@@ -162,10 +162,10 @@ class _Planner:
             return self.lake.survey(self._numbers(files)), self._numbers(files)
         if compiled is None:
             files = self._numbers(files)
-            return self._known(coverage, coverage.rows_of(files), files[coverage.owner[files] < 0])
+            return self.lake.surveyed(coverage, coverage.rows_of(files), files[coverage.owner[files] < 0])
         refs = list({ref.path: ColumnRef(ref.path, ref.type) for ref in compiled.node.refs()}.values())
         if not coverage.small:
-            return self._known(coverage, *self._sieved(coverage, files, compiled.node, refs))
+            return self.lake.surveyed(coverage, *self._sieved(coverage, files, compiled.node, refs))
         # A small lake is looked at whole, and the same for every question: what was found is kept.
         served = [
             coverage.serves(number, refs, self.lake.partition_names)
@@ -177,22 +177,9 @@ class _Planner:
             every = self._numbers(files)
             known = [pair for pair in coverage.rows_of(every) if served[pair[0]]]
             rest = np.isin(coverage.owner[every], [pair[0] for pair in known], invert=True)
-            return self._known(coverage, known, every[rest])
+            return self.lake.surveyed(coverage, known, every[rest])
 
         return self.lake.remembered(key, make)
-
-    def _known(
-        self, coverage: Coverage, known: Sequence[tuple[int, Array]], unknown: Array
-    ) -> tuple[Survey, Array]:
-        """Files of segments, and others from their footers, with their numbers in the listing."""
-        self.lake.check_index()
-        parts: list[Part] = [coverage.part(segment, rows) for segment, rows in known]
-        numbers = [coverage.files_of(segment, rows) for segment, rows in known]
-        if len(unknown):
-            parts.append(self.lake.footers(unknown))
-            numbers.append(unknown)
-        chosen = np.concatenate([unknown[:0], *numbers])
-        return Survey.joined(parts, self.lake.stated(chosen)), chosen
 
     def _sieved(
         self, coverage: Coverage, files: Array | None, node: Node, refs: Sequence[ColumnRef]
@@ -272,7 +259,7 @@ class _Planner:
                 continue
             entry = self.lake.entries[number]
             proven = _none(rows.total) if anti else proven
-            tasks.append(Task(self.lake.access.path(entry), entry, rows, proven, partition, anti))
+            tasks.append(Task(self.lake.access.path(entry), entry, rows, proven, partition, anti, number))
         return tuple(tasks)
 
     def _index_use(self) -> IndexUse | None:

@@ -15,13 +15,16 @@ from skipstone.evidence import Array
 from skipstone.filter import RowFilter
 from skipstone.lake.conform import conform
 from skipstone.rows import RowSet
-from skipstone.scan.pieces import Growth, Piece, cut_task
+from skipstone.scan.pieces import Growth, Piece, bundled, cut_task, merge_whole
 from skipstone.scan.plan import ScanPlan, check_rows
 from skipstone.scan.projection import Path, Projection, with_hidden
 from skipstone.scan.reader import FileReader, Meter, cut, read_together
 from skipstone.trace.scan import Phase
 
 _FOOTERS_AHEAD = 32
+# A row group that takes more than this share of the memory is decoded a batch at a time.
+_TOO_LARGE = 2
+_MANY = 4
 
 
 class Clock:
@@ -116,6 +119,32 @@ class Work:
             yield from cut_task(number, task, reader.metadata, leaves, plan.options.memory, growth)
             # A file that is done with gives back what was worked out for it.
             self._readers.pop(number - _FOOTERS_AHEAD, None)
+
+    def bundles(self) -> Iterator[tuple[Piece, ...]]:
+        """Every piece of the plan in order: each by itself, or small ones together."""
+        plan = self.plan
+        pieces = self.pieces(self.both)
+        whole = plan.files.place.local and plan.options.route != "slice"
+        # Of few files the row groups are better shared out among the threads.
+        many = len(plan.tasks) >= _MANY * plan.hints.threads
+        if whole and many:
+            pieces = merge_whole(pieces, plan.options.memory)
+        # Far away, requests side by side gain more than decoding at once.
+        return bundled(pieces, plan.options.memory if plan.files.place.local else 0)
+
+    def too_large(self, pieces: Sequence[Piece]) -> bool:
+        """Whether to decode a piece in the consumer's own time, batch by batch."""
+        piece = pieces[0]
+        large = piece.weight * _TOO_LARGE > self.plan.options.memory
+        return large and piece.rows.is_full and self.reader(piece.task).streams
+
+    def tables(self, pieces: Sequence[Piece]) -> pa.Table | Generator[pa.Table]:
+        """The matching rows of pieces: at once, or, where that would be too much, a few at a time."""
+        return self.stream(pieces[0]) if self.too_large(pieces) else self.table(pieces)
+
+    def weigh(self, pieces: Sequence[Piece]) -> int:
+        """About how many bytes pieces take when they are decoded at once."""
+        return 0 if self.too_large(pieces) else sum(piece.weight for piece in pieces)
 
     # -- pieces ------------------------------------------------------------------------------
 

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 import skipstone as sk
 from skipstone.index.container import Container, Fetched, Mapped
-from skipstone.index.draft import Draft, ranges
+from skipstone.index.draft import ColumnDraft, Draft, ranges
 from skipstone.index.levels import Level
 from skipstone.index.record import record_file
 from skipstone.index.segment import Segment
 from skipstone.index.spec import Spec
+from skipstone.partial.answers import sums, variances
+from skipstone.partial.blocks import EVERY
 from skipstone.store.cache import Cache
 
 TYPES = {"id": pa.int64(), "text": pa.string(), "x": pa.float64(), "dec": pa.decimal128(30, 2)}
@@ -97,6 +99,8 @@ def _file(draft: Draft) -> dict[str, Any]:
                 for stacks in (column.blooms, column.page_blooms)
             ],
         }
+        kept = {level: _plain(column, level, 0) for level in column.sums}
+        plain["sums"] = {level: sums for level, sums in kept.items() if any(sums)}
         if pages is not None and pages.level is not None:
             plain["deep"] = _level(pages.level)
         columns[path] = plain
@@ -131,6 +135,15 @@ def _level(level: Level) -> list[Any]:
         level.nans.tolist(),
         level.distinct.tolist(),
     ]
+
+
+def _plain(column: ColumnDraft, level: str, units: int) -> list[Any]:
+    """Per unit, whether its sums are known, and what they are."""
+    blocks = column.sums.get(level)
+    if blocks is None:
+        return [None] * units
+    found = zip(sums(blocks).to_pylist(), variances(blocks, 0, root=False).to_pylist(), strict=True)
+    return [str(told) if known else None for told, known in zip(found, blocks.knows(EVERY), strict=True)]
 
 
 def reopened(draft: Draft, folder: Path) -> Iterator[Segment]:
@@ -185,22 +198,23 @@ def test_joining_is_associative(drafts: list[Draft]) -> None:
     assert told(left) == told(right) == told(Draft.concat(drafts))
 
 
-def test_sums_and_sketches_follow_their_files(drafts: list[Draft]) -> None:
-    with_sums = [d for d in drafts if d.columns.get(("id",)) and d.columns["id",].sums and len(d.group_rows)]
-    if len(with_sums) < 2:
-        assert not any(column.sums for draft in drafts for column in draft.columns.values())
-        return
-    whole = Draft.concat(with_sums)
-    column = whole.columns["id",]
-    assert {*column.sums} == {*with_sums[0].columns["id",].sums}
-    parts = [d.columns["id",] for d in with_sums]
-    for name, array in column.sums.items():
-        assert array.tolist() == [v for part in parts for v in part.sums[name].tolist()]
-    back = whole.take(np.arange(len(whole))[::-1]).columns["id",]
-    for name, array in back.sums.items():
-        assert array.tolist() == [v for part in parts[::-1] for v in part.sums[name].tolist()]
-    for kind, blobs in back.sketches.items():
-        assert blobs == [blob for part in parts[::-1] for blob in part.sketches[kind]]
+@pytest.mark.parametrize("path", [("id",), ("x",)])
+def test_sums_and_sketches_follow_their_files(drafts: list[Draft], path: tuple[str, ...]) -> None:
+    """Also where some files have none."""
+    columns = [draft.columns.get(path, ColumnDraft()) for draft in drafts]
+    whole = Draft.concat(drafts)
+    for order in (np.arange(len(whole)), np.arange(len(whole))[::-1]):
+        column = whole.take(order).columns[path]
+        for level in ("group", "page"):
+            counts = [c.units(level, len(d.group_rows)) for c, d in zip(columns, drafts, strict=True)]
+            each = [_plain(c, level, count) for c, count in zip(columns, counts, strict=True)]
+            wanted = [unit for n in order.tolist() for unit in each[n]]
+            assert _plain(column, level, len(wanted)) == wanted
+            assert not column.sums or any(wanted)
+        for kind, blobs in column.sketches.items():
+            groups = [len(draft.group_rows) for draft in drafts]
+            mine = [c.sketches.get(kind, [b""] * n) for c, n in zip(columns, groups, strict=True)]
+            assert blobs == [blob for n in order.tolist() for blob in mine[n]]
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=8), st.data())

@@ -1,0 +1,1 @@
+"""Aggregates: answered from metadata where it proves them, by reading rows elsewhere."""

@@ -1,0 +1,241 @@
+"""Aggregates bound to a lake's schema: what is kept of rows for them, and how that becomes the answer.
+
+To add a function, write its measure in ``partial/``, its name in ``functions`` and a binder here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from skipstone.aggregate.functions import Aggregate
+from skipstone.aggregate.grouping import key_type
+from skipstone.domain.keys import is_ordered
+from skipstone.errors import TypeMismatchError, UsageError
+from skipstone.filter.rows import plain_type
+from skipstone.ir.bind import Binder
+from skipstone.ir.nodes import ColumnRef
+from skipstone.partial import answers, custom, distinct, picks, spread
+from skipstone.partial.blocks import Facet
+from skipstone.partial.reading import BlockMeasure
+from skipstone.partial.states import Measure, Path, RowCount
+from skipstone.scan.projection import find_path
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """A column of the answer: made of the state of one measure."""
+
+    asked: Aggregate
+    measure: int
+    finish: Callable[[Any], pa.Array]
+    bounds: Callable[[Any], tuple[Any, Any]] | None = None
+    """For estimates, below and above which value the truth is hardly to be found."""
+
+    @property
+    def name(self) -> str:
+        """What the answer calls it."""
+        return self.asked.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """Measures, the first of which counts rows, and what becomes of them."""
+
+    measures: tuple[Measure[Any], ...]
+    outputs: tuple[Output, ...]
+    keys: tuple[Path, ...]
+    key_fields: tuple[pa.Field, ...]
+    types: Mapping[Path, pa.DataType]
+    """Of the columns that are read."""
+
+
+def bind(
+    asked: Sequence[Aggregate], group_by: Sequence[str], schema: pa.Schema, *, case_sensitive: bool
+) -> Binding:
+    """The aggregates over a schema; an error names what can't be computed."""
+    if not asked:
+        raise UsageError("nothing to aggregate", hint="give sk.count(), sk.sum(column) or others")
+    for one in asked:
+        if not isinstance(one, Aggregate):
+            raise UsageError(f"{one!r} is no aggregate", hint="give sk.count(), sk.sum(column) or others")
+    binder = Binder(schema, case_sensitive)
+    keys = _keys(group_by, binder)
+    _check_names([*(f.name for _, f in keys), *(one.name for one in asked)])
+    measures = _Measures(binder)
+    outputs = tuple(_BINDERS[one.function](measures, one) for one in asked)
+    paths = tuple(path for path, _ in keys)
+    read = dict.fromkeys((*paths, *(path for measure in measures.found for path in measure.columns)))
+    types = {path: binder.column(path).type for path in read}
+    return Binding(tuple(measures.found), outputs, paths, tuple(f for _, f in keys), types)
+
+
+def _keys(group_by: Sequence[str], binder: Binder) -> list[tuple[Path, pa.Field]]:
+    if isinstance(group_by, str) or not all(isinstance(name, str) for name in group_by):
+        raise UsageError(f"group_by={group_by!r}", hint="give a list of column names")
+    found = []
+    for name in group_by:
+        ref = binder.column(find_path(binder, name))
+        found.append((ref.path, pa.field(name, key_type(name, ref.type))))
+    return found
+
+
+def _check_names(names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(
+            f"two columns of the answer are called {twice[0]!r}", hint="give one of them an alias"
+        )
+
+
+@dataclass(slots=True)
+class _Measures:
+    """Collects measures, each once; those of blocks of one column are one."""
+
+    binder: Binder
+    found: list[Measure[Any]] = field(default_factory=lambda: [RowCount()])
+    places: dict[Any, int] = field(default_factory=dict)
+
+    def ref(self, name: str) -> ColumnRef:
+        return self.binder.column(find_path(self.binder, name))
+
+    def blocks(self, ref: ColumnRef, facets: Facet) -> int:
+        place = self.places.get(ref.path)
+        if place is None:
+            place = self.places[ref.path] = len(self.found)
+            self.found.append(BlockMeasure(ref.path, ref.type, facets))
+        else:
+            held = self.found[place]
+            assert isinstance(held, BlockMeasure)
+            self.found[place] = replace(held, facets=held.facets | facets)
+        return place
+
+    def other(self, measure: Measure[Any]) -> int:
+        place = self.places.get(measure)
+        if place is None:
+            place = self.places[measure] = len(self.found)
+            self.found.append(measure)
+        return place
+
+
+# -- one binder per function -------------------------------------------------------------------
+
+
+def _count(measures: _Measures, asked: Aggregate) -> Output:
+    if not asked.columns:
+        return Output(asked, 0, pa.array)
+    ref = measures.ref(asked.columns[0])
+    return Output(asked, measures.blocks(ref, Facet.COUNT), answers.counts)
+
+
+def _sum(measures: _Measures, asked: Aggregate) -> Output:
+    ref = _number(measures, asked, answers.sum_type)
+    place = measures.blocks(ref, Facet.COUNT | Facet.SUM)
+    return Output(asked, place, partial(answers.sums, name=ref.name))
+
+
+def _avg(measures: _Measures, asked: Aggregate) -> Output:
+    ref = _number(measures, asked, answers.avg_type)
+    place = measures.blocks(ref, Facet.COUNT | Facet.SUM)
+    return Output(asked, place, partial(answers.averages, name=ref.name))
+
+
+def _var(measures: _Measures, asked: Aggregate, *, root: bool) -> Output:
+    ref = _number(measures, asked, answers.sum_type)
+    place = measures.blocks(ref, Facet.COUNT | Facet.SUM | Facet.SQUARES)
+    return Output(asked, place, partial(answers.variances, ddof=asked.options, root=root))
+
+
+def _end(measures: _Measures, asked: Aggregate, *, greatest: bool) -> Output:
+    ref = measures.ref(asked.columns[0])
+    _check_ordered(ref, asked)
+    place = measures.blocks(ref, Facet.COUNT | Facet.ENDS)
+    return Output(asked, place, partial(answers.ends, greatest=greatest))
+
+
+def _approx_distinct(measures: _Measures, asked: Aggregate) -> Output:
+    ref = measures.ref(asked.columns[0])
+    place = measures.other(distinct.Distinct(ref.path, ref.type))
+    return Output(asked, place, distinct.distinct_counts, distinct.distinct_bounds)
+
+
+def _quantile(measures: _Measures, asked: Aggregate) -> Output:
+    ref = measures.ref(asked.columns[0])
+    ranks, single = asked.options
+    place = measures.other(spread.Values(ref.path, ref.type))
+    return Output(asked, place, partial(spread.exact_quantiles, ranks=ranks, single=single))
+
+
+def _approx_quantile(measures: _Measures, asked: Aggregate) -> Output:
+    ref = measures.ref(asked.columns[0])
+    ranks, single = asked.options
+    place = measures.other(spread.Spread(ref.path, ref.type))
+    finish = partial(spread.approx_quantiles, ranks=ranks, single=single)
+    return Output(asked, place, finish, partial(spread.quantile_bounds, ranks=ranks, single=single))
+
+
+def _histogram(measures: _Measures, asked: Aggregate) -> Output:
+    ref = measures.ref(asked.columns[0])
+    if asked.options is None:
+        # Even bins from the least to the greatest of no values.
+        cell = pa.struct({"low": pa.float64(), "high": pa.float64(), "count": pa.int64()})
+        return Output(asked, 0, lambda counts: pa.nulls(len(counts), pa.list_(cell)))
+    measure = spread.Histogram.of(ref.path, ref.type, asked.options)
+    return Output(asked, measures.other(measure), partial(spread.histograms, measure))
+
+
+def _pick(measures: _Measures, asked: Aggregate, *, last: bool) -> Output:
+    ref, by = (measures.ref(name) for name in asked.columns)
+    return Output(asked, measures.other(picks.Pick(ref.path, ref.type, by.path, by.type, last)), picks.picked)
+
+
+def _udaf(measures: _Measures, asked: Aggregate) -> Output:
+    aggregate, type = asked.options
+    paths = tuple(measures.ref(name).path for name in asked.columns)
+    measure = custom.Custom(paths, asked.columns, aggregate, asked.name)
+    return Output(asked, measures.other(measure), partial(custom.finished, measure, type=type))
+
+
+def _number(
+    measures: _Measures, asked: Aggregate, type_of: Callable[[pa.DataType], pa.DataType]
+) -> ColumnRef:
+    ref = measures.ref(asked.columns[0])
+    try:
+        type_of(plain_type(ref.type))
+    except TypeMismatchError as error:
+        error.column = error.column or ref.name
+        raise
+    return ref
+
+
+def _check_ordered(ref: ColumnRef, asked: Aggregate) -> None:
+    if not is_ordered(ref.type):
+        raise TypeMismatchError(
+            f"values of type {ref.type} have no order, so that {asked.name} has no answer",
+            column=ref.name,
+            hint="ask for one of its fields",
+        )
+
+
+_BINDERS: dict[str, Callable[[_Measures, Aggregate], Output]] = {
+    "count": _count,
+    "sum": _sum,
+    "avg": _avg,
+    "min": partial(_end, greatest=False),
+    "max": partial(_end, greatest=True),
+    "var": partial(_var, root=False),
+    "var_pop": partial(_var, root=False),
+    "stddev": partial(_var, root=True),
+    "stddev_pop": partial(_var, root=True),
+    "approx_distinct": _approx_distinct,
+    "quantile": _quantile,
+    "approx_quantile": _approx_quantile,
+    "histogram": _histogram,
+    "first": partial(_pick, last=False),
+    "last": partial(_pick, last=True),
+    "udaf": _udaf,
+}

@@ -1,0 +1,161 @@
+"""Phase two of an aggregation: rows that metadata can't answer for are read and counted in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from skipstone.aggregate.bind import Binding
+from skipstone.aggregate.members import Outside
+from skipstone.aggregate.merge import Known, Recipe, merged
+from skipstone.aggregate.prepare import Prepared, Rows, members_of
+from skipstone.engine.jobs import Engine
+from skipstone.engine.local import stream
+from skipstone.rows import RowSet
+from skipstone.scan.parts import Part, shared, split
+from skipstone.scan.pieces import Piece
+from skipstone.scan.plan import ScanPlan, Task
+from skipstone.scan.projection import Projection
+from skipstone.scan.work import Work
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """Rows that are read for some measures: those that match for sure, and those to be tested."""
+
+    measures: tuple[int, ...]
+    plans: tuple[ScanPlan, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows that are read."""
+        return sum(plan.rows for plan in self.plans)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Portion:
+    """What a few pieces have added: the states of their groups, and how many rows were looked at."""
+
+    known: tuple[Known, ...]
+    looked: int
+    """Rows that were read and tested, or needed no test."""
+    rows: int
+    """Those of them that count."""
+
+
+# -- what to read ------------------------------------------------------------------------------
+
+
+def readings(plan: ScanPlan, binding: Binding, prepared: Prepared) -> list[Reading]:
+    """Measures that want the same rows are read together."""
+    wanted: list[tuple[Rows, list[int]]] = []
+    for number, found in enumerate(prepared.found):
+        if not found.read:
+            continue
+        same = next((mine for rows, mine in wanted if rows == found.read), None)
+        if same is None:
+            wanted.append((found.read, [number]))
+        else:
+            same.append(number)
+    return [_reading(plan, binding, prepared, rows, numbers) for rows, numbers in wanted]
+
+
+def _reading(
+    plan: ScanPlan,
+    binding: Binding,
+    prepared: Prepared,
+    rows: Rows,
+    numbers: Sequence[int],
+) -> Reading:
+    paths = [*binding.keys, *(path for number in numbers for path in binding.measures[number].columns)]
+    projection = Projection.of(plan.schemas.read, dict.fromkeys(paths))
+    outside: dict[int, Outside] = {}
+    proven: list[Task] = []
+    tested: list[Task] = []
+    for share, mine in sorted(rows.items()):
+        for task, sure in _tasks(prepared, share, mine, outside):
+            (proven if sure else tested).append(task)
+    late = "one-pass"
+    plans = [
+        plan.part(tasks, projection, tested=tests and plan.predicate is not None, materialise=how)
+        for tasks, tests, how in ((proven, False, late), (tested, True, plan.hints.materialise))
+        if tasks
+    ]
+    return Reading(tuple(numbers), tuple(plans))
+
+
+def _tasks(
+    prepared: Prepared, share: int, rows: RowSet, outside: dict[int, Outside]
+) -> Iterator[tuple[Task, bool]]:
+    """The rows of a share by what must be tested on them, and whether the predicate need not be."""
+    mine = prepared.units.shares[share]
+    members = members_of(prepared.units, prepared.cover, prepared.sure, share)
+    for part, sure in ((rows & mine.proven, True), (rows - mine.proven, False)):
+        inside, rest = part & members, part - members
+        if not inside.is_empty:
+            proven = inside if sure else RowSet.none(rows.total)
+            yield replace(mine.task, rows=inside, proven=proven), sure
+        if not rest.is_empty:
+            assert mine.members is not None
+            test = outside.setdefault(id(mine.members), Outside(mine.members))
+            yield (
+                replace(
+                    mine.task,
+                    rows=rest,
+                    proven=RowSet.none(rows.total),
+                    deleted=(*mine.task.deleted, test),
+                ),
+                sure,
+            )
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def read_here(reading: Reading, recipe: Recipe, works: list[Work]) -> Iterator[Portion]:
+    """Read on threads of this process, the next pieces while others are counted in; in order of rows."""
+    for plan in reading.plans:
+        work = Work(plan)
+        works.append(work)
+        yield from _portions(work, recipe)
+
+
+def _portions(work: Work, recipe: Recipe) -> Iterator[Portion]:
+    plan = work.plan
+
+    def reduce(pieces: Sequence[Piece]) -> Portion:
+        looked = sum(_rows_of(work, piece) for piece in pieces)
+        found = work.tables(pieces)
+        tables = [found] if isinstance(found, pa.Table) else found
+        parts = [recipe.count_in(table) for table in tables]
+        known = tuple(one for part in parts for one in part[0])
+        return Portion(known, looked, sum(part[1] for part in parts))
+
+    yield from stream(
+        reduce, work.bundles(), threads=plan.hints.threads, weigh=work.weigh, budget=plan.options.memory
+    )
+
+
+def _rows_of(work: Work, piece: Piece) -> int:
+    if not piece.more:
+        return len(piece.rows)
+    groups = range(piece.group, piece.group + piece.more + 1)
+    return int(work.reader(piece.task).metadata.row_group_rows[list(groups)].sum())
+
+
+def read_on(engine: Engine, reading: Reading, recipe: Recipe) -> list[Portion]:
+    """Read by an engine's tasks; what a task found is put together before it travels."""
+    work = []
+    for plan in reading.plans:
+        common = shared(plan)
+        work += [(common, part, recipe) for part in split(plan, engine.parallelism)]
+    return engine.map(_read_part, work)
+
+
+def _read_part(given: tuple[ScanPlan, Part, Recipe]) -> Portion:
+    common, part, recipe = given
+    found = list(_portions(Work(replace(common, tasks=part)), recipe))
+    known = merged([one for portion in found for one in portion.known], recipe.measures)
+    return Portion(known, sum(p.looked for p in found), sum(p.rows for p in found))

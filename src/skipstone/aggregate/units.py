@@ -1,0 +1,178 @@
+"""Row groups of a plan's files as units: how many of their rows may count, and who of them is a member."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from skipstone.aggregate.members import Cover, Members, Places
+from skipstone.evidence import Array
+from skipstone.index.coverage import Coverage
+from skipstone.index.draft import runs
+from skipstone.index.lake import Indexed
+from skipstone.ir.nodes import ColumnRef
+from skipstone.prune.survey import Survey
+from skipstone.rows import RowSet
+from skipstone.scan.plan import ScanPlan, Task
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Share:
+    """Rows of one file: those that may match, those proven to, and what tells members among them."""
+
+    task: Task
+    file: int
+    """The file's number in the survey."""
+    rows: RowSet
+    proven: RowSet
+    members: Members | None
+    """None where every row is a member."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Units:
+    """The row groups of every share, one after the other."""
+
+    survey: Survey
+    shares: tuple[Share, ...]
+    firsts: Array
+    """The first unit of each share, and one past the last."""
+    share: Array
+    group: Array
+    """The row group's number in the survey."""
+    rows: Array
+    kept: Array
+    """Rows that may match."""
+    proven: Array
+
+    @classmethod
+    def of(cls, survey: Survey, shares: Sequence[Share]) -> Units:
+        """Count the rows of shares in each of their row groups."""
+        files = np.array([share.file for share in shares], dtype=np.int64)
+        counts = survey.firsts[files + 1] - survey.firsts[files]
+        firsts = np.concatenate(([0], np.cumsum(counts)))
+        group = runs(survey.firsts[files], counts)
+        rows = survey.rows[group]
+        kept, proven = rows.copy(), rows.copy()
+        for number, share in enumerate(shares):
+            mine = slice(int(firsts[number]), int(firsts[number + 1]))
+            for found, counted in ((share.rows, kept), (share.proven, proven)):
+                if not found.is_full:
+                    counted[mine] = found.counts(survey.starts[group[mine]], survey.stops[group[mine]])
+        owner = np.repeat(np.arange(len(shares)), counts)
+        return cls(survey, tuple(shares), firsts, owner, group, rows, kept, proven)
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    @property
+    def starts(self) -> Array:
+        """The first row of each unit, counted within its file."""
+        return self.survey.starts[self.group]
+
+    @property
+    def stops(self) -> Array:
+        """One past the last row of each unit, counted within its file."""
+        return self.survey.stops[self.group]
+
+    def of_share(self, share: int) -> Array:
+        """The units of a share."""
+        return np.arange(int(self.firsts[share]), int(self.firsts[share + 1]))
+
+    def ranges(self, share: int, units: Array) -> RowSet:
+        """The rows of some units of a share."""
+        total = self.shares[share].rows.total
+        return RowSet.from_ranges(total, self.starts[units], self.stops[units])
+
+
+def survey_of(lake: Indexed, plan: ScanPlan, coverage: Coverage | None) -> tuple[Survey, dict[int, int]]:
+    """What is known of the files of a plan, and by task the file's number in it."""
+    numbers = np.array([task.number for task in plan.tasks], dtype=np.int64)
+
+    survey, chosen = surveyed(lake, coverage, numbers)
+    place = {number: file for file, number in enumerate(chosen.tolist())}
+    return survey, {task: place[number] for task, number in enumerate(numbers.tolist())}
+
+
+def surveyed(lake: Indexed, coverage: Coverage | None, numbers: Array) -> tuple[Survey, Array]:
+    """What is known of some files of a lake, and their numbers in the order of the survey."""
+
+    def make() -> tuple[Survey, Array]:
+        if coverage is None or not coverage.covered:
+            return lake.survey(numbers), numbers
+        return lake.surveyed(coverage, coverage.rows_of(numbers), numbers[coverage.owner[numbers] < 0])
+
+    return lake.remembered((surveyed, coverage, numbers.tobytes()), make)
+
+
+@dataclass(slots=True, eq=False)
+class Placed:
+    """Finds the rows of files that sets of places mean, counting files by path."""
+
+    lake: Indexed
+    coverage: Coverage | None
+    order: Array = field(init=False)
+    """The files' numbers in the listing, by path."""
+    _starts: Array | None = None
+
+    def __post_init__(self) -> None:
+        keys = [entry.key for entry in self.lake.entries]
+        self.order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
+
+    @property
+    def paths(self) -> list[str]:
+        """The names of all files."""
+        return [self.lake.entries[number].key for number in self.order.tolist()]
+
+    def rows(self, task: Task, leaf: Places) -> RowSet:
+        """The rows of a task's file that are in a set."""
+        place = int(np.flatnonzero(self.order == task.number)[0])
+        return leaf.rows(place, int(self._before()[place]), task.rows.total)
+
+    def _before(self) -> Array:
+        """The rows of all files before each file."""
+        if self._starts is None:
+            survey, chosen = surveyed(self.lake, self.coverage, np.arange(len(self.order)))
+            totals = np.zeros(len(self.order), dtype=np.int64)
+            totals[chosen] = survey.totals
+            self._starts = np.concatenate(([0], np.cumsum(totals[self.order])[:-1]))
+        return self._starts
+
+
+def shares_of(
+    plan: ScanPlan, files: dict[int, int], members: Members | None, placed: Placed | None
+) -> list[Share]:
+    """The rows of each file, cut where sets of places tell their rows apart."""
+    shares = []
+    for number, task in enumerate(plan.tasks):
+        parts: Sequence[tuple[RowSet, Members | bool | None]] = [(task.rows, None)]
+        if members is not None:
+            parts = [(task.rows, members)]
+            if placed is not None:
+                parts = members.split(task.rows, partial(placed.rows, task))
+        for rows, left in parts:
+            if left is False or rows.is_empty:
+                continue
+            proven = task.proven if rows is task.rows else task.proven & rows
+            shares.append(
+                Share(task, files[number], rows, proven, left if isinstance(left, Members) else None)
+            )
+    return shares
+
+
+def cover_units(units: Units, refs: Sequence[ColumnRef]) -> Cover:
+    """Per unit, whether a row of it may be a member, and whether one may not be."""
+    inside, outside = np.ones(len(units), dtype=bool), np.zeros(len(units), dtype=bool)
+    told = {id(share.members): share.members for share in units.shares if share.members is not None}
+    if not told:
+        return Cover(inside, outside)
+    owners = np.array([id(share.members) for share in units.shares], dtype=np.uint64)[units.share]
+    for key, members in told.items():
+        mine = np.flatnonzero(owners == key)
+        facts = {ref.path: units.survey.facts(ref).take(units.group[mine]) for ref in refs}
+        found = members.cover(facts, len(mine))
+        inside[mine], outside[mine] = found.inside, found.outside
+    return Cover(inside, outside)

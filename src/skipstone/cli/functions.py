@@ -1,0 +1,241 @@
+"""Aggregates as SQL writes them: ``count(*), sum(amount) as total, quantile(x, array(0.5, 0.99))``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import TokenError
+from sqlglot.tokens import Token, TokenType
+
+from skipstone.aggregate import functions as sk
+from skipstone.aggregate.functions import Aggregate
+from skipstone.errors import ParseError
+from skipstone.predicate import tree
+from skipstone.predicate.sql.read import Reader
+from skipstone.predicate.sql.syntax import syntax
+from skipstone.predicate.sql.types import known_dialect, zone_info
+
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET)
+_NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
+
+
+def read_functions(text: str, dialect: str = "spark", tz: str = "UTC") -> list[Aggregate]:
+    """The aggregates in a list as it stands after SELECT; an error names the one that is wrong."""
+    name = known_dialect(dialect)
+    zone_info(tz)
+    terms = list(_terms(text, name))
+    if not terms:
+        raise ParseError("no function is named", hint=f"give some of {FORMS}")
+    return [_read(term, Reader(name, tz)) for term in terms]
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """One function as it was written, and the name it was given."""
+
+    text: str
+    alias: str | None
+
+
+def _terms(text: str, dialect: str) -> Iterator[_Term]:
+    """The text cut at commas that are not inside brackets."""
+    try:
+        tokens = sqlglot.tokenize(text, dialect)
+    except TokenError:
+        raise ParseError(f"can't read {_shown(text)!r}", hint="check its quotes and comments") from None
+    depth, held = 0, list[Token]()
+    for token in tokens:
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        if token.token_type is TokenType.COMMA and depth == 0:
+            yield _term(text, held)
+            held = []
+        else:
+            held.append(token)
+    if held:
+        yield _term(text, held)
+
+
+def _term(text: str, tokens: Sequence[Token]) -> _Term:
+    if not tokens:
+        raise ParseError("there is nothing before a comma", hint="leave the comma out")
+    alias = None
+    last = tokens[-1]
+    if len(tokens) > 1 and tokens[-2].token_type is TokenType.ALIAS:
+        alias, tokens = last.text, tokens[:-2]
+    elif len(tokens) > 1 and tokens[-2].token_type in _CLOSING and last.token_type in _NAMES:
+        alias, tokens = last.text, tokens[:-1]
+    if not tokens:
+        raise ParseError(f"nothing is called {alias!r}", hint="write the function before AS")
+    return _Term(text[tokens[0].start : tokens[-1].end + 1], alias)
+
+
+def _read(term: _Term, to: Reader) -> Aggregate:
+    node = syntax(term.text, to.dialect)
+    if isinstance(node, exp.Filter | exp.Window):
+        what = "FILTER" if isinstance(node, exp.Filter) else "OVER"
+        hint = "put the condition in --where" if what == "FILTER" else "give --group-by"
+        raise ParseError(f"{_shown(term.text)}: {what} can't be computed", hint=hint)
+    if not isinstance(node, exp.Anonymous):
+        raise ParseError(f"{_shown(term.text)!r} is no function", hint=f"there are {FORMS}")
+    form = _FUNCTIONS.get(node.name.lower())
+    if form is None:
+        raise ParseError(f"there is no function {node.name!r}", hint=f"there are {FORMS}")
+    made = form.make(_Call(node.name.lower(), node.expressions, form.text, to))
+    return made if term.alias is None else made.alias(term.alias)
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call, and what its arguments mean."""
+
+    name: str
+    args: Sequence[exp.Expr]
+    form: str
+    """How it should be written."""
+    to: Reader
+
+    def expect(self, number: int) -> None:
+        """Refuse another number of arguments."""
+        if len(self.args) != number:
+            given = "no argument" if not self.args else f"{len(self.args)} arguments"
+            raise self.wrong(given if len(self.args) != 1 else "one argument")
+
+    def wrong(self, what: str) -> ParseError:
+        """The error for arguments that make no sense."""
+        return ParseError(f"{self.name} has {what}", hint=f"write {self.form}")
+
+    def column(self, place: int) -> str:
+        """An argument that names a column."""
+        node = self.args[place]
+        if isinstance(node, exp.Distinct):
+            message = f"{self.name}(distinct ...) can't be computed"
+            raise ParseError(message, hint="approx_distinct(x) estimates the number of different values")
+        found = None if isinstance(node, exp.Star) else self.to.value(node)
+        if not isinstance(found, tree.Column):
+            raise self.wrong(f"{_shown(node.sql(self.to.dialect))} where a column should be")
+        return ".".join(found.path)
+
+    def constant(self, node: exp.Expr) -> Any:
+        """A value that is written out."""
+        found = self.to.value(node)
+        if not isinstance(found, tree.Literal):
+            raise self.wrong(f"{_shown(node.sql(self.to.dialect))} where a value should be")
+        return found.scalar.as_py()
+
+    def values(self, place: int) -> Any:
+        """One value, or the values of an ``array(...)`` or of brackets as a list."""
+        node = self.args[place]
+        listed = isinstance(node, exp.Array) or (
+            isinstance(node, exp.Anonymous) and node.name.lower() == "array"
+        )
+        return [self.constant(item) for item in node.expressions] if listed else self.constant(node)
+
+
+# -- what there is -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a function is written, and how its descriptor is made."""
+
+    text: str
+    make: Callable[[_Call], Aggregate]
+
+
+def _count(call: _Call) -> Aggregate:
+    if not call.args or (len(call.args) == 1 and isinstance(call.args[0], exp.Star)):
+        return sk.count()
+    call.expect(1)
+    return sk.count(call.column(0))
+
+
+def _plain(make: Callable[[str], Aggregate], call: _Call) -> Aggregate:
+    call.expect(1)
+    return make(call.column(0))
+
+
+def _quantile(call: _Call, *, exact: bool) -> Aggregate:
+    call.expect(2)
+    ranks = call.values(1)
+    numbers = [float(rank) if _is_number(rank) else rank for rank in _listed(ranks)]
+    if not numbers or not all(isinstance(rank, float) and 0 <= rank <= 1 for rank in numbers):
+        raise call.wrong("a rank that is no number from 0 to 1")
+    return sk.quantile(call.column(0), numbers if isinstance(ranks, list) else numbers[0], exact=exact)
+
+
+def _median(call: _Call) -> Aggregate:
+    call.expect(1)
+    return sk.quantile(call.column(0), 0.5)
+
+
+def _histogram(call: _Call) -> Aggregate:
+    call.expect(2)
+    return sk.histogram(call.column(0), call.values(1))
+
+
+def _pick(make: Callable[..., Aggregate], call: _Call) -> Aggregate:
+    call.expect(2)
+    return make(call.column(0), by=call.column(1))
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _is_number(value: object) -> bool:
+    import decimal
+
+    return isinstance(value, int | float | decimal.Decimal) and not isinstance(value, bool)
+
+
+def _of(name: str, make: Callable[..., Aggregate], **options: Any) -> _Form:
+    return _Form(f"{name}(x)", partial(_plain, partial(make, **options)))
+
+
+_SHOWN: dict[str, _Form] = {
+    "count": _Form("count(*) or count(x)", _count),
+    "sum": _of("sum", sk.sum),
+    "min": _of("min", sk.min),
+    "max": _of("max", sk.max),
+    "avg": _of("avg", sk.avg),
+    "var": _of("var", sk.var),
+    "var_pop": _of("var_pop", sk.var, ddof=0),
+    "stddev": _of("stddev", sk.stddev),
+    "stddev_pop": _of("stddev_pop", sk.stddev, ddof=0),
+    "approx_distinct": _of("approx_distinct", sk.approx_distinct),
+    "median": _Form("median(x)", _median),
+    "quantile": _Form("quantile(x, 0.5) or quantile(x, array(0.5, 0.9))", partial(_quantile, exact=True)),
+    "approx_quantile": _Form("approx_quantile(x, 0.5)", partial(_quantile, exact=False)),
+    "histogram": _Form("histogram(x, 10) or histogram(x, array(0, 10, 20))", _histogram),
+    "first": _Form("first(x, ts)", partial(_pick, sk.first)),
+    "last": _Form("last(x, ts)", partial(_pick, sk.last)),
+}
+_OTHER_NAMES = {
+    "mean": "avg",
+    "variance": "var",
+    "var_samp": "var",
+    "std": "stddev",
+    "stddev_samp": "stddev",
+    "approx_count_distinct": "approx_distinct",
+    "percentile": "quantile",
+    "quantile_cont": "quantile",
+    "approx_percentile": "approx_quantile",
+    "percentile_approx": "approx_quantile",
+    "min_by": "first",
+    "arg_min": "first",
+    "max_by": "last",
+    "arg_max": "last",
+}
+_FUNCTIONS = {**_SHOWN, **{other: _SHOWN[name] for other, name in _OTHER_NAMES.items()}}
+FORMS = ", ".join(form.text.partition(" or ")[0] for form in _SHOWN.values())
+"""Every function as it is written."""

@@ -1,0 +1,221 @@
+"""The edges of a histogram's bins, brought into the keys of a column without loss."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import functools
+import math
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.domain.keys import KeySpace, Kind, from_key, is_ordered, key_space, storage_type, wide_key
+from skipstone.errors import SkipstoneError, TypeMismatchError, UsageError
+from skipstone.evidence import Array, Bounds
+from skipstone.ir.transforms import DAY, UNITS
+from skipstone.partial.numbers import scale_of
+
+Exact: TypeAlias = Fraction | float
+"""A number without rounding; a float only if it is infinite."""
+_HINT = "give at least two rising edges, or a number of bins"
+
+
+def check_edges(type: pa.DataType, edges: Sequence[Any], column: str) -> None:
+    """Raise an error for a type that has no bins, or edges that make none."""
+    storage = storage_type(type)
+    number = pa.types.is_integer(storage) or pa.types.is_floating(storage) or pa.types.is_decimal(storage)
+    if not number and not (pa.types.is_temporal(storage) and is_ordered(storage)):
+        raise TypeMismatchError(
+            f"values of type {type} fall into no bins",
+            column=column,
+            hint="name a column of numbers or times",
+        )
+    if len(edges) < 2:
+        raise UsageError(f"{len(edges)} edges make no bin", column=column, hint=_HINT)
+    try:
+        exact = [_exact(type, edge) for edge in edges]
+    except SkipstoneError as error:
+        raise UsageError(f"an edge is no value of the column: {error}", column=column, hint=_HINT) from error
+    for number, (low, high) in enumerate(pairwise(exact)):
+        if not low < high:
+            raise UsageError(
+                f"edge {edges[number + 1]} is not above {edges[number]}", column=column, hint=_HINT
+            )
+
+
+def _exact(type: pa.DataType, edge: Any) -> Exact:
+    """An edge as a number in the column's keys, which need not be a key itself."""
+    if pa.types.is_temporal(storage_type(type)):
+        return _time(storage_type(type), edge)
+    if isinstance(edge, pa.Scalar):
+        edge = edge.as_py()
+    if isinstance(edge, bool) or not isinstance(edge, numbers.Real | decimal.Decimal):
+        raise TypeMismatchError(f"{edge!r} is no number")
+    if isinstance(edge, numbers.Integral):
+        edge = int(edge)
+    elif not isinstance(edge, numbers.Rational | decimal.Decimal):
+        edge = float(edge)
+    if isinstance(edge, float | decimal.Decimal) and not math.isfinite(edge):
+        if math.isnan(edge):
+            raise TypeMismatchError("NaN is in no bin")
+        return float(edge)
+    return Fraction(edge) * Fraction(10) ** scale_of(type)
+
+
+def _time(type: pa.DataType, edge: Any) -> Fraction:
+    try:
+        scalar = edge if isinstance(edge, pa.Scalar) else pa.scalar(edge)
+    except (pa.ArrowException, TypeError) as error:
+        raise TypeMismatchError(f"{edge!r} is no time: {error}") from error
+    if not scalar.is_valid or _family(scalar.type) != _family(type):
+        raise TypeMismatchError(f"{edge!r} can't be compared with values of type {type}")
+    return Fraction(scalar.value) / _per_second(scalar.type) * _per_second(type)
+
+
+def _family(type: pa.DataType) -> str:
+    if pa.types.is_date(type) or pa.types.is_timestamp(type):
+        return "moment"
+    return "time" if pa.types.is_time(type) else str(type).partition("[")[0]
+
+
+def _per_second(type: pa.DataType) -> Fraction:
+    """How many keys of a type of times make a second."""
+    if pa.types.is_date32(type):
+        return Fraction(1, DAY)
+    return Fraction(UNITS["ms" if pa.types.is_date64(type) else type.unit])
+
+
+# -- bins of keys ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bins:
+    """Where bins begin, and behind them where the last one ends, in keys.
+
+    ``passed`` of these places are below all keys; those that are above all keys are left out of ``firsts``.
+    """
+
+    count: int
+    passed: int
+    firsts: Array | list[bytes]
+
+    def of(self, keys: Bounds) -> Array:
+        """The bin of each key: -1 for one that is below all bins or NaN, ``count`` for one above them."""
+        if isinstance(keys, np.ndarray):
+            places = np.searchsorted(self.firsts, keys, side="right") + (self.passed - 1)
+            return np.where(np.isnan(keys), -1, places) if keys.dtype.kind == "f" else places
+        found = np.full(len(keys), self.passed - 1)
+        for first in self.firsts:
+            above = pc.greater_equal(keys, pa.scalar(first, keys.type))
+            found += above.fill_null(False).to_numpy(zero_copy_only=False)
+        return found
+
+
+@functools.lru_cache(maxsize=64)
+def bins(type: pa.DataType, edges: tuple[Any, ...]) -> Bins:
+    """The bins between edges that :func:`check_edges` lets pass."""
+    space = key_space(type)
+    exact = [_exact(type, edge) for edge in edges]
+    if space.kind is Kind.FLOAT:
+        floats = [_not_below(edge) for edge in exact[:-1]]
+        # Not even infinity is above an infinite edge.
+        end = [] if exact[-1] == math.inf else [_above(exact[-1])]
+        return Bins(len(edges) - 1, 0, np.array([*floats, *end]))
+    least, greatest = _limits(type, space)
+    firsts = [math.ceil(min(max(edge, least), greatest + 1)) for edge in exact[:-1]]
+    firsts.append(math.floor(min(max(exact[-1], least - 1), greatest)) + 1)
+    passed = sum(first <= least for first in firsts)
+    inner = [first for first in firsts if least < first <= greatest]
+    if space.kind is Kind.BYTES:
+        return Bins(len(edges) - 1, passed, [wide_key(first, space.width) for first in inner])
+    return Bins(len(edges) - 1, passed, np.array(inner, dtype=space.dtype))
+
+
+def _limits(type: pa.DataType, space: KeySpace) -> tuple[int, int]:
+    if space.kind is Kind.BYTES:
+        most = 10 ** storage_type(type).precision - 1
+        return -most, most
+    return space.low, space.high
+
+
+def _not_below(edge: Exact) -> float:
+    """The least double that is not below a number."""
+    near = _near(edge)
+    return near if near >= edge else math.nextafter(near, math.inf)
+
+
+def _above(edge: Exact) -> float:
+    """The least double that is above a number."""
+    near = _near(edge)
+    return near if near > edge else math.nextafter(near, math.inf)
+
+
+def _near(edge: Exact) -> float:
+    try:
+        return float(edge)
+    except OverflowError:
+        return math.inf if edge > 0 else -math.inf
+
+
+# -- as a user sees them -----------------------------------------------------------------------
+
+
+def edge_array(type: pa.DataType, edges: Sequence[Any]) -> pa.Array:
+    """Edges as they are told: times in the column's type if it has them, numbers whole or as doubles."""
+    storage = storage_type(type)
+    if pa.types.is_temporal(storage):
+        keys = [_time(storage, edge) for edge in edges]
+        whole = all(key.denominator == 1 for key in keys)
+        return pa.array([from_key(storage, int(key)) for key in keys], storage) if whole else pa.array(edges)
+    if all(isinstance(edge, numbers.Integral) and -(2**63) <= int(edge) < 2**63 for edge in edges):
+        return pa.array(edges, pa.int64())
+    return pa.array([_near(_exact(pa.float64(), edge)) for edge in edges], pa.float64())
+
+
+def even_edges(lower: Any, upper: Any, bins: int) -> tuple[Any, ...]:
+    """Edges of even bins from the least to the greatest (Python) value; fewer if they run together.
+
+    >>> even_edges(0, 10, 4)
+    (0, 2.5, 5.0, 7.5, 10)
+    """
+    if isinstance(lower, datetime.date | datetime.timedelta):
+        lower, upper = _apart(lower, upper)
+        inner = [lower + (upper - lower) * number / bins for number in range(1, bins)]
+        return (lower, *_between(lower, inner, upper), upper)
+    try:
+        low, high = Fraction(lower), Fraction(upper)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"no even bins from {lower} to {upper}", hint="give a list of edges") from error
+    if low == high:
+        upper = _not_below(low + 1)
+        high = Fraction(upper)
+    steps = [float(low + (high - low) * number / bins) for number in range(1, bins)]
+    return (lower, *_between(low, steps, high), upper)
+
+
+def _apart(lower: Any, upper: Any) -> tuple[Any, Any]:
+    """Two different times: a day or a second apart if they were the same."""
+    if lower != upper:
+        return lower, upper
+    whole = isinstance(lower, datetime.date) and not isinstance(lower, datetime.datetime)
+    step = datetime.timedelta(days=1) if whole else datetime.timedelta(seconds=1)
+    try:
+        return lower, upper + step
+    except OverflowError:
+        return lower - step, upper
+
+
+def _between(lower: Any, steps: Sequence[Any], upper: Any) -> list[Any]:
+    found: list[Any] = []
+    for step in steps:
+        if (found[-1] if found else lower) < step < upper:
+            found.append(step)
+    return found

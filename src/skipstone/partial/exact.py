@@ -1,0 +1,169 @@
+"""Sums of doubles without rounding, so that neither the order of values nor a cut into blocks matters.
+
+The sum of a block is kept as a few doubles whose sum, in exact arithmetic, it is. They are found by splitting
+every value at the same place (adding and subtracting a large power of two): the upper parts are multiples of
+one unit and few enough to be added without rounding, the lower parts are split again until nothing is left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from skipstone.evidence import Array
+from skipstone.evidence.hull import reduce_blocks
+
+LARGEST: Final = 2.0**960
+"""Values must be smaller than this; sums of fewer than 2⁴⁰ of them then don't overflow on the way."""
+LARGEST_ROOT: Final = 2.0**480
+"""Values whose squares are added must be smaller than this."""
+
+# Values that are split together: they stay in the cache, and few bits go to the room for their sum.
+_PIECE: Final = 1 << 15
+# Veltkamp's constant, which splits a double into two halves of 26 bits.
+_SPLITTER: Final = 2.0**27 + 1
+# Doubles hold whole numbers up to here.
+_WHOLE: Final = 1 << 53
+
+
+def exact_sums(values: Array, starts: Array) -> Array:
+    """The sums of blocks that begin at ``starts``, as ``[part, block]``; values are below LARGEST."""
+    return _in_pieces(lambda start, stop: [values[start:stop].astype(np.float64)], len(values), starts)
+
+
+def exact_squares(terms: Sequence[Array], starts: Array) -> Array:
+    """The sums of the squares of values, each of which is the sum of its ``terms``, below LARGEST_ROOT.
+
+    Squares below 2⁻⁹⁰⁰ may be rounded, but as a function of the value alone.
+    """
+
+    def products(start: int, stop: int) -> list[Array]:
+        cut = [term[start:stop].astype(np.float64) for term in terms]
+        pairs = [
+            (a, a if i == j else 2.0 * b) for i, a in enumerate(cut) for j, b in enumerate(cut) if i <= j
+        ]
+        return [part for a, b in pairs for part in two_product(a, b)]
+
+    return _in_pieces(products, len(terms[0]), starts)
+
+
+def whole_terms(keys: Array) -> list[Array]:
+    """Whole numbers of up to 64 bits as doubles whose sums they are."""
+    if keys.dtype.itemsize < 8 or not len(keys) or (keys.min() > -_WHOLE and keys.max() < _WHOLE):
+        return [keys]
+    low: Array = keys & keys.dtype.type(2**32 - 1)
+    return [keys - low, low]
+
+
+def two_product(a: Array, b: Array) -> tuple[Array, Array]:
+    """The products of doubles, rounded, and what rounding left out."""
+    product = a * b
+    (high, low), (top, rest) = _halves(a), _halves(b)
+    return product, ((high * top - product) + high * rest + low * top) + low * rest
+
+
+def fold(parts: Array, starts: Array) -> Array:
+    """The sums of runs of blocks from the parts of their sums; an infinite part makes a sum infinite."""
+    infinite = np.isinf(parts)
+    if infinite.any():
+        finite = fold(np.where(infinite, 0.0, parts), starts)
+        hit = reduce_blocks(np.logical_or, np.logical_or.reduce(infinite), starts, empty=False)
+        return np.vstack([finite, np.where(hit, np.inf, 0.0)])
+    return exact_sums(parts.T.ravel(), starts * len(parts)) if len(parts) else np.zeros((0, len(starts)))
+
+
+def rounded(parts: Array) -> Array:
+    """The doubles nearest to the sums of the parts."""
+    if not len(parts):
+        return np.zeros(parts.shape[1])
+    # One addition of two doubles rounds once, as it should.
+    found: Array = parts[0] + parts[1] if len(parts) > 1 else parts[0] + 0.0
+    for block in np.flatnonzero((parts[2:] != 0).any(axis=0)).tolist():
+        found[block] = math.fsum(parts[:, block].tolist())
+    return found
+
+
+def fraction(parts: Array, block: int) -> Fraction:
+    """The sum of one block's parts, which must be finite."""
+    return sum((Fraction(part) for part in parts[:, block].tolist() if part), Fraction(0))
+
+
+def nearest(value: Fraction) -> float:
+    """The double nearest to a fraction; infinite past the largest."""
+    try:
+        return value.numerator / value.denominator
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def beside(parts: Sequence[Array]) -> Array:
+    """Blocks one after the other, as many rows for each as the tallest has; new rows are zeros."""
+    tallest = max(len(part) for part in parts)
+    out = np.zeros((tallest, sum(part.shape[1] for part in parts)), dtype=parts[0].dtype)
+    at = 0
+    for part in parts:
+        out[: len(part), at : at + part.shape[1]] = part
+        at += part.shape[1]
+    return out
+
+
+# -- pieces ------------------------------------------------------------------------------------
+
+
+def _in_pieces(make: Callable[[int, int], list[Array]], count: int, starts: Array) -> Array:
+    """The sums of blocks of what ``make`` has for a range of values: arrays that may be overwritten."""
+    filled = np.diff(starts, append=count) > 0
+    if not filled.all():
+        found = _in_pieces(make, count, starts[filled]) if filled.any() else np.zeros((0, 0))
+        out = np.zeros((len(found), len(starts)))
+        out[:, filled] = found
+        return out
+    grid = np.arange(0, count, _PIECE)
+    at = np.searchsorted(starts, grid)
+    new = starts[np.minimum(at, len(starts) - 1)] != grid
+    edges = np.insert(starts, at[new], grid[new]) if new.any() else starts
+    inside = np.append(np.searchsorted(edges, grid), len(edges)).tolist()
+    parts = [np.zeros((0, 0))]
+    for number, start in enumerate(grid.tolist()):
+        mine = edges[inside[number] : inside[number + 1]] - start
+        arrays = make(start, min(start + _PIECE, count))
+        parts.append(
+            np.array([row for array in arrays for row in _split(array, mine)]).reshape(-1, len(mine))
+        )
+    sums = beside(parts)
+    if len(edges) == len(starts):
+        return sums
+    # Only what was cut is put together again: that is little beside the values, so this ends.
+    firsts = np.searchsorted(edges, starts)
+    lengths = np.diff(firsts, append=len(edges))
+    cut = lengths > 1
+    again = fold(sums[:, np.repeat(cut, lengths)], np.cumsum(lengths[cut]) - lengths[cut])
+    out = np.zeros((max(len(sums), len(again)), len(starts)))
+    out[: len(sums), ~cut] = sums[:, firsts[~cut]]
+    out[: len(again), cut] = again
+    return out
+
+
+def _split(values: Array, starts: Array) -> list[Array]:
+    """The parts of the sums of a few values; blocks are not empty, and the values are used up."""
+    longest = int(np.diff(starts, append=len(values)).max())
+    room = (longest + 1).bit_length()
+    upper = np.empty_like(values)
+    rows: list[Array] = []
+    while (largest := max(float(values.max()), -float(values.min()))) > 0:
+        far = math.ldexp(1.0, math.frexp(largest)[1] + room)
+        np.add(values, far, out=upper)
+        np.subtract(upper, far, out=upper)
+        rows.append(np.add.reduceat(upper, starts))
+        np.subtract(values, upper, out=values)
+    return rows
+
+
+def _halves(values: Array) -> tuple[Array, Array]:
+    grown = _SPLITTER * values
+    high = grown - (grown - values)
+    return high, values - high

@@ -1,0 +1,109 @@
+"""Aggregates as they are written on the command line."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from skipstone.cli.functions import FORMS, read_functions
+from skipstone.errors import ParseError, UsageError
+
+
+def read(text: str, **more: str) -> list[tuple[str, tuple[str, ...], Any]]:
+    return [(one.function, one.columns, one.options) for one in read_functions(text, **more)]
+
+
+def names(text: str, **more: str) -> list[str]:
+    return [one.name for one in read_functions(text, **more)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("count(*)", ("count", (), None)),
+        ("COUNT()", ("count", (), None)),
+        ("count(x)", ("count", ("x",), None)),
+        ("sum(s.x)", ("sum", ("s.x",), None)),
+        ("min(`a, b`)", ("min", ("a, b",), None)),
+        ("max(x)", ("max", ("x",), None)),
+        ("mean(x)", ("avg", ("x",), None)),
+        ("variance(x)", ("var", ("x",), 1)),
+        ("var_pop(x)", ("var_pop", ("x",), 0)),
+        ("std(x)", ("stddev", ("x",), 1)),
+        ("stddev_pop(x)", ("stddev_pop", ("x",), 0)),
+        ("approx_count_distinct(x)", ("approx_distinct", ("x",), None)),
+        ("quantile(x, 0.5)", ("quantile", ("x",), ((0.5,), True))),
+        ("percentile(x, array(0, 0.99, 1))", ("quantile", ("x",), ((0.0, 0.99, 1.0), False))),
+        ("quantile(x, [0.5])", ("quantile", ("x",), ((0.5,), False))),
+        ("median(x)", ("quantile", ("x",), ((0.5,), True))),
+        ("approx_percentile(x, 0.5)", ("approx_quantile", ("x",), ((0.5,), True))),
+        ("histogram(x, 10)", ("histogram", ("x",), 10)),
+        ("histogram(x, array(-1.5, 2))", ("histogram", ("x",), (Decimal("-1.5"), 2))),
+        (
+            "histogram(d, array(date '2026-01-01', date '2026-02-01'))",
+            ("histogram", ("d",), (dt.date(2026, 1, 1), dt.date(2026, 2, 1))),
+        ),
+        ("first(x, ts)", ("first", ("x", "ts"), None)),
+        ("max_by(x, s.ts)", ("last", ("x", "s.ts"), None)),
+    ],
+)
+def test_functions(text: str, found: tuple[Any, ...]) -> None:
+    assert read(text) == [found]
+
+
+def test_a_list_with_names() -> None:
+    text = "count(*), sum(a) as total, avg(b) mean, max(c) AS `the most`, quantile(d, array(0.1, 0.2))"
+    assert names(text) == ["count", "total", "mean", "the most", "quantile(d, [0.1, 0.2])"]
+
+
+def test_dialects_and_zones() -> None:
+    assert read('sum("a b")', dialect="duckdb") == [("sum", ("a b",), None)]
+    text = "histogram(t, array(timestamp '2026-01-01', timestamp '2026-01-02'))"
+    (edge, _) = read_functions(text, tz="Europe/Zurich")[0].options
+    assert edge == dt.datetime(2025, 12, 31, 23, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no function is named"),
+        (",", "there is nothing before a comma"),
+        ("x", "'x' is no function"),
+        ("1 + 1", "'1 + 1' is no function"),
+        ("foo(x)", "there is no function 'foo'"),
+        ("sum()", "sum has no argument"),
+        ("sum(x, y)", "sum has 2 arguments"),
+        ("first(x)", "first has one argument"),
+        ("sum(x + 1)", "sum has x + 1 where a column should be"),
+        ("sum(*)", "sum has * where a column should be"),
+        ("sum('x')", "sum has 'x' where a column should be"),
+        ("count(distinct x)", "count(distinct ...) can't be computed"),
+        ("quantile(x, 2)", "quantile has a rank that is no number from 0 to 1"),
+        ("quantile(x, array())", "quantile has a rank that is no number from 0 to 1"),
+        ("quantile(x, y)", "quantile has y where a value should be"),
+        ("sum(x) filter (where y > 1)", "FILTER can't be computed"),
+        ("sum(x) over ()", "OVER can't be computed"),
+        ("sum(x", "Expecting )"),
+        ("count(*)), sum(x)", "Unexpected token"),
+        ("sum('x", "can't read"),
+        ("as x", "nothing is called 'x'"),
+    ],
+)
+def test_errors_name_what_is_wrong(text: str, said: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        read_functions(text)
+    assert said in caught.value.message
+
+
+def test_errors_list_what_there_is() -> None:
+    with pytest.raises(ParseError) as caught:
+        read_functions("foo(x)")
+    assert caught.value.hint == f"there are {FORMS}"
+    assert FORMS.startswith("count(*), sum(x), min(x)")
+    with pytest.raises(ParseError, match="write histogram"):
+        read_functions("histogram(x)")
+    with pytest.raises(UsageError):
+        read_functions("histogram(x, 'a')")
