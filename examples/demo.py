@@ -1,14 +1,16 @@
 """A lake of two million events, a few questions: what is read for an answer, and proof that it is complete.
 
-Then the same from an index, which knows what footers say; a lake that Spark writes and asks; and last an
-Iceberg table whose partitioning changes on the way.
+Then the same from an index, which knows what footers say; sums and averages of which it knows most; a lake
+that Spark writes and asks; and last an Iceberg table whose partitioning changes on the way.
 
 Run it with ``make demo`` or ``python examples/demo.py``. It writes into a temporary directory.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import math
 import pickle
 import shutil
 import tempfile
@@ -21,10 +23,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyroaring import BitMap
 
 import skipstone as sk
+from skipstone.cli.answers_text import draw_answer
 from skipstone.cli.output import screen
-from skipstone.explain import draw_scan
+from skipstone.explain import draw_aggregate, draw_scan
 from skipstone.explain.ingest import draw_ingest
 from skipstone.explain.lines import paint
 from skipstone.explain.report import draw_report
@@ -171,6 +175,29 @@ def index(folder: Path, where: str) -> None:
     ask(sk.open(folder), "The second question again: no footer is opened", where, {})
 
 
+def aggregates(folder: Path, table: pa.Table) -> None:
+    """Sums of some users' events, most of them known to the index; and proof that they are exact."""
+    on = screen()
+    head("Aggregates: units that count as a whole are known, only the edges are read")
+    lake = sk.open(folder)
+    lake.index.build(engine="local", sums=["amount"])
+    members = BitMap(range(20_000, 40_000))
+    answer = lake.scan("ts >= '2026-01-02 12:34:00'").aggregate(
+        sk.count(), sk.sum("amount"), sk.max("amount"), within=members, id_column="user_id"
+    )
+    for line in draw_answer(answer.to_arrow(), answer.bounds, on.width, grouped=False):
+        print(paint(line, color=on.color))
+    print()
+    trace = replace(answer.trace, scan=replace(answer.trace.scan, lake=folder.name))
+    print(draw_aggregate(trace, width=on.width, color=on.color))
+    since = pa.scalar(dt.datetime(2026, 1, 2, 12, 34, tzinfo=dt.UTC), table["ts"].type)
+    member = pc.and_(pc.greater_equal(table["user_id"], 20_000), pc.less(table["user_id"], 40_000))
+    rows = table["amount"].filter(pc.and_(member, pc.greater_equal(table["ts"], since))).to_numpy()
+    if (answer["count"], answer["sum(amount)"]) != (len(rows), math.fsum(rows)):
+        raise SystemExit("the sum is another one")
+    print("the exact sum of all these rows, rounded once ✓\n")
+
+
 def spark(folder: Path, table: pa.Table) -> None:
     """Ingest rows in no order through Spark, and look some of them up from there."""
     on = screen()
@@ -249,6 +276,7 @@ def main() -> None:
         print(f"all answers: {cost(folder / 'events', table, total)}, footers included\n")
         index(folder / "events", questions(table)[1][1])
         print(f"all answers with the index: {cost(folder / 'events', table, total)}\n")
+        aggregates(folder / "events", table)
         spark(folder / "ingested", table)
         print(f"{time.perf_counter() - began:.1f} s in all")
     finally:

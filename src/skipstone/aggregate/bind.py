@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from skipstone.aggregate.functions import Aggregate
@@ -20,7 +21,7 @@ from skipstone.filter.rows import plain_type
 from skipstone.ir.bind import Binder
 from skipstone.ir.nodes import ColumnRef
 from skipstone.partial import answers, custom, distinct, picks, spread
-from skipstone.partial.blocks import Facet
+from skipstone.partial.blocks import Blocks, Facet
 from skipstone.partial.reading import BlockMeasure
 from skipstone.partial.states import Measure, Path, RowCount
 from skipstone.scan.projection import find_path
@@ -150,11 +151,16 @@ def _var(measures: _Measures, asked: Aggregate, *, root: bool) -> Output:
     return Output(asked, place, partial(answers.variances, ddof=asked.options, root=root))
 
 
-def _end(measures: _Measures, asked: Aggregate, *, greatest: bool) -> Output:
+def _end(measures: _Measures, asked: Aggregate, *, greatest: bool, nan: bool = True) -> Output:
     ref = measures.ref(asked.columns[0])
     _check_ordered(ref, asked)
     place = measures.blocks(ref, Facet.COUNT | Facet.ENDS)
-    return Output(asked, place, partial(answers.ends, greatest=greatest))
+    return Output(asked, place, partial(answers.ends if nan else _ends_of_numbers, greatest=greatest))
+
+
+def _ends_of_numbers(blocks: Blocks, *, greatest: bool) -> pa.Array:
+    count = np.where(blocks.has, blocks.count - blocks.nans, 0)
+    return answers.ends(replace(blocks, count=count, nans=np.zeros_like(count)), greatest=greatest)
 
 
 def _approx_distinct(measures: _Measures, asked: Aggregate) -> Output:
@@ -227,6 +233,9 @@ _BINDERS: dict[str, Callable[[_Measures, Aggregate], Output]] = {
     "avg": _avg,
     "min": partial(_end, greatest=False),
     "max": partial(_end, greatest=True),
+    # Between these are the even bins of a histogram, in none of which NaN is.
+    "least number": partial(_end, greatest=False, nan=False),
+    "greatest number": partial(_end, greatest=True, nan=False),
     "var": partial(_var, root=False),
     "var_pop": partial(_var, root=False),
     "stddev": partial(_var, root=True),

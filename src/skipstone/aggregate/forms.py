@@ -17,9 +17,8 @@ from skipstone.rows.roaring import LIMIT_32
 FEW_RUNS: Final = 4
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _FILTER_BITS: Final = (12, 25)
-_SPARE_BITS: Final = (
-    6  # a filter lets about one in 64 keys pass that are no members, while it isn't too large
-)
+# While it isn't too large, a filter lets about one in 64 keys pass that are no members.
+_SPARE_BITS: Final = 6
 _ONES: Final = np.uint64(2**64 - 1)
 
 
@@ -30,11 +29,6 @@ class Form(ABC):
     @abstractmethod
     def told(self) -> str:
         """How members are found, in words."""
-
-    @property
-    @abstractmethod
-    def ends(self) -> tuple[int, int] | None:
-        """The least and the greatest member; None if there is none."""
 
     @abstractmethod
     def upto(self, points: Array) -> Array:
@@ -70,15 +64,11 @@ class Runs(Form):
         """Runs by their first and last ids."""
         before = np.zeros(len(firsts), np.uint64)
         np.cumsum(lasts[:-1] - firsts[:-1] + np.uint64(1), out=before[1:])
-        return cls(firsts, lasts, before)
+        return cls(np.ascontiguousarray(firsts), np.ascontiguousarray(lasts), before)
 
     @property
     def told(self) -> str:
         return "one run" if len(self.firsts) == 1 else f"{len(self.firsts):,} runs"
-
-    @property
-    def ends(self) -> tuple[int, int] | None:
-        return (int(self.firsts[0]), int(self.lasts[-1])) if len(self.firsts) else None
 
     def upto(self, points: Array) -> Array:
         at = np.searchsorted(self.firsts, points, side="right") - 1
@@ -136,10 +126,6 @@ class Points(Form):
     @property
     def told(self) -> str:
         return "sparse: searched"
-
-    @property
-    def ends(self) -> tuple[int, int] | None:
-        return (int(self.values[0]), int(self.values[-1])) if len(self.values) else None
 
     def _search(self, points: Array, side: Any) -> Array:
         # In the members' own width, or NumPy would widen all of them.
@@ -224,16 +210,6 @@ class Bits(Form):
     @property
     def told(self) -> str:
         return "dense: one bit per id"
-
-    @property
-    def ends(self) -> tuple[int, int] | None:
-        some = np.flatnonzero(self.words)
-        if not len(some):
-            return None
-        low, high = int(some[0]), int(some[-1])
-        lowest, highest = int(self.words[low]), int(self.words[high])
-        trailing = (lowest & -lowest).bit_length() - 1
-        return self.first + 64 * low + trailing, self.first + 64 * high + highest.bit_length() - 1
 
     @property
     def _last(self) -> int:

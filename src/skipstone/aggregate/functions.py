@@ -75,7 +75,7 @@ def approx_distinct(column: str) -> Aggregate:
 def quantile(column: str, q: float | Sequence[float], *, exact: bool = True) -> Aggregate:
     """The value below which a part ``q`` of the values lies; a list of parts gives a list of values.
 
-    Exactly, as Spark's ``percentile``, which takes reading all values; or about (``exact=False``), from sketches.
+    Exactly, as Spark's ``percentile``, which takes all values; or about (``exact=False``), from sketches.
     """
     ranks = [q] if isinstance(q, int | float) else list(q)
     if not ranks or not all(isinstance(r, int | float) and 0 <= r <= 1 for r in ranks):
@@ -87,7 +87,7 @@ def quantile(column: str, q: float | Sequence[float], *, exact: bool = True) -> 
 
 
 def histogram(column: str, bins: int | Sequence[Any]) -> Aggregate:
-    """How many values lie between edges: those of a rising list, or of so many even bins from least to greatest.
+    """How many values lie between edges: a rising list, or those of so many even bins over all values.
 
     A bin includes its lower edge; the last one its upper edge, too.
     """

@@ -61,7 +61,7 @@ def runs_of(codes: Array) -> tuple[Array, Array]:
     """The order that brings equal codes together, and where each of them starts in it."""
     order = np.argsort(codes, kind="stable")
     ranked = codes[order]
-    return order, np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
+    return order, np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1]))[: len(codes)])
 
 
 def plain_key(column: pa.ChunkedArray) -> pa.Array:

@@ -119,8 +119,7 @@ class IdSet:
         """Per key, whether it is a member; keys are integers of any width."""
         found = np.empty(len(keys), bool)
         for start in range(0, len(keys), _PIECE):
-            piece = keys[start : start + _PIECE]
-            found[start : start + _PIECE] = self._contained(piece)
+            found[start : start + _PIECE] = self._contained(keys[start : start + _PIECE])
         return found
 
     def _contained(self, keys: Array) -> Array | bool:
@@ -133,9 +132,11 @@ class IdSet:
             whole[whole] = self._contained(keys[whole])
             return whole
         ends = np.array([low, high], np.uint64)
-        some, every = self.covers(ends[:1], ends[1:])
-        if not some[0] or every[0]:
-            return bool(some[0])
+        count = int(self.counts(ends[:1], ends[1:])[0])
+        if self.size and count == (high - low + 1) & MOST:
+            return True
+        if not count:
+            return False
         if high - low >= _NARROW * len(keys):
             return self.form.probe(_words(keys), low, high)
         flags = self.form.flags(low, high)
@@ -145,9 +146,12 @@ class IdSet:
 
     def mask(self, column: pa.ChunkedArray | pa.Array) -> Array:
         """Per row of an integer column, whether it is a member; NULL never is."""
+        if not len(column):
+            return np.zeros(0, bool)
         if isinstance(column, pa.ChunkedArray):
-            parts = [self.mask(chunk) for chunk in column.chunks]
-            return np.concatenate(parts) if parts else np.zeros(0, bool)
+            return np.concatenate([self.mask(chunk) for chunk in column.chunks])
+        if not pa.types.is_dictionary(column.type):
+            column = plain(column)
         valid = valid_rows(column)
         if valid is not None:
             found = np.zeros(len(column), bool)
@@ -162,6 +166,8 @@ class IdSet:
     def restrict(self, low: int, high: int) -> IdSet:
         """A set that is the same between two bounds, and hardly holds more than that."""
         low, high = max(low, 0), min(high, MOST)
+        if (low, high) == (0, MOST):
+            return self
         form = self.form.between(low, high) if low <= high else Points.of(np.zeros(0, np.uint64))
         return IdSet(form, int(form.upto(np.array([MOST], np.uint64))[0]))
 

@@ -52,11 +52,11 @@ def _of_part(part: Part, ref: ColumnRef, units: Array) -> Blocks:
         if part.segment.has("group", ref):
             segment = part.segment
             nulls, nans = segment.nulls("group", ref, groups), segment.nans("group", ref, groups)
-            return _told(segment.facts("group", ref, groups), part.rows[units], nulls, nans)
+            return told(segment.facts("group", ref, groups), part.rows[units], nulls, nans)
     # A loop over files: each has its own footer.
     counts = [row_group_counts(part.file(number), ref) for number in range(len(part.counts))]
     nulls, nans = (np.concatenate(side)[units] for side in zip(*counts, strict=True))
-    return _told(part.facts(ref).take(units), part.rows[units], nulls, nans)
+    return told(part.facts(ref).take(units), part.rows[units], nulls, nans)
 
 
 def _with_constants(blocks: Blocks, facts: ColumnFacts, rows: Array, facets: Facet, lacking: Array) -> Blocks:
@@ -69,7 +69,7 @@ def _with_constants(blocks: Blocks, facts: ColumnFacts, rows: Array, facets: Fac
     return blocks
 
 
-def _told(facts: ColumnFacts, rows: Array, nulls: Array, nans: Array) -> Blocks:
+def told(facts: ColumnFacts, rows: Array, nulls: Array, nans: Array) -> Blocks:
     """What bounds and counts say: counts are -1 where they are unknown."""
     nulls, nans = np.where(facts.may_null, nulls, 0), np.where(facts.may_nan, nans, 0)
     counted, sorted_out = nulls >= 0, nans >= 0
@@ -124,7 +124,7 @@ def known_sketches(survey: Survey, ref: ColumnRef, kind: str, units: Array) -> l
         mine = units[(units >= first) & (units < last)] - first
         blobs = None
         if isinstance(part, Recorded) and ref.path not in survey.given:
-            blobs = part.segment.sketches(kind, ref.path, part.groups[mine])
+            blobs = part.segment.sketches(kind, ref, part.groups[mine])
         found += [None] * len(mine) if blobs is None else blobs
         first = last
     return found

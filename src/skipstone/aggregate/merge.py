@@ -1,4 +1,4 @@
-"""States put together: of blocks, of pieces that were read, of tasks elsewhere, in whatever order they come."""
+"""States put together: of blocks, of pieces that were read, of tasks elsewhere, in any order."""
 
 from __future__ import annotations
 
@@ -57,6 +57,8 @@ def _together(number: int, measure: Measure[Any], parts: Sequence[Known]) -> Kno
     if not parts[0].keys:
         return Known(number, [], measure.fold(state, np.arange(count), np.zeros(1, dtype=np.int64)), 1)
     keys = [pa.concat_arrays(columns) for columns in zip(*(part.keys for part in parts), strict=True)]
+    if not count:
+        return Known(number, keys, state, 0)
     codes, some = number_groups(keys)
     state = measure.fold(state, *runs_of(codes))
     return Known(number, [key.take(pa.array(some)) for key in keys], state, len(some))
@@ -64,7 +66,7 @@ def _together(number: int, measure: Measure[Any], parts: Sequence[Known]) -> Kno
 
 def aligned(known: Known, measure: Measure[Any], keys: Sequence[pa.Array]) -> Any:
     """A merged state with its groups in the order of ``keys``, which has all of them and no others."""
-    if not keys:
+    if not keys or not len(keys[0]):
         return known.state
     both = [pa.concat_arrays([wanted, own]) for wanted, own in zip(keys, known.keys, strict=True)]
     codes, _ = number_groups(both)

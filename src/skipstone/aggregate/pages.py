@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skipstone.aggregate.known import told
 from skipstone.aggregate.members import Members
 from skipstone.aggregate.units import Units
 from skipstone.evidence import Array, Evidence
@@ -111,8 +112,15 @@ def page_blocks(survey: Survey, group: int, ref: ColumnRef, certain: RowSet) -> 
     whole = np.flatnonzero(certain.counts(starts, stops) == stops - starts)
     if not len(whole):
         return None
-    blocks = segment.blocks("page", ref, span[0] + whole)
-    return None if blocks is None else AnsweredPages(blocks, starts[whole], stops[whole])
+    numbers = span[0] + whole
+    blocks = segment.blocks("page", ref, numbers)
+    if blocks is None:
+        pages = segment.pages(own, ref)
+        if pages is None:
+            return None
+        nulls, nans = segment.nulls("page", ref, numbers), segment.nans("page", ref, numbers)
+        blocks = told(pages.facts.take(whole), (stops - starts)[whole], nulls, nans)
+    return AnsweredPages(blocks, starts[whole], stops[whole])
 
 
 def part_of(survey: Survey, group: int) -> tuple[object, int]:

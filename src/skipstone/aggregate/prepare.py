@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from skipstone.aggregate.bind import Binding
 from skipstone.aggregate.groups import UnitKeys
@@ -19,6 +20,7 @@ from skipstone.evidence import Array
 from skipstone.ir.nodes import ColumnRef
 from skipstone.lake.files import Files
 from skipstone.partial.blocks import Facet
+from skipstone.partial.picks import Pick
 from skipstone.partial.reading import BlockMeasure
 from skipstone.partial.sketches import BadSketch
 from skipstone.partial.spread import Histogram
@@ -88,7 +90,9 @@ class Preparation:
         """Ask metadata, and cut out what it leaves."""
         self._look_into_pages()
         measures = self.binding.measures
-        found = [self._measure(number, measures[number]) for number in range(1, len(measures))]
+        found = self._together(
+            [self._measure(number, measures[number]) for number in range(1, len(measures))]
+        )
         outside = sum(len(gone) for gone in self.gone.values())
         outside += int(self.units.kept[(self.units.kept > 0) & ~self.alive].sum())
         live = int(self.units.kept.sum()) - outside
@@ -168,6 +172,8 @@ class Preparation:
         candidates = np.flatnonzero(self.whole)
         if not len(candidates):
             return answered, None
+        if isinstance(measure, Pick):
+            return self._beaten(measure), None
         groups, back = np.unique(self.units.group[candidates], return_inverse=True)
         ref = self._ref(measure)
         if measure.sketch is not None:
@@ -189,6 +195,20 @@ class Preparation:
             state = measure.fold(state, chosen, np.arange(len(chosen))) if len(chosen) else None
         answered[candidates[right]] = True
         return answered, state
+
+    def _beaten(self, measure: Pick) -> Array:
+        """The units none of whose rows can be first (or last), since others have one before (after) them."""
+        nothing = np.zeros(len(self.units), dtype=bool)
+        facts = self.units.survey.facts(ColumnRef(measure.by, measure.by_type)).take(self.units.group)
+        bounds = facts.upper if measure.last else facts.lower
+        if self.key_refs or isinstance(bounds, pa.Array) or (measure.last and facts.may_nan.any()):
+            return nothing
+        exact = facts.upper_exact if measure.last else facts.lower_exact
+        sure = bounds[self.whole & facts.may_value & exact]
+        if not len(sure):
+            return nothing
+        beaten: Array = bounds < sure.max() if measure.last else bounds > sure.min()
+        return beaten & self.alive & facts.may_value
 
     def _answered_pages(
         self, number: int, measure: BlockMeasure, share: int, units: Array
@@ -246,17 +266,22 @@ class Preparation:
         unknown = open_units & self.whole
         name = ".".join(measure.columns[0]) if measure.columns else ""
         if unknown.any():
-            kept = measure.sketch is not None or isinstance(measure, BlockMeasure)
-            why.append(
-                f"the index has no {_MISSING.get(type(measure).__name__, 'sums')} of {name} in {_groups(unknown)}"
-                if kept
-                else f"it takes the values of {name} in {_groups(unknown)}"
-            )
+            why.append(f"{_lack(measure)} of {name} in {_groups(unknown)}")
         if partly.any():
             why.append(f"only some rows count in {_groups(partly)}")
         if loose.any():
             why.append(f"rows of several groups are in {_groups(loose)}")
         return tuple(why)
+
+    def _together(self, found: Sequence[Found]) -> list[Found]:
+        """Rather than to read most rows twice, what metadata knows of the rest is read with them."""
+        whole = next((one for one in found if one.read and not one.known and not one.answered), None)
+        if whole is None:
+            return list(found)
+        most = _size(whole.read)
+        return [
+            replace(whole, why=one.why) if most > _size(one.read) > most // _MOSTLY else one for one in found
+        ]
 
     # -- counting ----------------------------------------------------------------------------
 
@@ -267,10 +292,9 @@ class Preparation:
             left = self._live(share) - self._certain(share)
             if not left.is_empty:
                 doubtful[share] = left
-        reads = [found.read for found in others if found.read]
-        if doubtful and reads:
-            # Whatever is read for another measure has every row that must be looked at.
-            doubtful = min(reads, key=lambda rows: sum(map(len, rows.values())))
+        reads = [found.read for found in others if doubtful and _holds(found.read, doubtful)]
+        if reads:
+            doubtful = min(reads, key=_size)
         counts = np.where(self.alive, self.units.kept, 0)
         for rows in (self.gone, doubtful):
             for share, less in rows.items():
@@ -287,7 +311,18 @@ class Preparation:
         return Found((known,), doubtful, tuple(levels), why)
 
 
-_MISSING = {"Distinct": "distinct sketches", "Spread": "quantile sketches"}
+# Reading a row for one thing more costs about half of reading it by itself.
+_MOSTLY = 2
+
+
+def _lack(measure: Measure[Any]) -> str:
+    """What would have to be kept of a column, or that nothing would do."""
+    if measure.sketch is not None:
+        return "the index has no sketches"
+    if not isinstance(measure, BlockMeasure):
+        return "it takes the values"
+    sums = measure.facets & (Facet.SUM | Facet.SQUARES)
+    return "the index has no sums" if sums else "metadata has no exact counts and bounds"
 
 
 def facets_of(measure: Measure[Any]) -> Facet:
@@ -302,6 +337,15 @@ def members_of(units: Units, cover: Cover, sure: Mapping[int, RowSet], share: in
         return RowSet.all(units.shares[share].rows.total)
     whole = units.ranges(share, mine[~cover.outside[mine]])
     return whole | sure[share] if share in sure else whole
+
+
+def _holds(rows: Rows, others: Rows) -> bool:
+    """Whether all rows of the others are among some."""
+    return all(share in rows and mine.issubset(rows[share]) for share, mine in others.items())
+
+
+def _size(rows: Rows) -> int:
+    return sum(map(len, rows.values()))
 
 
 def _groups(chosen: Array) -> str:

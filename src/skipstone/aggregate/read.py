@@ -13,12 +13,15 @@ from skipstone.aggregate.merge import Known, Recipe, merged
 from skipstone.aggregate.prepare import Prepared, Rows, members_of
 from skipstone.engine.jobs import Engine
 from skipstone.engine.local import stream
+from skipstone.ir.nodes import ColumnRef
+from skipstone.lake.base import AntiJoin
+from skipstone.parquet.evidence import row_group_facts
 from skipstone.rows import RowSet
 from skipstone.scan.parts import Part, shared, split
 from skipstone.scan.pieces import Piece
 from skipstone.scan.plan import ScanPlan, Task
 from skipstone.scan.projection import Projection
-from skipstone.scan.work import Work
+from skipstone.scan.work import Clock, Work
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,12 +117,10 @@ def _tasks(
 # -- reading -----------------------------------------------------------------------------------
 
 
-def read_here(reading: Reading, recipe: Recipe, works: list[Work]) -> Iterator[Portion]:
+def read_here(reading: Reading, recipe: Recipe, clock: Clock) -> Iterator[Portion]:
     """Read on threads of this process, the next pieces while others are counted in; in order of rows."""
     for plan in reading.plans:
-        work = Work(plan)
-        works.append(work)
-        yield from _portions(work, recipe)
+        yield from _portions(Work(plan, clock), recipe)
 
 
 def _portions(work: Work, recipe: Recipe) -> Iterator[Portion]:
@@ -150,8 +151,26 @@ def read_on(engine: Engine, reading: Reading, recipe: Recipe) -> list[Portion]:
     work = []
     for plan in reading.plans:
         common = shared(plan)
-        work += [(common, part, recipe) for part in split(plan, engine.parallelism)]
+        work += [(common, _packed(plan, part), recipe) for part in split(plan, engine.parallelism)]
     return engine.map(_read_part, work)
+
+
+def _packed(plan: ScanPlan, part: Part) -> Part:
+    """A part with no more of each set of members than its files may hold."""
+    return tuple(
+        replace(task, deleted=tuple(_cut_down(plan, task, test) for test in task.deleted)) for task in part
+    )
+
+
+def _cut_down(plan: ScanPlan, task: Task, test: AntiJoin) -> AntiJoin:
+    if not isinstance(test, Outside):
+        return test
+    metadata, bounds = plan.files.layout(task.entry), {}
+    for path, type in zip(test.columns, test.types, strict=True):
+        if path[0] not in task.partition:
+            facts = row_group_facts(metadata, ColumnRef(path, type))
+            bounds[path] = (int(facts.lower.min()), int(facts.upper.max()))
+    return Outside(test.members.restrict(bounds))
 
 
 def _read_part(given: tuple[ScanPlan, Part, Recipe]) -> Portion:

@@ -76,14 +76,15 @@ class Shown:
         return list(draw_answer(table, bounds, on.width, grouped=self.grouped))
 
     def _spent(self) -> list[Span]:
-        """What the answer took: rows that were known, rows and bytes that were read, time."""
-        from skipstone.explain.units import count, duration, plural, size
+        """What the answer took: rows, requests, bytes, time."""
+        from skipstone.explain.units import count, duration, plural
+        from skipstone.explain.words import cost
 
         trace, io = self.answer.trace, self.lake.io
-        known = trace.rows - _read_rows(trace)
-        said = f"{count(known)} of {plural(trace.rows, 'row')} known from metadata"
-        read = f"read {size(io.bytes)} in {plural(io.requests, 'request')}"
-        return [(said, "bold"), (f" · {read} · {duration(time.perf_counter() - self.began)}", "dim")]
+        rows, read = plural(trace.rows, "row"), _read_rows(trace)
+        said = f"read {count(read)} of {rows} that may count" if read else f"{rows} known from metadata"
+        spent = f" · {cost(io.requests, io.bytes)} · {duration(time.perf_counter() - self.began)}"
+        return [(said, "bold"), (spent, "dim")]
 
     # -- for programs ------------------------------------------------------------------------
 

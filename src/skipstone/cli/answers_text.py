@@ -41,11 +41,12 @@ def _single(answer: pa.Table, bounds: Bounds, width: int) -> Lines:
         headings = [
             Heading("function", flexible=True, least=_LEAST),
             Heading("answer", flexible=True, least=least),
-            Heading("type", spare=1, style="dim"),
-            Heading("between", spare=2),
+            Heading("type", spare=2, style="dim"),
+            Heading("at least", spare=1),
+            Heading("at most", spare=1),
         ]
-        # Where nothing is estimated there is nothing between bounds.
-        wide = len(headings) if any(row[-1] for row in rows) else len(headings) - 1
+        # Where nothing is estimated there are no bounds to show.
+        wide = len(headings) if any(row[-1] for row in rows) else len(headings) - 2
         yield from table(headings[:wide], [row[:wide] for row in rows], width)
     for name in charts:
         if rows or name != charts[0]:
@@ -55,10 +56,11 @@ def _single(answer: pa.Table, bounds: Bounds, width: int) -> Lines:
 
 
 def _row(field: pa.Field, column: pa.ChunkedArray, between: Any, width: int) -> list[Cell]:
-    # What is known exactly lies between nothing.
-    open = between is not None and None not in between and between[0] != between[1]
-    told = " and ".join(map(_plain, between)) if open else ""
-    return [field.name, cells_of(column, width)[0], type_name(field.type), told]
+    known = between is not None and None not in between
+    ends = cells_of(pa.chunked_array([pa.array(between)]), width) if known else ["", ""]
+    if ends[0] == ends[1]:
+        ends = ["", ""]  # what is known exactly needs no bounds
+    return [field.name, cells_of(column, width)[0], type_name(field.type), *ends]
 
 
 def _plain(value: Any) -> str:
@@ -70,6 +72,11 @@ def _groups(answer: pa.Table, width: int) -> Lines:
     yield from draw_rows(shown, width, more="use --format csv")
     if len(answer) > len(shown):
         yield [(f"… {plural(len(answer) - len(shown), 'more group')}; use --format csv", "dim")]
+
+
+def _edge(value: Any) -> str:
+    # Even bins have edges of many digits, of which nobody needs the last.
+    return f"{value:.7g}" if isinstance(value, float) else _plain(value)
 
 
 def _is_histogram(type: pa.DataType) -> bool:
@@ -86,7 +93,7 @@ def _chart(bins: Sequence[Mapping[str, Any]] | None, width: int) -> Lines:
     if not bins:
         yield [("no value", "dim")]
         return
-    lows, highs = ([_plain(bin[side]) for bin in bins] for side in ("low", "high"))
+    lows, highs = ([_edge(bin[side]) for bin in bins] for side in ("low", "high"))
     most = max(bin["count"] for bin in bins)
     wide = max(map(width_of, lows)), max(map(width_of, highs)), len(count(most))
     cells = max(min(width - sum(wide) - 10, _LONGEST_BAR), 4)

@@ -124,7 +124,9 @@ def job_guarded(*, spark_only: bool = False) -> Iterator[None]:
 
 # What a hint says of the local engine, where there is none.
 _LOCAL = re.compile(r'(; |, or use )?engine="local"( needs \w+( \w+)?)?')
-_ARGUMENT = re.compile(r'\b(engine|route|format|columns)=(?:"(\w+)")?|\b(partition_by|cluster_by)\b')
+_ARGUMENT = re.compile(
+    r'\b(engine|route|format|columns|id_column|group_by)=(?:"(\w+)")?|\b(partition_by|cluster_by)\b'
+)
 
 
 def _as_options(hint: str, *, spark_only: bool) -> str | None:

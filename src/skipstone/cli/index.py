@@ -85,7 +85,9 @@ def build(
     sketches: Annotated[
         bool,
         typer.Option(
-            "--sketches", help="Add DataSketches of the columns; reads them.", rich_help_panel=_CONTENT
+            "--sketches",
+            help="Add sketches for estimates of distinct counts and quantiles; reads the columns.",
+            rich_help_panel=_CONTENT,
         ),
     ] = False,
     rebuild: Annotated[

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+_HINT = 'give "spark", "local" or a Spark session'
 
 
 class Engine(Protocol):
@@ -88,6 +89,14 @@ class LocalEngine:
         """Its threads live no longer than a call."""
 
 
+def check_engine(engine: Any, options: Mapping[str, Any]) -> None:
+    """Refuse what is no engine before one is needed; None is none."""
+    if engine is None and options:
+        raise UsageError(f"{', '.join(options)} without an engine", hint='give engine="spark" or "local"')
+    if isinstance(engine, str) and engine not in ("spark", "local"):
+        raise UsageError(f"there is no engine {engine!r}", hint=_HINT)
+
+
 def open_engine(
     engine: str | Engine | SparkSession = "spark",
     *,
@@ -111,8 +120,7 @@ def open_engine(
         from skipstone.engine.spark import open_spark
 
         return open_spark(master, remote, conf)
-    if isinstance(engine, str):
-        raise UsageError(f"there is no engine {engine!r}", hint='give "spark", "local" or a Spark session')
+    check_engine(engine, {})
     _refuse(given, (), "an engine that is running", "leave it out")
     return _running(engine)
 
@@ -131,8 +139,7 @@ def _running(engine: Any) -> Engine:
     if callable(getattr(engine, "map", None)) and hasattr(engine, "name"):
         running: Engine = engine
         return running
-    hint = 'give "spark", "local" or a Spark session'
-    raise UsageError(f"{type(engine).__name__} is no engine", hint=hint)
+    raise UsageError(f"{type(engine).__name__} is no engine", hint=_HINT)
 
 
 def _refuse(given: Sequence[str], taken: Sequence[str], what: str, hint: str) -> None:

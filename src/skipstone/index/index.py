@@ -157,8 +157,8 @@ class LakeIndex:
         columns that get bloom filters made of their values, one per page where pages are known; those in
         the files are taken over unless it is False. ``pages=False`` stops at row groups. ``values`` says
         whether values are read for what footers don't tell (pages of files without a page index, NaN counts,
-        distinct counts): by default for columns that are named. ``sums`` and ``sketches`` add block
-        aggregates and DataSketches.
+        distinct counts): by default for columns that are named. ``sums`` and ``sketches`` add exact
+        aggregates, and sketches for estimates of distinct counts and quantiles.
         """
         spec = self._spec(columns, blooms, pages, values, sums, sketches)
         with opened(engine, options) as chosen:

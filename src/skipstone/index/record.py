@@ -272,7 +272,7 @@ class _Recorder:
             self._page_blooms(bound, read),
             _origin(Origin.VALUES),
             self._sums(bound, read) if ref.path in self.spec.sums else {},
-            self._sketches(read) if ref.path in self.spec.sketches else {},
+            self._sketches(ref.type, read) if ref.path in self.spec.sketches else {},
         )
 
     def _sums(self, bound: BoundLeaf, read: Sequence[_Read | None]) -> dict[str, Blocks]:
@@ -290,9 +290,9 @@ class _Recorder:
         return {level: blocks for level, blocks in levels.items() if blocks.known.any()}
 
     @staticmethod
-    def _sketches(read: Sequence[_Read | None]) -> dict[str, list[bytes]]:
+    def _sketches(type: pa.DataType, read: Sequence[_Read | None]) -> dict[str, list[bytes]]:
         try:
-            found = [sketches(one.type, one.values) for one in read if one is not None]
+            found = [sketches(type, _labelled(one.values, one.type)) for one in read if one is not None]
         except NotMeasurable:
             return {}
         if len(found) < len(read):

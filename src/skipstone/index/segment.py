@@ -13,14 +13,15 @@ import pyarrow as pa
 
 from skipstone.domain.keys import storage_type
 from skipstone.evidence import Array, ColumnFacts
-from skipstone.index.container import COMMON, BadIndex, Container, Key
-from skipstone.index.draft import ColumnDraft, Draft, Pages, Stack, runs
+from skipstone.index.container import COMMON, BadIndex, Container
+from skipstone.index.draft import ColumnDraft, Draft, Pages, runs
+from skipstone.index.filters import Absent, Filters
+from skipstone.index.kept import Kept
 from skipstone.index.levels import UNKNOWN, LevelReader, join_bytes
 from skipstone.index.search import Found, search_leaf
 from skipstone.index.spec import Path
 from skipstone.ir.nodes import ColumnRef, Leaf
 from skipstone.ir.transforms import Same, Scale, Transform
-from skipstone.parquet.bloom import block_masks, block_numbers
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.parquet.footer import parse_footer
 from skipstone.parquet.metadata import ParquetMetadata
@@ -33,8 +34,6 @@ from skipstone.prune.pages import PageFacts
 from skipstone.store.place import Listed
 
 _CHUNK = CHUNK.itemsize
-# The filters of so few row groups' pages are asked at once: they say at least as much as the row groups' own.
-_FEW_GROUPS = 4
 Footer = Callable[[BadIndex | None], ParquetMetadata]
 """Opens a file's footer, and takes the reason if it is damage."""
 
@@ -45,24 +44,6 @@ class Column:
 
     number: int
     type: pa.DataType | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Probed:
-    """Filters by unit, and whether each may hold one of the values."""
-
-    units: Array
-    present: Array
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Absent:
-    """What bloom filters rule out of some row groups and their pages."""
-
-    groups: Array
-    """Per row group, whether it holds none of the values."""
-    pages: dict[int, Array]
-    """By place of a row group that may hold one: whether each of its pages holds none, where it is known."""
 
 
 @dataclass(eq=False)
@@ -292,54 +273,30 @@ class Segment:
 
         Pages are numbered as :meth:`page_span` has it.
         """
-        column = self.columns.get(ref.path)
-        steps = None if column is None else self._steps(column, ref)
-        if column is None or steps is None or ref.via or any(_rescales(step) for step in steps):
-            return None
-        keys = self._stored_sums(column, level)
-        if not keys:
-            return None
-        self.container.load(keys.values())
-        arrays = {name: self.container.take(key, units) for name, key in keys.items()}
-        return replace(Blocks.from_arrays(column.type, arrays), type=ref.type)
-
-    def _stored_sums(self, column: Column, level: str) -> dict[str, Key]:
-        return self._sums.get((column.number, level), {})
+        column = self._alike(ref)
+        found = None if column is None else self._kept.blocks(column.number, column.type, level, units)
+        return None if found is None else replace(found, type=ref.type)
 
     @cached_property
-    def _sums(self) -> dict[tuple[int, str], dict[str, Key]]:
-        """The arrays of aggregates by column and level."""
-        found: dict[tuple[int, str], dict[str, Key]] = {}
-        for column, name in self.container.arrays():
-            kind, _, rest = name.partition("/")
-            if kind == "sum":
-                level, _, part = rest.partition("/")
-                found.setdefault((column, level), {})[part] = (column, name)
-        return found
+    def _kept(self) -> Kept:
+        return Kept(self.container)
 
-    def sketches(self, kind: str, path: Path, groups: Array) -> list[bytes] | None:
-        """The sketches of some row groups; None if one of them has none of that kind."""
-        column = self.columns.get(path)
-        if column is None or (column.number, f"sketch/{kind}/data") not in self.container:
-            return None
-        offsets, data = ((column.number, f"sketch/{kind}/{part}") for part in ("offsets", "data"))
-        starts, stops = self.container.take(offsets, groups), self.container.take(offsets, groups + 1)
-        if (starts == stops).any():
-            return None
-        spans = zip(starts.tolist(), stops.tolist(), strict=True)
-        return [part.tobytes() for part in self.container.slices([(data, *span) for span in spans])]
+    def _alike(self, ref: ColumnRef) -> Column | None:
+        """A column whose stored keys are those of its type in the lake."""
+        column = self.columns.get(ref.path)
+        steps = None if column is None else self._steps(column, ref)
+        return None if steps is None or ref.via or any(_rescales(step) for step in steps) else column
+
+    def sketches(self, kind: str, ref: ColumnRef, groups: Array) -> list[bytes | None] | None:
+        """The sketches of some row groups, None for one that has none; None if there are none at all."""
+        column = self._alike(ref)
+        return None if column is None else self._kept.sketches(column.number, kind, groups)
 
     # -- bloom filters -----------------------------------------------------------------------
 
     @cached_property
-    def _blooms(self) -> dict[tuple[int, str], list[int]]:
-        """The sizes of filters by column and kind, in blocks."""
-        found: dict[tuple[int, str], list[int]] = {}
-        for column, name in self.container.arrays():
-            kind, _, rest = name.partition("/")
-            if kind in ("group_bloom", "page_bloom") and rest.endswith("/units"):
-                found.setdefault((column, kind), []).append(int(rest.split("/")[0]))
-        return found
+    def _filters(self) -> Filters:
+        return Filters(self.container)
 
     def has_own_blooms(self, path: Path) -> bool:
         """Whether every filter that the files have of a column is here as well."""
@@ -349,71 +306,7 @@ class Segment:
     def absent(self, path: Path, hashes: Array, groups: Array) -> Absent | None:
         """In which of some row groups, and of their pages, none of the values is; None without filters."""
         column = self.columns.get(path)
-        if column is None:
-            return None
-        paged = (column.number, "page_bloom") in self._blooms
-        own = None
-        if not paged or len(groups) > _FEW_GROUPS:
-            own = self._probed(column.number, "group_bloom", hashes, groups, groups + 1)
-        gone = np.zeros(len(groups), dtype=bool)
-        if own is not None and len(own.units):
-            at = np.minimum(np.searchsorted(own.units, groups), len(own.units) - 1)
-            gone = (own.units[at] == groups) & ~own.present[at]
-        if not paged:
-            return None if own is None else Absent(gone, {})
-        # Pages only of row groups that are left: they have a hundred times as many filters.
-        left = np.flatnonzero(~gone)
-        if not len(left):
-            return Absent(gone, {})
-        firsts = self.container.whole((column.number, "page/firsts"))
-        first, last = firsts[groups[left]], firsts[groups[left] + 1]
-        deep = self._probed(column.number, "page_bloom", hashes, first, last)
-        assert deep is not None
-        lows, highs = np.searchsorted(deep.units, first), np.searchsorted(deep.units, last)
-        before = np.concatenate(([0], np.cumsum(deep.present)))
-        # Only where every page has a filter do they speak for the row group.
-        known = (highs - lows == last - first) & (last > first)
-        gone[left] = known & (before[highs] == before[lows])
-        pages = {}
-        for at, start, stop, low, high in zip(
-            *(a.tolist() for a in (left, first, last, lows, highs)), strict=True
-        ):
-            if high > low and not gone[at]:
-                mask = pages[at] = np.zeros(stop - start, dtype=bool)
-                mask[deep.units[low:high] - start] = ~deep.present[low:high]
-        return Absent(gone, pages)
-
-    def _probed(self, column: int, kind: str, hashes: Array, starts: Array, stops: Array) -> _Probed | None:
-        """Whether the filters of units from each start to its stop may hold one of the values."""
-        units, present = [], []
-        masks = block_masks(hashes)
-        for size in self._blooms.get((column, kind), ()):
-            owners = self.container.whole((column, f"{kind}/{size}/units"))
-            # In their own type, or all of them would be converted for the search.
-            lows, highs = (owners.searchsorted(ends.astype(owners.dtype)) for ends in (starts, stops))
-            places = np.sort(runs(lows, highs - lows)) if len(lows) > 1 else np.arange(lows[0], highs[0])
-            if not len(places):
-                continue
-            low, high = int(places[0]), int(places[-1]) + 1
-            every = len(places) == high - low
-            bits, width = (column, f"{kind}/{size}/bits"), len(owners)
-            numbers = block_numbers(hashes, size).tolist()
-            rows = self.container.slices(
-                [(bits, 8 * (b * width + low), 8 * (b * width + high)) for b in numbers]
-            )
-            found = np.zeros(len(places), dtype=bool)
-            for row, mask in zip(rows, masks, strict=True):
-                words = row.reshape(-1, 8) if every else row.reshape(-1, 8)[places - low]
-                found |= ((words & mask) == mask).all(axis=1)
-            units.append(owners[low:high] if every else owners[places])
-            present.append(found)
-        if len(units) == 1:
-            return _Probed(units[0], present[0])
-        if (column, kind) not in self._blooms:
-            return None
-        every_unit = np.concatenate([np.zeros(0, dtype=np.int64), *units])
-        order = np.argsort(every_unit)
-        return _Probed(every_unit[order], np.concatenate([np.zeros(0, dtype=bool), *present])[order])
+        return None if column is None else self._filters.absent(column.number, hashes, groups)
 
     # -- back to a draft ---------------------------------------------------------------------
 
@@ -435,14 +328,6 @@ class Segment:
             columns={path: self._column_draft(column) for path, column in self.columns.items()},
         )
 
-    def _stacks(self, column: int, kind: str) -> dict[int, Stack]:
-        found = {}
-        for size in self._blooms.get((column, kind), ()):
-            units = self.container.whole((column, f"{kind}/{size}/units")).astype(np.int64)
-            bits = self.container.whole((column, f"{kind}/{size}/bits")).reshape(size, len(units), 8)
-            found[size] = Stack(units, bits.transpose(1, 0, 2))
-        return found
-
     def _column_draft(self, column: Column) -> ColumnDraft:
         number, container = column.number, self.container
         groups = origins = pages = None
@@ -458,21 +343,8 @@ class Segment:
                 container.whole((number, f"page/{name}")) for name in ("first_rows", "offsets", "sizes")
             )
             pages = Pages(np.diff(firsts), first_rows, offsets, sizes, level)
-        blooms, page_blooms = (self._stacks(number, kind) for kind in ("group_bloom", "page_bloom"))
-        mine = [name for owner, name in container.arrays() if owner == number]
-        levels = {level: self._stored_sums(column, level) for level in ("group", "page")}
-        sums = {
-            level: Blocks.from_arrays(column.type, {name: container.whole(key) for name, key in keys.items()})
-            for level, keys in levels.items()
-            if keys
-        }
-        kinds = [name.split("/")[1] for name in mine if name.startswith("sketch/") and name.endswith("/data")]
-        sketches = {
-            kind: join_bytes(
-                *(container.whole((number, f"sketch/{kind}/{part}")) for part in ("offsets", "data"))
-            ).to_pylist()
-            for kind in kinds
-        }
+        blooms, page_blooms = (self._filters.stacks(number, kind) for kind in ("group_bloom", "page_bloom"))
+        sums, sketches = self._kept.sums(number, column.type), self._kept.all_sketches(number)
         return ColumnDraft(column.type, groups, pages, blooms, page_blooms, origins, sums, sketches)
 
 

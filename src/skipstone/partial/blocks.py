@@ -107,13 +107,17 @@ class Blocks:
         """Larger blocks of consecutive ones; ``starts`` are their first blocks, in order."""
         if len(starts) == len(self) and np.array_equal(starts, np.arange(len(self))):
             return self
-        numbered = np.concatenate(([0], np.cumsum(self.has)))[starts]
-        lower, upper = (_taken(bounds, np.flatnonzero(self.has)) for bounds in (self.lower, self.upper))
+        bound = self.has
+        if isinstance(self.lower, pa.Array):
+            # Where bounds were not asked for there are none.
+            bound = bound & np.asarray(self.lower.is_valid())
+        numbered = np.concatenate(([0], np.cumsum(bound)))[starts]
+        lower, upper = (_taken(bounds, np.flatnonzero(bound)) for bounds in (self.lower, self.upper))
         with np.errstate(invalid="ignore"):
             infinite = reduce_blocks(np.add, self.infinite, starts, empty=0)
         return Blocks(
             self.type,
-            reduce_blocks(np.bitwise_and, self.known, starts, empty=EVERY),
+            reduce_blocks(np.bitwise_and, self.known, starts, empty=facets_of(self.type)),
             reduce_blocks(np.add, self.count, starts, empty=0),
             reduce_blocks(np.add, self.nans, starts, empty=0),
             fold_limbs(self.limbs, starts),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import decimal
 import functools
 import math
@@ -25,7 +24,10 @@ from skipstone.partial.numbers import scale_of
 
 Exact: TypeAlias = Fraction | float
 """A number without rounding; a float only if it is infinite."""
+# The first second of the year 10000.
+_END_OF_TIME = 253_402_300_800
 _HINT = "give at least two rising edges, or a number of bins"
+_EVEN_HINT = "give a list of edges"
 
 
 def check_edges(type: pa.DataType, edges: Sequence[Any], column: str) -> None:
@@ -57,7 +59,7 @@ def _exact(type: pa.DataType, edge: Any) -> Exact:
         return _time(storage_type(type), edge)
     if isinstance(edge, pa.Scalar):
         edge = edge.as_py()
-    if isinstance(edge, bool) or not isinstance(edge, numbers.Real | decimal.Decimal):
+    if not _is_number(edge):
         raise TypeMismatchError(f"{edge!r} is no number")
     if isinstance(edge, numbers.Integral):
         edge = int(edge)
@@ -70,14 +72,25 @@ def _exact(type: pa.DataType, edge: Any) -> Exact:
     return Fraction(edge) * Fraction(10) ** scale_of(type)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real | decimal.Decimal) and not isinstance(value, bool)
+
+
 def _time(type: pa.DataType, edge: Any) -> Fraction:
-    try:
-        scalar = edge if isinstance(edge, pa.Scalar) else pa.scalar(edge)
-    except (pa.ArrowException, TypeError) as error:
-        raise TypeMismatchError(f"{edge!r} is no time: {error}") from error
-    if not scalar.is_valid or _family(scalar.type) != _family(type):
+    scalar = _moment(edge)
+    if not scalar.is_valid or not pa.types.is_temporal(type) or _family(scalar.type) != _family(type):
         raise TypeMismatchError(f"{edge!r} can't be compared with values of type {type}")
     return Fraction(scalar.value) / _per_second(scalar.type) * _per_second(type)
+
+
+def _moment(edge: Any) -> pa.Scalar:
+    if isinstance(edge, pa.Scalar):
+        return edge
+    try:
+        # Times of pandas have nanoseconds, which only their NumPy form gives to Arrow.
+        return pa.array(np.array([getattr(edge, "asm8", edge)]))[0]
+    except (pa.ArrowException, TypeError) as error:
+        raise TypeMismatchError(f"{edge!r} is no time: {error}") from error
 
 
 def _family(type: pa.DataType) -> str:
@@ -181,41 +194,42 @@ def edge_array(type: pa.DataType, edges: Sequence[Any]) -> pa.Array:
 
 
 def even_edges(lower: Any, upper: Any, bins: int) -> tuple[Any, ...]:
-    """Edges of even bins from the least to the greatest (Python) value; fewer if they run together.
+    """Edges of even bins from the least to the greatest value; fewer if they run together.
+
+    Values are Python's or Arrow's; edges of times are Arrow's, in the unit of the lower one.
 
     >>> even_edges(0, 10, 4)
     (0, 2.5, 5.0, 7.5, 10)
     """
-    if isinstance(lower, datetime.date | datetime.timedelta):
-        lower, upper = _apart(lower, upper)
-        inner = [lower + (upper - lower) * number / bins for number in range(1, bins)]
-        return (lower, *_between(lower, inner, upper), upper)
+    if isinstance(lower, pa.Scalar) and not pa.types.is_temporal(lower.type):
+        lower, upper = lower.as_py(), upper.as_py()
+    if not _is_number(lower):
+        return _even_times(lower, upper, bins)
     try:
         low, high = Fraction(lower), Fraction(upper)
     except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"no even bins from {lower} to {upper}", hint="give a list of edges") from error
+        raise UsageError(f"no even bins from {lower} to {upper}", hint=_EVEN_HINT) from error
     if low == high:
         upper = _not_below(low + 1)
         high = Fraction(upper)
-    steps = [float(low + (high - low) * number / bins) for number in range(1, bins)]
-    return (lower, *_between(low, steps, high), upper)
+    inner = [float(low + (high - low) * number / bins) for number in range(1, bins)]
+    return (lower, *(edge for edge in dict.fromkeys(inner) if low < edge < high), upper)
 
 
-def _apart(lower: Any, upper: Any) -> tuple[Any, Any]:
-    """Two different times: a day or a second apart if they were the same."""
-    if lower != upper:
-        return lower, upper
-    whole = isinstance(lower, datetime.date) and not isinstance(lower, datetime.datetime)
-    step = datetime.timedelta(days=1) if whole else datetime.timedelta(seconds=1)
+def _even_times(lower: Any, upper: Any, bins: int) -> tuple[pa.Scalar, ...]:
     try:
-        return lower, upper + step
-    except OverflowError:
-        return lower - step, upper
+        type = _moment(lower).type
+        low, high = (math.floor(_time(type, end)) for end in (lower, upper))
+    except TypeMismatchError as error:
+        raise UsageError(f"no even bins from {lower} to {upper}", hint=_EVEN_HINT) from error
+    if low == high:
+        # A second more, or a day; less where that would be past all times that Python has.
+        step = max(1, math.floor(_per_second(type)))
+        low, high = (low, high + step) if high + step <= _last(type) else (low - step, high)
+    keys = dict.fromkeys(low + (high - low) * number // bins for number in range(bins + 1))
+    return tuple(from_key(type, key) for key in keys)
 
 
-def _between(lower: Any, steps: Sequence[Any], upper: Any) -> list[Any]:
-    found: list[Any] = []
-    for step in steps:
-        if (found[-1] if found else lower) < step < upper:
-            found.append(step)
-    return found
+def _last(type: pa.DataType) -> int:
+    seconds = {"moment": _END_OF_TIME, "time": DAY}.get(_family(type), 2**63)
+    return min(math.ceil(seconds * _per_second(type)) - 1, 2**63 - 1)

@@ -19,8 +19,6 @@ def outermost(keys: Bounds, starts: Array, *, greatest: bool) -> Bounds:
     """The least or the greatest key per block, NULL or 0 where it has none; NaN wins."""
     if not isinstance(keys, pa.Array):
         return reduce_blocks(np.maximum if greatest else np.minimum, keys, starts, empty=0)
-    if len(keys) >= _LARGE * len(starts):
-        return _of_each(keys, starts, greatest=greatest)
     coded = keys.dictionary_encode()
     order = pc.sort_indices(coded.dictionary).to_numpy()
     ranks = np.empty(len(order), dtype=np.int64)
@@ -31,9 +29,26 @@ def outermost(keys: Bounds, starts: Array, *, greatest: bool) -> Bounds:
     return coded.dictionary.take(pa.array(places, mask=empty))
 
 
-def _of_each(keys: pa.Array, starts: Array, *, greatest: bool) -> pa.Array:
-    # Of large blocks this is faster than putting all byte strings in order.
-    name = "max" if greatest else "min"
-    edges = [*starts.tolist(), len(keys)]
-    found = [pc.min_max(keys.slice(a, b - a))[name].as_py() for a, b in pairwise(edges)]
-    return pa.array(found, keys.type)
+def both_ends(keys: Bounds, starts: Array) -> tuple[Bounds, Bounds]:
+    """The least and the greatest key per block, as :func:`outermost` has them."""
+    if isinstance(keys, pa.Array) and len(keys) >= _LARGE * len(starts):
+        # Of large blocks this is faster than putting all byte strings in order.
+        edges = [*starts.tolist(), len(keys)]
+        found = [pc.min_max(keys.slice(a, b - a)) for a, b in pairwise(edges)]
+        least, greatest = (pa.array([e[name].as_py() for e in found], keys.type) for name in ("min", "max"))
+        return least, greatest
+    return outermost(keys, starts, greatest=False), outermost(keys, starts, greatest=True)
+
+
+def extreme_rows(words: Array, starts: Array, *, greatest: bool) -> Array:
+    """The least or the greatest row of ``[row, word]`` per block; words further right weigh more."""
+    lengths = np.diff(starts, append=len(words))
+    limits = np.iinfo(words.dtype)
+    found = np.zeros((len(starts), words.shape[1]), dtype=words.dtype)
+    ahead = np.ones(len(words), dtype=bool)
+    for k in reversed(range(words.shape[1])):
+        # Only rows that are as far out as any by the words so far take part.
+        mine = np.where(ahead, words[:, k], limits.min if greatest else limits.max)
+        found[:, k] = outermost(mine, starts, greatest=greatest)
+        ahead &= mine == np.repeat(found[:, k], lengths)
+    return found

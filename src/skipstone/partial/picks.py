@@ -14,6 +14,7 @@ from skipstone.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.errors import TypeMismatchError
 from skipstone.evidence import Array
 from skipstone.evidence.hull import reduce_blocks
+from skipstone.filter.rows import plain, plain_type
 from skipstone.parquet.measure import NumberKeys, byte_keys, read_column
 from skipstone.partial.states import Measure, Path, Rows
 
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picks:
-    """The row that counts in each group; where there is none, both columns are NULL."""
+    """The row that counts in each group, in plain arrays; where there is none, both columns are NULL."""
 
     by: pa.Array
     value: pa.Array
+    type: pa.DataType
+    """That of the values in the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ class Pick(Measure[Picks]):
 
     def join(self, states: Sequence[Picks]) -> Picks:
         """One after the other."""
-        return Picks(pa.concat_arrays([s.by for s in states]), pa.concat_arrays([s.value for s in states]))
+        by, value = (pa.concat_arrays([getattr(s, name) for s in states]) for name in ("by", "value"))
+        return Picks(by, value, self.type)
 
     def fold(self, state: Picks, order: Array, starts: Array) -> Picks:
         """The row of each run."""
@@ -73,12 +77,14 @@ class Pick(Measure[Picks]):
     def _picked(
         self, by: pa.Array | pa.ChunkedArray, value: pa.Array | pa.ChunkedArray, starts: Array
     ) -> Picks:
-        ranks, valid = _ranks(self.by_type, by)
+        by, value = _plain(by), _plain(value)
+        by_type, type = plain_type(self.by_type), plain_type(self.type)
+        ranks, valid = _ranks(by_type, by)
         rows = _foremost(ranks, valid, starts, last=self.last)
         # Only those rows that share the foremost ``by`` of their group are compared by value.
         groups = np.searchsorted(starts, rows, side="right") - 1
         tied = value.take(pa.array(rows))
-        ranks, valid = _ranks(self.type, tied)
+        ranks, valid = _ranks(type, tied)
         found = np.full(len(starts), -1, dtype=np.int64)
         if len(rows):
             # In reverse for the first, so that what counts is written last.
@@ -86,12 +92,15 @@ class Pick(Measure[Picks]):
             order = order if self.last else order[::-1]
             found[groups[order]] = rows[order]
         places = pa.array(found, mask=found < 0)
-        return Picks(_as(by.take(places), self.by_type), _as(value.take(places), self.type))
+        by, value = (column.take(places).combine_chunks() for column in (by, value))
+        return Picks(by.cast(by_type), value.cast(type), self.type)
 
 
 def picked(state: Picks) -> pa.Array:
     """The value of each group."""
-    return state.value
+    found = state.value.cast(storage_type(state.type))
+    wrapped = isinstance(state.type, pa.BaseExtensionType)
+    return pa.ExtensionArray.from_storage(state.type, found) if wrapped else found
 
 
 def _foremost(ranks: NDArray[np.int64], valid: Array, starts: Array, *, last: bool) -> NDArray[np.int64]:
@@ -123,6 +132,6 @@ def _ranks(type: pa.DataType, values: pa.Array | pa.ChunkedArray) -> tuple[NDArr
     return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits), valid
 
 
-def _as(values: pa.Array | pa.ChunkedArray, type: pa.DataType) -> pa.Array:
-    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    return array.cast(storage_type(type))
+def _plain(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+    return pa.chunked_array([plain(chunk) for chunk in chunks], plain_type(values.type))

@@ -12,9 +12,10 @@ import pyarrow as pa
 from skipstone.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.evidence import Array
 from skipstone.evidence.hull import reduce_blocks
+from skipstone.filter.keys import texts
 from skipstone.parquet.measure import Column, NumberKeys, byte_keys, read_column
 from skipstone.partial.blocks import Blocks, Facet, facets_of
-from skipstone.partial.ends import outermost
+from skipstone.partial.ends import both_ends, extreme_rows
 from skipstone.partial.exact import (
     LARGEST,
     LARGEST_ROOT,
@@ -24,7 +25,15 @@ from skipstone.partial.exact import (
     two_product,
     whole_terms,
 )
-from skipstone.partial.limbs import decimal_sums, decimal_words, from_totals, huge_sums, totals, whole_sums
+from skipstone.partial.limbs import (
+    decimal_sums,
+    decimal_words,
+    decimals,
+    from_totals,
+    huge_sums,
+    totals,
+    whole_sums,
+)
 from skipstone.partial.states import Measure, Path, Rows
 
 _SUMS = Facet.SUM | Facet.SQUARES
@@ -83,9 +92,10 @@ def read_blocks(
         return _told(blank, wanted, {"count": count})
     # NULLs are left out before anything else, and blocks begin earlier by as much.
     starts = np.cumsum(count) - count
-    kind = key_space(type).kind
+    kind, storage = key_space(type).kind, storage_type(type)
     if kind is Kind.BYTES:
-        found = _bytes(column, storage_type(type), starts, wanted)
+        wide = pa.types.is_decimal(storage)
+        found = _decimals(column, storage, starts, wanted) if wide else _texts(column, starts, wanted)
     else:
         wanted |= Facet.ENDS
         keys = NumberKeys.of(column)
@@ -133,7 +143,7 @@ def _times(parts: Array, counts: Array) -> Array:
 
 
 def _wholes(keys: Array, starts: Array, wanted: Facet) -> dict[str, Any]:
-    lower, upper = (outermost(keys, starts, greatest=end) for end in (False, True))
+    lower, upper = both_ends(keys, starts)
     found: dict[str, Any] = {"lower": lower, "upper": upper}
     if wanted & Facet.SUM:
         most = max(-int(lower.min(initial=0)), int(upper.max(initial=0)))
@@ -144,14 +154,14 @@ def _wholes(keys: Array, starts: Array, wanted: Facet) -> dict[str, Any]:
 
 
 def _floats(keys: Array, starts: Array, wanted: Facet) -> dict[str, Any]:
-    lower, upper = (outermost(keys, starts, greatest=end) for end in (False, True))
+    lower, upper = both_ends(keys, starts)
     nans = np.zeros(len(starts), dtype=np.int64)
     if np.isnan(lower).any():
         odd = np.isnan(keys)
         nans = reduce_blocks(np.add, odd, starts, empty=0, dtype=np.int64)
         left = np.diff(starts, append=len(keys)) - nans
         keys, starts = keys[~odd], np.cumsum(left) - left
-        lower, upper = (outermost(keys, starts, greatest=end) for end in (False, True))
+        lower, upper = both_ends(keys, starts)
     # Adding zero leaves one of the two zeros.
     found: dict[str, Any] = {"lower": lower + 0.0, "upper": upper + 0.0, "nans": nans}
     found["has"] = np.diff(starts, append=len(keys)) > 0
@@ -165,36 +175,46 @@ def _floats(keys: Array, starts: Array, wanted: Facet) -> dict[str, Any]:
 def _float_sums(keys: Array, starts: Array, most: float) -> dict[str, Any]:
     if most < LARGEST:
         return {"parts": exact_sums(keys, starts)}
+    keys = keys.astype(np.float64)
     odd = np.abs(keys) >= LARGEST
     huge = np.where(odd & np.isfinite(keys), keys, 0.0)
     with np.errstate(invalid="ignore"):
         beyond = reduce_blocks(np.add, np.where(np.isinf(keys), keys, 0.0), starts, empty=0.0)
     parts = exact_sums(np.where(odd, 0.0, keys), starts)
-    return {"parts": parts, "limbs": huge_sums(huge, starts), "infinite": beyond.astype(np.float64)}
+    return {"parts": parts, "limbs": huge_sums(huge, starts), "infinite": beyond}
 
 
 def _float_squares(keys: Array, starts: Array, most: float) -> dict[str, Any]:
     if most < LARGEST_ROOT:
         return {"squares": exact_squares([keys], starts)}
+    keys = keys.astype(np.float64)
     odd = np.abs(keys) >= LARGEST_ROOT
     squares = exact_squares([np.where(odd, 0.0, keys)], starts)
     beyond = reduce_blocks(np.logical_or, odd, starts, empty=False)
     return {"squares": np.vstack([squares, np.where(beyond, np.inf, 0.0)])}
 
 
-def _bytes(column: Column, type: pa.DataType, starts: Array, wanted: Facet) -> dict[str, Any]:
+def _texts(column: Column, starts: Array, wanted: Facet) -> dict[str, Any]:
+    if not wanted & Facet.ENDS:
+        return {}
+    chunks = [key.cast(pa.large_binary()).drop_null() for key in byte_keys(column.chunks).chunks]
+    keys = pa.concat_arrays(chunks) if chunks else pa.array([], pa.large_binary())
+    return dict(zip(("lower", "upper"), both_ends(keys, starts), strict=True))
+
+
+def _decimals(column: Column, type: pa.DataType, starts: Array, wanted: Facet) -> dict[str, Any]:
+    """The same of decimals that are wider than a word."""
+    none = pa.array([], type)
+    words = np.concatenate([decimal_words(chunk.drop_null()) for chunk in (*column.chunks, none)])
     found: dict[str, Any] = {}
     if wanted & Facet.ENDS:
-        chunks = [key.cast(pa.large_binary()).drop_null() for key in byte_keys(column.chunks).chunks]
-        keys = pa.concat_arrays(chunks) if chunks else pa.array([], pa.large_binary())
-        found |= {
-            name: outermost(keys, starts, greatest=end) for name, end in (("lower", False), ("upper", True))
-        }
-    if wanted & _SUMS:
-        none = pa.array([], type)
-        words = np.concatenate([decimal_words(chunk.drop_null()) for chunk in (*column.chunks, none)])
+        has = np.diff(starts, append=len(words)) > 0
+        for name, greatest in (("lower", False), ("upper", True)):
+            rows = extreme_rows(words, starts, greatest=greatest)
+            found[name] = texts(decimals(rows.T, type, has)).cast(pa.large_binary())
+    if wanted & Facet.SUM:
         found["limbs"] = decimal_sums(words, starts)
-        if wanted & Facet.SQUARES:
-            terms = [np.ldexp(words[:, k].astype(np.float64), 32 * k) for k in range(words.shape[1])]
-            found["squares"] = exact_squares(terms, starts)
+    if wanted & Facet.SQUARES:
+        terms = [np.ldexp(words[:, k].astype(np.float64), 32 * k) for k in range(words.shape[1])]
+        found["squares"] = exact_squares(terms, starts)
     return found

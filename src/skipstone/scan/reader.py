@@ -9,6 +9,7 @@ from itertools import accumulate, product
 from pathlib import Path as FilePath
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -31,6 +32,8 @@ from skipstone.store.source import stale
 from skipstone.store.steps import drive
 
 _PAGE_WEIGHT = 100
+# Rows in runs shorter than this, on average, are sooner told one by one than run by run.
+_SCATTERED = 64
 # Below this, cutting an indexed file's pages out costs less than opening its footer.
 _WORTH_A_FOOTER = 8 * 1024 * 1024
 
@@ -457,3 +460,14 @@ def cut(table: pa.Table, rows: RowSet) -> pa.Table:
     if not table.num_columns:
         return bare(len(rows))
     return Cut(*rows.runs(), len(rows)).apply_all(table)
+
+
+def kept(table: pa.Table, mask: Array) -> pa.Table:
+    """The rows of a table where a mask is true, whatever its types."""
+    borders = int(np.count_nonzero(mask[1:] != mask[:-1]))
+    if borders * _SCATTERED > len(mask) and table.num_columns:
+        try:
+            return table.filter(pa.array(mask))
+        except pa.ArrowNotImplementedError:  # of views; runs of rows can be cut out of anything
+            pass
+    return cut(table, RowSet.from_mask(mask))

@@ -18,7 +18,7 @@ from skipstone.rows import RowSet
 from skipstone.scan.pieces import Growth, Piece, bundled, cut_task, merge_whole
 from skipstone.scan.plan import ScanPlan, check_rows
 from skipstone.scan.projection import Path, Projection, with_hidden
-from skipstone.scan.reader import FileReader, Meter, cut, read_together
+from skipstone.scan.reader import FileReader, Meter, cut, kept, read_together
 from skipstone.trace.scan import Phase
 
 _FOOTERS_AHEAD = 32
@@ -156,7 +156,7 @@ class Work:
         if self.late:
             return self._matches(pieces, wanted)[1]
         whole = self._read_all([(piece, piece.rows) for piece in pieces], self.both, "rows")
-        return self._finished(first, cut(whole, self._matching(pieces, whole)), wanted)
+        return self._finished(first, kept(whole, self._mask(pieces, whole)), wanted)
 
     def matches(self, piece: Piece, wanted: Projection) -> tuple[RowSet, pa.Table]:
         """The rows of a piece that match, counted within the row group, and the wanted columns of them."""
@@ -169,7 +169,7 @@ class Work:
         tops = {path[0] for path in self.tested}
         first = Projection.of(schema, [*self.tested, *(p for p in wanted.paths if p[0] in tops)])
         found = self._read_all([(piece, piece.rows) for piece in pieces], first, "predicate columns")
-        chosen = self._matching(pieces, found)
+        chosen = RowSet.from_mask(self._mask(pieces, found))
         found = cut(found, chosen)
         ends = [0, *accumulate(len(piece.rows) for piece in pieces)]
         rows = [
@@ -190,7 +190,7 @@ class Work:
         wanted = self.plan.projection if piece.proven else self.both
         for table in reader.batches(piece.group, wanted, self.plan.options.batch_rows):
             self.clock.add(Phase("rows", len(table), 0, 0, 0.0))
-            chosen = table if piece.proven else cut(table, self._matching([piece], table))
+            chosen = table if piece.proven else kept(table, self._mask([piece], table))
             yield self._finished(piece, chosen, self.plan.projection)
 
     def read(self, piece: Piece, rows: RowSet, wanted: Projection, phase: str) -> pa.Table:
@@ -216,8 +216,8 @@ class Work:
         self.clock.add(Phase(phase, len(table), meter.requests - requests, meter.bytes - size, seconds))
         return table
 
-    def _matching(self, pieces: Sequence[Piece], table: pa.Table) -> RowSet:
-        """The rows of pieces that match and are not deleted; of one piece, ``table`` may be a part."""
+    def _mask(self, pieces: Sequence[Piece], table: pa.Table) -> Array:
+        """Which rows of pieces match and are not deleted; of one piece, ``table`` may be a part."""
         began = time.perf_counter()
         mask: Array
         mask = np.ones(len(table), dtype=bool) if self.filter is None else self.filter.mask(table)
@@ -227,9 +227,9 @@ class Work:
             for anti in self.plan.tasks[piece.task].deleted:
                 mask[first:last] &= ~anti.deleted(table.slice(first, last - first), self.plan.files)
             first = last
-        found = RowSet.from_mask(mask)
-        self.clock.add(Phase("filter", len(found), 0, 0, time.perf_counter() - began))
-        return found
+        count = int(np.count_nonzero(mask))
+        self.clock.add(Phase("filter", count, 0, 0, time.perf_counter() - began))
+        return mask
 
     def _finished(self, piece: Piece, table: pa.Table, wanted: Projection) -> pa.Table:
         path, evolution = self.plan.tasks[piece.task].path, self.plan.files.evolution

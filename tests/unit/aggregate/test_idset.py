@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,6 +78,7 @@ def test_rows_and_ranges_are_sets_of_ids() -> None:
         rows = IdSet.of(RowSet.from_positions(100_000, np.array(ids)))
         assert np.flatnonzero(rows.contains(np.arange(100_000))).tolist() == sorted(ids)
         assert np.flatnonzero(IdSet.of(ids).contains(np.arange(100_000))).tolist() == sorted(ids)
+    assert IdSet.of(range(2**64)).restrict(-1, 2**70).contains(np.array([0, MOST], np.uint64)).all()
     huge = IdSet.of(range(10, 2**64))
     assert huge.size == 2**64 - 10
     assert huge.contains(np.array([9, 10, MOST], np.uint64)).tolist() == [False, True, True]
@@ -219,8 +221,11 @@ def test_columns_with_nulls_chunks_and_dictionaries() -> None:
             pa.array([0, 1, 2, 3, 4, 0, 5, 1]), pa.array([2, None, -2, 0, 300, 1])
         ),
         pa.chunked_array([], pa.int64()),
+        pc.run_end_encode(plain),
+        pa.nulls(0),
     ):
         assert found.mask(column).tolist() == expected[: len(column)]
+    assert found.mask(pa.nulls(2)).tolist() == [False, False]
 
 
 def test_keys_are_looked_up_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def reopened(draft: Draft, folder: Path) -> Iterator[Segment]:
         yield Segment(Container.open("segment", source, len(data), tail, Cache(1 << 22)))
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_a_segment_says_what_was_written(
     drafts: list[Draft], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -23,7 +23,7 @@ from skipstone.ir.nodes import ColumnRef
 from skipstone.partial.answers import averages, counts, ends, sums, variances
 from skipstone.partial.blocks import EVERY, Blocks
 from skipstone.partial.reading import read_blocks
-from skipstone.partial.sketches import KLL, merge_kll
+from skipstone.partial.sketches import CPC, KLL, merge_cpc, merge_kll
 from skipstone.store.cache import Cache
 
 COLUMNS = {
@@ -71,7 +71,7 @@ def segment(root: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest
     lake = sk.open(root)
     paths = tuple((name,) for name in COLUMNS)
     columns = tuple(((name,), lake.schema.field(name).type) for name in COLUMNS)
-    spec = Spec(columns, values=paths, sums=paths, sketches=paths[:1])
+    spec = Spec(columns, values=paths, sums=paths, sketches=paths[:3])
     whole = Draft.concat([record_file(lake.access, entry, spec) for entry in lake.entries])
     parts, tail = whole.write("spec", own_blooms=True)
     data = b"".join(parts)
@@ -168,12 +168,23 @@ def test_no_aggregates(root: Path, segment: Segment) -> None:
     assert segment.blocks("file", ref(root, "i"), groups) is None
 
 
-def test_sketches(segment: Segment) -> None:
-    found = segment.sketches(KLL, ("i",), np.array([1, 3]))
+def test_sketches(root: Path, segment: Segment) -> None:
+    found = segment.sketches(KLL, ref(root, "i"), np.array([1, 3]))
     assert found is not None
-    assert merge_kll(found).count == 60 - sum(n % 7 == 3 for n in (*range(100, 140), *range(180, 200)))
-    assert segment.sketches(KLL, ("x",), np.array([0])) is None
-    assert segment.sketches("other", ("i",), np.array([0])) is None
+    assert merge_kll([blob for blob in found if blob]).count == 60 - sum(
+        n % 7 == 3 for n in (*range(100, 140), *range(180, 200))
+    )
+    assert segment.sketches(KLL, ref(root, "x"), np.array([0])) is None
+    assert segment.sketches("other", ref(root, "i"), np.array([0])) is None
+    # Files of another scale count the same values.
+    decimals = segment.sketches(CPC, ref(root, "d"), np.arange(6))
+    assert decimals is not None
+    wide = segment.sketches(CPC, ref(root, "w"), np.array([4, 0]))
+    assert wide is not None
+    assert (wide[0], wide[1] is None) == (None, False)
+    distinct = len({v for v in rows_of(root, "d").to_pylist() if v is not None})
+    assert abs(merge_cpc([blob for blob in decimals if blob]).estimate - distinct) < 0.05 * distinct
+    assert segment.sketches(CPC, ColumnRef(("d",), pa.decimal128(18, 6)), np.arange(6)) is None
 
 
 def test_a_segment_of_another_format_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,6 +114,8 @@ def test_times() -> None:
     ]
     instants = pa.array([moment, moment + hour, moment + 2 * hour], pa.timestamp("ns", "UTC"))
     assert counts(instants.type, instants, [moment, moment + hour, moment + 2 * hour]) == [1, 2]
+    assert counts(instants.type, instants, np.array(["2024-01-01", "2024-01-01T13"], "M8[ns]")) == [2]
+    assert counts(instants.type, instants, [np.datetime64("2024-01-01"), np.datetime64("2024-01-02")]) == [3]
     assert counts(
         pa.time32("s"), [datetime.time(1), datetime.time(5)], [datetime.time(2), datetime.time(6)]
     ) == [1]
@@ -218,13 +220,25 @@ def test_types_without_bins(type: pa.DataType) -> None:
     ],
 )
 def test_even_edges(lower: Any, upper: Any, bins: int, edges: Any) -> None:
-    assert even_edges(lower, upper, bins) == edges
+    found = even_edges(lower, upper, bins)
+    assert tuple(edge.as_py() if isinstance(edge, pa.Scalar) else edge for edge in found) == edges
 
 
-@pytest.mark.parametrize("value", [math.inf, math.nan, None, "a", datetime.time(1)])
+@pytest.mark.parametrize("value", [math.inf, math.nan, None, "a", b"a", True, object()])
 def test_no_even_edges(value: Any) -> None:
     with pytest.raises(UsageError, match="no even bins"):
         even_edges(value, value, 2)
+
+
+def test_even_edges_of_fine_times() -> None:
+    instants = pa.array([1, 5_000, 9_007], pa.timestamp("ns", "UTC"))
+    for ends in ((instants[0], instants[-1]), (instants[0].as_py(), instants[-1].as_py())):
+        edges = even_edges(*ends, 2)
+        assert [edge.value for edge in edges] == [1, 4_504, 9_007]
+        assert counts(instants.type, instants, edges) == [1, 2]
+    clock = pa.array([86_399], pa.time32("s"))
+    assert [edge.value for edge in even_edges(clock[0], clock[0], 3)] == [86_398, 86_399]
+    assert even_edges(pa.scalar(1), pa.scalar(3), 2) == (1, 2.0, 3)
 
 
 @given(
