@@ -142,10 +142,10 @@ def test_an_unreadable_file_fails_the_job(spark: SparkSession, root: Path, tmp_p
 
 # -- Spark SQL as the judge --------------------------------------------------------------------
 
-COLUMNS = ("id", "i", "f", "odd", "dec", "zero", "none", "void")
+COLUMNS = ("i", "f", "odd", "dec", "zero", "none", "void")
 SQL: dict[str, tuple[str, Any]] = {"count": ("count(*)", sk.count())}
 for _name in COLUMNS:
-    _total = f"cast({_name} as decimal(38, 0))" if _name in ("id", "i", "void") else _name
+    _total = f"cast({_name} as decimal(38, 0))" if _name in ("i", "void") else _name
     SQL |= {
         f"count({_name})": (f"count({_name})", sk.count(_name)),
         f"sum({_name})": (f"sum({_total})", sk.sum(_name)),
@@ -168,7 +168,10 @@ SQL |= {
     "quantile(void, 0.5)": ("percentile(void, 0.5)", sk.quantile("void", 0.5)),
     "first(f by i)": ("min_by(f, i)", sk.first("f", by="i")),
     "last(f by i)": ("max_by(f, i)", sk.last("f", by="i")),
-    "last(dec by odd)": ("max(dec) filter (where isnan(odd))", sk.last("dec", by="odd")),
+    "last(dec by odd)": (
+        "max(struct(odd, dec)) filter (where odd is not null).dec",
+        sk.last("dec", by="odd"),
+    ),
     "approx_distinct(zero)": ("count(distinct zero)", sk.approx_distinct("zero")),
     "approx_distinct(s)": ("count(distinct s)", sk.approx_distinct("s")),
 }
@@ -187,7 +190,7 @@ def close(ours: Any, theirs: Any) -> bool:
 
 @pytest.mark.parametrize(
     ("where", "group_by"),
-    [("true", []), ("id < 0", []), ("id = 7", []), ("true", ["zero"]), ("s is not null", ["p", "s"])],
+    [("true", []), ("id < 0", []), ("id = 7", []), ("s is not null", ["p", "zero"])],
 )
 def test_spark_sql_agrees(spark: SparkSession, root: Path, where: str, group_by: list[str]) -> None:
     keys = ", ".join(group_by)
@@ -201,15 +204,8 @@ def test_spark_sql_agrees(spark: SparkSession, root: Path, where: str, group_by:
         ).collect()
     answer = sk.open(root).scan(where).aggregate(*(f for _, f in SQL.values()), group_by=group_by)
     table = answer.to_arrow()
-    if "min(ts)" in table.column_names:
-        at = table.column_names.index("min(ts)")
-        table = table.set_column(
-            at,
-            "min(ts)",
-            pa.array(
-                [None if v is None else v // 10**6 for v in table.column(at).cast(pa.int64()).to_pylist()]
-            ),
-        )
+    seconds = [None if v is None else v // 10**6 for v in table["min(ts)"].cast(pa.int64()).to_pylist()]
+    table = table.set_column(table.column_names.index("min(ts)"), "min(ts)", pa.array(seconds, pa.int64()))
     ours = {tuple(map(repr, [r[k] for k in group_by])): r for r in table.to_pylist()}
     theirs = {tuple(map(repr, row[: len(group_by)])): row[len(group_by) :] for row in rows}
     assert ours.keys() == theirs.keys()

@@ -243,6 +243,11 @@ class Aggregation:
             return json.dumps(aggregate_to_json(self.trace), indent=2)
         return aggregate_to_page(self.trace) if format == "html" else draw_aggregate(self.trace)
 
+    def _repr_html_(self) -> str:
+        from skipstone.explain import aggregate_to_html
+
+        return aggregate_to_html(self.trace)
+
     def __repr__(self) -> str:
         asked = ", ".join(one.name for one in self._question.asked)
         by = f" by {', '.join(self._question.group_by)}" if self._question.group_by else ""

@@ -32,7 +32,7 @@ def number_groups(keys: Sequence[pa.Array]) -> tuple[Array, Array]:
     codes = np.zeros(len(keys[0]), dtype=np.int64)
     groups = 1
     for column in keys:
-        encoded = _normal(column).dictionary_encode(null_encoding="encode")
+        encoded = column.dictionary_encode(null_encoding="encode")
         size = len(encoded.dictionary) + 1
         if groups * size > _MOST_CODES:
             _, codes = np.unique(codes, return_inverse=True)
@@ -65,13 +65,9 @@ def runs_of(codes: Array) -> tuple[Array, Array]:
 
 
 def plain_key(column: pa.ChunkedArray) -> pa.Array:
-    """A key column as one array of its storage type."""
+    """A key column as one array of its storage type, with one zero and one NaN."""
     chunks = [plain(chunk) for chunk in column.chunks]
-    return pa.concat_arrays(chunks) if chunks else pa.array([], plain_type(column.type))
-
-
-def _normal(keys: pa.Array) -> pa.Array:
-    """Both zeros as one, and every NaN as the same."""
+    keys = pa.concat_arrays(chunks) if chunks else pa.array([], plain_type(column.type))
     if not pa.types.is_floating(keys.type):
         return keys
     return pc.if_else(

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from skipstone.aggregate.grouping import plain_key
 from skipstone.aggregate.known import constants
 from skipstone.aggregate.units import Units
 from skipstone.evidence import Array
-from skipstone.filter.rows import plain
 from skipstone.ir.nodes import ColumnRef
 
 
@@ -35,8 +35,8 @@ class UnitKeys:
                 places[mine] = number
             fixed &= places >= 0
             # One by one: they are few, and may be of any type.
-            values = [plain(pa.repeat(value, 1)) for value, _ in found]
-            known = pa.concat_arrays(values) if values else plain(pa.array([], ref.type))
+            values = [pa.repeat(value, 1) for value, _ in found]
+            known = plain_key(pa.chunked_array(values, ref.type))
             columns.append(known.take(pa.array(places, mask=places < 0)))
         return cls(tuple(columns), fixed)
 

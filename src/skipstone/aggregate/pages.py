@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skipstone.aggregate.counting import counted_members
 from skipstone.aggregate.known import told
 from skipstone.aggregate.members import Members
-from skipstone.aggregate.units import Units
+from skipstone.aggregate.units import Units, part_of
 from skipstone.evidence import Array, Evidence
 from skipstone.index.coverage import Recorded
 from skipstone.ir.nodes import ColumnRef
@@ -37,6 +38,10 @@ def member_pages(
 ) -> MemberPages:
     """What pages of id columns tell of some units of a share."""
     survey, task = units.survey, units.shares[share].task
+    total = units.shares[share].rows.total
+    known, counted = counted_members(units, share, mine, members, refs)
+    if len(known) == int(units.rows[mine].sum()):
+        return MemberPages(known - counted, counted)
     groups = units.group[mine].tolist()
     indexed = {
         (group, ref.path): pages
@@ -44,16 +49,15 @@ def member_pages(
         for ref in refs
         if (pages := _pages(files, task.entry, survey, group, ref)) is not None
     }
-    total = units.shares[share].rows.total
     if not indexed:
-        return MemberPages(RowSet.none(total), RowSet.none(total))
+        return MemberPages(known - counted, counted)
     evidence = Evidence(survey.rows, {ref.path: survey.facts(ref) for ref in refs})
     cut = segments(survey, groups, indexed, evidence)
     cover = members.cover(cut.evidence.columns, len(cut.starts))
     gone, sure = ~cover.inside, ~cover.outside
     return MemberPages(
-        RowSet.from_ranges(total, cut.starts[gone], cut.stops[gone]),
-        RowSet.from_ranges(total, cut.starts[sure], cut.stops[sure]),
+        RowSet.from_ranges(total, cut.starts[gone], cut.stops[gone]) | (known - counted),
+        RowSet.from_ranges(total, cut.starts[sure], cut.stops[sure]) | counted,
     )
 
 
@@ -121,12 +125,3 @@ def page_blocks(survey: Survey, group: int, ref: ColumnRef, certain: RowSet) -> 
         nulls, nans = segment.nulls("page", ref, numbers), segment.nans("page", ref, numbers)
         blocks = told(pages.facts.take(whole), (stops - starts)[whole], nulls, nans)
     return AnsweredPages(blocks, starts[whole], stops[whole])
-
-
-def part_of(survey: Survey, group: int) -> tuple[object, int]:
-    """The source that a row group is known from, and its number there."""
-    for part in survey.parts:
-        if group < len(part.rows):
-            return part, group
-        group -= len(part.rows)
-    raise IndexError(group)

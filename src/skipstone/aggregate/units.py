@@ -14,7 +14,7 @@ from skipstone.index.coverage import Coverage
 from skipstone.index.draft import runs
 from skipstone.index.lake import Indexed
 from skipstone.ir.nodes import ColumnRef
-from skipstone.prune.survey import Survey
+from skipstone.prune.survey import Part, Survey
 from skipstone.rows import RowSet
 from skipstone.scan.plan import ScanPlan, Task
 
@@ -176,3 +176,12 @@ def cover_units(units: Units, refs: Sequence[ColumnRef]) -> Cover:
         found = members.cover(facts, len(mine))
         inside[mine], outside[mine] = found.inside, found.outside
     return Cover(inside, outside)
+
+
+def part_of(survey: Survey, group: int) -> tuple[Part, int]:
+    """The source that a row group is known from, and its number there."""
+    for part in survey.parts:
+        if group < len(part.rows):
+            return part, group
+        group -= len(part.rows)
+    raise IndexError(group)

@@ -90,6 +90,16 @@ def build(
             rich_help_panel=_CONTENT,
         ),
     ] = False,
+    ids: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ids",
+            help="Integer columns that sets of ids are looked up in: where one counts up from row to row, "
+            "`agg` need not read it.",
+            rich_help_panel=_CONTENT,
+            show_default=False,
+        ),
+    ] = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Do without what the index holds already.")
     ] = False,
@@ -115,6 +125,7 @@ def build(
                 values=values,
                 sums=sums,
                 sketches=sketches,
+                ids=named_columns(ids, "--ids") or (),
                 rebuild=rebuild,
                 progress=_told(bar),
                 **work,

@@ -16,6 +16,7 @@ from skipstone.explain.aggregate_words import (
     members_outside,
     outcome,
     passed_over,
+    worked,
 )
 from skipstone.explain.html import LONGEST_PREDICATE, about, funnel, reasons
 from skipstone.explain.html_parts import (
@@ -34,10 +35,10 @@ from skipstone.explain.html_parts import (
 from skipstone.explain.html_style import ROOT
 from skipstone.explain.markup import Markup, tag
 from skipstone.explain.units import count, duration, percent, plural, size
-from skipstone.explain.words import run_work, state_line
+from skipstone.explain.words import state_line
 from skipstone.trace.aggregate import AggregateRun, AggregateTrace, ColumnUse, MemberUse
 
-_LEVELS = {"files": "files", "row groups": "groups", "pages": "pages", "rows": "other"}
+_LEVELS = {"files": "files", "row groups": "groups", "pages": "pages", "rows": "proven"}
 _READ = "kept"
 _PASSED = "line"
 
@@ -119,13 +120,17 @@ def _below(*texts: str) -> Markup:
 
 
 def _parts(use: ColumnUse, trace: AggregateTrace) -> list[Part]:
-    known = [(_LEVELS[part.level], part.rows, f"known of {part.level}") for part in use.answered]
+    known = [(_LEVELS[part.level], part.rows, _known(part.level)) for part in use.answered]
     return [(_READ, use.read, "read"), *known, (_PASSED, passed_over(use, trace), "passed over")]
+
+
+def _known(level: str) -> str:
+    return "known row by row" if level == "rows" else f"known from {level}"
 
 
 def _ran(run: AggregateRun | None) -> Iterator[Markup]:
     if run is None:
         return
     yield heading("What the run did")
-    yield tag("div", f"{outcome(run)}, {duration(run.seconds)}; {run_work(run)}")
+    yield tag("div", f"{outcome(run)}, {duration(run.seconds)}; {worked(run)}")
     yield from phase_table(run.phases)

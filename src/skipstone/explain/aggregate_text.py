@@ -35,12 +35,13 @@ from skipstone.explain.aggregate_words import (
     members_outside,
     outcome,
     passed_over,
+    worked,
 )
 from skipstone.explain.lines import Span, clean, paint, shorten, wrap
 from skipstone.explain.scan_text import ROOT_STEM, lake_lines, plain, work_lines
 from skipstone.explain.tree import Layout, Line, barred, branch, facts, header, listed, parted, stem
 from skipstone.explain.units import duration
-from skipstone.explain.words import EVERY_ROW, cost, data_share, run_work, state_line
+from skipstone.explain.words import EVERY_ROW, cost, data_share, state_line
 from skipstone.trace.aggregate import AggregateRun, AggregateTrace, ColumnUse, MemberUse
 
 _READ: Span = ("█", "kept")
@@ -114,7 +115,7 @@ def _column(use: ColumnUse, trace: AggregateTrace, layout: Layout, *, last: bool
 
 def _ran(run: AggregateRun, layout: Layout) -> Iterator[Line]:
     yield plain("ran", clean(f"{outcome(run)}, {duration(run.seconds)}"), layout, last=True)
-    yield from work_lines(run_work(run), run.phases, layout.room)
+    yield from work_lines(worked(run), run.phases, layout.room)
 
 
 def _legend() -> Line:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skipstone.explain.units import count, percent, plural
-from skipstone.explain.words import rows_seen, scan_notes, scan_rows
+from skipstone.explain.words import rows_seen, run_work, scan_notes, scan_rows
 from skipstone.trace.aggregate import AggregateRun, AggregateTrace, Answered, ColumnUse, MemberUse
 
 ROWS_ALONE = "count"
@@ -80,6 +80,13 @@ def passed_over(use: ColumnUse, trace: AggregateTrace) -> int:
 def outcome(run: AggregateRun) -> str:
     """What a run has read, and where."""
     return f"{plural(run.rows, 'row')} read and counted in, on {run.engine}"
+
+
+def worked(run: AggregateRun) -> str:
+    """What a run worked through; what other processes read is not known here."""
+    if run.pieces and not run.requests:
+        return f"in {plural(run.pieces, 'part')}, whose requests are not counted here"
+    return run_work(run)
 
 
 def aggregate_notes(trace: AggregateTrace) -> list[str]:

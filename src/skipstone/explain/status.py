@@ -146,6 +146,7 @@ class Asked:
     values: tuple[str, ...] = ()
     sums: tuple[str, ...] = ()
     sketches: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         named = {
@@ -153,6 +154,7 @@ class Asked:
             "bloom filters made for": self.blooms,
             "sums of": self.sums,
             "sketches of": self.sketches,
+            "where ids count up, of": self.ids,
         }
         parts = [
             ", ".join(map(clean, self.columns)) or "no columns",

@@ -30,7 +30,7 @@ from skipstone.index.manifest import (
 from skipstone.index.marks import marks_of, match
 from skipstone.index.record import record_file
 from skipstone.index.segment import Segment
-from skipstone.index.spec import Path, Spec
+from skipstone.index.spec import LISTS, Path, Spec
 from skipstone.lake.files import Files, Io
 from skipstone.parquet.naming import Naming
 from skipstone.store.cache import Cache
@@ -268,7 +268,7 @@ class Job:
         if not len(missing):
             return []
         sizes = np.array([self.entries[number].size for number in missing.tolist()], dtype=np.int64)
-        reads = bool(self.spec.values or self.spec.blooms or self.spec.sums or self.spec.sketches)
+        reads = any(getattr(self.spec, name) for name in LISTS)
         weights = sizes if reads else np.minimum(sizes, _FOOTER_GUESS)
         limit = min(_GROUP_BYTES, max(int(weights.sum()) // _LEAST_GROUPS, 1))
         places = np.cumsum(weights) - weights

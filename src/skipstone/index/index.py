@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from skipstone.domain.keys import is_ordered, storage_type
 from skipstone.engine.jobs import opened
 from skipstone.engine.local import gather
-from skipstone.errors import CorruptFileError, ReadError, UnknownColumnError, UsageError
+from skipstone.errors import (
+    CorruptFileError,
+    ReadError,
+    TypeMismatchError,
+    UnknownColumnError,
+    UsageError,
+)
 from skipstone.explain.report import Report
 from skipstone.index.build import Job, Progress, open_segment
 from skipstone.index.container import BadIndex
@@ -17,7 +23,7 @@ from skipstone.index.coverage import Coverage
 from skipstone.index.manifest import Manifest, SegmentNote, is_kept, is_manifest, is_own, read_manifest
 from skipstone.index.marks import marks_of
 from skipstone.index.segment import Segment
-from skipstone.index.spec import Path, Spec
+from skipstone.index.spec import LISTS, Path, Spec
 from skipstone.lake.files import Files
 from skipstone.lake.records import FOLDER
 from skipstone.store.place import Listed, Place
@@ -146,6 +152,7 @@ class LakeIndex:
         values: bool | None = None,
         sums: Iterable[str] | bool = False,
         sketches: Iterable[str] | bool = False,
+        ids: Iterable[str] = (),
         rebuild: bool = False,
         engine: Any = "spark",
         progress: Progress | None = None,
@@ -158,9 +165,11 @@ class LakeIndex:
         the files are taken over unless it is False. ``pages=False`` stops at row groups. ``values`` says
         whether values are read for what footers don't tell (pages of files without a page index, NaN counts,
         distinct counts): by default for columns that are named. ``sums`` and ``sketches`` add exact
-        aggregates, and sketches for estimates of distinct counts and quantiles.
+        aggregates, and sketches for estimates of distinct counts and quantiles. ``ids`` names integer
+        columns that sets are looked up in (``within=`` of an aggregation): where one counts up from row to
+        row, it need not be read for that.
         """
-        spec = self._spec(columns, blooms, pages, values, sums, sketches)
+        spec = self._spec(columns, blooms, pages, values, sums, sketches, ids)
         with opened(engine, options) as chosen:
             return self._run(spec, chosen, progress, rebuild=rebuild)
 
@@ -187,10 +196,7 @@ class LakeIndex:
         naming = self._lake.access.naming
         if naming is None or not told:
             return dict(told)
-        lists = {
-            name: [list(naming.path(tuple(p))) for p in told[name]]
-            for name in ("blooms", "values", "sums", "sketches")
-        }
+        lists = {name: [list(naming.path(tuple(p))) for p in told[name]] for name in LISTS}
         columns = [[list(naming.path(tuple(p))), type] for p, type in told["columns"]]
         return {**told, **lists, "columns": columns}
 
@@ -198,10 +204,7 @@ class LakeIndex:
         """What was asked for, as far as the lake still has the columns."""
         types = dict(self._leaves())
         columns = tuple((path, types[path]) for p, _ in told["columns"] if (path := tuple(p)) in types)
-        listed = {
-            name: tuple(path for p in told[name] if (path := tuple(p)) in types)
-            for name in ("blooms", "values", "sums", "sketches")
-        }
+        listed = {name: tuple(path for p in told[name] if (path := tuple(p)) in types) for name in LISTS}
         return Spec(columns, told["pages"], own_blooms=told["own_blooms"], **listed)
 
     def _run(self, spec: Spec, engine: Engine, progress: Progress | None, *, rebuild: bool) -> Report:
@@ -237,6 +240,7 @@ class LakeIndex:
         values: bool | None,
         sums: Iterable[str] | bool,
         sketches: Iterable[str] | bool,
+        ids: Iterable[str],
     ) -> Spec:
         leaves = self._leaves()
         types = dict(leaves)
@@ -250,7 +254,8 @@ class LakeIndex:
         numeric = tuple(path for path in chosen if _is_number(types[path]))
         summed = self._extra(sums, types, numeric, "sums")
         sketched = self._extra(sketches, types, chosen, "sketches")
-        every = tuple(dict.fromkeys((*chosen, *made, *summed, *sketched)))
+        counting = self._ids(ids, types)
+        every = tuple(dict.fromkeys((*chosen, *made, *summed, *sketched, *counting)))
         read = every if values or (values is None and named) else ()
         return Spec(
             columns=tuple((path, types[path]) for path in every),
@@ -260,7 +265,22 @@ class LakeIndex:
             values=read,
             sums=summed,
             sketches=sketched,
+            ids=counting,
         )
+
+    def _ids(self, names: Iterable[str], types: Mapping[Path, pa.DataType]) -> tuple[Path, ...]:
+        import pyarrow as pa
+
+        found = self._paths(names, types, "ids")
+        for path in found:
+            if not pa.types.is_integer(storage_type(types[path])):
+                raise TypeMismatchError(
+                    f"ids are integers, and the column is of type {types[path]}",
+                    path=self._lake.uri,
+                    column=".".join(path),
+                    hint="name integer columns in ids=",
+                )
+        return found
 
     def _extra(
         self,

@@ -18,7 +18,7 @@ _KNOWN = {"lower": _KNOWN_LOW, "upper": _KNOWN_HIGH}
 UNKNOWN: Final = -1
 """A count that nobody has made."""
 
-COUNTS: Final = ("nulls", "nans", "distinct")
+COUNTS: Final = ("nulls", "nans", "distinct", "rises")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,12 +29,14 @@ class Level:
     nulls: Array
     nans: Array
     distinct: Array
+    rises: Array
+    """Rows that hold one more than the row before them."""
 
     @classmethod
     def of(cls, facts: ColumnFacts) -> Level:
         """Facts without counts."""
         nobody = np.full(len(facts), UNKNOWN, dtype=np.int64)
-        return cls(facts, nobody, nobody, nobody)
+        return cls(facts, nobody, nobody, nobody, nobody)
 
     def __len__(self) -> int:
         return len(self.facts)
@@ -55,7 +57,10 @@ class Level:
             return self  # every block is one unit
         # Of several row groups the largest is the least there can be: an estimate, as every distinct count.
         most = reduce_blocks(np.maximum, self.distinct, starts, empty=0)
-        return Level(hull(self.facts, starts), _summed(self.nulls, starts), _summed(self.nans, starts), most)
+        nulls, nans = _summed(self.nulls, starts), _summed(self.nans, starts)
+        return Level(
+            hull(self.facts, starts), nulls, nans, most, np.full(len(starts), UNKNOWN, dtype=np.int64)
+        )
 
 
 def _summed(counts: Array, starts: Array) -> Array:

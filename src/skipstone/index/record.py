@@ -149,7 +149,7 @@ class _Recorder:
         bound = find_leaf(self.metadata, ref)
         told = row_group_facts(self.metadata, ref)
         counts = np.full(len(told), UNKNOWN, dtype=np.int64)
-        level = Level(told, self._nulls(bound, counts), self._nans(bound, counts), counts)
+        level = Level(told, self._nulls(bound, counts), self._nans(bound, counts), counts, counts)
         if bound is None:
             # Missing, nested or of a type that can't be compared: what the footer says is all there is.
             return ColumnDraft(ref.type, level, origins=_origin(Origin.FOOTER))
@@ -165,7 +165,7 @@ class _Recorder:
     def _wanted(self, bound: BoundLeaf) -> bool:
         """Whether the values must be read for what the spec asks of the column."""
         spec, path, leaf = self.spec, bound.ref.path, bound.leaf
-        if path in (*spec.sums, *spec.sketches, *spec.blooms):
+        if path in (*spec.sums, *spec.sketches, *spec.blooms, *spec.ids):
             return True
         if path not in spec.values:
             return False
@@ -377,12 +377,13 @@ class _Read:
         for step in steps:
             facts = facts.through(step)
         nobody = np.full(len(facts), UNKNOWN, dtype=np.int64)
-        return Level(replace(facts, type=type), self.measured.nulls, self.measured.nans, nobody)
+        measured = self.measured
+        return Level(replace(facts, type=type), measured.nulls, measured.nans, nobody, measured.rises)
 
     def whole(self, pages: Level) -> Level:
         """The chunk as one unit."""
         one = pages.hull(np.zeros(1, dtype=np.int64))
-        return Level(one.facts, one.nulls, one.nans, np.array([self.measured.distinct], dtype=np.int64))
+        return replace(one, distinct=np.array([self.measured.distinct], dtype=np.int64))
 
 
 def _labelled(values: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
@@ -402,7 +403,7 @@ def _page_level(metadata: ParquetMetadata, bound: BoundLeaf, index: PageIndex, r
         nans = np.zeros(len(index), dtype=np.int64)
     elif index.nan_counts is not None:
         nans = index.nan_counts
-    return Level(facts, nulls, nans, nobody)
+    return Level(facts, nulls, nans, nobody, nobody)
 
 
 def _summed(type: pa.DataType, one: _Read | None, index: PageIndex | None) -> Blocks:

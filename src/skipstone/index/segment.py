@@ -260,6 +260,10 @@ class Segment:
         """How many NaNs there are in some files, row groups or pages; UNKNOWN where nobody counted."""
         return self._counts("nans", level, ref, units)
 
+    def rises(self, ref: ColumnRef, pages: Array) -> Array:
+        """In how many rows of pages a column is one more than in the row before; UNKNOWN if not counted."""
+        return self._counts("rises", "page", ref, pages)
+
     def _counts(self, name: str, level: str, ref: ColumnRef, units: Array) -> Array:
         column = self.columns.get(ref.path)
         if column is not None and self._steps(column, ref) is not None:

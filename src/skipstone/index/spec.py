@@ -11,6 +11,8 @@ import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
 Path = tuple[str, ...]
+LISTS = ("blooms", "values", "sums", "sketches", "ids")
+"""What is recorded of some columns only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +31,16 @@ class Spec:
     sums: tuple[Path, ...] = ()
     """Numeric columns with block aggregates."""
     sketches: tuple[Path, ...] = ()
+    ids: tuple[Path, ...] = ()
+    """Columns of whole numbers of which it is recorded where they count up from row to row."""
 
     def told(self) -> dict[str, Any]:
         """As plain data, the same before and after it was JSON."""
-        paths = ("blooms", "values", "sums", "sketches")
         return {
             "columns": [[list(path), str(type)] for path, type in self.columns],
             "pages": self.pages,
             "own_blooms": self.own_blooms,
-            **{name: [list(path) for path in getattr(self, name)] for name in paths},
+            **{name: [list(path) for path in getattr(self, name)] for name in LISTS},
         }
 
     def under(self, rename: Callable[[Path], Path]) -> Spec:
@@ -46,13 +49,11 @@ class Spec:
         def seen(paths: tuple[Path, ...]) -> tuple[Path, ...]:
             return tuple(map(rename, paths))
 
+        lists: dict[str, Any] = {name: seen(getattr(self, name)) for name in LISTS}
         return replace(
             self,
             columns=tuple((rename(path), type) for path, type in self.columns),
-            blooms=seen(self.blooms),
-            values=seen(self.values),
-            sums=seen(self.sums),
-            sketches=seen(self.sketches),
+            **lists,
         )
 
     @property

@@ -18,7 +18,7 @@ from skipstone.index.manifest import Manifest, SegmentNote, is_manifest, is_segm
 from skipstone.index.marks import marks_of, match
 from skipstone.index.record import Origin
 from skipstone.index.segment import Segment
-from skipstone.index.spec import Path
+from skipstone.index.spec import LISTS, Path
 from skipstone.store.place import Listed
 
 if TYPE_CHECKING:
@@ -89,9 +89,7 @@ def _old(index: LakeIndex, manifest: Manifest) -> int:
 def _asked(spec: dict[str, Any]) -> Asked:
     if not spec:
         return Asked()
-    names = {
-        key: tuple(".".join(path) for path in spec[key]) for key in ("blooms", "values", "sums", "sketches")
-    }
+    names = {key: tuple(".".join(path) for path in spec[key]) for key in LISTS}
     columns = tuple(".".join(path) for path, _ in spec["columns"])
     return Asked(columns=columns, pages=spec["pages"], own_blooms=spec["own_blooms"], **names)
 

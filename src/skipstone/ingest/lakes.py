@@ -114,6 +114,7 @@ def index_new(
             values=bool(told["values"]),
             sums=_named(lake, told["sums"]) or False,
             sketches=_named(lake, told["sketches"]) or False,
+            ids=_named(lake, told["ids"]),
             engine=engine,
             progress=progress,
         )

@@ -49,6 +49,8 @@ class Measured:
     nans: NDArray[np.int64]
     rows: NDArray[np.int64]
     distinct: int
+    rises: NDArray[np.int64]
+    """Per page the rows of whole numbers that are one more than the row before, wherever that wraps."""
 
 
 def measure(type: pa.DataType, values: pa.Array | pa.ChunkedArray, first_rows: NDArray[np.int64]) -> Measured:
@@ -59,6 +61,7 @@ def measure(type: pa.DataType, values: pa.Array | pa.ChunkedArray, first_rows: N
     assert (rows >= 0).all()
     nulls = column.nulls(first_rows)
     nans = np.zeros(len(rows), dtype=np.int64)
+    rises = np.zeros(len(rows), dtype=np.int64)
     floor, ceiling = widest(type, len(rows))
     lower: Any
     upper: Any
@@ -82,10 +85,12 @@ def measure(type: pa.DataType, values: pa.Array | pa.ChunkedArray, first_rows: N
             lower_exact, upper_exact = has & (lower != 0), has & (upper != 0)
             lower[lower == 0], upper[upper == 0] = -0.0, 0.0
         distinct = len(numeric.distinct())
+        if space.kind is Kind.INT:
+            rises = numeric.rises(first_rows)
     facts = ColumnFacts(
         type, lower, upper, lower_exact, upper_exact, may_value=has, may_null=nulls > 0, may_nan=nans > 0
     )
-    return Measured(facts, nulls, nans, rows, distinct)
+    return Measured(facts, nulls, nans, rows, distinct, rises)
 
 
 def whole(measured: Measured) -> ColumnFacts:
@@ -184,6 +189,14 @@ class NumberKeys:
             reduce_blocks(np.minimum, self.filled(greatest), starts, empty=greatest),
             reduce_blocks(np.maximum, self.filled(least), starts, empty=least),
         )
+
+    def rises(self, starts: Array) -> NDArray[np.int64]:
+        """Per block the numbers that are one more than the one before; what is under NULL counts, too."""
+        risen = np.zeros(len(self.keys), dtype=bool)
+        if self.keys.dtype != np.bool_:
+            risen[1:] = self.keys[1:] == self.keys[:-1] + self.keys.dtype.type(1)
+        risen[starts[starts < len(risen)]] = False
+        return _count(risen, starts)
 
     def distinct(self) -> Array:
         """The different keys in order, both zeros as one and NaN, if there is any, as the last one."""

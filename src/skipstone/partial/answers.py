@@ -75,7 +75,7 @@ def ends(blocks: Blocks, *, greatest: bool) -> pa.Array:
     if key_space(storage).kind is Kind.BYTES:
         found = _from_bytes(keys, storage, ~empty)
     elif pa.types.is_decimal(storage):
-        found = decimals(from_words(keys), storage, ~empty)
+        found = decimals(_from_words(keys), storage, ~empty)
     elif key_space(storage).kind is Kind.FLOAT:
         odd = blocks.nans > 0 if greatest else ~blocks.has
         found = pa.array(np.where(odd, np.nan, keys), mask=empty).cast(storage)
@@ -88,7 +88,7 @@ def ends(blocks: Blocks, *, greatest: bool) -> pa.Array:
     return pa.ExtensionArray.from_storage(blocks.type, found) if wrapped else found
 
 
-def from_words(keys: Array) -> Array:
+def _from_words(keys: Array) -> Array:
     """Whole numbers of 64 bits as limbs."""
     return np.stack([keys & 0xFFFFFFFF, keys >> 32])
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from skipstone.evidence import Array, Bounds
 from skipstone.evidence.hull import reduce_blocks
+from skipstone.partial.exact import run_lengths
 
 # Blocks of so many values are looked at one by one.
 _LARGE = 64
@@ -24,7 +25,7 @@ def outermost(keys: Bounds, starts: Array, *, greatest: bool) -> Bounds:
     ranks = np.empty(len(order), dtype=np.int64)
     ranks[order] = np.arange(len(order))
     found = outermost(ranks[coded.indices.to_numpy()], starts, greatest=greatest)
-    empty = np.diff(starts, append=len(keys)) == 0
+    empty = run_lengths(starts, len(keys)) == 0
     places = order[found] if len(order) else found
     return coded.dictionary.take(pa.array(places, mask=empty))
 
@@ -42,7 +43,7 @@ def both_ends(keys: Bounds, starts: Array) -> tuple[Bounds, Bounds]:
 
 def extreme_rows(words: Array, starts: Array, *, greatest: bool) -> Array:
     """The least or the greatest row of ``[row, word]`` per block; words further right weigh more."""
-    lengths = np.diff(starts, append=len(words))
+    lengths = run_lengths(starts, len(words))
     limits = np.iinfo(words.dtype)
     found = np.zeros((len(starts), words.shape[1]), dtype=words.dtype)
     ahead = np.ones(len(words), dtype=bool)

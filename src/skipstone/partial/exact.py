@@ -100,6 +100,14 @@ def nearest(value: Fraction) -> float:
         return math.inf if value > 0 else -math.inf
 
 
+def run_lengths(starts: Array, count: int) -> Array:
+    """How long runs are that begin at ``starts``, the last of which ends at ``count``."""
+    stops = np.empty_like(starts)
+    stops[:-1] = starts[1:]
+    stops[-1:] = count
+    return stops - starts
+
+
 def beside(parts: Sequence[Array]) -> Array:
     """Blocks one after the other, as many rows for each as the tallest has; new rows are zeros."""
     tallest = max(len(part) for part in parts)
@@ -116,7 +124,7 @@ def beside(parts: Sequence[Array]) -> Array:
 
 def _in_pieces(make: Callable[[int, int], list[Array]], count: int, starts: Array) -> Array:
     """The sums of blocks of what ``make`` has for a range of values: arrays that may be overwritten."""
-    filled = np.diff(starts, append=count) > 0
+    filled = run_lengths(starts, count) > 0
     if not filled.all():
         found = _in_pieces(make, count, starts[filled]) if filled.any() else np.zeros((0, 0))
         out = np.zeros((len(found), len(starts)))
@@ -139,7 +147,7 @@ def _in_pieces(make: Callable[[int, int], list[Array]], count: int, starts: Arra
         return sums
     # Only what was cut is put together again: that is little beside the values, so this ends.
     firsts = np.searchsorted(edges, starts)
-    lengths = np.diff(firsts, append=len(edges))
+    lengths = run_lengths(firsts, len(edges))
     cut = lengths > 1
     again = fold(sums[:, np.repeat(cut, lengths)], np.cumsum(lengths[cut]) - lengths[cut])
     out = np.zeros((max(len(sums), len(again)), len(starts)))
@@ -150,7 +158,7 @@ def _in_pieces(make: Callable[[int, int], list[Array]], count: int, starts: Arra
 
 def _split(values: Array, starts: Array) -> list[Array]:
     """The parts of the sums of a few values; blocks are not empty, and the values are used up."""
-    longest = int(np.diff(starts, append=len(values)).max())
+    longest = int(run_lengths(starts, len(values)).max())
     room = (longest + 1).bit_length()
     upper = np.empty_like(values)
     rows: list[Array] = []

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from skipstone.evidence import Array
 from skipstone.evidence.hull import reduce_blocks
+from skipstone.partial.exact import run_lengths
 
 HUGE_BITS: Final = 908
 """Doubles from 2⁹⁶⁰ on are multiples of 2 to the power of this; sums of them count that unit."""
@@ -20,7 +21,7 @@ _MASK: Final = (1 << _LIMB) - 1
 
 def whole_sums(keys: Array, starts: Array, most: int) -> Array:
     """The sums of whole numbers of up to 64 bits, none of which is farther from zero than ``most``."""
-    longest = int(np.diff(starts, append=len(keys)).max(initial=0))
+    longest = int(run_lengths(starts, len(keys)).max(initial=0))
     if longest * most < 2**63:
         wide: Any = np.uint64 if keys.dtype == np.uint64 else np.int64
         return normal(_sum(keys, starts, wide).astype(np.int64)[np.newaxis])
@@ -104,11 +105,14 @@ def from_totals(sums: Sequence[int]) -> Array:
 
 
 def estimates(limbs: Array) -> Array:
-    """The sums as doubles, of which the last few bits may be wrong."""
+    """The sums as doubles: exact below 2⁵³, else right but for the last few bits."""
+    limbs = normal(limbs)
+    signs = np.where(limbs[-1] < 0, -1, 1) if len(limbs) else np.ones(limbs.shape[1], dtype=np.int64)
     found = np.zeros(limbs.shape[1])
-    for k, row in enumerate(limbs):
+    # Limbs of one sign, or most of them would cancel out, and with them the bits that matter.
+    for k, row in enumerate(normal(limbs * signs)):
         found += np.ldexp(row.astype(np.float64), _LIMB * k)
-    return found
+    return found * signs
 
 
 def decimals(limbs: Array, type: pa.DataType, known: Array) -> pa.Array:

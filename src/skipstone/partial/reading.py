@@ -22,6 +22,7 @@ from skipstone.partial.exact import (
     exact_squares,
     exact_sums,
     fold,
+    run_lengths,
     two_product,
     whole_terms,
 )
@@ -77,7 +78,7 @@ def read_blocks(
     Facets that the type can't have stay unknown. Raises :class:`skipstone.parquet.measure.NotMeasurable` for
     values that are no exact part of the type.
     """
-    rows = np.diff(starts, append=len(values))
+    rows = run_lengths(starts, len(values))
     assert rows.sum() == len(values)
     assert (rows >= 0).all()
     wanted = facets & facets_of(type) | Facet.COUNT
@@ -159,12 +160,12 @@ def _floats(keys: Array, starts: Array, wanted: Facet) -> dict[str, Any]:
     if np.isnan(lower).any():
         odd = np.isnan(keys)
         nans = reduce_blocks(np.add, odd, starts, empty=0, dtype=np.int64)
-        left = np.diff(starts, append=len(keys)) - nans
+        left = run_lengths(starts, len(keys)) - nans
         keys, starts = keys[~odd], np.cumsum(left) - left
         lower, upper = both_ends(keys, starts)
     # Adding zero leaves one of the two zeros.
     found: dict[str, Any] = {"lower": lower + 0.0, "upper": upper + 0.0, "nans": nans}
-    found["has"] = np.diff(starts, append=len(keys)) > 0
+    found["has"] = run_lengths(starts, len(keys)) > 0
     if wanted & _SUMS:
         most = max(-float(lower.min(initial=0.0)), float(upper.max(initial=0.0)))
         found |= _float_sums(keys, starts, most) if wanted & Facet.SUM else {}
@@ -208,7 +209,7 @@ def _decimals(column: Column, type: pa.DataType, starts: Array, wanted: Facet) -
     words = np.concatenate([decimal_words(chunk.drop_null()) for chunk in (*column.chunks, none)])
     found: dict[str, Any] = {}
     if wanted & Facet.ENDS:
-        has = np.diff(starts, append=len(words)) > 0
+        has = run_lengths(starts, len(words)) > 0
         for name, greatest in (("lower", False), ("upper", True)):
             rows = extreme_rows(words, starts, greatest=greatest)
             found[name] = texts(decimals(rows.T, type, has)).cast(pa.large_binary())

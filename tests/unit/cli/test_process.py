@@ -134,6 +134,14 @@ def test_progress(hive: Path, tmp_path: Path) -> None:
     assert len(out.read_text().splitlines()) == 1601
 
 
+def test_answers_improve_in_place(hive: Path) -> None:
+    status, text = terminal(*COMMAND, "agg", hive, "count(*)", "--stream", "--no-cached")
+    assert status == 0
+    assert "\x1b[1A" in text  # back to the line above
+    assert "rows to go" in text
+    assert "read 1,600 of 1,600 rows that may count" in plain(text).splitlines()[-1]
+
+
 def test_no_progress_in_pipes(hive: Path, tmp_path: Path) -> None:
     running = process("query", hive, "--format", "parquet", "--output", tmp_path / "out.parquet")
     out, err = running.communicate(timeout=60)

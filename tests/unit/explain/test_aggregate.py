@@ -83,6 +83,14 @@ class TestText:
         assert "│  metadata answers nothing, as asked: every row that may count is read\n" in text
         assert text.endswith("\nnotes: the groups are found in rows")
 
+    def test_what_others_read_is_not_counted(self) -> None:
+        assert samples.RAN.run is not None
+        run = replace(samples.RAN.run, requests=0, bytes=0, engine="spark, 3 tasks", pieces=3, phases=())
+        assert draw_aggregate(replace(samples.RAN, run=run)).splitlines()[-3:-1] == [
+            "└─ ran         598,112 rows read and counted in, on spark, 3 tasks, 84.1 ms",
+            "      in 3 parts, whose requests are not counted here",
+        ]
+
     def test_an_empty_lake(self) -> None:
         assert draw_aggregate(samples.EMPTY) == drawn("""
             /data/empty  a = 1
@@ -177,7 +185,7 @@ class TestHtml:
             "user_id in 20,000 ids (1 run)",
             "reads 50,000 of 600,000 rows (8.3 %)",
             "4 files (400,000 rows), 6 row groups (150,000 rows)",
-            "known of row groups",
+            "known from row groups",
             "exact quantiles need every value",
             "598,112 rows read and counted in, on 2 threads, 84.1 ms; read 26 pieces of row groups in 31",
         ):

@@ -1,6 +1,7 @@
 import datetime
 import math
 import statistics
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from skipstone.errors import SkipstoneError, TypeMismatchError
 from skipstone.partial.answers import averages, avg_type, counts, ends, sum_type, sums, variances
 from skipstone.partial.blocks import EVERY, Blocks
+from skipstone.partial.limbs import estimates, from_totals
 from skipstone.partial.reading import constant_blocks, read_blocks
 
 INF, NAN = math.inf, math.nan
@@ -67,6 +69,28 @@ def test_whole_numbers(numbers: list[int]) -> None:
         min(numbers),
         max(numbers),
     )
+
+
+def test_a_small_sum_beside_a_large_one() -> None:
+    numbers = [-1, -1, -1, *[2**62] * 8, -7]
+    blocks = blocks_of(numbers, pa.int64(), (0, 3, 11))
+    assert averages(blocks).to_pylist() == [-1.0, 2.0**62, -7.0]
+    joined = Blocks.concat([blocks_of([-3], pa.int64()), blocks])
+    assert averages(joined).to_pylist() == [-3.0, -1.0, 2.0**62, -7.0]
+    assert sums(joined).to_pylist() == [-3, -3, 2**65, -7]
+    low = Decimal("-9" + "0" * 38)
+    wide = blocks_of([low, Decimal(10) ** 75, Decimal(-5)], pa.decimal256(76, 0), (0, 1, 2))
+    assert sums(wide).to_pylist() == [low, Decimal(10) ** 75, Decimal(-5)]
+    too_long = replace(wide, type=pa.decimal256(39, 0))
+    with pytest.raises(SkipstoneError, match="more than the 49 digits"):
+        sums(too_long.take(np.array([0, 1])))
+
+
+@given(st.lists(st.integers(-(2**250), 2**250) | st.integers(-9, 9), min_size=1, max_size=6))
+def test_estimates_are_close(numbers: list[int]) -> None:
+    for number, found in zip(numbers, estimates(from_totals(numbers)), strict=True):
+        assert abs(Fraction(float(found)) - number) <= Fraction(abs(number), 2**48)
+        assert abs(number) >= 2**53 or found == number
 
 
 def test_types() -> None:

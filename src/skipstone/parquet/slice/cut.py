@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Pieces this long are kept as chunks without a copy; shorter ones are gathered.
 _LONG_PIECE: Final = 4096
+# Rows that are at least one in so many are told by a mask.
+_DENSE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +61,12 @@ class Cut:
 
     def _gathered(self, column: pa.ChunkedArray) -> list[pa.Array]:
         # Chunk by chunk: taking from a chunked column would first make one array of it, which can overflow.
+        if (
+            self.rows * _DENSE > len(column)
+            and column.type not in _WIDE
+            and not pa.types.is_nested(column.type)
+        ):
+            return self._filtered(column)
         positions = run.positions((self.starts, self.stops))
         lengths = np.array([len(chunk) for chunk in column.chunks], dtype=np.int64)
         ends = np.cumsum(lengths)
@@ -70,6 +78,18 @@ class Cut:
             if border > at:
                 found.append(take_values(chunk, positions[at:border] - (end - length)))
             at = border
+        return found
+
+    def _filtered(self, column: pa.ChunkedArray) -> list[pa.Array]:
+        """The same where many rows are wanted: to tell each row is faster than to list those."""
+        borders = np.zeros(len(column) + 1, dtype=np.int8)
+        borders[self.starts] = 1
+        borders[self.stops] -= 1
+        mask = np.cumsum(borders[:-1], dtype=np.int8).view(np.bool_)
+        found, at = [], 0
+        for chunk in column.chunks:
+            found.append(chunk.filter(pa.array(mask[at : at + len(chunk)])))
+            at += len(chunk)
         return found
 
 

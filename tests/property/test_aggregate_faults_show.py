@@ -1,0 +1,95 @@
+"""The comparison with DuckDB can fail: faults in every part that is trusted are noticed."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skipstone.aggregate import aggregation, prepare
+from skipstone.aggregate.members import Cover
+from skipstone.aggregate.pages import MemberPages
+from tests.property.test_aggregate_soundness import PER_LAKE, run_lake
+
+MOST_LAKES = 25
+
+
+def full_cover(patch: pytest.MonkeyPatch) -> None:
+    """Units with members are taken for units of members only."""
+    right = prepare.cover_units
+
+    def wrong(*given: Any) -> Cover:
+        cover = right(*given)
+        return Cover(cover.inside, np.zeros_like(cover.outside))
+
+    patch.setattr(prepare, "cover_units", wrong)
+
+
+def wrong_blocks(patch: pytest.MonkeyPatch) -> None:
+    """Metadata counts one value too many."""
+    right = prepare.known_blocks
+
+    def wrong(*given: Any) -> Any:
+        blocks = right(*given)
+        return replace(blocks, count=blocks.count + 1)
+
+    patch.setattr(prepare, "known_blocks", wrong)
+
+
+def wrong_ends(patch: pytest.MonkeyPatch) -> None:
+    """Metadata takes the greatest value for the least."""
+    right = prepare.known_blocks
+
+    def wrong(*given: Any) -> Any:
+        blocks = right(*given)
+        return replace(blocks, lower=blocks.upper)
+
+    patch.setattr(prepare, "known_blocks", wrong)
+
+
+def proven_rows(patch: pytest.MonkeyPatch) -> None:
+    """Rows that may match are taken for rows that do."""
+    right = aggregation.shares_of
+    patch.setattr(
+        aggregation,
+        "shares_of",
+        lambda *given: [replace(share, proven=share.rows) for share in right(*given)],
+    )
+
+
+def gone_pages(patch: pytest.MonkeyPatch) -> None:
+    """Pages of members only are passed over."""
+    right = prepare.member_pages
+
+    def wrong(*given: Any) -> MemberPages:
+        pages = right(*given)
+        return MemberPages(pages.gone | pages.sure, pages.sure)
+
+    patch.setattr(prepare, "member_pages", wrong)
+
+
+def lost_portions(patch: pytest.MonkeyPatch) -> None:
+    """A piece that was read is forgotten."""
+    right = aggregation.read_here
+    patch.setattr(aggregation, "read_here", lambda *given: islice(right(*given), 1, None))
+
+
+FAULTS = (full_cover, wrong_blocks, wrong_ends, proven_rows, gone_pages, lost_portions)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_fault_is_noticed(
+    fault: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    with pytest.raises(AssertionError, match=r"instead of|groups|differ|Error"):
+        for number in range(MOST_LAKES):
+            run_lake(f"agg:{number}", tmp_path, range(PER_LAKE), Counter())
+            shutil.rmtree(tmp_path / f"agg-{number}")
