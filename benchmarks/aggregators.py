@@ -45,6 +45,7 @@ class Aggregator:
 def _open_duckdb(lake: Lake, threads: int) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     connection.execute(f"SET threads = {threads}; SET TimeZone = 'UTC'; SET parquet_metadata_cache = true")
+    connection.execute("SET enable_progress_bar = false")
     connection.execute(f"CREATE VIEW lake AS SELECT * FROM read_parquet({lake.files!r})")
     return connection
 
@@ -96,7 +97,7 @@ def _ask_polars(frame: pl.LazyFrame, question: Question, ids: pl.Series | None) 
     if question.span is not None:
         frame = frame.filter(question.span.polars())
     if ids is not None:
-        member = pl.col("id").is_in(ids)
+        member = pl.col(question.column).is_in(ids)
         frame = frame.filter(~member if question.denied else member)
     amount = pl.col("amount")
     wanted = (
@@ -132,7 +133,9 @@ def bitmap_of(ids: np.ndarray) -> BitMap:
 def aggregate(lake: Any, question: Question, ids: BitMap | None, threads: int, *, cached: bool) -> Any:
     """The answer to a question, as Skipstone gives it."""
     scan = lake.scan(where=None if question.span is None else question.span.sql(), threads=threads)
-    given = {} if ids is None else {"without" if question.denied else "within": ids, "id_column": "id"}
+    given = (
+        {} if ids is None else {"without" if question.denied else "within": ids, "id_column": question.column}
+    )
     return scan.aggregate(
         sk.count(),
         sk.sum("amount"),

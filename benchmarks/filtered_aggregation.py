@@ -57,7 +57,11 @@ PACE = Pace(seconds=6.0, least=3, most=15)
 CLOSE = 1e-9
 NOTHING_CACHED, UNFILTERED = "nothing cached", "unfiltered read"
 SLOWEST = 1.3
-INDEX = {"columns": ["id", "ts", "amount", "quantity"], "sums": ["amount", "quantity"]}
+INDEX = {
+    "columns": ["id", "customer", "ts", "amount", "quantity"],
+    "sums": ["amount", "quantity"],
+    "ids": ["id"],
+}
 _LIMITS = ("POLARS_MAX_THREADS", "TOKIO_WORKER_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS")
 
 

@@ -1,4 +1,4 @@
-"""A lake of sales for aggregates: dense ids in the order of the files, times that rise with noise."""
+"""A lake of sales for aggregates: ids that count up, times that rise with noise, customers in no order."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ SECOND = 1_000_000
 NOISE = 3_600 * SECOND
 """By how much a sale's time may be later than its place says: most pages overlap their neighbours."""
 QUANTITIES = 100
+SALES_EACH = 10
 REGIONS = ("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west")
 
 
@@ -37,6 +38,11 @@ class Sales:
         """Rows of each file."""
         return self.rows // self.files
 
+    @property
+    def customers(self) -> int:
+        """How many customers there may be."""
+        return max(self.rows // SALES_EACH, 1)
+
     def block(self, number: int) -> pa.Table:
         """The rows of one file."""
         rng = np.random.default_rng((self.seed, number))
@@ -47,6 +53,7 @@ class Sales:
         return pa.table(
             {
                 "id": nth,
+                "customer": rng.integers(0, self.customers, rows),
                 "amount": rng.lognormal(3.0, 1.2, rows).round(2),
                 "quantity": rng.integers(1, QUANTITIES + 1, rows, dtype=np.int32),
                 "ts": pa.array(times, pa.timestamp("us", "UTC")),

@@ -44,11 +44,15 @@ def _literal(value: Any) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Which rows count: those of a span, and those of some ids (ascending) or, if ``denied``, all others."""
+    """Which rows count: those of a span, and those of some ids (ascending) or, if ``denied``, all others.
+
+    ``column`` is where the ids are.
+    """
 
     span: Span | None = None
     ids: np.ndarray | None = None
     denied: bool = False
+    column: str = "id"
 
     @cached_property
     def table(self) -> pa.Table:
@@ -59,11 +63,11 @@ class Question:
         """The whole query, where ``ids`` is a table; with ``bounds`` it says between what they lie."""
         conditions = [] if self.span is None else [self.span.sql()]
         if self.ids is not None and self.denied:
-            conditions.append("NOT EXISTS (SELECT 1 FROM ids WHERE ids.id = lake.id)")
+            conditions.append(f"NOT EXISTS (SELECT 1 FROM ids WHERE ids.id = lake.{self.column})")
         elif self.ids is not None:
-            conditions.append("id IN (SELECT id FROM ids)")
+            conditions.append(f"{self.column} IN (SELECT id FROM ids)")
             if bounds:
-                conditions.append(f"id >= {self.ids[0]} AND id <= {self.ids[-1]}")
+                conditions.append(f"{self.column} >= {self.ids[0]} AND {self.column} <= {self.ids[-1]}")
         return f"{_SQL} WHERE {' AND '.join(conditions)}" if conditions else _SQL
 
 
@@ -102,6 +106,13 @@ def _spread(share: float, *, denied: bool = False) -> Make:
     return make
 
 
+def _customers(share: float) -> Make:
+    def make(sales: Sales, rng: np.random.Generator) -> Question:
+        return Question(ids=np.flatnonzero(rng.random(sales.customers) < share), column="customer")
+
+    return make
+
+
 def _range(column: str, share: float) -> Make:
     def make(sales: Sales, rng: np.random.Generator) -> Question:
         rows = int(sales.rows * share)
@@ -135,6 +146,7 @@ SHAPES = (
     Shape("spread, 10 % of ids", _spread(0.1), 1),
     Shape("spread, 50 % of ids", _spread(0.5), 1),
     Shape("spread, without 1 % of ids", _spread(0.01, denied=True), 1),
+    Shape("spread, 10 % of customers", _customers(0.1), 1),
     Shape("range, ts, 0.1 %", _range("ts", 0.001)),
     Shape("range, ts, 10 %", _range("ts", 0.1)),
     Shape("range, ts, 50 %", _range("ts", 0.5)),

@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,14 +14,23 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Spark starts a daemon for each kind of worker, and the daemon forks.
+PYTHON = """#!/bin/sh
+if [ "$2" = pyspark.daemon ]; then set -- {1} "$3"; fi
+exec {0} "$@"
+"""
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     scratch = tmp_path_factory.mktemp("spark")
+    python = scratch / "python"
+    python.write_text(PYTHON.format(sys.executable, Path(__file__).with_name("_daemon.py")))
+    python.chmod(0o755)
+    os.environ["PYSPARK_PYTHON"] = str(python)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     session = (
         SparkSession.builder.master("local[2]")
         .appName("skipstone-tests")
@@ -28,8 +38,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

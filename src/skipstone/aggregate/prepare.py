@@ -303,7 +303,7 @@ class Preparation:
         # Units that have lost all rows this way may be without a key.
         told = np.flatnonzero(counts > 0)
         known = Known(0, self.keys.take(told), counts[told], len(told))
-        levels = self._levels(self.whole) if not doubtful else []
+        levels = self._levels(self.alive & (counts == self.units.rows))
         rest = int(counts.sum()) - sum(level.rows for level in levels)
         if rest:
             levels.append(Answered("rows", rest, rest))

@@ -32,6 +32,7 @@ SCATTERED_RUNS = 4_096
 SCATTERED_RUNS_PER_CONTAINER = 8
 
 _RUNS_SHOWN = 3
+_LONG_RUNS = 4
 _RUNS_PER_RANK = 64  # one roaring rank takes as long as unpacking about this many runs
 
 
@@ -117,7 +118,13 @@ class RowSet:
         bits = np.asarray(mask)
         if bits.ndim != 1 or (bits.dtype != np.bool_ and bits.size):
             raise RowSetError(f"a mask is one boolean per row, not {bits.dtype} of shape {bits.shape}")
-        return cls._of_runs(len(bits), run.from_mask(bits.astype(np.bool_, copy=False)))
+        bits = bits.astype(np.bool_, copy=False)
+        found = run.from_mask(bits)
+        # A bitmap of scattered rows is sooner made of the rows, unless there are far more of them than runs.
+        few = np.count_nonzero(bits) < _LONG_RUNS * len(found[0])
+        if few and _scattered(len(found[0]), len(bits)):
+            return cls.from_positions(len(bits), np.flatnonzero(bits))
+        return cls._of_runs(len(bits), found)
 
     @classmethod
     def concat(cls, parts: Iterable[RowSet]) -> RowSet:
@@ -152,6 +159,11 @@ class RowSet:
     def is_full(self) -> bool:
         """Whether every row of the file is in the set."""
         return self._size == self.total
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether it has so many runs, close together, that its rows are sooner listed one by one."""
+        return self._bitmap is not None
 
     @property
     def first(self) -> int:
@@ -276,12 +288,24 @@ class RowSet:
     # -- algebra -----------------------------------------------------------------------------
 
     def __and__(self, other: RowSet) -> RowSet:
+        if isinstance(other, RowSet) and other.total == self.total:
+            if self.is_empty or other.is_full:
+                return self
+            if other.is_empty or self.is_full:
+                return other
         return self._combine(other, run.intersection, operator.and_)
 
     def __or__(self, other: RowSet) -> RowSet:
+        if isinstance(other, RowSet) and other.total == self.total:
+            if self.is_full or other.is_empty:
+                return self
+            if other.is_full or self.is_empty:
+                return other
         return self._combine(other, run.union, operator.or_)
 
     def __sub__(self, other: RowSet) -> RowSet:
+        if isinstance(other, RowSet) and other.total == self.total and (self.is_empty or other.is_empty):
+            return self
         return self._combine(other, run.difference, operator.sub)
 
     def __xor__(self, other: RowSet) -> RowSet:

@@ -22,7 +22,7 @@ from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_rang
 from skipstone.parquet.recorded import RecordedMetadata
 from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.slice import Part, decode_part, decode_together, part_steps, slice_ranges
-from skipstone.parquet.slice.cut import Cut, take_values
+from skipstone.parquet.slice.cut import cut_for, take_values
 from skipstone.rows import RowSet
 from skipstone.scan.options import Route
 from skipstone.scan.projection import Path, Projection
@@ -459,15 +459,12 @@ def cut(table: pa.Table, rows: RowSet) -> pa.Table:
         return table
     if not table.num_columns:
         return bare(len(rows))
-    return Cut(*rows.runs(), len(rows)).apply_all(table)
+    return cut_for(rows, None).apply_all(table)
 
 
 def kept(table: pa.Table, mask: Array) -> pa.Table:
     """The rows of a table where a mask is true, whatever its types."""
     borders = int(np.count_nonzero(mask[1:] != mask[:-1]))
-    if borders * _SCATTERED > len(mask) and table.num_columns:
-        try:
-            return table.filter(pa.array(mask))
-        except pa.ArrowNotImplementedError:  # of views; runs of rows can be cut out of anything
-            pass
+    if borders * _SCATTERED > len(mask):
+        return take(table, np.flatnonzero(mask))
     return cut(table, RowSet.from_mask(mask))

@@ -45,7 +45,7 @@ class TestBuild:
 
     def test_choices(self, run: Run, lake: Path) -> None:
         options = ("--columns", "id,price", "--columns", "name", "--blooms", "name", "--no-pages", "--sums")
-        done = run("index", "build", lake, *LOCAL, *options, "--sketches", "--threads", 2)
+        done = run("index", "build", lake, *LOCAL, *options, "--sketches", "--ids", "id", "--threads", 2)
         assert (done.exit_code, done.stderr) == (0, "")
         asked = status(run, lake)["asked"]
         assert asked == {
@@ -56,6 +56,7 @@ class TestBuild:
             "values": ["id", "price", "name"],
             "sums": ["id", "price"],
             "sketches": ["id", "price", "name"],
+            "ids": ["id"],
         }
         run("index", "build", lake, *LOCAL, "--columns", "id", "--no-values", "--no-blooms")
         asked = status(run, lake)["asked"]

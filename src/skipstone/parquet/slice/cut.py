@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 # Pieces this long are kept as chunks without a copy; shorter ones are gathered.
 _LONG_PIECE: Final = 4096
-# Rows that are at least one in so many are told by a mask.
-_DENSE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +27,8 @@ class Cut:
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
     rows: int
+    places: NDArray[np.int64] | None = None
+    """Every position, where there are so many runs that their set has a list at hand."""
 
     @classmethod
     def joined(cls, cuts: Sequence[Cut], offsets: Sequence[int]) -> Cut:
@@ -61,13 +61,7 @@ class Cut:
 
     def _gathered(self, column: pa.ChunkedArray) -> list[pa.Array]:
         # Chunk by chunk: taking from a chunked column would first make one array of it, which can overflow.
-        if (
-            self.rows * _DENSE > len(column)
-            and column.type not in _WIDE
-            and not pa.types.is_nested(column.type)
-        ):
-            return self._filtered(column)
-        positions = run.positions((self.starts, self.stops))
+        positions = run.positions((self.starts, self.stops)) if self.places is None else self.places
         lengths = np.array([len(chunk) for chunk in column.chunks], dtype=np.int64)
         ends = np.cumsum(lengths)
         borders = positions.searchsorted(ends).tolist()
@@ -78,18 +72,6 @@ class Cut:
             if border > at:
                 found.append(take_values(chunk, positions[at:border] - (end - length)))
             at = border
-        return found
-
-    def _filtered(self, column: pa.ChunkedArray) -> list[pa.Array]:
-        """The same where many rows are wanted: to tell each row is faster than to list those."""
-        borders = np.zeros(len(column) + 1, dtype=np.int8)
-        borders[self.starts] = 1
-        borders[self.stops] -= 1
-        mask = np.cumsum(borders[:-1], dtype=np.int8).view(np.bool_)
-        found, at = [], 0
-        for chunk in column.chunks:
-            found.append(chunk.filter(pa.array(mask[at : at + len(chunk)])))
-            at += len(chunk)
         return found
 
 
@@ -123,10 +105,10 @@ def _take_views(array: pa.Array, positions: NDArray[np.int64]) -> pa.Array:
 def cut_for(rows: RowSet, pages: Pages | None) -> Cut:
     """Where the wanted rows are in a column of these pages, or of a whole chunk."""
     starts, stops = rows.runs()
-    if pages is None:
-        return Cut(starts, stops, len(rows))
-    if len(pages.starts) == 1:
-        return Cut(starts - pages.starts, stops - pages.starts, len(rows))
+    if pages is None or len(pages.starts) == 1:
+        offset = 0 if pages is None else int(pages.starts[0])
+        places = rows.positions() - offset if rows.is_scattered else None
+        return Cut(starts - offset, stops - offset, len(rows), places)
     # Every run lies inside one interval of pages, since neighbouring pages are one interval.
     before = np.cumsum(pages.stops - pages.starts) - (pages.stops - pages.starts)
     owner = pages.starts.searchsorted(starts, "right") - 1
