@@ -44,6 +44,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.index_build
 	$(BIN)/python -m benchmarks.planning
 	$(BIN)/python -m benchmarks.iceberg_planning
+	$(BIN)/python -m benchmarks.filtered_aggregation
 	$(BIN)/python -m benchmarks.spark_reads
 	$(BIN)/python -m benchmarks.ingest
 

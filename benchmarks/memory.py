@@ -105,8 +105,8 @@ READERS = {OURS: _ours, DATASET: _dataset}
 def stream(reader: str, folder: str, pause: float) -> Streamed:
     """Take every batch of a lake in this process, which should be a fresh one."""
     batches_of = READERS[reader](folder)
-    baseline = _resident("VmRSS")
-    _forget_peak()
+    baseline = resident("VmRSS")
+    forget_peak()
     rows = batches = decoded = 0
     began = time.perf_counter()
     for batch in batches_of():
@@ -116,24 +116,27 @@ def stream(reader: str, folder: str, pause: float) -> Streamed:
         time.sleep(batch.num_rows * pause)
     seconds = time.perf_counter() - began
     pool = pa.default_memory_pool().max_memory()
-    return Streamed(rows, batches, decoded, seconds, _peak() - baseline, pool)
+    return Streamed(rows, batches, decoded, seconds, peak() - baseline, pool)
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
+    """Let the highest resident memory begin anew."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return  # then the peak is that of the whole process, which is no less
 
 
-def _peak() -> int:
+def peak() -> int:
+    """The highest resident memory since then, in bytes."""
     try:
-        return _resident("VmHWM")
+        return resident("VmHWM")
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _resident(name: str) -> int:
+def resident(name: str) -> int:
+    """What the system says of this process's memory, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
 

@@ -20,6 +20,19 @@ from tests.property._aggregate_oracle import Answers, Group, Path
 
 SHARES = (0.0, 0.01, 0.25, 1 / 3, 0.5, 0.9, 0.99, 1.0)
 ESTIMATES = ("approx_distinct", "approx_quantile")
+KEPT = (
+    "count",
+    "sum",
+    "min",
+    "max",
+    "avg",
+    "var",
+    "stddev",
+    "approx_distinct",
+    "approx_quantile",
+    "histogram",
+)
+"""What an index may hold."""
 SQUARED = 2.0**511
 """Squares of larger doubles are infinite."""
 
@@ -200,12 +213,19 @@ class Asks:
     """Makes functions about one table."""
 
     def __init__(
-        self, rng: random.Random, answers: Answers, paths: Sequence[Path], nested: Sequence[Path]
+        self,
+        rng: random.Random,
+        answers: Answers,
+        paths: Sequence[Path],
+        nested: Sequence[Path],
+        only: Sequence[str] = (),
     ) -> None:
         self.rng = rng
         self.answers = answers
         self.paths = paths
         self.nested = nested
+        self.only = only
+        """Kinds to choose from, if not all."""
 
     def some(self) -> list[Ask]:
         """A few different ones."""
@@ -233,7 +253,7 @@ class Asks:
                 *["sum", "avg", "var"] * 4,
                 *["stddev", "quantile", "approx_quantile", "histogram"] * 2,
             ]
-        kind = rng.choice(kinds)
+        kind = rng.choice([kind for kind in kinds if not self.only or kind in self.only])
         if kind in ("var", "stddev"):
             return Ask(kind, path, more=rng.choice([0, 1]))
         if kind in ("quantile", "approx_quantile"):

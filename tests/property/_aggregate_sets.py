@@ -17,6 +17,8 @@ from tests.property._aggregate_oracle import Answers, Path
 BITS_32 = 2**32
 WIDEST = 4_000
 """The longest run of ids that is made."""
+PLAIN = ("run", "run", "runs", "dense", "dense")
+STYLES = (*("all", "sparse", "most", "run", "runs", "odd", "dense") * 3, "empty", "elsewhere")
 
 
 @dataclass
@@ -40,14 +42,16 @@ class Sets:
         self.files = files
         self.ids = ids
         self.made: dict[str, np.ndarray] = {}
+        self.styles = STYLES
 
-    def choose(self) -> Chosen:
-        """``within``, ``without``, both, or neither."""
+    def choose(self, *, plain: bool = False) -> Chosen:
+        """``within``, ``without``, both, or neither; ``plain`` sets leave most units whole."""
         rng = self.rng
+        self.styles = PLAIN if plain else STYLES
         style = rng.randrange(10)
-        if style <= 2:
+        if style <= (5 if plain else 2):
             return Chosen()
-        if style <= 5:
+        if plain or style <= 5:
             chosen = self._plain(rng.choice(self.ids))
         elif style == 6:
             chosen = self._places()
@@ -131,8 +135,7 @@ class Sets:
     def _numbers(self, there: list[int], most: int) -> tuple[str, np.ndarray]:
         """Members, among the values that there are or beside them."""
         rng = self.rng
-        styles = [*["all", "sparse", "most", "run", "runs", "odd", "dense"] * 3, "empty", "elsewhere"]
-        style = rng.choice(styles) if there else rng.choice(["empty", "elsewhere"])
+        style = rng.choice(self.styles if there else ["empty", "elsewhere"])
         if style == "empty":
             chosen: list[int] = []
         elif style == "all":

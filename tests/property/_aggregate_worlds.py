@@ -56,11 +56,11 @@ def enter(history: History, count: Counter[str]) -> World:
 
 
 def some_predicate(
-    rng: random.Random, made: World, count: Counter[str]
+    rng: random.Random, made: World, count: Counter[str], share: float = 0.7
 ) -> tuple[tree.Predicate | None, np.ndarray]:
-    """A predicate and the rows that match; often none."""
+    """A predicate and the rows that match; in the other cases none, and all rows that there are."""
     live = getattr(made, "live", np.ones(made.table.num_rows, dtype=bool))
-    if rng.random() < 0.4:
+    if rng.random() >= share:
         return None, live
     pools = under(made.table.schema, made.lake.made)
     while True:

@@ -17,7 +17,7 @@ from skipstone.errors import SkipstoneError
 from skipstone.filter.rows import plain_type
 from skipstone.predicate import tree
 from tests.property import _aggregate_oracle as oracle
-from tests.property._aggregate_asks import ESTIMATES, Ask, Asks
+from tests.property._aggregate_asks import ESTIMATES, KEPT, Ask, Asks
 from tests.property._aggregate_oracle import Answers, Path, Unanswerable
 from tests.property._aggregate_sets import Chosen, Sets
 from tests.property._lakes import ROW_ID, under, whole
@@ -44,16 +44,19 @@ class Question:
         return f"{[ask.name for ask in self.asks]} by {self.group_by}, {self.chosen.words}"
 
     @classmethod
-    def random(cls, rng: random.Random, world: World, answers: Answers) -> Question:
+    def random(cls, rng: random.Random, world: World, answers: Answers, *, plain: bool) -> Question:
+        """``plain`` ones can mostly be answered from metadata, if it has sums."""
         made = under(world.table.schema, world.lake.made)
         paths = list(made.pools)
         ids = [p for p in paths if pa.types.is_integer(answers.type(p))]
         ids = [path for path in ids for _ in range(1 + 3 * (path == (ROW_ID,)))]
         sets = Sets(rng, answers, [f.path for f in world.lake.files], ids)
-        asks = Asks(rng, answers, paths, made.nested)
+        asks = Asks(rng, answers, paths, made.nested, KEPT if plain else ())
         few = [p for p in paths if is_ordered(answers.type(p)) and _distinct(answers, p) <= MOST_GROUPS]
+        if plain:
+            few = [p for p in few if p[0] in world.lake.partitions]
         style = rng.choice([0, 0, 0, 1, 1, 2])
-        return cls(asks.some(), rng.sample(few, min(len(few), style)), sets.choose())
+        return cls(asks.some(), rng.sample(few, min(len(few), style)), sets.choose(plain=plain))
 
 
 def _distinct(answers: Answers, path: Path) -> int:

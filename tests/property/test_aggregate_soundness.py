@@ -105,8 +105,10 @@ def run_snapshot(seed: str, chain: Chain, count: Counter[str]) -> None:
 def run_case(seed: str, made: World, answers: Answers, count: Counter[str]) -> None:
     """One question, several ways."""
     rng = random.Random(seed)
-    predicate, matches = some_predicate(rng, made, count)
-    case = AggregateCase(made, answers, predicate, matches, Question.random(rng, made, answers), count)
+    plain = rng.random() < 0.35
+    predicate, matches = some_predicate(rng, made, count, share=0.2 if plain else 0.7)
+    question = Question.random(rng, made, answers, plain=plain)
+    case = AggregateCase(made, answers, predicate, matches, question, count)
     try:
         case.run(rng)
     except PredicateError as error:

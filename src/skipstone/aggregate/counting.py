@@ -1,19 +1,22 @@
-"""Ids that count up from row to row: which rows are members is known without reading them."""
+"""Ids that count up from row to row: which rows are members is told by their places, without reading them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from skipstone.aggregate.members import Ids, Members
+from skipstone.aggregate.members import Outside
 from skipstone.aggregate.units import Units, part_of
 from skipstone.evidence import Array
 from skipstone.index.coverage import Recorded
 from skipstone.ir.nodes import ColumnRef
+from skipstone.lake.files import Files
+from skipstone.partial.states import Path
 from skipstone.prune.survey import Survey
-from skipstone.rows import RowSet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,48 +27,73 @@ class Counting:
     stops: Array
     ids: Array
 
-    def rows(self, leaf: Ids, total: int) -> RowSet:
-        """The rows of a file's runs whose ids are in a set."""
-        found = RowSet.none(total)
-        # Run by run: a file has few, since they go on from page to page.
-        for start, stop, first in zip(
-            self.starts.tolist(), self.stops.tolist(), self.ids.tolist(), strict=True
-        ):
-            # Ids below 0 are in no set.
-            skipped = min(max(-first, 0), stop - start)
-            members = leaf.ids.rows(first + skipped, stop - start - skipped)
-            if not members.is_empty:
-                found = found | members.shift(start + skipped, total=total)
+    def at(self, places: Array) -> Array:
+        """The ids at some places, all of which are in a run."""
+        runs: Any = 0
+        if len(self.starts) > 1:
+            runs = np.searchsorted(self.starts, places, side="right") - 1
+        found: Array = places + (self.ids - self.starts)[runs]
         return found
 
 
-def counted_members(
-    units: Units, share: int, mine: Array, members: Members, refs: Sequence[ColumnRef]
-) -> tuple[RowSet, RowSet]:
-    """Rows of some units of a share whose ids are known, and those of them that are members."""
-    total = units.shares[share].rows.total
+@dataclass(frozen=True, slots=True, eq=False)
+class Counted(Outside):
+    """The same of rows whose ids count up; nothing is read for it."""
+
+    runs: Mapping[Path, Counting]
+
+    @property
+    def columns(self) -> tuple[Path, ...]:
+        """None."""
+        return ()
+
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        """None."""
+        return ()
+
+    def deleted(self, table: pa.Table, files: Files, places: Callable[[], Array]) -> Array:  # noqa: ARG002
+        """Per row, whether it is no member."""
+        at = places()
+        ids = pa.table({path[0]: runs.at(at) for path, runs in self.runs.items()})
+        return ~self.members.mask(ids)
+
+    def cut_down(self) -> Counted:
+        """The same with hardly more members than its rows may have."""
+        bounds = {
+            path: (int(runs.ids.min()), int((runs.ids + (runs.stops - runs.starts)).max()))
+            for path, runs in self.runs.items()
+        }
+        return replace(self, members=self.members.restrict(bounds))
+
+
+def counted(units: Units, share: int, mine: Array, refs: Sequence[ColumnRef]) -> Counted | None:
+    """A test for the rows of some units of a share; None unless all ids in them are known to count up."""
+    members = units.shares[share].members
+    assert members is not None
     groups = units.group[mine].tolist()
-    runs = {ref.path: _runs(units.survey, groups, ref) for ref in refs}
-    known = RowSet.all(total)
-    for found in runs.values():
-        known = known & RowSet.from_ranges(total, found.starts, found.stops)
-    if known.is_empty:
-        return known, known
-    leaves: Mapping[Ids, RowSet] = {
-        leaf: runs[leaf.path].rows(leaf, total) for leaf in members.leaves() if isinstance(leaf, Ids)
-    }
-    return known, known & members.among(leaves, total)
+    found: dict[Path, Counting] = {}
+    for ref in refs:
+        if ref.path not in members.paths:
+            continue
+        runs = _runs(units.survey, groups, ref) if len(ref.path) == 1 else None
+        if runs is None or (runs.stops - runs.starts).sum() != units.rows[mine].sum():
+            return None
+        found[ref.path] = runs
+    return Counted(members, found)
 
 
-def _runs(survey: Survey, groups: Sequence[int], ref: ColumnRef) -> Counting:
-    """Where a column counts up in row groups of one file, as far as an index tells."""
-    none = np.zeros(0, dtype=np.int64)
-    found = [pages for group in groups if (pages := _pages(survey, group, ref)) is not None]
-    starts, stops, lower, upper = (
-        np.concatenate([none, *(page[side] for page in found)]) for side in range(4)
-    )
+def _runs(survey: Survey, groups: Sequence[int], ref: ColumnRef) -> Counting | None:
+    """Where a column counts up in row groups of one file; None if one of them isn't known to, at all."""
+    found = []
+    for group in groups:
+        pages = _pages(survey, group, ref)
+        if pages is None:
+            return None
+        found.append(pages)
+    starts, stops, lower, upper = (np.concatenate([pages[side] for pages in found]) for side in range(4))
     if not len(starts):
-        return Counting(none, none, none)
+        return None
     fresh = np.ones(len(starts), dtype=bool)
     fresh[1:] = (starts[1:] != stops[:-1]) | (lower[1:] != upper[:-1] + 1)
     firsts = np.flatnonzero(fresh)

@@ -132,10 +132,6 @@ class Members(ABC):
         """Per row, whether it is a member; without places."""
 
     @abstractmethod
-    def among(self, found: Mapping[Ids, RowSet], total: int) -> RowSet:
-        """The rows of a file that are members, where the rows of each set are known; without places."""
-
-    @abstractmethod
     def told(self, *, negated: bool = False) -> tuple[str, ...]:
         """Each set in words, with the way its members are found."""
 
@@ -180,9 +176,6 @@ class Ids(Members):
     def mask(self, table: pa.Table) -> Array:
         return self.ids.mask(Rows(table, np.zeros(1, np.int64)).column(self.path))
 
-    def among(self, found: Mapping[Ids, RowSet], total: int) -> RowSet:  # noqa: ARG002
-        return found[self]
-
     def told(self, *, negated: bool = False) -> tuple[str, ...]:
         return (f"{self.column} {'not ' * negated}in {self.ids}",)
 
@@ -212,9 +205,6 @@ class Places(Members):
 
     def mask(self, table: pa.Table) -> Array:  # noqa: ARG002
         raise AssertionError("places are split off before rows are read")
-
-    def among(self, found: Mapping[Ids, RowSet], total: int) -> RowSet:  # noqa: ARG002
-        raise AssertionError("places are split off before rows are found")
 
     def told(self, *, negated: bool = False) -> tuple[str, ...]:
         return (f"rows {'not ' * negated}at {self.positions}",)
@@ -255,9 +245,6 @@ class All(_Several):
     def mask(self, table: pa.Table) -> Array:
         return reduce(and_, [part.mask(table) for part in self.parts])
 
-    def among(self, found: Mapping[Ids, RowSet], total: int) -> RowSet:
-        return reduce(and_, [part.among(found, total) for part in self.parts])
-
 
 class Some(_Several):
     """Rows that are members of any part."""
@@ -272,9 +259,6 @@ class Some(_Several):
 
     def mask(self, table: pa.Table) -> Array:
         return reduce(or_, [part.mask(table) for part in self.parts])
-
-    def among(self, found: Mapping[Ids, RowSet], total: int) -> RowSet:
-        return reduce(or_, [part.among(found, total) for part in self.parts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,9 +279,6 @@ class Not(Members):
 
     def mask(self, table: pa.Table) -> Array:
         return ~self.part.mask(table)
-
-    def among(self, found: Mapping[Ids, RowSet], total: int) -> RowSet:
-        return RowSet.all(total) - self.part.among(found, total)
 
     def told(self, *, negated: bool = False) -> tuple[str, ...]:
         return self.part.told(negated=not negated)
@@ -333,7 +314,7 @@ class Outside(AntiJoin):
     def types(self) -> tuple[pa.DataType, ...]:
         return self.members.types
 
-    def deleted(self, table: pa.Table, files: Files) -> Array:  # noqa: ARG002
+    def deleted(self, table: pa.Table, files: Files, places: Callable[[], Array]) -> Array:  # noqa: ARG002
         return ~self.members.mask(table)
 
 

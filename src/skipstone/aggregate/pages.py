@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skipstone.aggregate.counting import counted_members
 from skipstone.aggregate.known import told
 from skipstone.aggregate.members import Members
 from skipstone.aggregate.units import Units, part_of
@@ -39,9 +38,6 @@ def member_pages(
     """What pages of id columns tell of some units of a share."""
     survey, task = units.survey, units.shares[share].task
     total = units.shares[share].rows.total
-    known, counted = counted_members(units, share, mine, members, refs)
-    if len(known) == int(units.rows[mine].sum()):
-        return MemberPages(known - counted, counted)
     groups = units.group[mine].tolist()
     indexed = {
         (group, ref.path): pages
@@ -50,14 +46,14 @@ def member_pages(
         if (pages := _pages(files, task.entry, survey, group, ref)) is not None
     }
     if not indexed:
-        return MemberPages(known - counted, counted)
+        return MemberPages(RowSet.none(total), RowSet.none(total))
     evidence = Evidence(survey.rows, {ref.path: survey.facts(ref) for ref in refs})
     cut = segments(survey, groups, indexed, evidence)
     cover = members.cover(cut.evidence.columns, len(cut.starts))
     gone, sure = ~cover.inside, ~cover.outside
     return MemberPages(
-        RowSet.from_ranges(total, cut.starts[gone], cut.stops[gone]) | (known - counted),
-        RowSet.from_ranges(total, cut.starts[sure], cut.stops[sure]) | counted,
+        RowSet.from_ranges(total, cut.starts[gone], cut.stops[gone]),
+        RowSet.from_ranges(total, cut.starts[sure], cut.stops[sure]),
     )
 
 

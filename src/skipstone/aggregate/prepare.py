@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.aggregate.bind import Binding
+from skipstone.aggregate.counting import counted
 from skipstone.aggregate.groups import UnitKeys
 from skipstone.aggregate.known import known_blocks, known_sketches
-from skipstone.aggregate.members import Cover
+from skipstone.aggregate.members import Cover, Outside
 from skipstone.aggregate.merge import Known
 from skipstone.aggregate.pages import member_pages, page_blocks
 from skipstone.aggregate.units import Units, cover_units
@@ -51,6 +52,8 @@ class Prepared:
     found: tuple[Found, ...]
     sure: Mapping[int, RowSet]
     """By share, rows of units with other rows as well that are proven to be members."""
+    tests: Mapping[int, Outside]
+    """By share, what tells members among the others."""
     outside: int
     """Rows that are proven to be no members."""
     live: int
@@ -76,6 +79,7 @@ class Preparation:
     gone: Rows = field(default_factory=dict)
     """Rows of units that are alive, but are proven to be no members."""
     sure: Rows = field(default_factory=dict)
+    tests: dict[int, Outside] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         units = self.units
@@ -96,7 +100,8 @@ class Preparation:
         outside = sum(len(gone) for gone in self.gone.values())
         outside += int(self.units.kept[(self.units.kept > 0) & ~self.alive].sum())
         live = int(self.units.kept.sum()) - outside
-        return Prepared(self.units, self.cover, (self._count(found), *found), self.sure, outside, live)
+        counted = self._count(found)
+        return Prepared(self.units, self.cover, (counted, *found), self.sure, self.tests, outside, live)
 
     # -- members -----------------------------------------------------------------------------
 
@@ -112,6 +117,7 @@ class Preparation:
                 self.gone[share] = gone
             if not found.sure.is_empty:
                 self.sure[share] = found.sure
+            self.tests[share] = counted(units, share, partly, self.member_refs) or Outside(members)
 
     def _by_share(self, chosen: Array) -> list[tuple[int, Array]]:
         """Chosen units by share."""
@@ -174,6 +180,8 @@ class Preparation:
             return answered, None
         if isinstance(measure, Pick):
             return self._beaten(measure), None
+        if measure.sketch is None and not _facets(measure):
+            return answered, None
         groups, back = np.unique(self.units.group[candidates], return_inverse=True)
         ref = self._ref(measure)
         if measure.sketch is not None:
@@ -186,13 +194,13 @@ class Preparation:
                 # A damaged sketch costs time, never the answer.
                 return answered, None
         else:
-            blocks = known_blocks(self.units.survey, ref, facets_of(measure), groups)
+            blocks = known_blocks(self.units.survey, ref, _facets(measure), groups)
             known = measure.cached(blocks.take(back))
             if known is None:
                 return answered, None
-            state, right = known
+            right = known[1]
             chosen = np.flatnonzero(right)
-            state = measure.fold(state, chosen, np.arange(len(chosen))) if len(chosen) else None
+            state = measure.fold(known[0], chosen, np.arange(len(chosen))) if len(chosen) else None
         answered[candidates[right]] = True
         return answered, state
 
@@ -220,12 +228,8 @@ class Preparation:
         ref, total, answers = self._ref(measure), certain.total, []
         for unit in units[self.keys.fixed[units]].tolist():
             found = page_blocks(self.units.survey, int(self.units.group[unit]), ref, certain)
-            right = (
-                None
-                if found is None
-                else np.flatnonzero((found.blocks.known & measure.facets) == measure.facets)
-            )
-            if found is None or right is None or not len(right):
+            right = np.zeros(0) if found is None else np.flatnonzero(found.blocks.knows(measure.facets))
+            if found is None or not len(right):
                 continue
             keys = self.keys.take(np.full(len(right), unit))
             ranges = RowSet.from_ranges(total, found.starts[right], found.stops[right])
@@ -266,7 +270,8 @@ class Preparation:
         unknown = open_units & self.whole
         name = ".".join(measure.columns[0]) if measure.columns else ""
         if unknown.any():
-            why.append(f"{_lack(measure)} of {name} in {_groups(unknown)}")
+            of = f" of {name}" if name else ""
+            why.append(f"{_lack(measure)}{of} in {_groups(unknown)}")
         if partly.any():
             why.append(f"only some rows count in {_groups(partly)}")
         if loose.any():
@@ -325,9 +330,9 @@ def _lack(measure: Measure[Any]) -> str:
     return "the index has no sums" if sums else "metadata has no exact counts and bounds"
 
 
-def facets_of(measure: Measure[Any]) -> Facet:
-    """What must be known of blocks for a measure."""
-    return measure.facets if isinstance(measure, BlockMeasure | Histogram) else Facet.COUNT
+def _facets(measure: Measure[Any]) -> Facet:
+    """What of blocks would do for a measure; nothing if its rows are needed in any case."""
+    return measure.facets if isinstance(measure, BlockMeasure | Histogram) else Facet(0)
 
 
 def members_of(units: Units, cover: Cover, sure: Mapping[int, RowSet], share: int) -> RowSet:

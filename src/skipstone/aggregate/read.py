@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from skipstone.aggregate.bind import Binding
+from skipstone.aggregate.counting import Counted
 from skipstone.aggregate.members import Outside
 from skipstone.aggregate.merge import Known, Recipe, merged
 from skipstone.aggregate.prepare import Prepared, Rows, members_of
@@ -21,7 +22,10 @@ from skipstone.scan.parts import Part, shared, split
 from skipstone.scan.pieces import Piece
 from skipstone.scan.plan import ScanPlan, Task
 from skipstone.scan.projection import Projection
+from skipstone.scan.reader import joined
 from skipstone.scan.work import Clock, Work
+
+_FEW_ROWS = 32_768
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,11 +78,10 @@ def _reading(
 ) -> Reading:
     paths = [*binding.keys, *(path for number in numbers for path in binding.measures[number].columns)]
     projection = Projection.of(plan.schemas.read, dict.fromkeys(paths))
-    outside: dict[int, Outside] = {}
     proven: list[Task] = []
     tested: list[Task] = []
     for share, mine in sorted(rows.items()):
-        for task, sure in _tasks(prepared, share, mine, outside):
+        for task, sure in _tasks(prepared, share, mine):
             (proven if sure else tested).append(task)
     late = "one-pass"
     plans = [
@@ -89,9 +92,7 @@ def _reading(
     return Reading(tuple(numbers), tuple(plans))
 
 
-def _tasks(
-    prepared: Prepared, share: int, rows: RowSet, outside: dict[int, Outside]
-) -> Iterator[tuple[Task, bool]]:
+def _tasks(prepared: Prepared, share: int, rows: RowSet) -> Iterator[tuple[Task, bool]]:
     """The rows of a share by what must be tested on them, and whether the predicate need not be."""
     mine = prepared.units.shares[share]
     members = members_of(prepared.units, prepared.cover, prepared.sure, share)
@@ -101,8 +102,7 @@ def _tasks(
             proven = inside if sure else RowSet.none(rows.total)
             yield replace(mine.task, rows=inside, proven=proven), sure
         if not rest.is_empty:
-            assert mine.members is not None
-            test = outside.setdefault(id(mine.members), Outside(mine.members))
+            test = prepared.tests[share]
             yield (
                 replace(
                     mine.task,
@@ -126,17 +126,38 @@ def read_here(reading: Reading, recipe: Recipe, clock: Clock) -> Iterator[Portio
 def _portions(work: Work, recipe: Recipe) -> Iterator[Portion]:
     plan = work.plan
 
-    def reduce(pieces: Sequence[Piece]) -> Portion:
+    def reduce(pieces: Sequence[Piece]) -> Portion | tuple[pa.Table, int]:
         looked = sum(_rows_of(work, piece) for piece in pieces)
         found = work.tables(pieces)
+        if isinstance(found, pa.Table) and len(found) <= _FEW_ROWS:
+            return found, looked
         tables = [found] if isinstance(found, pa.Table) else found
         parts = [recipe.count_in(table) for table in tables]
         known = tuple(one for part in parts for one in part[0])
         return Portion(known, looked, sum(part[1] for part in parts))
 
-    yield from stream(
-        reduce, work.bundles(), threads=plan.hints.threads, weigh=work.weigh, budget=plan.options.memory
-    )
+    threads, budget = plan.hints.threads, plan.options.memory
+    few: list[pa.Table] = []
+    looked = 0
+    for found in stream(reduce, work.bundles(), threads=threads, weigh=work.weigh, budget=budget):
+        if isinstance(found, Portion):
+            yield found
+            continue
+        few.append(found[0])
+        looked += found[1]
+        if sum(map(len, few)) > _FEW_ROWS:
+            yield Portion(*_counted_in(recipe, few, looked))
+            few, looked = [], 0
+    if few:
+        yield Portion(*_counted_in(recipe, few, looked))
+
+
+def _counted_in(
+    recipe: Recipe, tables: Sequence[pa.Table], looked: int
+) -> tuple[tuple[Known, ...], int, int]:
+    """Few rows of several pieces at once: counting in has a price of its own."""
+    known, rows = recipe.count_in(joined(tables))
+    return known, looked, rows
 
 
 def _rows_of(work: Work, piece: Piece) -> int:
@@ -163,6 +184,8 @@ def _packed(plan: ScanPlan, part: Part) -> Part:
 
 
 def _cut_down(plan: ScanPlan, task: Task, test: AntiJoin) -> AntiJoin:
+    if isinstance(test, Counted):
+        return test.cut_down()
     if not isinstance(test, Outside):
         return test
     metadata, bounds = plan.files.layout(task.entry), {}

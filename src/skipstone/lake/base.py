@@ -91,8 +91,8 @@ class AntiJoin(ABC):
         """Their types."""
 
     @abstractmethod
-    def deleted(self, table: pa.Table, files: Files) -> Array:
-        """Per row, whether it is deleted."""
+    def deleted(self, table: pa.Table, files: Files, places: Callable[[], Array]) -> Array:
+        """Per row, whether it is deleted; ``places`` tells where in the file the rows are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -145,18 +146,22 @@ class _Truth:
             anti = self._deletions.values.get(number, ())
             with self._open(entry) as file:
                 groups = range(file.metadata.num_row_groups)
-                parts = [self._matches(self._read(file, entry, group, self.both), anti) for group in groups]
+                parts: list[RowSet] = []
+                for group in groups:
+                    first = sum(part.total for part in parts)
+                    parts.append(self._matches(self._read(file, entry, group, self.both), anti, first))
             rows = RowSet.concat(parts) if parts else RowSet.none(0)
             gone = self._deletions.rows.get(number)
             found[entry] = rows if gone is None else rows - gone
         return found
 
-    def _matches(self, table: pa.Table, anti: Sequence[AntiJoin]) -> RowSet:
+    def _matches(self, table: pa.Table, anti: Sequence[AntiJoin], first: int) -> RowSet:
         if not table.num_rows:
             return RowSet.none(0)
         mask = np.ones(table.num_rows, dtype=bool) if self.filter is None else self.filter.mask(table)
         for one in anti:
-            mask = mask & ~one.deleted(table, self.lake.access)
+            places = partial(np.arange, first, first + table.num_rows)
+            mask = mask & ~one.deleted(table, self.lake.access, places)
         return RowSet.from_mask(mask)
 
     def rows(self, entry: Listed, group: int, rows: RowSet, wanted: Projection) -> pa.Table:

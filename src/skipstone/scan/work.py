@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -156,7 +157,8 @@ class Work:
         if self.late:
             return self._matches(pieces, wanted)[1]
         whole = self._read_all([(piece, piece.rows) for piece in pieces], self.both, "rows")
-        return self._finished(first, kept(whole, self._mask(pieces, whole)), wanted)
+        mask = self._mask(pieces, whole)
+        return self._finished(first, kept(whole.select(wanted.names), mask), wanted)
 
     def matches(self, piece: Piece, wanted: Projection) -> tuple[RowSet, pa.Table]:
         """The rows of a piece that match, counted within the row group, and the wanted columns of them."""
@@ -188,10 +190,12 @@ class Work:
         """The matching rows of a whole row group, a few at a time."""
         reader = self.reader(piece.task)
         wanted = self.plan.projection if piece.proven else self.both
+        first = 0
         for table in reader.batches(piece.group, wanted, self.plan.options.batch_rows):
             self.clock.add(Phase("rows", len(table), 0, 0, 0.0))
-            chosen = table if piece.proven else kept(table, self._mask([piece], table))
+            chosen = table if piece.proven else kept(table, self._mask([piece], table, first))
             yield self._finished(piece, chosen, self.plan.projection)
+            first += len(table)
 
     def read(self, piece: Piece, rows: RowSet, wanted: Projection, phase: str) -> pa.Table:
         """Columns of some rows, on the clock."""
@@ -216,20 +220,29 @@ class Work:
         self.clock.add(Phase(phase, len(table), meter.requests - requests, meter.bytes - size, seconds))
         return table
 
-    def _mask(self, pieces: Sequence[Piece], table: pa.Table) -> Array:
-        """Which rows of pieces match and are not deleted; of one piece, ``table`` may be a part."""
+    def _mask(self, pieces: Sequence[Piece], table: pa.Table, skipped: int = 0) -> Array:
+        """Which rows of pieces match and are not deleted; of one piece, the first may have been looked at."""
         began = time.perf_counter()
         mask: Array
         mask = np.ones(len(table), dtype=bool) if self.filter is None else self.filter.mask(table)
         first = 0
         for piece in pieces:
             last = first + len(piece.rows) if len(pieces) > 1 else len(table)
+            places = partial(self._places, piece, skipped, last - first)
             for anti in self.plan.tasks[piece.task].deleted:
-                mask[first:last] &= ~anti.deleted(table.slice(first, last - first), self.plan.files)
+                part = table.slice(first, last - first)
+                mask[first:last] &= ~anti.deleted(part, self.plan.files, places)
             first = last
         count = int(np.count_nonzero(mask))
         self.clock.add(Phase("filter", count, 0, 0, time.perf_counter() - began))
         return mask
+
+    def _places(self, piece: Piece, skipped: int, count: int) -> Array:
+        """Where in the file some rows of a piece are."""
+        start = int(self.reader(piece.task).metadata.row_group_starts[piece.group])
+        if piece.rows.is_full:
+            return np.arange(start + skipped, start + skipped + count)
+        return piece.rows.positions()[skipped : skipped + count] + start
 
     def _finished(self, piece: Piece, table: pa.Table, wanted: Projection) -> pa.Table:
         path, evolution = self.plan.tasks[piece.task].path, self.plan.files.evolution

@@ -178,7 +178,7 @@ def test_names_are_bound_to_integer_columns() -> None:
     assert one.mask(rows).tolist() == [True, False, True]
     outside = pickle.loads(pickle.dumps(Outside(one)))
     assert (outside.columns, outside.types) == (one.paths, one.types)
-    assert outside.deleted(rows, None).tolist() == [False, True, False]
+    assert outside.deleted(rows, None, None).tolist() == [False, True, False]
     with pytest.raises(UnknownColumnError, match="did you mean id"):
         bound(members([1], "idd"))
     with pytest.raises(

@@ -39,7 +39,7 @@ class DeletedValues(AntiJoin):
         """Their types."""
         return self.deletes.types
 
-    def deleted(self, table: pa.Table, files: Files) -> Array:
+    def deleted(self, table: pa.Table, files: Files, places: Callable[[], Array]) -> Array:  # noqa: ARG002
         """Per row, whether a newer delete has its values."""
         keys = self.deletes.load(_opener(files), threads=files.threads, cache=files.cache)
         return keys.mask(table, self.sequence)
