@@ -110,6 +110,7 @@ class AggregateCase:
         for cached in (True, False):
             answer = self.aggregate(rng, use_cached=cached)
             self.check(answer.to_arrow(), wanted)
+            self.estimated(answer, wanted)
             self.traced(answer, cached)
         way = rng.choice([self.again, self.streamed, self.forms])
         way(rng, wanted)
@@ -188,6 +189,20 @@ class AggregateCase:
                 type, own = found.schema.field(ask.name).type, self.answers.type(ask.path)
                 if type not in (own, plain_type(own)):
                     self.fail(f"{ask.name} is {type}, the column {own}")
+
+    def estimated(self, answer: Any, wanted: dict[tuple[Any, ...], list[Any]]) -> None:
+        """Between the bounds of an estimate is the truth, mostly."""
+        asks = [(n, ask) for n, ask in enumerate(self.question.asks) if ask.kind == "approx_distinct"]
+        if {*answer.bounds} != {a.name for a in self.question.asks if a.kind in ESTIMATES}:
+            self.fail(f"there are bounds of {[*answer.bounds]}")
+        table, grouped = answer.to_arrow(), self.question.group_by
+        keys = [plain(table.column(n)) for n in range(len(grouped))]
+        rows = [tuple(map(oracle.canon, row)) for row in zip(*keys, strict=True)] if grouped else [()]
+        for number, ask in asks:
+            lower, upper = answer.bounds[ask.name] if grouped else ([end] for end in answer.bounds[ask.name])
+            for key, low, high in zip(rows, lower, upper, strict=True):
+                self.count["estimates with bounds"] += 1
+                self.count["estimates within bounds"] += low <= wanted[key][number] <= high
 
     def traced(self, answer: Any, cached: bool) -> None:
         """What the trace says was read is what the call allowed."""

@@ -28,7 +28,7 @@ from tests.property._lakes import random_lake
 from tests.property._scans import World
 
 SAMPLE = 1_500
-SHARE, TABLE_SHARE = 0.1, 0.02
+SHARE, TABLE_SHARE = 0.05, 0.013
 """Of the number of cases set for pruning a file, these parts run on lakes and on tables."""
 PER_LAKE, PER_CHAIN = 5, 5
 PARTS = 2
@@ -133,10 +133,6 @@ def cases(share: float) -> int:
     return round(int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) * share / PARTS)
 
 
-def told(count: Counter[str]) -> str:
-    return ", ".join(f"{name} {n:,}" for name, n in sorted(count.items()))
-
-
 @pytest.mark.parametrize("part", range(PARTS))
 def test_lakes_answer_as_duckdb(part: int, tmp_path: Path) -> None:
     count: Counter[str] = Counter()
@@ -145,7 +141,11 @@ def test_lakes_answer_as_duckdb(part: int, tmp_path: Path) -> None:
         run_lake(f"agg:{number}", tmp_path, range(PER_LAKE), count)
         shutil.rmtree(tmp_path / f"agg-{number}")
         number += 1
-    print(f"\n{told(count)}")
+    check(count)
+    assert count["lakes with an index"] > 0.5 * count["lakes"]
+    assert count["answered from metadata"] > 0.1 * count["cases"]
+    for level in ("files", "row groups", "pages"):
+        assert count[f"answered by {level}"], level
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -156,7 +156,22 @@ def test_tables_answer_as_duckdb(part: int, tmp_path: Path) -> None:
         run_chain(f"aggice:{number}", tmp_path, range(PER_CHAIN), count)
         shutil.rmtree(tmp_path / f"aggice-{number}")
         number += 1
-    print(f"\n{told(count)}")
+    check(count)
+    assert count["with deletes"] > 0.15 * count["cases"]
+
+
+def check(count: Counter[str]) -> None:
+    """The cases were about something."""
+    print(f"\n{', '.join(f'{name} {n:,}' for name, n in sorted(count.items()))}")
+    total = count["cases"]
+    assert 0.3 * total < count["questions about rows"] <= total
+    assert 0.2 * total < count["questions about some rows"] < total
+    assert 0.3 * total < count["with sets"] < total
+    assert 0.15 * total < count["grouped"] < total
+    assert count["bounds"] > 0
+    assert count["overflows"] <= 0.02 * total + 1
+    # Bounds of estimates hold in 95 of 100 cases.
+    assert count["estimates within bounds"] >= 0.9 * count["estimates with bounds"]
 
 
 if REPLAY.startswith(("agg:", "aggice:")):  # agg:lake:case, as a failure prints it

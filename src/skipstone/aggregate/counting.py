@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.aggregate.members import Outside
-from skipstone.aggregate.units import Units, part_of
+from skipstone.aggregate.units import Units, is_stated, part_of
 from skipstone.evidence import Array
 from skipstone.index.coverage import Recorded
 from skipstone.ir.nodes import ColumnRef
@@ -55,8 +55,12 @@ class Counted(Outside):
     def deleted(self, table: pa.Table, files: Files, places: Callable[[], Array]) -> Array:  # noqa: ARG002
         """Per row, whether it is no member."""
         at = places()
-        ids = pa.table({path[0]: runs.at(at) for path, runs in self.runs.items()})
-        return ~self.members.mask(ids)
+        if not len(at):
+            return np.zeros(0, dtype=bool)
+        if at[-1] - at[0] + 1 == len(at) and all(len(runs.starts) == 1 for runs in self.runs.values()):
+            first = {path: int(runs.at(at[:1])[0]) for path, runs in self.runs.items()}
+            return ~self.members.evaluate(lambda leaf: leaf.ids.run(first[leaf.path], len(at)))
+        return ~self.members.evaluate(lambda leaf: leaf.ids.contains(self.runs[leaf.path].at(at)))
 
     def cut_down(self) -> Counted:
         """The same with hardly more members than its rows may have."""
@@ -103,7 +107,7 @@ def _runs(survey: Survey, groups: Sequence[int], ref: ColumnRef) -> Counting | N
 def _pages(survey: Survey, group: int, ref: ColumnRef) -> tuple[Array, Array, Array, Array] | None:
     """First rows, ends, first and last ids of the pages of a row group in which a column counts up."""
     part, unit = part_of(survey, group)
-    if not isinstance(part, Recorded) or ref.path in survey.given:
+    if not isinstance(part, Recorded) or is_stated(survey, group, ref.path):
         return None
     segment, own = part.segment, int(part.groups[unit])
     span, pages = segment.page_span(own, ref.path), segment.pages(own, ref)

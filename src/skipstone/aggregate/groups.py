@@ -12,6 +12,7 @@ from skipstone.aggregate.grouping import plain_key
 from skipstone.aggregate.known import constants
 from skipstone.aggregate.units import Units
 from skipstone.evidence import Array
+from skipstone.filter.rows import plain, plain_type
 from skipstone.ir.nodes import ColumnRef
 
 
@@ -35,8 +36,9 @@ class UnitKeys:
                 places[mine] = number
             fixed &= places >= 0
             # One by one: they are few, and may be of any type.
-            values = [pa.repeat(value, 1) for value, _ in found]
-            known = plain_key(pa.chunked_array(values, ref.type))
+            type = plain_type(ref.type)
+            values = [plain(pa.repeat(v, 1)) if v.is_valid else pa.nulls(1, type) for v, _ in found]
+            known = plain_key(pa.chunked_array(values, type))
             columns.append(known.take(pa.array(places, mask=places < 0)))
         return cls(tuple(columns), fixed)
 

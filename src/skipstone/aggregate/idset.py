@@ -122,6 +122,14 @@ class IdSet:
             found[start : start + _PIECE] = self._contained(keys[start : start + _PIECE])
         return found
 
+    def run(self, first: int, count: int) -> Array:
+        """The same for so many whole numbers that count up from the first."""
+        found = np.zeros(count, bool)
+        below = min(max(-first, 0), count)
+        if below < count:
+            found[below:] = self.form.flags(first + below, first + count - 1)
+        return found
+
     def _contained(self, keys: Array) -> Array | bool:
         rising = bool(keys[0] <= keys[-1] and np.all(keys[1:] >= keys[:-1]))
         low, high = (int(keys[0]), int(keys[-1])) if rising else (int(keys.min()), int(keys.max()))

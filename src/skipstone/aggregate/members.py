@@ -127,9 +127,14 @@ class Members(ABC):
     def cover(self, facts: Mapping[Path, ColumnFacts], units: int) -> Cover:
         """What evidence proves of N units; without places."""
 
-    @abstractmethod
     def mask(self, table: pa.Table) -> Array:
         """Per row, whether it is a member; without places."""
+        rows = Rows(table, np.zeros(1, np.int64))
+        return self.evaluate(lambda leaf: leaf.ids.mask(rows.column(leaf.path)))
+
+    @abstractmethod
+    def evaluate(self, test: Callable[[Ids], Array]) -> Array:
+        """Per row, whether it is a member, by a test for each set; without places."""
 
     @abstractmethod
     def told(self, *, negated: bool = False) -> tuple[str, ...]:
@@ -173,8 +178,8 @@ class Ids(Members):
         some, every = self.ids.covers(known.lower, known.upper)
         return Cover(known.may_value & some, known.may_null | (known.may_value & ~every))
 
-    def mask(self, table: pa.Table) -> Array:
-        return self.ids.mask(Rows(table, np.zeros(1, np.int64)).column(self.path))
+    def evaluate(self, test: Callable[[Ids], Array]) -> Array:
+        return test(self)
 
     def told(self, *, negated: bool = False) -> tuple[str, ...]:
         return (f"{self.column} {'not ' * negated}in {self.ids}",)
@@ -203,7 +208,7 @@ class Places(Members):
     def cover(self, facts: Mapping[Path, ColumnFacts], units: int) -> Cover:  # noqa: ARG002
         raise AssertionError("places are split off before units are judged")
 
-    def mask(self, table: pa.Table) -> Array:  # noqa: ARG002
+    def evaluate(self, test: Callable[[Ids], Array]) -> Array:  # noqa: ARG002
         raise AssertionError("places are split off before rows are read")
 
     def told(self, *, negated: bool = False) -> tuple[str, ...]:
@@ -242,8 +247,8 @@ class All(_Several):
     def cover(self, facts: Mapping[Path, ColumnFacts], units: int) -> Cover:
         return reduce(and_, [part.cover(facts, units) for part in self.parts])
 
-    def mask(self, table: pa.Table) -> Array:
-        return reduce(and_, [part.mask(table) for part in self.parts])
+    def evaluate(self, test: Callable[[Ids], Array]) -> Array:
+        return reduce(and_, [part.evaluate(test) for part in self.parts])
 
 
 class Some(_Several):
@@ -257,8 +262,8 @@ class Some(_Several):
     def cover(self, facts: Mapping[Path, ColumnFacts], units: int) -> Cover:
         return reduce(or_, [part.cover(facts, units) for part in self.parts])
 
-    def mask(self, table: pa.Table) -> Array:
-        return reduce(or_, [part.mask(table) for part in self.parts])
+    def evaluate(self, test: Callable[[Ids], Array]) -> Array:
+        return reduce(or_, [part.evaluate(test) for part in self.parts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +282,8 @@ class Not(Members):
     def cover(self, facts: Mapping[Path, ColumnFacts], units: int) -> Cover:
         return ~self.part.cover(facts, units)
 
-    def mask(self, table: pa.Table) -> Array:
-        return ~self.part.mask(table)
+    def evaluate(self, test: Callable[[Ids], Array]) -> Array:
+        return ~self.part.evaluate(test)
 
     def told(self, *, negated: bool = False) -> tuple[str, ...]:
         return self.part.told(negated=not negated)

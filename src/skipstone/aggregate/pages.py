@@ -9,7 +9,7 @@ import numpy as np
 
 from skipstone.aggregate.known import told
 from skipstone.aggregate.members import Members
-from skipstone.aggregate.units import Units, part_of
+from skipstone.aggregate.units import Units, is_stated, part_of
 from skipstone.evidence import Array, Evidence
 from skipstone.index.coverage import Recorded
 from skipstone.ir.nodes import ColumnRef
@@ -59,7 +59,7 @@ def member_pages(
 
 def _pages(files: Files, entry: Listed, survey: Survey, group: int, ref: ColumnRef) -> PageFacts | None:
     """The pages of a column, from the index or else from the file."""
-    if survey.gives(ref.path):
+    if is_stated(survey, group, ref.path):
         return None
     return survey.pages(group, ref) or files.cache.get_or_make(
         (PageFacts, entry, int(survey.numbers[group]), ref.path, str(ref.type)),
@@ -98,7 +98,7 @@ class AnsweredPages:
 
 def page_blocks(survey: Survey, group: int, ref: ColumnRef, certain: RowSet) -> AnsweredPages | None:
     """The pages of a column in a row group of which every row counts, with what the index keeps of them."""
-    if ref.path in survey.given:
+    if is_stated(survey, group, ref.path):
         return None
     part, unit = part_of(survey, group)
     if not isinstance(part, Recorded):

@@ -14,6 +14,7 @@ from skipstone.index.coverage import Coverage
 from skipstone.index.draft import runs
 from skipstone.index.lake import Indexed
 from skipstone.ir.nodes import ColumnRef
+from skipstone.partial.states import Path
 from skipstone.prune.survey import Part, Survey
 from skipstone.rows import RowSet
 from skipstone.scan.plan import ScanPlan, Task
@@ -185,3 +186,9 @@ def part_of(survey: Survey, group: int) -> tuple[Part, int]:
             return part, group
         group -= len(part.rows)
     raise IndexError(group)
+
+
+def is_stated(survey: Survey, group: int, path: Path) -> bool:
+    """Whether a partition states a column of a row group, whatever its file says."""
+    given = survey.given.get(path)
+    return given is not None and (given.where is None or bool(given.where[survey.owners[group]]))

@@ -1,0 +1,191 @@
+"""Appends are staged, then published: whole, once, or not at all."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import skipstone as sk
+from skipstone.errors import UsageError, WriteError
+from skipstone.lake.append import Append, staged_as
+from skipstone.lake.journal import Source, ingested
+from skipstone.lake.records import (
+    done_key,
+    job_of,
+    publish_key,
+    read_records,
+)
+from skipstone.store.place import Place, open_root
+from tests.unit.lake.append._jobs import keys, leases, publish, stage, visible
+
+
+def test_a_job_is_published(place: Place) -> None:
+    with Append.begin(place) as append:
+        assert len(append.job) == 20
+        assert int(append.job, 16) >= 0
+        names = stage(append)
+        append.stage.write(f"day=0/part-0-try2-{append.job}.parquet", [b"a lost try"])
+        listed = append.publish(names)
+    assert [entry.key for entry in listed] == names
+    there = {entry.key: entry for entry in place.list()}
+    assert listed == [there[name] for name in names], "as a listing tells it"
+    assert sorted(there) == sorted([*names, done_key(append.job), publish_key(append.job)])
+    assert visible(place) == sorted(names)
+    assert leases() == []
+    lake = sk.Lake(place, "")
+    assert sorted(lake.scan().to_arrow()["a"].to_pylist()) == [0, 1, 2]
+
+
+def test_files_staged_by_their_own_keys(place: Place) -> None:
+    with Append.begin(place) as append:
+        key = f"f-{append.job}.parquet"
+        append.stage.write(key, [b"x"])
+        append.publish([key])
+    assert visible(place) == [key]
+
+
+def test_nothing_is_published_of_a_job_with_nothing(place: Place) -> None:
+    with Append.begin(place) as append:
+        assert append.publish([], sources=[Source("empty.csv", 0, "1")]) == []
+    assert visible(place) == []
+    assert ingested(place) == {Source("empty.csv", 0, "1")}
+
+
+def test_workers_elsewhere_need_the_stage_and_the_name(tmp_path: Path) -> None:
+    place = open_root(tmp_path / "lake")
+    with Append.begin(place) as append:
+        there, job = pickle.loads(pickle.dumps((append.stage, append.job)))
+        key = f"f-{job}.parquet"
+        there.write(staged_as(key), [b"x"])
+        append.publish([key])
+    assert visible(place) == [key]
+
+
+def test_what_was_not_staged_is_named_and_nothing_is_published(place: Place) -> None:
+    with Append.begin(place) as append:
+        names = stage(append)
+        with pytest.raises(WriteError, match="it was not staged") as caught:
+            append.publish([*names, f"gone-{append.job}.parquet"])
+        assert caught.value.path is not None
+        assert f"gone-{append.job}" in caught.value.path
+        assert visible(place) == []
+        assert not read_records(place)[append.job].is_unfinished
+        append.publish(names)
+    assert len(visible(place)) == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "f.parquet",
+        "f-{job}.csv",
+        "../f-{job}.parquet",
+        "_x/f-{job}.parquet",
+        ".f-{job}.parquet",
+        "a/f-{job}.parquet",
+    ],
+)
+def test_names_that_can_not_be(place: Place, name: str) -> None:
+    with Append.begin(place) as append:
+        key = name.format(job=append.job)
+        with pytest.raises(UsageError):
+            append.publish([key])
+        with pytest.raises(UsageError, match="twice"):
+            append.publish(stage(append, 1) * 2)
+    assert [key for key in keys(place) if job_of(key)] == []
+
+
+def test_a_file_that_exists_is_never_overwritten(place: Place) -> None:
+    append = Append.begin(place)
+    names = stage(append)
+    place.write(names[1], [b"precious"])
+    with pytest.raises(sk.errors.ConflictError, match="exists already"):
+        append.publish(names)
+
+
+def test_a_job_ends_once(place: Place) -> None:
+    append = Append.begin(place)
+    names = stage(append)
+    append.publish(names)
+    append.abort()
+    assert visible(place) == sorted(names)
+    with pytest.raises(UsageError, match="is over"):
+        append.publish(names)
+
+
+@pytest.mark.parametrize("how", ["abort", "error", "forgotten in its context"])
+def test_what_is_not_published_is_removed(place: Place, how: str) -> None:
+    class Boom(Exception):
+        pass
+
+    def run() -> None:
+        with Append.begin(place) as append:
+            stage(append)
+            assert len(leases()) == 1
+            if how == "abort":
+                append.abort()
+            elif how == "error":
+                raise Boom
+
+    if how == "error":
+        with pytest.raises(Boom):
+            run()
+    else:
+        run()
+    assert place.below("") == []
+    assert leases() == []
+
+
+def test_a_fork_does_not_end_a_job(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    append = Append.begin(place)
+    names = stage(append)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 1)
+        append.abort()
+    append.publish(names)
+    assert visible(place) == sorted(names)
+
+
+def test_the_thread_ends_with_a_job_that_is_forgotten(place: Place) -> None:
+    append = Append.begin(place)
+    assert len(leases()) == 1
+    del append
+    gc.collect()
+    until = time.monotonic() + 5
+    while leases() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert leases() == []
+
+
+def test_two_jobs_at_once(place: Place) -> None:
+    one, two = Append.begin(place), Append.begin(place)
+    first, second = stage(one, first=10), stage(two, first=20)
+    one.publish(first)
+    assert visible(place) == sorted(first)
+    third = Append.begin(place)
+    two.publish(second)
+    third.abort()
+    assert visible(place) == sorted([*first, *second])
+
+
+def test_many_jobs_in_threads(place: Place) -> None:
+    done: list[str] = []
+
+    def work() -> None:
+        name = threading.current_thread().name
+        done.extend(publish(place, 2, sources=[Source(name, 1, "")]) for _ in range(3))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 12
+    assert len(visible(place)) == 24
+    assert len(ingested(place)) == 4

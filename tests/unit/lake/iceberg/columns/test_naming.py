@@ -1,0 +1,128 @@
+"""Names and ids of fields, dropped, added again, mapped and hidden."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import (
+    MappedField,
+    NameMapping,
+    parse_mapping_from_json,
+)
+from pyiceberg.types import (
+    ListType,
+    LongType,
+    NestedField,
+    StructType,
+)
+
+from skipstone.errors import UnknownColumnError
+from skipstone.ir.nodes import ColumnRef
+from skipstone.lake.iceberg.columns.naming import FieldNaming, IdNaming
+from skipstone.lake.iceberg.columns.schema import arrow_schema, missing
+from skipstone.parquet.evidence import row_group_facts
+from tests.unit.lake.iceberg.columns._files import f, paths, stored
+
+
+def test_a_name_dropped_and_added_again_is_another_column() -> None:
+    schema = Schema(NestedField(7, "a", LongType()))
+    naming = FieldNaming.of(schema)
+    table = pa.table([[1]], schema=pa.schema([f("a", 1)]))
+    assert paths(naming, table) == [("#1",)]
+    assert missing(naming.apply(stored(table)), arrow_schema(schema)) == (("a",),)
+
+
+def test_hidden_names_never_clash_with_the_tables() -> None:
+    schema = Schema(NestedField(2, "#1", LongType()), NestedField(3, "##/b", LongType()))
+    naming = FieldNaming.of(schema)
+    table = pa.table([[1]] * 4, schema=pa.schema([f("a", 1), f("x", 2), pa.field("b", pa.int64()), f("", 3)]))
+    assert paths(naming, table) == [("###1",), ("#1",), ("###/b",), ("##/b",)]
+
+
+def test_hidden_ids_are_not_the_tables() -> None:
+    schema = Schema(NestedField(1, "a", LongType()), NestedField(2, "b", LongType()))
+    table = pa.table([[1], [2]], schema=pa.schema([f("a", 1), f("b", 2)]))
+    assert paths(FieldNaming.of(schema, hidden=[1]), table) == [("#1",), ("b",)]
+
+
+def test_an_id_of_another_struct_means_nothing() -> None:
+    inner = StructType(NestedField(2, "x", LongType()))
+    schema = Schema(
+        NestedField(1, "s", inner), NestedField(3, "t", StructType(NestedField(4, "x", LongType())))
+    )
+    table = pa.table([[{"x": 1, "y": 2}]], schema=pa.schema([f("s", 1, pa.struct([f("x", 4), f("y", 2)]))]))
+    assert paths(FieldNaming.of(schema), table) == [("s", "#4"), ("s", "x")]
+
+
+def test_paths_of_ids_and_of_names() -> None:
+    inner = StructType(NestedField(2, "x.y", LongType()))
+    naming = FieldNaming.of(Schema(NestedField(1, "s", inner), NestedField(3, "x.y", LongType())))
+    assert naming.stored(("s", "x.y")) == ("1", "2")
+    assert naming.path(("1", "2")) == ("s", "x.y")
+    assert naming.stored(("x.y",)) == ("3",)
+    assert naming.path(("9",)) == ("#9",)
+    assert naming.path(("#/gone",)) == ("#/gone",)
+    assert naming.path(("2",)) == ("#2",)
+    with pytest.raises(UnknownColumnError):
+        naming.stored(("s", "z"))
+    ids = IdNaming.of()
+    assert ids.path(("1", "2")) == ids.stored(("1", "2")) == ("1", "2")
+
+
+def test_a_name_mapping_has_many_names_for_a_field() -> None:
+    mapping = parse_mapping_from_json(
+        """[{"field-id": 1, "names": ["a", "old a"]},
+            {"field-id": 2, "names": ["l"], "fields": [{"field-id": 3, "names": ["element"],
+              "fields": [{"field-id": 4, "names": ["p", "P"]}]}]},
+            {"names": ["s"], "fields": [{"field-id": 6, "names": ["x"]}]}]"""
+    )
+    item = StructType(NestedField(4, "q", LongType()))
+    schema = Schema(NestedField(1, "one", LongType()), NestedField(2, "l", ListType(3, item)))
+    table = pa.table({"old a": [1], "l": [[{"P": 1}]], "s": [{"x": 1}], "b": [1]})
+    seen = [("one",), ("l", "list", "element", "q"), ("#/s", "#6"), ("#/b",)]
+    assert paths(FieldNaming.of(schema, mapping), table) == seen
+    assert paths(IdNaming.of(mapping), table) == [
+        ("1",),
+        ("2", "list", "element", "4"),
+        ("#/s", "6"),
+        ("#/b",),
+    ]
+    # Without a mapping the file has none of the table's columns.
+    assert [path[0] for path in paths(FieldNaming.of(schema), table)] == ["#/old a", "#/l", "#/s", "#/b"]
+
+
+def test_namings_differ_by_what_they_say() -> None:
+    schema = Schema(NestedField(1, "a", LongType()))
+    mapping = NameMapping([MappedField(field_id=1, names=["b"])])
+    different = [
+        FieldNaming.of(schema),
+        FieldNaming.of(schema, mapping),
+        FieldNaming.of(schema, hidden=[1]),
+        FieldNaming.of(schema, supplied=[1]),
+        FieldNaming.of(Schema(NestedField(2, "a", LongType()))),
+        IdNaming.of(),
+        IdNaming.of(mapping),
+        IdNaming.of(mapping, [schema]),
+    ]
+    assert len(set(different)) == len(different)
+    assert len({naming.digest for naming in different}) == len(different)
+
+
+def test_a_supplied_column_is_not_null_where_a_file_lacks_it() -> None:
+    inner = StructType(NestedField(2, "x", LongType()), NestedField(3, "y", LongType(), initial_default=7))
+    schema = Schema(
+        NestedField(1, "s", inner), NestedField(4, "p", LongType()), NestedField(5, "q", LongType())
+    )
+    table = pa.table([[{"x": 1}]], schema=pa.schema([f("s", 1, pa.struct([f("x", 2)]))]))
+    own = stored(table)
+
+    def may_hold(naming: FieldNaming | IdNaming, *path: str) -> bool:
+        facts = row_group_facts(naming.apply(own), ColumnRef(path, pa.int64()))
+        return bool(facts.may_value.all())
+
+    named = FieldNaming.of(schema, supplied=[4])
+    assert [may_hold(named, *path) for path in (("s", "y"), ("p",), ("q",))] == [True, True, False]
+    known = IdNaming.of(None, [schema], supplied=[4])
+    assert [may_hold(known, *path) for path in (("1", "3"), ("4",), ("5",))] == [True, True, False]
+    assert may_hold(IdNaming.of(), "5")

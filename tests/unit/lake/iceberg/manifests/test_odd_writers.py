@@ -1,0 +1,207 @@
+"""Manifests of odd writers, damaged ones, and ones that say what can't be."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skipstone.errors import CorruptFileError, SchemaError
+from skipstone.lake.iceberg.manifests.decode import slicer_of
+from skipstone.lake.iceberg.manifests.reading import (
+    read_manifest,
+)
+from tests.unit.lake.iceberg import _avro as av
+from tests.unit.lake.iceberg.manifests._notes import PLAIN, SPEC, av_schema, manifest_of, note_of
+
+_LIMIT = 2**63 - 1
+_FILES = st.fixed_dictionaries(
+    {
+        "file_path": st.text(max_size=90),
+        "record_count": st.integers(0, _LIMIT),
+        "file_size_in_bytes": st.integers(0, _LIMIT),
+        "value_counts": st.none()
+        | st.dictionaries(st.integers(0, 2**31 - 1), st.integers(-5, _LIMIT), max_size=4),
+        "null_value_counts": st.dictionaries(st.integers(0, 9), st.integers(0, 99), max_size=3),
+        "lower_bounds": st.none() | st.dictionaries(st.integers(0, 9), st.binary(max_size=80), max_size=4),
+        "upper_bounds": st.dictionaries(st.integers(0, 300), st.binary(max_size=3), max_size=3),
+        "equality_ids": st.none() | st.lists(st.integers(-1, 2**31 - 1), max_size=3),
+    }
+)
+_MAPS = ("value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
+
+
+def _reversed_unions(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_reversed_unions(s) for s in reversed(schema)]
+    if isinstance(schema, dict):
+        return {
+            key: value if key == "symbols" else _reversed_fields(key, value) for key, value in schema.items()
+        }
+    return schema
+
+
+def _reversed_fields(key: str, value: Any) -> Any:
+    if key == "fields":
+        return [{**f, "type": _reversed_unions(f["type"])} for f in value]
+    return _reversed_unions(value) if key in ("type", "items") else value
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    files=st.lists(_FILES, max_size=6),
+    odd=st.integers(0, 2),
+    turned=st.booleans(),
+    patience=st.sampled_from([1, 2, 99]),
+)
+def test_any_entries_in_any_encoding(files, odd: int, turned: bool, patience: int) -> None:
+    schema = av.entry_schema()
+    schema = _reversed_unions(schema) if turned else schema
+    written = [av.entry(**{**f, **{name: av.as_map(f[name]) for name in _MAPS}}) for f in files]
+    blocks = [[av.encode(schema, entry, lambda: odd)] for entry in written]
+    data = av.container(schema, blocks, codec="deflate", meta={"format-version": b"3"})
+    slicer_of.cache_clear()
+    slicer_of(av_schema(data))._patience = patience
+    for _ in range(2):  # the second time with what the first has taught
+        found = read_manifest(data, note_of(data), {0: PLAIN})
+        assert found.paths.to_pylist() == [f["file_path"] for f in files]
+        assert found.rows.tolist() == [f["record_count"] for f in files]
+        assert found.equality_ids == tuple(tuple(f["equality_ids"] or ()) for f in files)
+        for i in {0, 5, *(i for f in files for name in _MAPS for i in f[name] or ())}:
+            metrics = found.metrics(i)
+            assert metrics.values.tolist() == [max(-1, (f["value_counts"] or {}).get(i, -1)) for f in files]
+            assert metrics.nulls.tolist() == [f["null_value_counts"].get(i, -1) for f in files]
+            assert metrics.lower.to_pylist() == [(f["lower_bounds"] or {}).get(i) for f in files]
+            assert metrics.upper.to_pylist() == [f["upper_bounds"].get(i) for f in files]
+
+
+def test_other_names_other_order_extra_fields_and_other_types() -> None:
+    """Fields go by their ids; what isn't known is skipped; numbers and texts may be of other widths."""
+    pair = av.record("p", av.field("value", 127, av.optional("bytes")), av.field("key", 126, "long"))
+    tree = av.record("tree", av.field("kids", None, {"type": "array", "items": "tree"}))
+    file = av.record(
+        "f",
+        av.field("größe", 104, "int"),
+        av.field("extra", None, {"type": "map", "values": ["null", "double", "string"]}),
+        av.field("low", 125, {"type": "array", "items": pair}),
+        av.field("tree", None, tree),
+        av.field("where", 100, "bytes"),
+        av.field("as", 101, {"type": "enum", "name": "e", "symbols": ["orc", "parquet"]}),
+        av.field("empties", None, {"type": "array", "items": "null"}),
+        av.field("rows", 103, ["null", "int", "long"]),
+        av.field("values", 109, {"type": "map", "values": "long"}),
+    )
+    schema = av.record(
+        "entry", av.field("flag", None, "boolean"), av.field("file", 2, file), av.field("s", 0, "long")
+    )
+    body = (
+        b"\x01"
+        + av.long(5)
+        + av.block([av.blob(b"k") + av.long(1) + struct.pack("<d", 1.5), av.blob(b"l") + av.long(0)])
+        + av.block([av.long(1) + av.blob(b"lo") + av.long(9), av.long(0) + av.long(8)])
+        + av.block([av.block([]), av.block([av.block([])])])
+        + av.blob(b"path")
+        + av.long(1)
+        + av.block([b"", b""])
+        + av.long(2)
+        + av.long(77, overlong=2)
+        + av.block([av.blob(b"9") + av.long(77)])
+        + av.long(1)
+    )
+    data = av.container(schema, [[body] * 80])
+    found = read_manifest(data, note_of(data), {0: PLAIN})
+    assert len(found) == 80
+    assert (found.paths[79].as_py(), found.formats[0].as_py()) == ("path", "PARQUET")
+    assert (found.sizes[0], found.rows[79]) == (5, 77)
+    assert found.metric_fields() == (9,)
+    assert found.metrics(9).lower[3].as_py() == b"lo"
+    assert found.metrics(9).values[79] == 77
+
+
+@pytest.mark.parametrize("missing", [0, 100, 101, 103, 104])
+def test_a_field_that_must_be_there(missing: int) -> None:
+    schema = av.entry_schema()
+    inner = schema["fields"][-1]["type"]
+    for fields in (schema["fields"], inner["fields"]):
+        fields[:] = [f for f in fields if f["field-id"] != missing]
+    data = av.manifest(schema, [av.entry()])
+    with pytest.raises(CorruptFileError, match="no field"):
+        read_manifest(data, note_of(data), {0: PLAIN})
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (av.entry(record_count=-4), "record_count"),
+        (av.entry(content=3), "content"),
+        (av.entry(status=3), "status"),
+    ],
+)
+def test_an_entry_that_can_not_be(entry: dict[str, Any], words: str) -> None:
+    data = av.manifest(av.entry_schema(), [entry])
+    with pytest.raises(CorruptFileError, match=words):
+        read_manifest(data, note_of(data), {0: PLAIN})
+
+
+def test_a_path_that_is_no_text() -> None:
+    schema = av.entry_schema()
+    raw = av.encode(schema, av.entry("XXXX")).replace(b"XXXX", b"\xff\xfe\xfd\xfc")
+    data = av.container(schema, [[raw]])
+    with pytest.raises(CorruptFileError, match="text"):
+        read_manifest(data, note_of(data), {0: PLAIN})
+
+
+def test_long_paths() -> None:
+    paths = ["p" * n for n in (0, 62, 63, 64, 65, 8191, 8192, 70_000, 1_048_575, 1_048_576)]
+    data = av.manifest(av.entry_schema(), [av.entry(p) for p in paths])
+    assert read_manifest(data, note_of(data), {0: PLAIN}).paths.to_pylist() == paths
+
+
+def test_no_entries() -> None:
+    data = av.manifest(av.entry_schema(), [])
+    found = read_manifest(data, note_of(data), {0: PLAIN})
+    assert len(found) == 0
+    assert found.metrics(1).values.tolist() == []
+
+
+# -- damage ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+def test_a_truncated_manifest_is_an_error(tmp_path: Path, codec: str) -> None:
+    manifest_of(tmp_path / "m.avro", 2, codec, 6)
+    data = (tmp_path / "m.avro").read_bytes()
+    note = note_of(data, spec_id=3)
+    whole = read_manifest(data, note, {3: SPEC}).paths.to_pylist()
+    for cut in range(0, len(data), 5):
+        try:
+            found = read_manifest(data[:cut], note, {3: SPEC})
+        except CorruptFileError:
+            continue
+        # Cut between blocks, which the number of files in the note gives away.
+        assert found.paths.to_pylist() == whole[: len(found)]
+
+
+def test_flipped_bits_never_hang_nor_crash(tmp_path: Path) -> None:
+    manifest_of(tmp_path / "m.avro", 2, "null", 6)
+    data = (tmp_path / "m.avro").read_bytes()
+    note = note_of(data, spec_id=3)
+    rng = random.Random(4)
+    begun, refused = time.perf_counter(), 0
+    for _ in range(800):
+        broken = bytearray(data)
+        broken[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        try:
+            found = read_manifest(bytes(broken), note, {3: SPEC})
+            for field_id in found.metric_fields()[:6]:
+                found.metrics(field_id)
+        except (CorruptFileError, SchemaError):
+            refused += 1
+    assert refused > 80
+    assert time.perf_counter() - begun < 60
