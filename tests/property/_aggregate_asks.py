@@ -198,10 +198,11 @@ def _near_rank(found: float | None, values: Sequence[Any], share: float) -> bool
     """Whether so many values lie below it, give or take three in a hundred."""
     if found is None:
         return False
-    mine = oracle.rank(float(found))
     ranks = [oracle.rank(float(v)) for v in values]
-    low = sum(r < mine for r in ranks) / len(ranks)
-    high = sum(r <= mine for r in ranks) / len(ranks)
+    # A decimal as a double may be off by its last bit.
+    below, above = (oracle.rank(found + off * abs(found)) for off in (-1e-15, 1e-15))
+    low = sum(r < below for r in ranks) / len(ranks)
+    high = sum(r <= above for r in ranks) / len(ranks)
     off = 0.03 + 1 / len(ranks)
     return low - off <= share <= high + off
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skipstone.domain.keys import Kind, key_space, storage_type
-from skipstone.evidence import Array, ColumnFacts, Evidence, widest
+from skipstone.evidence import Array, Bounds, ColumnFacts, Evidence, widest
 from skipstone.ir.nodes import ColumnRef
 from skipstone.ir.transforms import Keys, Transform
 from skipstone.parquet.metadata import ParquetMetadata
@@ -223,7 +224,7 @@ def page_facts(metadata: ParquetMetadata, bound: BoundLeaf, index: PageIndex) ->
         else [int(n) if all_null else None for n, all_null in zip(nulls, blank, strict=True)]
     )
     nans = exact if index.nan_counts is None else index.nan_counts.tolist()
-    return _facts(
+    facts = _facts(
         bound,
         metadata,
         lower=low,
@@ -236,6 +237,16 @@ def page_facts(metadata: ParquetMetadata, bound: BoundLeaf, index: PageIndex) ->
         nulls=known,
         nans=nans,
     )
+    # A page index doesn't say whether its bounds occur, and some writers give every page those of the chunk.
+    same = _equal(facts.lower, facts.upper)
+    return replace(facts, lower_exact=facts.lower_exact & same, upper_exact=facts.upper_exact & same)
+
+
+def _equal(lower: Bounds, upper: Bounds) -> Array:
+    if isinstance(lower, pa.Array):
+        return np.asarray(pc.equal(lower, upper).fill_null(False))
+    same: Array = lower == upper
+    return same
 
 
 # -- both --------------------------------------------------------------------------------------

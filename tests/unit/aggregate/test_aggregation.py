@@ -314,3 +314,16 @@ def test_what_makes_no_sense_is_refused_at_once(
 def test_a_limit_is_refused(plain: sk.Lake) -> None:
     with pytest.raises(UsageError, match="with a limit"):
         plain.scan(limit=3).aggregate(sk.count())
+
+
+def test_bounds_of_pages_need_not_be_values(tmp_path: Any) -> None:
+    # Polars gives every page the bounds of its row group.
+    import polars as pl
+
+    (tmp_path / "lake").mkdir()
+    frame = pl.DataFrame({"id": range(100), "x": range(100)})
+    frame.write_parquet(tmp_path / "lake" / "a.parquet", data_page_size=64, row_group_size=50)
+    lake = sk.open(tmp_path / "lake")
+    lake.index.build(engine="local")
+    assert lake.scan().aggregate(sk.max("x"), within=[0, 1], id_column="id")["max(x)"] == 1
+    assert lake.scan("id < 30").aggregate(sk.max("x"))["max(x)"] == 29
