@@ -195,7 +195,7 @@ class World:
         asked = list(texts)
         for way in ways:
             pushing = {PUSHING.replace(".", "__"): str(way != "unpushed").lower()}
-            with conf(self.spark, **pushing, **QUICK):
+            with conf(self.spark, **pushing):
                 self._check_way(way, asked, columns)
 
     def _check_way(self, way: str, texts: Sequence[str | None], columns: Sequence[str] | None) -> None:
@@ -246,5 +246,4 @@ def world(
     spark: SparkSession, path: str | Path, texts: Sequence[str], *, zone: str = "UTC", **options: str
 ) -> World:
     """A lake and its oracle, which answers these conditions."""
-    with conf(spark, **QUICK):
-        return World(spark, str(path), Oracle(native(spark, path, **options), texts), zone)
+    return World(spark, str(path), Oracle(native(spark, path, **options), texts), zone)

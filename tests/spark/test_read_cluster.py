@@ -152,12 +152,34 @@ def accident(lake, session, what):
         frames._reader = made
     return [len(ids), sorted(ids) == list(range(250, FILES * ROWS)), (folder / what).exists()]
 
+def suits(session):
+    # What a session that is started here is like.
+    found = {}
+    names = ("arrow.pyspark.enabled", "arrow.maxRecordsPerBatch")
+    found["arrow"] = [session.conf.get(f"spark.sql.execution.{name}") for name in names]
+    found["pushing"] = session.conf.get("spark.sql.python.filterPushdown.enabled")
+    found["zone"] = session.conf.get("spark.sql.session.timeZone")
+    found["memory"] = session.conf.get("spark.driver.memory")
+    found["heap"] = session.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()
+    found["same"] = sk.spark() is session
+    try:
+        sk.spark("local[7]")
+    except Exception as error:
+        found["other"] = str(error)
+    # Nobody has registered it: the package pyspark_skipstone is found by its name.
+    frame = session.read.format("skipstone").option("where", "id >= 5990").load(str(root))
+    found["rows"] = frame.where("id <> 5995").count()
+    frame = session.read.format("skipstone").option("pushdown", "true").load(str(root))
+    found["pushed"] = "Filter " not in frame.where("id = 95")._jdf.queryExecution().executedPlan().toString()
+    return found
+
 if __name__ == "__main__":
+    early = "pyspark" in sys.modules
     write()
     conf = {
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.speculation": "true",
+        "spark.speculation": str("slow" in ACCIDENTS).lower(),
         "spark.speculation.interval": "100ms",
         "spark.speculation.multiplier": "1.1",
         "spark.speculation.quantile": "0.3",
@@ -165,7 +187,7 @@ if __name__ == "__main__":
         "spark.task.maxFailures": "6",
     }
     session = sk.spark("local-cluster[2,1,1024]", conf=conf)
-    found = {}
+    found = {"early": early, **suits(session)} if SESSION else {}
     for what in ACCIDENTS:
         found[what] = accident(sk.open(root), session, what)
     if WAYS:
@@ -198,7 +220,7 @@ def test_spark_connect_in_short(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_every_way_on_a_cluster(tmp_path: Path) -> None:
-    found = run(f"ACCIDENTS, WAYS = (), True\n{CLUSTER}", tmp_path)
+    found = run(f"SESSION, ACCIDENTS, WAYS = False, (), True\n{CLUSTER}", tmp_path)
     assert found["wrong"] == []
     assert found["asked"] == 36
 
@@ -207,10 +229,20 @@ def test_every_way_on_a_cluster(tmp_path: Path) -> None:
 def test_accidents_neither_lose_rows_nor_double_them(tmp_path: Path) -> None:
     """An executor and a worker are killed, a task fails once, one is slow and so tried elsewhere as well."""
     what = ("kill executor", "kill worker", "fail", "slow")
-    found = run(f"ACCIDENTS, WAYS = {what!r}, False\n{CLUSTER}", tmp_path)
+    found = run(f"SESSION, ACCIDENTS, WAYS = False, {what!r}, False\n{CLUSTER}", tmp_path)
     assert found == {name: [5750, True, True] for name in what}
 
 
-def test_a_killed_executor(tmp_path: Path) -> None:
-    found = run(f"ACCIDENTS, WAYS = ('kill executor',), False\n{CLUSTER}", tmp_path)
-    assert found == {"kill executor": [5750, True, True]}
+def test_a_session_of_our_own_and_a_killed_executor(tmp_path: Path) -> None:
+    found = run(f"SESSION, ACCIDENTS, WAYS = True, ('kill executor',), False\n{CLUSTER}", tmp_path)
+    assert found["kill executor"] == [5750, True, True]
+    assert not found["early"]
+    assert found["arrow"] == ["true", "32768"]
+    assert found["pushing"] == "true"
+    assert found["zone"] == "UTC"
+    assert found["memory"].endswith("g")
+    assert found["heap"] > 0.8 * int(found["memory"][:-1]) * 2**30
+    assert found["same"]
+    assert "with another spark.master" in found["other"]
+    assert found["rows"] == 9
+    assert found["pushed"]

@@ -31,7 +31,8 @@ NAMES = (
 FOLDERS = ("with space", "100%", "a=b", "a#b", "[ab]", "st*r", "wh?t", "{x,y}", "%41", "ünï", "back\\slash")
 
 
-def test_columns(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [0, pytest.param(11, marks=pytest.mark.slow)])
+def test_columns(spark: SparkSession, tmp_path: Path, count: int) -> None:
     columns = {name: pa.array([None, *range(n, n + 19)], pa.int32()) for n, name in enumerate(NAMES)}
     inner = pa.array([{"x.y": n, "Z z": str(n)} for n in range(20)])
     pq.write_table(
@@ -39,12 +40,12 @@ def test_columns(spark: SparkSession, tmp_path: Path) -> None:
         tmp_path / "f.parquet",
     )
     kinds = {quote(name): WHOLE for name in NAMES} | {"st.`x.y`": WHOLE, "st.`Z z`": TEXT, "a.b": WHOLE}
-    texts = Questions("names", kinds).some(11) + [f"{quote(name)} = 5" for name in NAMES]
+    texts = Questions("names", kinds).some(count) + [f"{name} = 5" for name in kinds]
     made = world(spark, tmp_path, texts)
     made.check([None, *texts], FORCED)
     made.check(texts[-3:], FORCED, ["it's", "a,b", "a.b"])
     made.check([f"{quote(name)} = 5" for name in NAMES[:1]], SOURCES, ["back`tick", "a,b", "with space"])
-    assert made.taken["reader"] >= 18
+    assert made.taken["reader"] >= 15
 
 
 @pytest.mark.parametrize("name", FOLDERS)

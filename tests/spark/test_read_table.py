@@ -22,7 +22,7 @@ from skipstone.engine.spark_types import arrow_schema, spark_schema, to_spark_ba
 from skipstone.errors import SchemaError, SkipstoneError, UsageError
 from skipstone.scan import parts
 from tests.iceberg._maker import Maker
-from tests.spark._reads import CANT, PUSHING, QUICK, Oracle, World, conf
+from tests.spark._reads import CANT, PUSHING, Oracle, World, conf
 from tests.spark.test_cluster_engine import run
 
 pytestmark = pytest.mark.spark
@@ -132,8 +132,7 @@ def plain(table: pa.Table) -> pa.Table:
 
 def world(spark: SparkSession, table: Maker, ddl: str, texts: list[str]) -> World:
     frame = spark.createDataFrame(plain(table.table()), ddl)
-    with conf(spark, **QUICK):
-        return World(spark, table.metadata_location, Oracle(frame, texts))
+    return World(spark, table.metadata_location, Oracle(frame, texts))
 
 
 @pytest.fixture(scope="module")

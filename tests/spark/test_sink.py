@@ -104,9 +104,15 @@ def flaky(folder: Path) -> Any:
         assert context is not None
         for number, batch in enumerate(batches):
             if number == 3 and context.partitionId() == 1 and not (folder / "failed").exists():
+                # What a killed worker has begun nobody can delete.
+                while not (folder / "read").exists():
+                    time.sleep(0.1)
+                time.sleep(1)
                 (folder / "failed").touch()
                 raise OSError("this once")
             yield batch
+        if context.partitionId() == 0:
+            (folder / "read").touch()
 
     return rows
 

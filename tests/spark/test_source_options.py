@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import skipstone as sk
-from tests.spark._reads import PUSHING, QUICK, conf, rows_of, types_of
+from tests.spark._reads import PUSHING, conf, rows_of, types_of
 
 pytestmark = pytest.mark.spark
 
@@ -55,7 +55,7 @@ PUSHED = (
 @pytest.mark.parametrize("settings", [ON, pytest.param(OFF, marks=pytest.mark.slow)], ids=["on", "off"])
 def test_filters(spark: SparkSession, lake: Path, settings: dict[str, str]) -> None:
     opened = sk.open(lake)
-    with conf(spark, **settings, **QUICK):
+    with conf(spark, **settings):
         frames = {t: load(spark, lake, pushdown="true").where(t).select("id") for t in PUSHED}
         for text, frame in frames.items():
             wanted = opened.scan(text, columns=["id"]).to_arrow()

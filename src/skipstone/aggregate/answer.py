@@ -30,7 +30,10 @@ class Answer:
 
     def __init__(self, binding: Binding, known: Sequence[Known], schema: pa.Schema) -> None:
         self._binding = binding
-        self._known = merged([*_nothing(binding, schema), *known], dict(enumerate(binding.measures)))
+        told = {one.measure for one in known}
+        lacking = [number for number in range(len(binding.measures)) if number not in told]
+        nothing = _nothing(binding, schema, lacking) if lacking else ()
+        self._known = merged([*nothing, *known], dict(enumerate(binding.measures)))
 
     @cached_property
     def _states(self) -> tuple[list[pa.Array], list[Any]]:
@@ -94,16 +97,16 @@ class Answer:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
-def _nothing(binding: Binding, schema: pa.Schema) -> list[Known]:
-    """No rows at all: what makes an answer of nothing."""
+def _nothing(binding: Binding, schema: pa.Schema, numbers: Sequence[int]) -> list[Known]:
+    """No rows at all, for some measures: what makes an answer of nothing."""
     paths = dict.fromkeys(path for measure in binding.measures for path in measure.columns)
     table = Projection.of(schema, (*binding.keys, *paths)).schema.empty_table()
     if binding.keys:
         keys = [pa.array([], field.type) for field in binding.key_fields]
         rows = Rows(table, np.zeros(0, dtype=np.int64))
-        return [Known(n, keys, measure.update(rows), 0) for n, measure in enumerate(binding.measures)]
+        return [Known(n, keys, binding.measures[n].update(rows), 0) for n in numbers]
     rows = Rows(table, np.zeros(1, dtype=np.int64))
-    return [Known(n, [], measure.update(rows), 1) for n, measure in enumerate(binding.measures)]
+    return [Known(n, [], binding.measures[n].update(rows), 1) for n in numbers]
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

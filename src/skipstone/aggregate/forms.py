@@ -30,6 +30,11 @@ class Form(ABC):
     def told(self) -> str:
         """How members are found, in words."""
 
+    @property
+    @abstractmethod
+    def ends(self) -> tuple[int, int]:
+        """Bounds of the members, of which there is one."""
+
     @abstractmethod
     def upto(self, points: Array) -> Array:
         """For each point the number of members that are not greater."""
@@ -69,6 +74,10 @@ class Runs(Form):
     @property
     def told(self) -> str:
         return "one run" if len(self.firsts) == 1 else f"{len(self.firsts):,} runs"
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        return int(self.firsts[0]), int(self.lasts[-1])
 
     def upto(self, points: Array) -> Array:
         at = np.searchsorted(self.firsts, points, side="right") - 1
@@ -126,6 +135,10 @@ class Points(Form):
     @property
     def told(self) -> str:
         return "sparse: searched"
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        return int(self.values[0]), int(self.values[-1])
 
     def _search(self, points: Array, side: Any) -> Array:
         # In the members' own width, or NumPy would widen all of them.
@@ -210,6 +223,10 @@ class Bits(Form):
     @property
     def told(self) -> str:
         return "dense: one bit per id"
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        return self.first, self._last
 
     @property
     def _last(self) -> int:

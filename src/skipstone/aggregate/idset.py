@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +26,11 @@ _PIECE: Final = 1 << 16
 # A flag for every id between a piece's least and greatest key pays up to so many flags per key.
 _NARROW: Final = 8
 _FLAGS: Final = 1 << 18
+# A flag for every id of the set pays for keys in no order up to so many flags per key, and in all.
+_WIDE: Final = 64
+_MOST_FLAGS: Final = 1 << 22
+# Below this, the distance of a key from the first id lies outside the flags even where it wraps around.
+_FAR: Final = 1 << 62
 _ONE: Final = np.uint64(1)
 
 
@@ -38,6 +43,10 @@ class IdSet:
 
     form: Form
     size: int
+    _flags: list[tuple[int, Array]] = field(default_factory=list)
+
+    def __reduce__(self) -> tuple[Callable[..., IdSet], tuple[Any, ...]]:
+        return IdSet, (self.form, self.size)
 
     # -- making one --------------------------------------------------------------------------
 
@@ -119,7 +128,7 @@ class IdSet:
         """Per key, whether it is a member; keys are integers of any width."""
         found = np.empty(len(keys), bool)
         for start in range(0, len(keys), _PIECE):
-            found[start : start + _PIECE] = self._contained(keys[start : start + _PIECE])
+            found[start : start + _PIECE] = self._contained(keys[start : start + _PIECE], _WIDE * len(keys))
         return found
 
     def run(self, first: int, count: int) -> Array:
@@ -130,14 +139,18 @@ class IdSet:
             found[below:] = self.form.flags(first + below, first + count - 1)
         return found
 
-    def _contained(self, keys: Array) -> Array | bool:
+    def _contained(self, keys: Array, most: int) -> Array | bool:
+        """The same of a piece, for which up to ``most`` flags for the set's ids may be made."""
         rising = bool(keys[0] <= keys[-1] and np.all(keys[1:] >= keys[:-1]))
+        if not rising and (held := self._flags_of_all(most)):
+            before, flags = held
+            return flags.take(_words(keys).view(np.int64) - before, mode="clip")
         low, high = (int(keys[0]), int(keys[-1])) if rising else (int(keys.min()), int(keys.max()))
         if high < 0:
             return False
         if low < 0:
             whole = keys >= 0
-            whole[whole] = self._contained(keys[whole])
+            whole[whole] = self._contained(keys[whole], most)
             return whole
         ends = np.array([low, high], np.uint64)
         count = int(self.counts(ends[:1], ends[1:])[0])
@@ -151,6 +164,15 @@ class IdSet:
         if rising and len(flags) == len(keys) and np.all(keys[1:] > keys[:-1]):
             return flags
         return flags.take((_words(keys) - np.uint64(low)).view(np.int64))
+
+    def _flags_of_all(self, most: int) -> tuple[int, Array] | None:
+        """The id before the set's first, and a flag for every id from there to one after the last."""
+        few = isinstance(self.form, Runs) and len(self.form.firsts) <= FEW_RUNS
+        if not self._flags and self.size and not few:
+            low, high = self.form.ends
+            if high - low < min(most, _MOST_FLAGS) and high < _FAR:
+                self._flags.append((low - 1, np.pad(self.form.flags(low, high), 1)))
+        return self._flags[0] if self._flags else None
 
     def mask(self, column: pa.ChunkedArray | pa.Array) -> Array:
         """Per row of an integer column, whether it is a member; NULL never is."""
@@ -201,7 +223,7 @@ def _packed(members: Array) -> Bits:
 
 
 def _words(keys: Array) -> Array:
-    """Keys that are not negative as uint64, without a copy where they have its width."""
+    """Keys as uint64, negative ones as the largest, without a copy where they have its width."""
     return keys.astype(np.uint64 if keys.dtype.kind == "u" else np.int64, copy=False).view(np.uint64)
 
 

@@ -80,6 +80,8 @@ class Preparation:
     """Rows of units that are alive, but are proven to be no members."""
     sure: Rows = field(default_factory=dict)
     tests: dict[int, Outside] = field(default_factory=dict)
+    _alive_rows: Rows = field(default_factory=dict)
+    _certain_rows: Rows = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         units = self.units
@@ -127,20 +129,24 @@ class Preparation:
 
     def _live(self, share: int) -> RowSet:
         """The rows of a share that may count."""
-        rows, mine = self.units.shares[share].rows, self.units.of_share(share)
-        dead = mine[~self.alive[mine]]
-        if len(dead):
-            rows = rows - self.units.ranges(share, dead)
-        return rows - self.gone[share] if share in self.gone else rows
+        if share not in self._alive_rows:
+            rows, mine = self.units.shares[share].rows, self.units.of_share(share)
+            dead = mine[~self.alive[mine]]
+            if len(dead):
+                rows = rows - self.units.ranges(share, dead)
+            self._alive_rows[share] = rows - self.gone[share] if share in self.gone else rows
+        return self._alive_rows[share]
 
     def _certain(self, share: int) -> RowSet:
         """The rows of a share that count for sure, in groups that are known."""
         mine, proven = self.units.of_share(share), self.units.shares[share].proven
         if not self.cached:
             return RowSet.none(proven.total)
-        proven = proven & members_of(self.units, self.cover, self.sure, share)
-        loose = mine[~self.keys.fixed[mine]]
-        return proven - self.units.ranges(share, loose) if len(loose) else proven
+        if share not in self._certain_rows:
+            proven = proven & members_of(self.units, self.cover, self.sure, share)
+            loose = mine[~self.keys.fixed[mine]]
+            self._certain_rows[share] = proven - self.units.ranges(share, loose) if len(loose) else proven
+        return self._certain_rows[share]
 
     # -- measures ----------------------------------------------------------------------------
 
@@ -161,7 +167,8 @@ class Preparation:
             if len(done):
                 left = left - self.units.ranges(share, done)
             if isinstance(measure, BlockMeasure) and self.cached:
-                for found, ranges in self._answered_pages(number, measure, share, mine[~answered[mine]]):
+                partly = mine[self.alive[mine] & ~answered[mine]]
+                for found, ranges in self._answered_pages(number, measure, share, partly):
                     known.append(found)
                     pages += len(found.state)
                     rows += len(ranges)

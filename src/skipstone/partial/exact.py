@@ -32,7 +32,42 @@ _WHOLE: Final = 1 << 53
 
 def exact_sums(values: Array, starts: Array) -> Array:
     """The sums of blocks that begin at ``starts``, as ``[part, block]``; values are below LARGEST."""
-    return _in_pieces(lambda start, stop: [values[start:stop].astype(np.float64)], len(values), starts)
+
+    def rows(piece: slice, edges: Array, spare: Array) -> list[Array]:
+        some = values[piece]
+        return _split(some, edges, spare, float(some.min()), float(some.max()))
+
+    return _in_pieces(rows, len(values), starts)
+
+
+def ends_and_sums(values: Array, starts: Array) -> tuple[Array, Array, Array | None]:
+    """The least and the greatest value of blocks, 0 if there is none, and their sums, in one walk.
+
+    NaN wins; there are no sums if a value is NaN or not below LARGEST.
+    """
+    filled = run_lengths(starts, len(values)) > 0
+    firsts = starts[filled]
+    lower = np.full(len(firsts), np.inf, dtype=values.dtype)
+    upper = -lower
+    summed = True
+
+    def rows(piece: slice, edges: Array, spare: Array) -> list[Array]:
+        nonlocal summed
+        some = values[piece]
+        low, high = np.minimum.reduceat(some, edges), np.maximum.reduceat(some, edges)
+        # The first of these blocks may have begun in an earlier piece.
+        first = int(np.searchsorted(firsts, piece.start, side="right")) - 1
+        mine = slice(first, first + len(edges))
+        np.minimum(lower[mine], low, out=lower[mine])
+        np.maximum(upper[mine], high, out=upper[mine])
+        least, most = float(low.min()), float(high.max())
+        summed = summed and least > -LARGEST and most < LARGEST
+        return _split(some, edges, spare, least, most) if summed else []
+
+    parts = _in_pieces(rows, len(values), firsts)
+    if filled.all():
+        return lower, upper, parts if summed else None
+    return _placed(lower, filled), _placed(upper, filled), _placed(parts, filled) if summed else None
 
 
 def exact_squares(terms: Sequence[Array], starts: Array) -> Array:
@@ -41,14 +76,15 @@ def exact_squares(terms: Sequence[Array], starts: Array) -> Array:
     Squares below 2⁻⁹⁰⁰ may be rounded, but as a function of the value alone.
     """
 
-    def products(start: int, stop: int) -> list[Array]:
-        cut = [term[start:stop].astype(np.float64) for term in terms]
+    def rows(piece: slice, edges: Array, spare: Array) -> list[Array]:
+        cut = [term[piece].astype(np.float64) for term in terms]
         pairs = [
             (a, a if i == j else 2.0 * b) for i, a in enumerate(cut) for j, b in enumerate(cut) if i <= j
         ]
-        return [part for a, b in pairs for part in two_product(a, b)]
+        products = [product for a, b in pairs for product in two_product(a, b)]
+        return [row for p in products for row in _split(p, edges, spare, float(p.min()), float(p.max()))]
 
-    return _in_pieces(products, len(terms[0]), starts)
+    return _in_pieces(rows, len(terms[0]), starts)
 
 
 def whole_terms(keys: Array) -> list[Array]:
@@ -122,26 +158,22 @@ def beside(parts: Sequence[Array]) -> Array:
 # -- pieces ------------------------------------------------------------------------------------
 
 
-def _in_pieces(make: Callable[[int, int], list[Array]], count: int, starts: Array) -> Array:
-    """The sums of blocks of what ``make`` has for a range of values: arrays that may be overwritten."""
+def _in_pieces(rows: Callable[[slice, Array, Array], list[Array]], count: int, starts: Array) -> Array:
+    """The sums of blocks, of which ``rows`` has the parts for a piece, the edges in it and spare memory."""
     filled = run_lengths(starts, count) > 0
     if not filled.all():
-        found = _in_pieces(make, count, starts[filled]) if filled.any() else np.zeros((0, 0))
-        out = np.zeros((len(found), len(starts)))
-        out[:, filled] = found
-        return out
+        return _placed(_in_pieces(rows, count, starts[filled]), filled)
     grid = np.arange(0, count, _PIECE)
     at = np.searchsorted(starts, grid)
     new = starts[np.minimum(at, len(starts) - 1)] != grid
     edges = np.insert(starts, at[new], grid[new]) if new.any() else starts
     inside = np.append(np.searchsorted(edges, grid), len(edges)).tolist()
+    spare = np.empty((2, min(count, _PIECE)))
     parts = [np.zeros((0, 0))]
     for number, start in enumerate(grid.tolist()):
         mine = edges[inside[number] : inside[number + 1]] - start
-        arrays = make(start, min(start + _PIECE, count))
-        parts.append(
-            np.array([row for array in arrays for row in _split(array, mine)]).reshape(-1, len(mine))
-        )
+        found = rows(slice(start, min(start + _PIECE, count)), mine, spare)
+        parts.append(np.array(found).reshape(-1, len(mine)))
     sums = beside(parts)
     if len(edges) == len(starts):
         return sums
@@ -156,19 +188,38 @@ def _in_pieces(make: Callable[[int, int], list[Array]], count: int, starts: Arra
     return out
 
 
-def _split(values: Array, starts: Array) -> list[Array]:
-    """The parts of the sums of a few values; blocks are not empty, and the values are used up."""
-    longest = int(run_lengths(starts, len(values)).max())
-    room = (longest + 1).bit_length()
-    upper = np.empty_like(values)
+def _split(values: Array, starts: Array, spare: Array, low: float, high: float) -> list[Array]:
+    """The parts of the sums of a few values from ``low`` to ``high``; blocks are not empty."""
+    values = values.astype(np.float64, copy=False)
+    upper, rest = spare[:, : len(values)]
+    room = (int(run_lengths(starts, len(values)).max()) + 1).bit_length()
+    # All values are multiples of the last place of the one nearest to zero, and so is what is left of them:
+    # once they are small enough beside it, they are added as they are.
+    enough = math.frexp(math.ulp(max(low, -high, 0.0)))[1] + 51 - room
+    largest = max(high, -low)
+    bits = math.frexp(largest)[1]
     rows: list[Array] = []
-    while (largest := max(float(values.max()), -float(values.min()))) > 0:
-        far = math.ldexp(1.0, math.frexp(largest)[1] + room)
+    while largest and bits > enough:
+        far = math.ldexp(1.0, bits + room)
         np.add(values, far, out=upper)
         np.subtract(upper, far, out=upper)
         rows.append(np.add.reduceat(upper, starts))
-        np.subtract(values, upper, out=values)
+        values = np.subtract(values, upper, out=rest)
+        # Nothing that is left has more bits than these.
+        bits += room - 53
+        if bits > enough:
+            largest = max(float(values.max()), -float(values.min()))
+            bits = math.frexp(largest)[1]
+    if largest and (last := np.add.reduceat(values, starts)).any():
+        rows.append(last)
     return rows
+
+
+def _placed(found: Array, filled: Array) -> Array:
+    """What was found of some blocks among all of them; the others have zeros."""
+    out = np.zeros((*found.shape[:-1], len(filled)), dtype=found.dtype)
+    out[..., filled] = found
+    return out
 
 
 def _halves(values: Array) -> tuple[Array, Array]:

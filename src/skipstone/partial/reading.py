@@ -19,6 +19,7 @@ from skipstone.partial.ends import both_ends, extreme_rows
 from skipstone.partial.exact import (
     LARGEST,
     LARGEST_ROOT,
+    ends_and_sums,
     exact_squares,
     exact_sums,
     fold,
@@ -36,8 +37,6 @@ from skipstone.partial.limbs import (
     whole_sums,
 )
 from skipstone.partial.states import Measure, Path, Rows
-
-_SUMS = Facet.SUM | Facet.SQUARES
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,27 +154,27 @@ def _wholes(keys: Array, starts: Array, wanted: Facet) -> dict[str, Any]:
 
 
 def _floats(keys: Array, starts: Array, wanted: Facet) -> dict[str, Any]:
-    lower, upper = both_ends(keys, starts)
-    nans = np.zeros(len(starts), dtype=np.int64)
+    summed = bool(wanted & Facet.SUM)
+    lower, upper, parts = ends_and_sums(keys, starts) if summed else (*both_ends(keys, starts), None)
     if np.isnan(lower).any():
         odd = np.isnan(keys)
         nans = reduce_blocks(np.add, odd, starts, empty=0, dtype=np.int64)
         left = run_lengths(starts, len(keys)) - nans
-        keys, starts = keys[~odd], np.cumsum(left) - left
-        lower, upper = both_ends(keys, starts)
+        return _floats(keys[~odd], np.cumsum(left) - left, wanted) | {"nans": nans}
     # Adding zero leaves one of the two zeros.
-    found: dict[str, Any] = {"lower": lower + 0.0, "upper": upper + 0.0, "nans": nans}
+    found: dict[str, Any] = {"lower": lower + 0.0, "upper": upper + 0.0}
+    found["nans"] = np.zeros(len(starts), dtype=np.int64)
     found["has"] = run_lengths(starts, len(keys)) > 0
-    if wanted & _SUMS:
+    if summed:
+        found |= _huge_float_sums(keys, starts) if parts is None else {"parts": parts}
+    if wanted & Facet.SQUARES:
         most = max(-float(lower.min(initial=0.0)), float(upper.max(initial=0.0)))
-        found |= _float_sums(keys, starts, most) if wanted & Facet.SUM else {}
-        found |= _float_squares(keys, starts, most) if wanted & Facet.SQUARES else {}
+        found |= _float_squares(keys, starts, most)
     return found
 
 
-def _float_sums(keys: Array, starts: Array, most: float) -> dict[str, Any]:
-    if most < LARGEST:
-        return {"parts": exact_sums(keys, starts)}
+def _huge_float_sums(keys: Array, starts: Array) -> dict[str, Any]:
+    """The sums where some values are not below LARGEST."""
     keys = keys.astype(np.float64)
     odd = np.abs(keys) >= LARGEST
     huge = np.where(odd & np.isfinite(keys), keys, 0.0)

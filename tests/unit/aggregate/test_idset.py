@@ -204,6 +204,30 @@ def test_large_sets_by_every_way_of_looking_up(share: float, form: type, bitmap:
     assert found.counts(*windows).tolist() == [int(member[at : at + 1000].sum()) for at in lower]
 
 
+@given(id_sets(), st.sampled_from(FORMS), st.sampled_from(["i8", "u8", "i4"]), st.integers(0, 2**32))
+def test_keys_in_no_order(ids: set[int], form: type, dtype: str, seed: int) -> None:
+    """Flags of the whole set are made where it is narrow, and kept; the set still answers the same."""
+    rng, info = np.random.default_rng(seed), np.iinfo(dtype)
+    pool = [one for one in {*near(ids), -1, -2, info.min, info.max} if info.min <= one <= info.max]
+    found = in_form(ids, form)
+    for size in (3, 5_000, 3):
+        keys = rng.choice(np.array(sorted(pool), dtype), size)
+        assert found.contains(keys).tolist() == [one in ids for one in keys.tolist()]
+
+
+@pytest.mark.parametrize("base", [0, 2**40, 2**62 - 2**17, 2**63 - 2**16, 2**64 - 2**17])
+def test_a_set_has_its_flags_once(base: int) -> None:
+    ids = set(range(base, base + 2**17, 3))
+    found, rng = IdSet.of(ids), np.random.default_rng(3)
+    around = np.arange(-(2**17), 2**18).astype(np.uint64) + np.uint64(base)
+    for keys in (around, around.view(np.int64), np.array([MOST, 0, 2**63, 2**62], np.uint64).view(np.int64)):
+        shuffled = rng.permutation(keys)
+        assert found.contains(shuffled).tolist() == [one in ids for one in shuffled.tolist()]
+        assert len(found._flags) == (base + 2**17 <= 2**62)
+        assert np.array_equal(found.contains(np.sort(keys)), [one in ids for one in np.sort(keys).tolist()])
+    assert not pickle.loads(pickle.dumps(found))._flags
+
+
 # -- columns ----------------------------------------------------------------------------------
 
 

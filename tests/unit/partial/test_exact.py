@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.partial import exact
-from skipstone.partial.exact import exact_squares, exact_sums, fold, fraction, nearest, rounded, whole_terms
+from skipstone.partial.ends import both_ends
+from skipstone.partial.exact import (
+    LARGEST,
+    ends_and_sums,
+    exact_squares,
+    exact_sums,
+    fold,
+    fraction,
+    nearest,
+    rounded,
+    whole_terms,
+)
 
 TINY = 5e-324
 NUMBERS = st.floats(-1e280, 1e280) | st.sampled_from(
@@ -37,6 +48,47 @@ def test_sums_are_exact_however_they_are_cut(numbers: list[float], data: st.Data
     merged = fold(parts, np.array(larger))
     again = [[n for b in blocks[span] for n in b] for span in spans(larger, len(blocks))]
     assert rounded(merged).tolist() == [math.fsum(block) for block in again]
+
+
+@given(st.integers(0, 2**32), st.sampled_from(["any", "above", "below", "narrow", "odd"]), st.data())
+def test_one_walk_finds_what_several_do(seed: int, kind: str, data: st.DataObject) -> None:
+    rng, count = np.random.default_rng(seed), data.draw(st.integers(0, 600))
+    low = data.draw(st.integers(-1074, 950))
+    exponents = rng.integers(
+        low, min(low + data.draw(st.sampled_from([1, 20, 60, 2100])), 959), count, endpoint=True
+    )
+    values = np.ldexp(rng.choice([1.0, 1.5, 2.0 - 2.0**-52, 1.0 + 2.0**-52, math.pi / 2], count), exponents)
+    if kind not in ("above", "narrow"):
+        values *= -1.0 if kind == "below" else rng.choice([-1.0, 1.0, 0.0], count)
+    if kind == "odd":
+        values[rng.random(count) < 0.01] = data.draw(st.sampled_from([math.nan, math.inf, -math.inf, 1e300]))
+    if kind == "narrow":
+        values = values.astype(np.float32) if low > -120 and values.max(initial=0.0) < 1e38 else values
+    starts = np.array(cuts(data, count))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "_PIECE", data.draw(st.sampled_from([128, 256, 1 << 15])))
+        lower, upper, parts = ends_and_sums(values, starts)
+    for found, plain in zip((lower, upper), both_ends(values, starts), strict=True):
+        assert found.dtype == plain.dtype
+        assert np.array_equal(found, plain, equal_nan=True)
+    if not (np.abs(values) < LARGEST).all():
+        assert parts is None
+        return
+    assert parts is not None
+    blocks = [values[span].tolist() for span in spans(starts.tolist(), count)]
+    for i, block in enumerate(blocks):
+        assert fraction(parts, i) == sum(map(Fraction, block), Fraction(0))
+    assert rounded(parts).tolist() == [math.fsum(block) for block in blocks]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_no_place_is_lost_whatever_the_distance_of_the_ends(sign: float) -> None:
+    for count in (1, 2, 5, 100):
+        for apart in range(120):
+            values = sign * np.array([math.ldexp(1.0 + 2.0**-52, apart)] * count + [1.0 + 2.0**-52])
+            parts = ends_and_sums(values, np.array([0]))[2]
+            assert parts is not None
+            assert fraction(parts, 0) == sum(map(Fraction, values.tolist()), Fraction(0))
 
 
 @given(st.lists(ROOTS, max_size=20), st.data())
