@@ -86,17 +86,16 @@ def _near(a: Any, b: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An answer, the processor time it took in ms, and what Skipstone says of how it came about."""
+    """An answer, and the processor time it took in ms."""
 
     values: Answer
     cpu: float
-    trace: Any = None
 
 
-def _timed(ask: Callable[[], tuple[Answer, Any]]) -> Told:
+def _timed(ask: Callable[[], Answer]) -> Told:
     began = time.process_time_ns()
-    values, trace = ask()
-    return Told(values, (time.process_time_ns() - began) / 1e6, trace)
+    values = ask()
+    return Told(values, (time.process_time_ns() - began) / 1e6)
 
 
 def _cpu(told: Told) -> dict[str, float]:
@@ -129,6 +128,7 @@ class Asking:
                 return shape.make(self.sales, np.random.default_rng((seed, number, variant)))
 
             yield self._case(shape, questions)
+            questions.cache_clear()
 
     def _case(self, shape: Shape, questions: Callable[[int], Question]) -> Case:
         name = f"{shape.name}, {self.threads} {'thread' if self.threads == 1 else 'threads'}"
@@ -149,19 +149,19 @@ class Asking:
 
         def ask(given: tuple[Question, Any]) -> tuple[Answer, Any]:
             answer = aggregate(self.ours, *given, self.threads, cached=cached)
-            return tuple(answer[name] for name in NAMES), answer.trace
+            return tuple(answer[name] for name in NAMES), answer
 
         def work(told: Told) -> Work:
             before = self.ours.io.bytes, self.ours.io.requests
-            _, trace = ask(prepare(VARIANTS))
+            _, answer = ask(prepare(VARIANTS))
             if cached:
-                self.traces[name] = trace
+                self.traces[name] = answer.trace
             io = self.ours.io
             return Work(told.values[0], io.bytes - before[0], io.requests - before[1])
 
         return Contender(
             OURS if cached else name,
-            lambda given: _timed(lambda: ask(given)),
+            lambda given: _timed(lambda: ask(given)[0]),
             Role.OURS if cached else Role.REFERENCE,
             prepare,
             None if name == UNFILTERED else lambda told: Close(told.values),
@@ -178,7 +178,7 @@ class Asking:
 
         return Contender(
             engine.name,
-            lambda given: _timed(lambda: (engine.ask(handle, *given), None)),
+            lambda given: _timed(lambda: engine.ask(handle, *given)),
             prepare=prepare,
             answer=lambda told: Close(told.values),
             work=lambda told: Work(told.values[0]),

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-import skipstone as sk
-from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
+from tests.property._frame import drawer
 from tests.property._indexes import History, leaf_names
 from tests.property._lakes import full_scan, under
-from tests.property._oracle import CantEvaluate, Oracle
-from tests.property._predicates import Predicates, is_drawn
+from tests.property._oracle import Oracle
 from tests.property._scans import World
 
 
@@ -62,12 +60,4 @@ def some_predicate(
     live = getattr(made, "live", np.ones(made.table.num_rows, dtype=bool))
     if rng.random() >= share:
         return None, live
-    pools = under(made.table.schema, made.lake.made)
-    while True:
-        predicate = Predicates(rng, pools, is_drawn).tree()
-        try:
-            mask = made.mask(predicate)
-            sk.Pruner(predicate, made.opened.query_schema)
-            return predicate, mask
-        except (CantEvaluate, TypeMismatchError):
-            count["predicates without an answer"] += 1
+    return drawer(rng, made, under(made.table.schema, made.lake.made), count)()

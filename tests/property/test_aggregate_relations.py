@@ -25,7 +25,7 @@ from tests.property._lakes import ROW_ID, random_lake, under
 from tests.property._scans import World, reorder
 
 PARTS = 2
-LAKES = max(3, int(os.environ.get("SKIPSTONE_CASES", 0)) // 80)
+LAKES = max(2, int(os.environ.get("SKIPSTONE_CASES", 0)) // 80)
 
 
 class Beside:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.iceberg._worlds import At, ask, world
 from tests.property._aggregate_oracle import Answers
 from tests.property._aggregate_worlds import SummedHistory, enter, some_predicate
 from tests.property._aggregates import AggregateCase, Question, answers_of
+from tests.property._frame import REPLAY, replay, run_part
 from tests.property._indexes import Home, as_if_large
 from tests.property._lakes import random_lake
 from tests.property._scans import World
@@ -33,7 +33,6 @@ SHARE, TABLE_SHARE = 0.036, 0.01
 PER_LAKE, PER_CHAIN = 5, 5
 PARTS = 2
 ENOUGH = 200
-REPLAY = os.environ.get("SKIPSTONE_REPLAY", "")
 
 
 # -- lakes with indexes ------------------------------------------------------------------------
@@ -129,43 +128,29 @@ def run_case(seed: str, made: World, answers: Answers, count: Counter[str]) -> N
     count["grouped"] += bool(case.question.group_by)
 
 
-def cases(share: float) -> int:
-    """How many cases one part runs."""
-    return round(int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) * share / PARTS)
+CASES = int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) / PARTS
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_lakes_answer_as_duckdb(part: int, tmp_path: Path) -> None:
-    count: Counter[str] = Counter()
-    number = part * 100_000
-    while count["cases"] < cases(SHARE):
-        run_lake(f"agg:{number}", tmp_path, range(PER_LAKE), count)
-        shutil.rmtree(tmp_path / f"agg-{number}")
-        number += 1
+    count = run_part("agg", run_lake, tmp_path, part, CASES * SHARE, PER_LAKE)
     check(count)
     assert count["lakes with an index"] > 0.5 * count["lakes"]
     assert count["answered from metadata"] > 0.1 * count["cases"]
     assert count["answered by files"] > 0
-    assert (
-        count["cases"] < ENOUGH or min(count[f"answered by {level}"] for level in ("row groups", "pages")) > 0
-    )
+    if count["cases"] >= ENOUGH:
+        assert min(count[f"answered by {level}"] for level in ("row groups", "pages")) > 0
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_tables_answer_as_duckdb(part: int, tmp_path: Path) -> None:
-    count: Counter[str] = Counter()
-    number = part * 100_000
-    while count["cases"] < cases(TABLE_SHARE):
-        run_chain(f"aggice:{number}", tmp_path, range(PER_CHAIN), count)
-        shutil.rmtree(tmp_path / f"aggice-{number}")
-        number += 1
+    count = run_part("aggice", run_chain, tmp_path, part, CASES * TABLE_SHARE, PER_CHAIN)
     check(count)
     assert count["with deletes"] > 0
 
 
 def check(count: Counter[str]) -> None:
     """The cases were about something; of few there is less to be said."""
-    print(f"\n{', '.join(f'{name} {n:,}' for name, n in sorted(count.items()))}")
     total = count["cases"]
     assert 0.3 * total < count["questions about rows"] <= total
     assert 0 < count["questions about some rows"] < total
@@ -182,9 +167,7 @@ def check(count: Counter[str]) -> None:
         assert count["streams with steps"] > 0.05 * total
 
 
-if REPLAY.startswith(("agg:", "aggice:")):  # agg:lake:case, as a failure prints it
+if REPLAY.startswith(("agg:", "aggice:")):
 
     def test_replay(tmp_path: Path) -> None:
-        seed, _, case = REPLAY.rpartition(":")
-        run = run_lake if seed.startswith("agg:") else run_chain
-        run(seed, tmp_path, range(int(case), int(case) + 1), Counter())
+        replay(run_lake if REPLAY.startswith("agg:") else run_chain, tmp_path)

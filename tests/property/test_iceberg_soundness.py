@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 
 import skipstone as sk
-from skipstone.errors import PredicateError, SchemaError, TypeMismatchError
+from skipstone.errors import SchemaError, TypeMismatchError
 from skipstone.lake.iceberg.partitions import filter as partition_filter
 from skipstone.predicate import tree
 from skipstone.trace.partitions import FilterStats
@@ -27,9 +26,10 @@ from tests.iceberg._maker import Maker
 from tests.iceberg._table import partition_key
 from tests.iceberg._types import tagged
 from tests.iceberg._worlds import At, ChainWorld, ask, world
+from tests.property._frame import REPLAY, answer, drawer, replay, run_part, run_ways
 from tests.property._indexes import IndexCase, as_if_large, leaf_names
 from tests.property._oracle import CantEvaluate
-from tests.property._predicates import Predicates, is_drawn
+from tests.property._predicates import Predicates
 from tests.property._scans import SHARES, WAYS
 
 SAMPLE = 1_500
@@ -39,7 +39,6 @@ PER_CHAIN = 3
 WAYS_PER_CASE = 2
 PARTS = 2
 FAULTY_CHAINS = 6
-REPLAY = os.environ.get("SKIPSTONE_REPLAY", "")
 
 
 def enter(chain: Chain, rng: random.Random) -> ChainWorld:
@@ -106,62 +105,21 @@ def _run_chain(seed: str, folder: Path, numbers: range, count: Counter[str]) -> 
         run_case(case, made, count)
 
 
-def answer(made: ChainWorld, predicate: tree.Predicate) -> np.ndarray:
-    """The oracle's rows, if the types of the predicate are right."""
-    mask = made.mask(predicate)
-    sk.Pruner(predicate, made.opened.query_schema)
-    return mask
-
-
 def run_case(seed: str, made: ChainWorld, count: Counter[str]) -> None:
     """One predicate, several ways."""
     rng = random.Random(seed)
-
-    def another() -> tuple[tree.Predicate, np.ndarray]:
-        while True:
-            predicate = Predicates(rng, made.lake.made, is_drawn).tree()
-            try:
-                return predicate, answer(made, predicate)
-            except (CantEvaluate, TypeMismatchError):
-                count["predicates without an answer"] += 1
-
+    another = drawer(rng, made, made.lake.made, count)
     first: tuple[tree.Predicate | None, np.ndarray] = another()
     if rng.random() < 0.1:
         first = None, made.live
     case = IndexCase(seed, made, *first, another, count)
-    for way in rng.choices([*WAYS], SHARES, k=WAYS_PER_CASE):
-        case.words = way
-        try:
-            WAYS[way](case, random.Random(f"{seed}:{way}"))
-        except AssertionError:
-            raise
-        except PredicateError as error:
-            # Narrow integers overflow in Spark, and in the oracle only those of 64 bits.
-            if "overflow" not in str(error):
-                case.fail(f"{type(error).__name__}: {error}")
-            count["overflows"] += 1
-            continue
-        except Exception as error:
-            try:
-                case.fail(f"{type(error).__name__}: {error}")
-            except AssertionError as failure:
-                raise failure from error
-        count[way] += 1
-    count["cases"] += 1
-    count["with matches"] += bool(case.wanted.any())
-    count["with misses"] += not case.wanted.all()
+    run_ways(case, [(way, WAYS[way]) for way in rng.choices([*WAYS], SHARES, k=WAYS_PER_CASE)])
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_scans_agree_with_the_oracle(part: int, tmp_path: Path) -> None:
-    cases = round(int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) * SHARE / PARTS)
-    count: Counter[str] = Counter()
-    number = part * 100_000
-    while count["cases"] < cases:
-        run_chain(f"ice:{number}", tmp_path, range(PER_CHAIN), count)
-        shutil.rmtree(tmp_path / f"ice-{number}")
-        number += 1
-    print(f"\n{', '.join(f'{name} {n:,}' for name, n in sorted(count.items()))}")
+    cases = int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) * SHARE / PARTS
+    count = run_part("ice", run_chain, tmp_path, part, cases, PER_CHAIN)
     total = count["cases"]
     assert 0.3 * total < count["with matches"] < total
     assert 0.3 * total < count["with misses"] <= total
@@ -285,8 +243,7 @@ def some_leaf(rng: random.Random, made: ChainWorld) -> tuple[tuple[str, ...], tr
         return path, predicate
 
 
-if REPLAY.startswith("ice:"):  # ice:chain:case, as a failure prints it
+if REPLAY.startswith("ice:"):
 
     def test_replay(tmp_path: Path) -> None:
-        seed, _, case = REPLAY.rpartition(":")
-        run_chain(seed, tmp_path, range(int(case), int(case) + 1), Counter())
+        replay(run_chain, tmp_path)

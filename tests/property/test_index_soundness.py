@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -16,12 +15,11 @@ import pyarrow as pa
 import pytest
 
 import skipstone as sk
-from skipstone.errors import PredicateError, TypeMismatchError
 from skipstone.predicate import tree
+from tests.property._frame import REPLAY, drawer, replay, run_part, run_ways
 from tests.property._indexes import History, Home, IndexCase, as_if_large
 from tests.property._lakes import full_scan, random_lake, under
-from tests.property._oracle import CantEvaluate, Oracle
-from tests.property._predicates import Predicates, is_drawn
+from tests.property._oracle import Oracle
 from tests.property._scans import SHARES, WAYS, World, check_plan
 
 SAMPLE = 1_000
@@ -30,7 +28,6 @@ SHARE = 0.16
 PER_LAKE = 3
 WAYS_PER_CASE = 2
 PARTS = 4
-REPLAY = os.environ.get("SKIPSTONE_REPLAY", "")
 
 
 def run_lake(seed: str, folder: Path, numbers: range, count: Counter[str]) -> None:
@@ -79,44 +76,13 @@ def enter(history: History, count: Counter[str]) -> World:
 def run_case(seed: str, world: World, count: Counter[str]) -> None:
     """One predicate, several ways, with the index and without."""
     rng = random.Random(seed)
-    made = under(world.table.schema, world.lake.made)
-
-    def another() -> tuple[tree.Predicate, np.ndarray]:
-        while True:
-            predicate = Predicates(rng, made, is_drawn).tree()
-            try:
-                mask = world.mask(predicate)
-                sk.Pruner(predicate, world.opened.query_schema)
-                return predicate, mask
-            except (CantEvaluate, TypeMismatchError):
-                count["predicates without an answer"] += 1
-
+    another = drawer(rng, world, under(world.table.schema, world.lake.made), count)
     first: tuple[tree.Predicate | None, np.ndarray] = another()
     if rng.random() < 0.04:
         first = None, np.ones(world.table.num_rows, dtype=bool)
     case = IndexCase(seed, world, *first, another, count)
     ways = {"both": on_and_off, **{way: WAYS[way] for way in rng.choices([*WAYS], SHARES, k=WAYS_PER_CASE)}}
-    for name, way in ways.items():
-        case.words = name
-        try:
-            way(case, random.Random(f"{seed}:{name}"))
-        except AssertionError:
-            raise
-        except PredicateError as error:
-            # Narrow integers overflow in Spark, and in the oracle only those of 64 bits.
-            if "overflow" not in str(error):
-                case.fail(f"{type(error).__name__}: {error}")
-            count["overflows"] += 1
-            continue
-        except Exception as error:
-            try:
-                case.fail(f"{type(error).__name__}: {error}")
-            except AssertionError as failure:
-                raise failure from error
-        count[name] += 1
-    count["cases"] += 1
-    count["with matches"] += bool(case.wanted.any())
-    count["with misses"] += not case.wanted.all()
+    run_ways(case, ways.items())
 
 
 def on_and_off(case: IndexCase, rng: random.Random) -> None:
@@ -143,14 +109,8 @@ def on_and_off(case: IndexCase, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_an_index_changes_no_answer(part: int, tmp_path: Path) -> None:
-    cases = round(int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) * SHARE / PARTS)
-    count: Counter[str] = Counter()
-    number = part * 100_000
-    while count["cases"] < cases:
-        run_lake(f"index:{number}", tmp_path, range(PER_LAKE), count)
-        shutil.rmtree(tmp_path / f"index-{number}")
-        number += 1
-    print(f"\n{', '.join(f'{name} {n:,}' for name, n in sorted(count.items()))}")
+    cases = int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) * SHARE / PARTS
+    count = run_part("index", run_lake, tmp_path, part, cases, PER_LAKE)
     total = count["cases"]
     assert 0.4 * total < count["with matches"] < total
     assert 0.4 * total < count["with misses"] < total
@@ -163,8 +123,7 @@ def test_an_index_changes_no_answer(part: int, tmp_path: Path) -> None:
     assert count["overflows"] < 0.04 * total
 
 
-if REPLAY.startswith("index:"):  # index:lake:case, as a failure prints it
+if REPLAY.startswith("index:"):
 
     def test_replay(tmp_path: Path) -> None:
-        seed, _, case = REPLAY.rpartition(":")
-        run_lake(seed, tmp_path, range(int(case), int(case) + 1), Counter())
+        replay(run_lake, tmp_path)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ import pytest
 from obstore.store import LocalStore
 
 import skipstone as sk
-from skipstone.errors import PredicateError, TypeMismatchError
 from skipstone.predicate import tree
+from tests.property._frame import REPLAY, drawer, replay, run_part, run_ways
 from tests.property._lakes import Lake, full_scan, random_lake, under
 from tests.property._oracle import CantEvaluate, Oracle
 from tests.property._predicates import Predicates, is_drawn
@@ -32,7 +31,6 @@ SHARE = 0.35
 PER_LAKE = 2
 WAYS_PER_CASE = 2
 PARTS = 4
-REPLAY = os.environ.get("SKIPSTONE_REPLAY", "")
 
 
 def open_lake(lake: Lake, rng: random.Random) -> Any:
@@ -82,60 +80,18 @@ def run_lake(seed: str, folder: Path, numbers: range, count: Counter[str]) -> No
 def run_case(seed: str, world: World, count: Counter[str]) -> None:
     """One predicate, several ways."""
     rng = random.Random(seed)
-    made = under(world.table.schema, world.lake.made)
-
-    def another() -> tuple[tree.Predicate, np.ndarray]:
-        while True:
-            predicate = Predicates(rng, made, is_drawn).tree()
-            try:
-                return predicate, answer(world, predicate)
-            except (CantEvaluate, TypeMismatchError):
-                count["predicates without an answer"] += 1
-
+    another = drawer(rng, world, under(world.table.schema, world.lake.made), count)
     first: tuple[tree.Predicate | None, np.ndarray] = another()
     if rng.random() < 0.04:
         first = None, np.ones(world.table.num_rows, dtype=bool)
     case = ScanCase(seed, world, *first, another, count)
-    for way in rng.choices([*WAYS], SHARES, k=WAYS_PER_CASE):
-        case.words = way
-        try:
-            WAYS[way](case, random.Random(f"{seed}:{way}"))
-        except AssertionError:
-            raise
-        except PredicateError as error:
-            # Narrow integers overflow in Spark, and in the oracle only those of 64 bits.
-            if "overflow" not in str(error):
-                case.fail(f"{type(error).__name__}: {error}")
-            count["overflows"] += 1
-            continue
-        except Exception as error:
-            try:
-                case.fail(f"{type(error).__name__}: {error}")
-            except AssertionError as failure:
-                raise failure from error
-        count[way] += 1
-    count["cases"] += 1
-    count["with matches"] += bool(case.wanted.any())
-    count["with misses"] += not case.wanted.all()
-
-
-def answer(world: World, predicate: tree.Predicate) -> np.ndarray:
-    """The oracle's rows, if the types of the predicate are right."""
-    mask = world.mask(predicate)
-    sk.Pruner(predicate, world.opened.query_schema)
-    return mask
+    run_ways(case, [(way, WAYS[way]) for way in rng.choices([*WAYS], SHARES, k=WAYS_PER_CASE)])
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_scans_agree_with_a_full_scan(part: int, tmp_path: Path) -> None:
-    cases = round(int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) * SHARE / PARTS)
-    count: Counter[str] = Counter()
-    number = part * 100_000
-    while count["cases"] < cases:
-        run_lake(f"scan:{number}", tmp_path, range(PER_LAKE), count)
-        shutil.rmtree(tmp_path / f"scan-{number}")
-        number += 1
-    print(f"\n{', '.join(f'{name} {n:,}' for name, n in sorted(count.items()))}")
+    cases = int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) * SHARE / PARTS
+    count = run_part("scan", run_lake, tmp_path, part, cases, PER_LAKE)
     total = count["cases"]
     assert 0.4 * total < count["with matches"] < total
     assert 0.4 * total < count["with misses"] < total
@@ -159,8 +115,7 @@ def test_an_oracle_of_the_whole_lake_is_one_of_its_files(tmp_path: Path) -> None
         assert Oracle(table).answer(predicate) == parts, str(predicate)
 
 
-if REPLAY.startswith("scan:"):  # scan:lake:case, as a failure prints it
+if REPLAY.startswith("scan:"):
 
     def test_replay(tmp_path: Path) -> None:
-        seed, _, case = REPLAY.rpartition(":")
-        run_lake(seed, tmp_path, range(int(case), int(case) + 1), Counter())
+        replay(run_lake, tmp_path)

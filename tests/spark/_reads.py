@@ -29,7 +29,6 @@ FORCED = ROUTES[:3]
 SOURCES = ("pushed", "unpushed", "option")
 CANT = "Spark's own reader can't answer this"
 # For few rows to compile Java takes longer than to interpret.
-QUICK = {"spark__sql__codegen__wholeStage": "false", "spark__sql__codegen__factoryMode": "NO_CODEGEN"}
 _NUMBER = "?number"
 _AT_ONCE = 40
 

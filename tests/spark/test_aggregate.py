@@ -16,7 +16,7 @@ from pyroaring import BitMap
 
 import skipstone as sk
 from skipstone.errors import CorruptFileError
-from tests.spark._reads import QUICK, conf
+from tests.iceberg._maker import Maker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,6 +140,23 @@ def test_an_unreadable_file_fails_the_job(spark: SparkSession, root: Path, tmp_p
     assert "row group 0" in str(caught.value)
 
 
+def test_deletes_of_a_table_travel_with_its_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    maker = Maker(tmp_path, [("id", "long"), ("p", "string")], [("p", "identity")], format_version=2, seed=1)
+    maker.append([{"id": n, "p": "ab"[n % 2]} for n in range(60)], merge=False)
+    maker.delete_positions(maker.places()[:2], merge=False)
+    keys = [(0, ("a",)), (0, ("b",))]
+    maker.delete_equal([maker.field("id").id], [(50,), (51,)], partitions=keys)
+    left = [row["id"] for row in maker.rows()]
+    answer = (
+        sk.open(maker.metadata_location)
+        .scan()
+        .aggregate(
+            sk.count(), sk.sum("id"), without=BitMap([7, 8]), id_column="id", engine=spark, use_cached=False
+        )
+    )
+    assert answer.to_pylist() == [{"count": len(left) - 2, "sum(id)": sum(left) - 15}]
+
+
 # -- Spark SQL as the judge --------------------------------------------------------------------
 
 COLUMNS = ("i", "f", "odd", "dec", "zero", "none", "void")
@@ -197,11 +214,9 @@ def test_spark_sql_agrees(spark: SparkSession, root: Path, where: str, group_by:
     text = ", ".join(
         [*group_by, *(f"{expression} as `{n}`" for n, (expression, _) in enumerate(SQL.values()))]
     )
-    with conf(spark, **QUICK):
-        spark.read.parquet(str(root)).createOrReplaceTempView("lake")
-        rows = spark.sql(
-            f"select {text} from lake where {where}" + f" group by {keys}" * bool(keys)
-        ).collect()
+    spark.read.parquet(str(root)).createOrReplaceTempView("lake")
+    question = f"select {text} from lake where {where}" + f" group by {keys}" * bool(keys)
+    rows = spark.sql(question).collect()
     answer = sk.open(root).scan(where).aggregate(*(f for _, f in SQL.values()), group_by=group_by)
     table = answer.to_arrow()
     seconds = [None if v is None else v // 10**6 for v in table["min(ts)"].cast(pa.int64()).to_pylist()]

@@ -195,7 +195,7 @@ def _split(values: Array, starts: Array, spare: Array, low: float, high: float) 
     room = (int(run_lengths(starts, len(values)).max()) + 1).bit_length()
     # All values are multiples of the last place of the one nearest to zero, and so is what is left of them:
     # once they are small enough beside it, they are added as they are.
-    enough = math.frexp(math.ulp(max(low, -high, 0.0)))[1] + 51 - room
+    enough = math.frexp(math.ulp(max(low, -high, 0.0)))[1] + 52 - room
     largest = max(high, -low)
     bits = math.frexp(largest)[1]
     rows: list[Array] = []

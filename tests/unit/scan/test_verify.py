@@ -259,8 +259,8 @@ def broken(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
         return change(found) if wrong else found
 
     monkeypatch.setattr(Work, "table", table)
-    execution = importlib.import_module("skipstone.scan.execute")
-    monkeypatch.setattr(execution, "bundled", lambda pieces, _: ((piece,) for piece in pieces))
+    work = importlib.import_module("skipstone.scan.work")
+    monkeypatch.setattr(work, "bundled", lambda pieces, _: ((piece,) for piece in pieces))
 
 
 def other_value(table: pa.Table) -> pa.Table:
