@@ -28,7 +28,6 @@ ROUTES = ("driver", "slices", "reader", "auto")
 FORCED = ROUTES[:3]
 SOURCES = ("pushed", "unpushed", "option")
 CANT = "Spark's own reader can't answer this"
-# For few rows to compile Java takes longer than to interpret.
 _NUMBER = "?number"
 _AT_ONCE = 40
 
