@@ -223,7 +223,7 @@ def _draw_work(bench: Bench, results: Sequence[CaseResult], traces: dict[str, An
             if found.role is Role.PEER and found.ms is not None
         )
         amount = next(use for use in trace.columns if use.column == "amount")
-        answered = ", ".join(f"{level.units:,} {level.level}" for level in amount.answered if level.units)
+        answered = ", ".join(_units(level) for level in amount.answered if level.units)
         assert ours.work.bytes is not None
         table.add_row(
             result.case.name,
@@ -237,6 +237,10 @@ def _draw_work(bench: Bench, results: Sequence[CaseResult], traces: dict[str, An
             answered or "none",
         )
     bench.console.print(table)
+
+
+def _units(level: Any) -> str:
+    return f"{level.units:,} {level.level.removesuffix('s') if level.units == 1 else level.level}"
 
 
 def _draw_targets(bench: Bench, results: Sequence[CaseResult]) -> None:

@@ -55,7 +55,8 @@ if TYPE_CHECKING:
         udaf,
         var,
     )
-    from skipstone.aggregate.members import Members, members
+    from skipstone.aggregate.given import members
+    from skipstone.aggregate.members import Members
     from skipstone.tables import Catalog, SnapshotInfo, Table
 
 __all__ = [
@@ -249,7 +250,8 @@ _ELSEWHERE = {
     # pyiceberg is loaded when one of these is asked for.
     **dict.fromkeys(("Catalog", "SnapshotInfo", "Table"), "tables"),
     "Aggregation": "aggregate.aggregation",
-    **dict.fromkeys(("Members", "members"), "aggregate.members"),
+    "Members": "aggregate.members",
+    "members": "aggregate.given",
     **dict.fromkeys(
         (
             "Aggregate",

@@ -15,7 +15,8 @@ from skipstone.aggregate.account import account_of
 from skipstone.aggregate.answer import Answer
 from skipstone.aggregate.bind import Binding, bind
 from skipstone.aggregate.functions import Aggregate
-from skipstone.aggregate.members import Members, Places, allowed
+from skipstone.aggregate.given import allowed
+from skipstone.aggregate.members import Members, Places
 from skipstone.aggregate.merge import Known, Recipe, merged
 from skipstone.aggregate.prepare import Preparation, Prepared
 from skipstone.aggregate.progress import Step

@@ -20,7 +20,14 @@ from skipstone.index.spec import Path, Spec
 from skipstone.ir.nodes import ColumnRef
 from skipstone.lake.files import Files
 from skipstone.parquet.bloom import BadBloom, BloomFilter, bloom_length, bloom_range, has_bloom, parse_bloom
-from skipstone.parquet.evidence import BoundLeaf, find_leaf, own_type, page_facts, row_group_facts
+from skipstone.parquet.evidence import (
+    BoundLeaf,
+    find_leaf,
+    own_type,
+    page_facts,
+    row_group_counts,
+    row_group_facts,
+)
 from skipstone.parquet.makebloom import build_bloom
 from skipstone.parquet.measure import Measured, NotMeasurable, measure
 from skipstone.parquet.metadata import ParquetMetadata
@@ -148,8 +155,8 @@ class _Recorder:
     def _column(self, ref: ColumnRef) -> ColumnDraft:
         bound = find_leaf(self.metadata, ref)
         told = row_group_facts(self.metadata, ref)
-        counts = np.full(len(told), UNKNOWN, dtype=np.int64)
-        level = Level(told, self._nulls(bound, counts), self._nans(bound, counts), counts, counts)
+        nobody = np.full(len(told), UNKNOWN, dtype=np.int64)
+        level = Level(told, *row_group_counts(self.metadata, ref), nobody, nobody)
         if bound is None:
             # Missing, nested or of a type that can't be compared: what the footer says is all there is.
             return ColumnDraft(ref.type, level, origins=_origin(Origin.FOOTER))
@@ -181,22 +188,6 @@ class _Recorder:
         return floating and not all(s is not None and s.nan_count is not None for s in stats)
 
     # -- what the footer says ----------------------------------------------------------------
-
-    def _nulls(self, bound: BoundLeaf | None, unknown: Array) -> Array:
-        if bound is None or not null_counts_trusted(bound.leaf, self.metadata.writer):
-            return unknown
-        stats = [chunk.statistics for chunk in self.metadata.chunks(bound.leaf.index)]
-        counts = [UNKNOWN if s is None or s.null_count is None else s.null_count for s in stats]
-        return np.maximum(np.array(counts, dtype=np.int64), UNKNOWN)
-
-    def _nans(self, bound: BoundLeaf | None, unknown: Array) -> Array:
-        if bound is None:
-            return unknown
-        if key_space(bound.ref.type).kind is not Kind.FLOAT:
-            return np.zeros(len(unknown), dtype=np.int64)
-        stats = [chunk.statistics for chunk in self.metadata.chunks(bound.leaf.index)]
-        counts = [UNKNOWN if s is None or s.nan_count is None else s.nan_count for s in stats]
-        return np.maximum(np.array(counts, dtype=np.int64), UNKNOWN)
 
     def _told_pages(self, bound: BoundLeaf, ref: ColumnRef) -> Pages | None:
         if not self.spec.pages:

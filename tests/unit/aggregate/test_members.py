@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
-from skipstone.aggregate.members import All, Ids, Members, Not, Outside, Places, Some, allowed, members
+from skipstone.aggregate.given import allowed, members
+from skipstone.aggregate.members import All, Ids, Members, Not, Outside, Places, Some
 from skipstone.domain.keys import key_space
 from skipstone.errors import RowSetError, TypeMismatchError, UnknownColumnError, UsageError
 from skipstone.evidence import ColumnFacts
