@@ -92,7 +92,10 @@ class LocalEngine:
 def check_engine(engine: Any, options: Mapping[str, Any]) -> None:
     """Refuse what is no engine before one is needed; None is none."""
     if engine is None and options:
-        raise UsageError(f"{', '.join(options)} without an engine", hint='give engine="spark" or "local"')
+        hint = 'give engine="spark" or "local"'
+        if list(options) == ["threads"]:
+            hint = 'give it to the scan, lake.scan(threads=...), or engine="local"'
+        raise UsageError(f"{', '.join(options)} without an engine", hint=hint)
     if isinstance(engine, str) and engine not in ("spark", "local"):
         raise UsageError(f"there is no engine {engine!r}", hint=_HINT)
 
