@@ -57,6 +57,12 @@ def same(session):
                 wrong.append([way, text, len(found), len(wanted), sorted(schemas)])
         if lake.scan(text).count(engine=session) != len(wanted):
             wrong.append(["count", text])
+    asked_for = (sk.count(), sk.sum("f"), sk.sum("id"), sk.quantile("id", 0.5), sk.max("s"))
+    sets = {"within": range(0, FILES * ROWS, 3), "id_column": "id"}
+    for text in TEXTS[:2]:
+        ways = [lake.scan(text).aggregate(*asked_for, **sets, engine=e) for e in (None, session)]
+        if len({str(way.to_pylist()) for way in ways}) > 1:
+            wrong.append(["aggregate", text, *map(str, ways)])
     return {"wrong": wrong, "asked": asked}
 """
 

@@ -277,6 +277,8 @@ def aggregation(
     if limit is not None:
         raise UsageError("a scan with a limit can't be aggregated", hint="leave out the limit")
     check_engine(engine, options)
+    if not isinstance(use_cached, bool):
+        raise UsageError(f"use_cached={use_cached!r}", hint="give True or False")
     keys = () if group_by is None else (group_by,) if isinstance(group_by, str) else tuple(group_by)
     members = allowed(within, without, id_column)
     if members is not None:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from skipstone.aggregate.bind import Binding
 from skipstone.aggregate.merge import Known, aligned, merged
-from skipstone.errors import UsageError
+from skipstone.errors import TypeMismatchError, UsageError
 from skipstone.evidence import Array
 from skipstone.partial.states import Rows
 from skipstone.scan.projection import Projection
@@ -68,6 +68,13 @@ class Answer:
         """The answer as a Polars frame."""
         import polars as pl
 
+        for field in self._table.schema:
+            if pa.types.is_decimal256(field.type):
+                raise TypeMismatchError(
+                    f"Polars has no {field.type}",
+                    column=field.name,
+                    hint="take it with to_arrow() or to_pylist()",
+                )
         frame = pl.from_arrow(self._table)
         assert isinstance(frame, pl.DataFrame)
         return frame

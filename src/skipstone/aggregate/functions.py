@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import pyarrow as pa
 
 from skipstone.errors import UsageError
+
+_MOST_BINS = 100_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,10 +81,10 @@ def quantile(column: str, q: float | Sequence[float], *, exact: bool = True) -> 
 
     Exactly, as Spark's ``percentile``, which takes all values; or about (``exact=False``), from sketches.
     """
-    ranks = [q] if isinstance(q, int | float) else list(q)
-    if not ranks or not all(isinstance(r, int | float) and 0 <= r <= 1 for r in ranks):
+    single = _is_number(q)
+    ranks: list[Any] = [q] if single else list(q) if isinstance(q, Iterable) else []
+    if not ranks or not all(_is_number(r) and 0 <= r <= 1 for r in ranks):
         raise UsageError(f"quantile({column!r}, {q!r})", hint="give numbers from 0 to 1")
-    single = isinstance(q, int | float)
     told = f"{q}" if single else f"[{', '.join(map(str, ranks))}]"
     function = "quantile" if exact else "approx_quantile"
     return _of(function, column, told, options=(tuple(map(float, ranks)), single))
@@ -92,9 +96,10 @@ def histogram(column: str, bins: int | Sequence[Any]) -> Aggregate:
     A bin includes its lower edge; the last one its upper edge, too.
     """
     if isinstance(bins, int):
-        if bins < 1 or isinstance(bins, bool):
+        if not 1 <= bins <= _MOST_BINS or isinstance(bins, bool):
             raise UsageError(
-                f"histogram({column!r}, {bins})", hint="give at least one bin, or a list of edges"
+                f"histogram({column!r}, {bins})",
+                hint=f"give at least one bin and at most {_MOST_BINS:,}, or a list of edges",
             )
         return _of("histogram", column, f"{bins}", options=bins)
     if isinstance(bins, str) or not hasattr(bins, "__iter__"):
@@ -129,6 +134,10 @@ def udaf(
         raise UsageError(f"udaf(..., {columns!r})", hint="give a list of column names")
     called = name or f"{getattr(aggregate, '__name__', aggregate.__class__.__name__)}({', '.join(columns)})"
     return Aggregate("udaf", tuple(columns), called, (aggregate, type))
+
+
+def _is_number(x: object) -> bool:
+    return isinstance(x, Real | Decimal) and not isinstance(x, bool)
 
 
 def _of(function: str, column: str, *more: str, options: Any = None) -> Aggregate:

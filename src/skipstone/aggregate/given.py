@@ -8,6 +8,7 @@ from skipstone.aggregate.idset import IdSet
 from skipstone.aggregate.members import All, Ids, Members, Places
 from skipstone.aggregate.positions import Positions
 from skipstone.errors import UsageError
+from skipstone.predicate.tree import Expr
 from skipstone.rows import RowSet
 from skipstone.rows.roaring import is_bitmap
 
@@ -23,6 +24,8 @@ def members(x: object, column: str | None = None) -> Members:
         if column is not None:
             raise UsageError("these members have columns of their own", column=column, hint="leave it out")
         return x
+    if isinstance(x, Expr):
+        raise UsageError(f"{x} is no set", hint="conditions go into lake.scan(...)")
     if column is None:
         return Places(Positions.of(x))
     if not isinstance(column, str):

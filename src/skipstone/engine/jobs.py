@@ -96,6 +96,8 @@ def check_engine(engine: Any, options: Mapping[str, Any]) -> None:
         if list(options) == ["threads"]:
             hint = 'give it to the scan, lake.scan(threads=...), or engine="local"'
         raise UsageError(f"{', '.join(options)} without an engine", hint=hint)
+    if engine == "local":
+        LocalEngine(options.get("threads"))
     if isinstance(engine, str) and engine not in ("spark", "local"):
         raise UsageError(f"there is no engine {engine!r}", hint=_HINT)
 

@@ -182,14 +182,12 @@ def _near(edge: Exact) -> float:
 
 
 def edge_array(type: pa.DataType, edges: Sequence[Any]) -> pa.Array:
-    """Edges as they are told: times in the column's type if it has them, numbers whole or as doubles."""
+    """Edges as they are told: times in the column's type if it has them, numbers as doubles."""
     storage = storage_type(type)
     if pa.types.is_temporal(storage):
         keys = [_time(storage, edge) for edge in edges]
         whole = all(key.denominator == 1 for key in keys)
         return pa.array([from_key(storage, int(key)) for key in keys], storage) if whole else pa.array(edges)
-    if all(isinstance(edge, numbers.Integral) and -(2**63) <= int(edge) < 2**63 for edge in edges):
-        return pa.array(edges, pa.int64())
     return pa.array([_near(_exact(pa.float64(), edge)) for edge in edges], pa.float64())
 
 
