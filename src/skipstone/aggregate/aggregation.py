@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skipstone.aggregate import functions
 from skipstone.aggregate.account import account_of
 from skipstone.aggregate.answer import Answer
 from skipstone.aggregate.bind import Binding, bind
@@ -299,4 +298,4 @@ def _edges(found: Aggregation, asked: Aggregate) -> tuple[Any, ...] | None:
 
 
 def _ends(asked: Aggregate) -> Aggregate:
-    return functions.min(asked.columns[0]).alias(asked.name)
+    return replace(asked, function=_ENDS[0])

@@ -22,6 +22,7 @@ from skipstone.ir.bind import Binder
 from skipstone.ir.nodes import ColumnRef
 from skipstone.partial import answers, custom, distinct, picks, spread
 from skipstone.partial.blocks import Blocks, Facet
+from skipstone.partial.edges import check_binned
 from skipstone.partial.reading import BlockMeasure
 from skipstone.partial.states import Measure, Path, RowCount
 from skipstone.scan.projection import find_path
@@ -153,7 +154,10 @@ def _var(measures: _Measures, asked: Aggregate, *, root: bool) -> Output:
 
 def _end(measures: _Measures, asked: Aggregate, *, greatest: bool, nan: bool = True) -> Output:
     ref = measures.ref(asked.columns[0])
-    _check_ordered(ref, asked)
+    if nan:
+        _check_ordered(ref, asked)
+    else:
+        check_binned(ref.type, ref.name)
     place = measures.blocks(ref, Facet.COUNT | Facet.ENDS)
     return Output(asked, place, partial(answers.ends if nan else _ends_of_numbers, greatest=greatest))
 

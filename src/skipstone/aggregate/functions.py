@@ -38,7 +38,7 @@ class Aggregate:
 
 def count(column: str | None = None) -> Aggregate:
     """How many rows there are; of a column, how many of its values are not NULL."""
-    return Aggregate("count", (), "count") if column is None else _of("count", column)
+    return Aggregate("count", (), "count") if column in (None, "*") else _of("count", column)
 
 
 def sum(column: str) -> Aggregate:

@@ -46,7 +46,6 @@ IdsOption = Annotated[
     list[Path] | None,
     typer.Option(
         "--ids",
-        exists=True,
         dir_okay=False,
         allow_dash=True,
         metavar="FILE",
@@ -58,7 +57,6 @@ NotIdsOption = Annotated[
     list[Path] | None,
     typer.Option(
         "--not-ids",
-        exists=True,
         dir_okay=False,
         allow_dash=True,
         metavar="FILE",

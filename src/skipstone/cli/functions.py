@@ -153,7 +153,7 @@ class _Form:
 
 
 def _count(call: _Call) -> Aggregate:
-    if not call.args or (len(call.args) == 1 and isinstance(call.args[0], exp.Star)):
+    if not call.args or (len(call.args) == 1 and isinstance(call.args[0], exp.Star | exp.Literal)):
         return sk.count()
     call.expect(1)
     return sk.count(call.column(0))

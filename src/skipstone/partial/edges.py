@@ -30,8 +30,8 @@ _HINT = "give at least two rising edges, or a number of bins"
 _EVEN_HINT = "give a list of edges"
 
 
-def check_edges(type: pa.DataType, edges: Sequence[Any], column: str) -> None:
-    """Raise an error for a type that has no bins, or edges that make none."""
+def check_binned(type: pa.DataType, column: str) -> None:
+    """Raise an error for a type that has no bins."""
     storage = storage_type(type)
     number = pa.types.is_integer(storage) or pa.types.is_floating(storage) or pa.types.is_decimal(storage)
     if not number and not (pa.types.is_temporal(storage) and is_ordered(storage)):
@@ -40,6 +40,11 @@ def check_edges(type: pa.DataType, edges: Sequence[Any], column: str) -> None:
             column=column,
             hint="name a column of numbers or times",
         )
+
+
+def check_edges(type: pa.DataType, edges: Sequence[Any], column: str) -> None:
+    """Raise an error for a type that has no bins, or edges that make none."""
+    check_binned(type, column)
     if len(edges) < 2:
         raise UsageError(f"{len(edges)} edges make no bin", column=column, hint=_HINT)
     try:

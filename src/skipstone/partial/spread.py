@@ -78,8 +78,10 @@ def quantile_bounds(
     lower, upper = [], []
     for sketch in state:
         found = merge_kll([sketch])
-        lower.append(found.values([max(rank - found.error, 0.0) for rank in ranks]))
-        upper.append(found.values([min(rank + found.error, 1.0) for rank in ranks]))
+        # An exact quantile lies between two neighbours: one more to either side holds it.
+        off = found.error + 1 / max(found.count, 1)
+        lower.append(found.values([max(rank - off, 0.0) for rank in ranks]))
+        upper.append(found.values([min(rank + off, 1.0) for rank in ranks]))
     return _quantiles(lower, single).to_pylist(), _quantiles(upper, single).to_pylist()
 
 

@@ -292,6 +292,7 @@ def test_what_metadata_answers_takes_one_step(indexed: sk.Lake) -> None:
         (lambda scan: scan.aggregate("count"), UsageError, "'count' is no aggregate"),
         (lambda scan: scan.aggregate(sk.sum("kind")), TypeMismatchError, "can't be added"),
         (lambda scan: scan.aggregate(sk.min("pair")), TypeMismatchError, "have no order"),
+        (lambda scan: scan.aggregate(sk.histogram("kind", 3)), TypeMismatchError, "fall into no bins"),
         (lambda scan: scan.aggregate(sk.sum("amont")), UnknownColumnError, "did you mean amount"),
         (lambda scan: scan.aggregate(sk.count(), group_by="pair"), TypeMismatchError, "can't be grouped by"),
         (lambda scan: scan.aggregate(sk.count(), sk.count()), UsageError, "two columns of the answer"),
