@@ -200,7 +200,8 @@ def _near_rank(found: float | None, values: Sequence[Any], share: float) -> bool
         return False
     ranks = [oracle.rank(float(v)) for v in values]
     # A decimal as a double may be off by its last bit.
-    below, above = (oracle.rank(found + off * abs(found)) for off in (-1e-15, 1e-15))
+    last = abs(found) * 1e-15 if math.isfinite(found) else 0.0
+    below, above = oracle.rank(found - last), oracle.rank(found + last)
     low = sum(r < below for r in ranks) / len(ranks)
     high = sum(r <= above for r in ranks) / len(ranks)
     off = 0.03 + 1 / len(ranks)

@@ -253,7 +253,7 @@ class TestIds:
         done = run("agg", hive, "count(*)", "--id-column", "id")
         assert done.exit_code == Exit.USAGE
         assert "that is for --ids and --not-ids" in words(done.stderr)
-        assert run("agg", hive, "count(*)", "--ids", tmp_path / "none").exit_code == Exit.USAGE
+        assert run("agg", hive, "count(*)", "--ids", tmp_path / "none").exit_code == Exit.FILE
         path = tmp_path / "ids"
         path.write_text("one\n")
         done = run("agg", hive, "count(*)", "--ids", path)
