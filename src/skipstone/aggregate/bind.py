@@ -69,7 +69,9 @@ def bind(
     keys = _keys(group_by, binder)
     _check_names([*(f.name for _, f in keys), *(one.name for one in asked)])
     measures = _Measures(binder)
-    outputs = tuple(_BINDERS[one.function](measures, one) for one in asked)
+    outputs = tuple(
+        _nulls(one) if _has_no_type(measures, one) else _BINDERS[one.function](measures, one) for one in asked
+    )
     paths = tuple(path for path, _ in keys)
     read = dict.fromkeys((*paths, *(path for measure in measures.found for path in measure.columns)))
     types = {path: binder.column(path).type for path in read}
@@ -122,6 +124,18 @@ class _Measures:
             place = self.places[measure] = len(self.found)
             self.found.append(measure)
         return place
+
+
+def _has_no_type(measures: _Measures, asked: Aggregate) -> bool:
+    """Whether a function has no answer but NULL, since nobody has ever seen a value of its column."""
+    if asked.function in ("count", "udaf"):
+        return False
+    return bool(pa.types.is_null(plain_type(measures.ref(asked.columns[0]).type)))
+
+
+def _nulls(asked: Aggregate) -> Output:
+    none = pa.scalar(0) if asked.function == "approx_distinct" else pa.scalar(None)
+    return Output(asked, 0, lambda counts: pa.repeat(none, len(counts)))
 
 
 # -- one binder per function -------------------------------------------------------------------

@@ -332,3 +332,16 @@ def test_bounds_of_pages_need_not_be_values(tmp_path: Any) -> None:
     lake.index.build(engine="local")
     assert lake.scan().aggregate(sk.max("x"), within=[0, 1], id_column="id")["max(x)"] == 1
     assert lake.scan("id < 30").aggregate(sk.max("x"))["max(x)"] == 29
+
+
+def test_a_column_that_never_had_a_value(tmp_path: Any) -> None:
+    import pyarrow.parquet as pq
+
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table({"id": [1, 2], "nothing": pa.nulls(2)}), tmp_path / "lake" / "a.parquet")
+    answer = (
+        sk.open(tmp_path / "lake")
+        .scan()
+        .aggregate(sk.count("nothing"), sk.max("nothing"), sk.sum("nothing"), sk.approx_distinct("nothing"))
+    )
+    assert list(answer.to_pylist()[0].values()) == [0, None, None, 0]
