@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from skipstone.aggregate.bind import Binding
-from skipstone.aggregate.members import Members
+from skipstone.aggregate.counting import Counted
+from skipstone.aggregate.members import Members, Places
 from skipstone.aggregate.prepare import Prepared
 from skipstone.trace.aggregate import AggregateTrace, ColumnUse, MemberUse
 from skipstone.trace.scan import ScanTrace
@@ -21,7 +22,7 @@ def account_of(
         group_by=tuple(field.name for field in binding.key_fields),
         rows=prepared.live,
         columns=_columns(binding, prepared),
-        members=None if members is None else _members(prepared, members),
+        members=None if members is None else _members(scan, prepared, members),
         cached=cached,
     )
 
@@ -37,8 +38,16 @@ def _columns(binding: Binding, prepared: Prepared) -> tuple[ColumnUse, ...]:
     return tuple(uses)
 
 
-def _members(prepared: Prepared, members: Members) -> MemberUse:
-    cover, kept = prepared.cover, prepared.units.kept > 0
+def _members(scan: ScanTrace, prepared: Prepared, members: Members) -> MemberUse:
+    cover, units = prepared.cover, prepared.units
+    kept = units.kept > 0
     outside = int(np.count_nonzero(kept & ~cover.inside))
-    inside = int(np.count_nonzero(kept & cover.inside & ~cover.outside))
-    return MemberUse(members.told(), int(np.count_nonzero(kept)), outside, inside, prepared.outside)
+    whole = kept & cover.inside & ~cover.outside
+    if any(isinstance(leaf, Places) for leaf in members.leaves()):
+        # Rows at other places were cut off before.
+        whole &= units.kept == units.rows
+    told = members.told()
+    if any(isinstance(test, Counted) for test in prepared.tests.values()):
+        told += ("ids count up from row to row: members are told by their places, ids are not read",)
+    rows = scan.rows_kept - prepared.live
+    return MemberUse(told, int(np.count_nonzero(kept)), outside, int(np.count_nonzero(whole)), rows)

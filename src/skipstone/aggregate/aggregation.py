@@ -151,7 +151,8 @@ class Aggregation:
         """What reading adds, in order of rows; and an account of it at the end."""
         question, files = self._question, ready.plan.files
         began, before = time.perf_counter(), files.io()
-        rows = pieces = 0
+        counted = [0]
+        pieces = 0
         clock = Clock()
         said = plural(ready.plan.hints.threads, "thread")
         for reading in ready.readings:
@@ -162,12 +163,15 @@ class Aggregation:
                 with opened(question.engine, question.options) as engine:
                     found = read_on(engine, reading, recipe)
                     said = f"{engine.name}, {plural(len(found), 'task')}"
+            counted.append(0)
             for portion in found:
-                rows += portion.rows
+                counted[-1] += portion.rows
                 pieces += 1
                 yield portion
         spent = files.io() - before
         seconds = time.perf_counter() - began
+        # Readings may share rows: what the largest has counted in is at least that.
+        rows = max(counted)
         self._run = AggregateRun(rows, pieces, spent.requests, spent.bytes, seconds, said, clock.phases())
 
     def stream(self) -> Iterator[Step]:

@@ -25,7 +25,7 @@ from skipstone.partial.picks import Pick
 from skipstone.partial.reading import BlockMeasure
 from skipstone.partial.sketches import BadSketch
 from skipstone.partial.spread import Histogram
-from skipstone.partial.states import Measure
+from skipstone.partial.states import Measure, RowCount
 from skipstone.rows import RowSet
 from skipstone.trace.aggregate import Answered
 
@@ -54,8 +54,6 @@ class Prepared:
     """By share, rows of units with other rows as well that are proven to be members."""
     tests: Mapping[int, Outside]
     """By share, what tells members among the others."""
-    outside: int
-    """Rows that are proven to be no members."""
     live: int
     """Rows that may count."""
 
@@ -103,7 +101,7 @@ class Preparation:
         outside += int(self.units.kept[(self.units.kept > 0) & ~self.alive].sum())
         live = int(self.units.kept.sum()) - outside
         counted = self._count(found)
-        return Prepared(self.units, self.cover, (counted, *found), self.sure, self.tests, outside, live)
+        return Prepared(self.units, self.cover, (counted, *found), self.sure, self.tests, live)
 
     # -- members -----------------------------------------------------------------------------
 
@@ -319,7 +317,7 @@ class Preparation:
         rest = int(counts.sum()) - sum(level.rows for level in levels)
         if rest:
             levels.append(Answered("rows", rest, rest))
-        why = ("rows must be tested",) if doubtful and self.cached else ()
+        why = self._why(RowCount(), self.whole, doubtful)
         return Found((known,), doubtful, tuple(levels), why)
 
 
