@@ -223,7 +223,9 @@ class Synthetic:
         )
         nulls = np.full(units, GROUP_ROWS // 20 if column.nulls else 0, dtype=np.int64)
         return ColumnDraft(
-            column.type, Level(facts, nulls, unknown, unknown), origins=np.zeros(last - first, dtype=np.uint8)
+            column.type,
+            Level(facts, nulls, unknown, unknown, unknown),
+            origins=np.zeros(last - first, dtype=np.uint8),
         )
 
     def _group_bounds(self, column: Column, first: int, last: int) -> tuple[Array, Array]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 
 from skipstone.aggregate.idset import IdSet
 from skipstone.aggregate.members import All, Ids, Members, Places
 from skipstone.aggregate.positions import Positions
 from skipstone.errors import UsageError
 from skipstone.predicate.tree import Expr
-from skipstone.rows import RowSet
-from skipstone.rows.roaring import is_bitmap
 
 
 def members(x: object, column: str | None = None) -> Members:
@@ -55,8 +54,6 @@ def _sets(given: object) -> list[object]:
     """A list of sets as such; one of numbers is itself a set."""
     if given is None:
         return []
-    if isinstance(given, list | tuple) and any(
-        isinstance(one, Members | RowSet | Mapping) or is_bitmap(one) for one in given
-    ):
+    if isinstance(given, list | tuple) and not all(isinstance(one, Real) for one in given):
         return list(given)
     return [given]

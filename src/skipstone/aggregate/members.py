@@ -71,6 +71,9 @@ class Members(ABC):
     def __invert__(self) -> Members:
         return Not(self)
 
+    def __bool__(self) -> bool:
+        raise TypeError("sets of members have no truth value; combine them with & | ~, not with and/or/not")
+
     # -- before it is asked ------------------------------------------------------------------
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.domain.keys import is_ordered, storage_type
@@ -253,6 +253,7 @@ class LakeIndex:
         made = () if blooms is None or isinstance(blooms, bool) else self._paths(blooms, types, "blooms")
         numeric = tuple(path for path in chosen if _is_number(types[path]))
         summed = self._extra(sums, types, numeric, "sums")
+        self._check(summed, types, _is_number, "sums are of numbers")
         sketched = self._extra(sketches, types, chosen, "sketches")
         counting = self._ids(ids, types)
         every = tuple(dict.fromkeys((*chosen, *made, *summed, *sketched, *counting)))
@@ -272,15 +273,24 @@ class LakeIndex:
         import pyarrow as pa
 
         found = self._paths(names, types, "ids")
-        for path in found:
-            if not pa.types.is_integer(storage_type(types[path])):
+        self._check(found, types, lambda type: pa.types.is_integer(storage_type(type)), "ids are integers")
+        return found
+
+    def _check(
+        self,
+        paths: Sequence[Path],
+        types: Mapping[Path, pa.DataType],
+        fits: Callable[[pa.DataType], bool],
+        rule: str,
+    ) -> None:
+        for path in paths:
+            if not fits(types[path]):
                 raise TypeMismatchError(
-                    f"ids are integers, and the column is of type {types[path]}",
+                    f"{rule}, and the column is of type {types[path]}",
                     path=self._lake.uri,
                     column=".".join(path),
-                    hint="name integer columns in ids=",
+                    hint="leave it out",
                 )
-        return found
 
     def _extra(
         self,
@@ -304,7 +314,7 @@ class LakeIndex:
         return [(path, type) for path, type in found if names.count(path) == 1]
 
     def _paths(self, names: Iterable[str], types: Mapping[Path, pa.DataType], what: str) -> tuple[Path, ...]:
-        if isinstance(names, str):
+        if isinstance(names, str) or not isinstance(names, Iterable):
             raise UsageError(f"{what}={names!r}", hint="give a list of column names")
         by_name = {".".join(path): path for path in types}
         found: list[Path] = []

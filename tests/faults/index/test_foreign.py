@@ -19,6 +19,7 @@ from xxhash import xxh3_64_hexdigest
 
 import skipstone as sk
 from skipstone.errors import SkipstoneError
+from skipstone.index.container import FORMAT
 from tests.faults.index._indexes import (
     FILES,
     FOLDER,
@@ -35,13 +36,13 @@ def reformatted(path: Path, number: int) -> None:
     """The file under another format number, with checksums that are right."""
     data = path.read_bytes()
     if path.suffix == ".skip":
-        assert struct.unpack_from("<I", data, len(data) - 48)[0] == 1
+        assert struct.unpack_from("<I", data, len(data) - 48)[0] == FORMAT
         path.write_bytes(data[:-48] + struct.pack("<I", number) + data[-44:])
     else:
         path.write_bytes(re.sub(rb"format \d+", f"format {number}".encode(), data, count=1))
 
 
-@pytest.mark.parametrize("number", [0, 2, 77])
+@pytest.mark.parametrize("number", [0, FORMAT + 1, 77])
 @pytest.mark.parametrize("kind", ["segment", "manifest"])
 def test_another_format(root: Path, tmp_path: Path, table: pa.Table, kind: str, number: int) -> None:
     folder = copied(root, tmp_path / "i")

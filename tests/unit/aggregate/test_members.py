@@ -343,3 +343,16 @@ def test_members_are_coerced_once() -> None:
         members(one, "id")
     with pytest.raises(TypeError):
         one & BitMap([1])
+
+
+def test_lists_of_any_sets_are_lists_of_sets() -> None:
+    for sets in ([np.array([1, 2]), np.array([2, 3])], [[1, 2], [2]], [{1, 2}, {2}], [range(3), range(2, 5)]):
+        found = allowed(sets, None, "id")
+        assert isinstance(found, All)
+        assert [leaf.ids.contains(np.array([2]))[0] for leaf in found.leaves()] == [True, True]
+    assert isinstance(allowed([1, 2], None, "id"), Ids)
+
+
+def test_sets_have_no_truth_value() -> None:
+    with pytest.raises(TypeError, match="combine them with"):
+        bool(members([1], "id"))
