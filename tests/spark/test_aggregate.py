@@ -217,6 +217,7 @@ def test_spark_sql_agrees(spark: SparkSession, root: Path, where: str, group_by:
     spark.read.parquet(str(root)).createOrReplaceTempView("lake")
     question = f"select {text} from lake where {where}" + f" group by {keys}" * bool(keys)
     rows = spark.sql(question).collect()
+    spark.catalog.dropTempView("lake")
     answer = sk.open(root).scan(where).aggregate(*(f for _, f in SQL.values()), group_by=group_by)
     table = answer.to_arrow()
     seconds = [None if v is None else v // 10**6 for v in table["min(ts)"].cast(pa.int64()).to_pylist()]
