@@ -128,7 +128,7 @@ def test_answers_name_their_edges() -> None:
         [one_group(whole, pa.array([0.5, 3.0, 3.1])), one_group(whole, pa.array([None], pa.float64()))]
     )
     found = histograms(whole, state)
-    assert found.type == pa.list_(pa.struct({"low": pa.int64(), "high": pa.int64(), "count": pa.int64()}))
+    assert found.type == pa.list_(pa.struct({"low": pa.float64(), "high": pa.float64(), "count": pa.int64()}))
     assert found.to_pylist() == [
         [{"low": 0, "high": 1, "count": 1}, {"low": 1, "high": 3, "count": 1}],
         [{"low": 0, "high": 1, "count": 0}, {"low": 1, "high": 3, "count": 0}],
