@@ -83,12 +83,12 @@ def _reading(
     for share, mine in sorted(rows.items()):
         for task, sure in _tasks(prepared, share, mine):
             (proven if sure else tested).append(task)
-    late = "one-pass"
-    plans = [
-        plan.part(tasks, projection, tested=tests and plan.predicate is not None, materialise=how)
-        for tasks, tests, how in ((proven, False, late), (tested, True, plan.hints.materialise))
-        if tasks
-    ]
+    plans = []
+    if proven:
+        plans.append(plan.part(proven, projection, tested=False))
+    if tested:
+        how = plan.hints.materialise
+        plans.append(plan.part(tested, projection, tested=plan.predicate is not None, materialise=how))
     return Reading(tuple(numbers), tuple(plans))
 
 
