@@ -3,8 +3,8 @@
 Ids are in memory before the clock starts, as each engine likes them best: a table of its own for DuckDB (a
 bit quicker than an Arrow table), Arrow batches for DataFusion, a series for Polars, a roaring bitmap for
 Skipstone. DuckDB finds the bounds of the ids by itself; DataFusion is told them, without which it is slower
-on one run of ids. Its filters are not pushed down, which pays nowhere here. Polars tests with ``is_in``, which
-is quicker than its semi-join.
+on one run of ids. Its filters are not pushed down, which pays nowhere here. Polars tests with ``is_in``,
+which is quicker than its semi-join.
 """
 
 from __future__ import annotations
