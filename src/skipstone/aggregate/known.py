@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from skipstone.aggregate.units import by_part
 from skipstone.domain.keys import Key, from_key
 from skipstone.evidence import Array, ColumnFacts
 from skipstone.index.coverage import Recorded
@@ -33,13 +34,7 @@ def known_blocks(survey: Survey, ref: ColumnRef, facets: Facet, units: Array) ->
 
 
 def _stored(survey: Survey, ref: ColumnRef, units: Array) -> Blocks:
-    parts, first = [], 0
-    for part in survey.parts:
-        last = first + len(part.rows)
-        mine = units[(units >= first) & (units < last)] - first
-        if len(mine):
-            parts.append(_of_part(part, ref, mine))
-        first = last
+    parts = [_of_part(part, ref, mine) for part, mine in by_part(survey, units)]
     return Blocks.concat(parts) if parts else Blocks.unknown(ref.type, 0)
 
 
@@ -118,13 +113,9 @@ def constants(facts: ColumnFacts, among: Array) -> list[tuple[pa.Scalar, Array]]
 def known_sketches(survey: Survey, ref: ColumnRef, kind: str, units: Array) -> list[bytes | None]:
     """The sketches of a column in some row groups (rising), where an index has them."""
     found: list[bytes | None] = []
-    first = 0
-    for part in survey.parts:
-        last = first + len(part.rows)
-        mine = units[(units >= first) & (units < last)] - first
+    for part, mine in by_part(survey, units):
         blobs = None
         if isinstance(part, Recorded) and ref.path not in survey.given:
             blobs = part.segment.sketches(kind, ref, part.groups[mine])
         found += [None] * len(mine) if blobs is None else blobs
-        first = last
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -179,13 +179,21 @@ def cover_units(units: Units, refs: Sequence[ColumnRef]) -> Cover:
     return Cover(inside, outside)
 
 
+def by_part(survey: Survey, units: Array) -> Iterator[tuple[Part, Array]]:
+    """Row groups (rising) by the source that they are known from, with their numbers there."""
+    first = 0
+    for part in survey.parts:
+        last = first + len(part.rows)
+        mine = units[(units >= first) & (units < last)] - first
+        if len(mine):
+            yield part, mine
+        first = last
+
+
 def part_of(survey: Survey, group: int) -> tuple[Part, int]:
     """The source that a row group is known from, and its number there."""
-    for part in survey.parts:
-        if group < len(part.rows):
-            return part, group
-        group -= len(part.rows)
-    raise IndexError(group)
+    ((part, mine),) = by_part(survey, np.array([group]))
+    return part, int(mine[0])
 
 
 def is_stated(survey: Survey, group: int, path: Path) -> bool:

@@ -85,11 +85,6 @@ def quantile_bounds(
     return _quantiles(lower, single).to_pylist(), _quantiles(upper, single).to_pylist()
 
 
-def rank_errors(state: Sequence[bytes]) -> list[float]:
-    """How far the ranks of each group's answers are off, as a part of 1, about 99 times out of 100."""
-    return [merge_kll([sketch]).error for sketch in state]
-
-
 def _quantiles(found: Sequence[Sequence[float]], single: bool) -> pa.Array:
     if single:
         return pa.array([values[0] if values else None for values in found], pa.float64())

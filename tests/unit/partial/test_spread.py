@@ -9,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.errors import TypeMismatchError
-from skipstone.partial.sketches import KLL, BadSketch, sketches
+from skipstone.partial.sketches import KLL, BadSketch, merge_kll, sketches
 from skipstone.partial.spread import (
     Spread,
     Values,
     approx_quantiles,
     exact_quantiles,
     quantile_bounds,
-    rank_errors,
 )
 from tests.unit.partial._cuts import NUMBERS, TYPES, at_once, in_pieces, one_group, tables
 
@@ -107,7 +106,7 @@ def test_sketches_of_few_values_keep_them_all(data: st.DataObject, name: str, se
     whole, parts = at_once(measure, table), in_pieces(measure, table, seed)
     found = approx_quantiles(whole, RANKS).to_pylist()
     assert repr(approx_quantiles(parts, RANKS).to_pylist()) == repr(found)
-    assert rank_errors(whole) == [0.0] * len(whole)
+    assert [merge_kll([sketch]).error for sketch in whole] == [0.0] * len(whole)
     ends = exact_quantiles(at_once(Values(X, TYPES[name]), table), [0.0, 1.0]).to_pylist()
     for one, both in zip(found, ends, strict=True):
         assert (one is None) == (both is None)
@@ -123,7 +122,8 @@ def test_sketches_of_many_values_state_their_error() -> None:
     state = measure.fold(state, np.arange(5), np.array([0, 2]))
     assert len(state) == 2
     state = measure.fold(state, np.arange(2), np.array([0]))
-    (error,) = rank_errors(state)
+    (sketch,) = state
+    error = merge_kll([sketch]).error
     assert 0.01 < error < 0.02
     (found,), ((lower,), (upper,)) = approx_quantiles(state, RANKS).to_pylist(), quantile_bounds(state, RANKS)
     ordered = np.sort(numbers)
