@@ -1,8 +1,6 @@
-"""What the adapters of foreign expressions share: literals, readings of a literal, LIKE as a regex."""
+"""What reading and writing foreign expressions share: literals, readings of a literal, LIKE as a regex."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +21,6 @@ _REGEX_SIGNS = frozenset("\\.+*?()|[]{}^$")
 
 class Unknown(Exception):
     """A part of a foreign expression that the tree has no node for; it asks for an opaque leaf."""
-
-
-def inexpressible(what: object, target: str, why: str = "") -> NotExpressibleError:
-    """The error that names the part ``target`` can't hold."""
-    return NotExpressibleError(f"{target} has no way to say {what}" + (f": {why}" if why else ""))
 
 
 def plain(values: pa.Array) -> pa.Array:
@@ -112,29 +105,6 @@ def near(op: tree.CompareOp, arg: tree.Expr, readings: pa.Array, exact: tree.Pre
     return tree.And((tree.Compare(op, arg, tree.Literal(ends["max" if op in ("<", "<=") else "min"])), exact))
 
 
-def fine_compare(op: tree.CompareOp, x: Any, v: Any, t: Any, *, rounds_up: bool) -> Any:
-    """``x op v``, right also where the library first rounds ``v`` to ``t`` in the column's coarser unit."""
-    if op in ("=", "<>"):
-        equal = (x == v) & (x != t)
-        return equal if op == "=" else ~equal
-    if op in ("<", ">="):
-        less = x < v if rounds_up else (x < v) | (x <= t)
-        return less if op == "<" else ~less
-    most = (x <= v) & (x < t) if rounds_up else x <= v
-    return most if op == "<=" else ~most
-
-
-def substring(call: tree.Call) -> tuple[int, int] | None:
-    """Where ``substr`` or ``left`` with constant bounds begins, from zero, and how long it is."""
-    bounds = [arg.scalar.as_py() if isinstance(arg, tree.Literal) else None for arg in call.args[1:]]
-    match call.name, bounds:
-        case "substr", [int(first), int(count)] if first > 0:
-            return first - 1, max(count, 0)
-        case "left", [int(count)]:
-            return 0, max(count, 0)
-    return None
-
-
 def like_regex(like: tree.Like) -> str:
     """A LIKE pattern as a regular expression for RE2 and Rust's regex."""
     out: list[str] = []
@@ -148,12 +118,6 @@ def like_regex(like: tree.Like) -> str:
         else:
             out.append({"%": ".*", "_": "."}.get(sign) or _quoted(sign))
     return rf"(?s)\A{''.join(out)}\z"
-
-
-def lowered(like: tree.Like) -> tree.Like:
-    """ILIKE as Spark defines it: LIKE of both sides in lower case."""
-    escape = like.escape.lower() if like.escape else like.escape
-    return tree.Like(tree.Call("lower", (like.arg,)), like.pattern.lower(), escape)
 
 
 def _quoted(sign: str) -> str:

@@ -13,6 +13,7 @@ from pyspark.sql import datasource as ds
 
 from skipstone.errors import PredicateError
 from skipstone.predicate import tree
+from skipstone.predicate.foreign import is_nan, is_number
 from skipstone.predicate.sql.write import to_sql
 
 # -- from Spark --------------------------------------------------------------------------------
@@ -170,16 +171,14 @@ def _(node: tree.Compare, schema: pa.Schema | None, negated: bool) -> tree.Predi
         )
         arg = _magnitude(arg) if op in ("=", "<=>") else arg
         node = tree.Compare(op, arg, literal)
-    holds = ("=", ">=", "<=", "<=>") if _is_nan(literal) else (">", ">=", "<>")
+    holds = ("=", ">=", "<=", "<=>") if is_nan(literal.scalar) else (">", ">=", "<>")
     return _say_nan(node, arg, op in holds, negated)
 
 
 @_guard.register
 def _(node: tree.Between, schema: pa.Schema | None, negated: bool) -> tree.Predicate:
-    low = tree.Compare(">=" if node.low_inclusive else ">", node.arg, node.low)
-    high = tree.Compare("<=" if node.high_inclusive else "<", node.arg, node.high)
-    ends = (_guard(low, schema, negated), _guard(high, schema, negated))
-    return node if ends == (low, high) else tree.And(ends)
+    ends = tuple(_guard(end, schema, negated) for end in node.ends)
+    return node if ends == node.ends else tree.And(ends)
 
 
 @_guard.register
@@ -192,7 +191,7 @@ def _(node: tree.IsIn, schema: pa.Schema | None, negated: bool) -> tree.Predicat
         others = tree.IsIn(node.arg, node.values.filter(pa.array([not z for z in zero])), node.zone)
         is_zero = tree.Compare("=", _magnitude(node.arg), tree.Literal(_POSITIVE_ZERO))
         return tree.disjunction((is_zero, *([_guard(others, schema, negated)] if len(others.values) else [])))
-    has_nan = any(_is_nan(member) for member in members)
+    has_nan = any(is_nan(member.scalar) for member in members)
     if not has_nan and node.values.null_count:
         return node  # NOT IN with a NULL is never TRUE, so there is no row to lose
     return _say_nan(node, node.arg, has_nan, negated)
@@ -217,8 +216,7 @@ def _say_nan(node: tree.Predicate, arg: tree.Expr, holds: bool, negated: bool) -
 
 
 def _may_float(arg: tree.Expr, other: tree.Literal, schema: pa.Schema | None) -> bool:
-    kind = other.scalar.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    if not is_number(other.scalar.type):
         return False
     if schema is None or not isinstance(arg, tree.Column):
         return True
@@ -233,8 +231,3 @@ def _may_float(arg: tree.Expr, other: tree.Literal, schema: pa.Schema | None) ->
 
 def _plain(literal: tree.Literal) -> Any:
     return literal.scalar.as_py()
-
-
-def _is_nan(literal: tree.Literal) -> bool:
-    value = _plain(literal)
-    return isinstance(value, float) and value != value

@@ -393,6 +393,14 @@ class Between(Predicate):
     low_inclusive: bool = True
     high_inclusive: bool = True
 
+    @property
+    def ends(self) -> tuple[Compare, Compare]:
+        """The two comparisons that BETWEEN is short for."""
+        return (
+            Compare(">=" if self.low_inclusive else ">", self.arg, self.low),
+            Compare("<=" if self.high_inclusive else "<", self.arg, self.high),
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IsIn(Predicate):

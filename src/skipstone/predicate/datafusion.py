@@ -1,19 +1,42 @@
-"""From a DataFusion expression to a predicate."""
+"""DataFusion expressions to predicates and back.
+
+DataFusion orders NaN as Spark does. What differs depends on the column's type, unknown here: it cuts
+a timestamp to the column's unit, and takes dates and years in the column's zone. Such a comparison
+becomes an opaque leaf beside a wider one that can be judged.
+
+Two of its answers are taken as the SQL they stand for: a list of more than three floats tells 0.0
+from -0.0 where a shorter one doesn't, and a field of a NULL struct is whatever its buffer holds.
+"""
 
 from __future__ import annotations
 
 import functools
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pyarrow as pa
-from datafusion import Expr, SessionConfig, SessionContext
+import pyarrow.compute as pc
+from datafusion import Expr, SessionConfig, SessionContext, col, lit
+from datafusion import functions as f
 
 from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
-from skipstone.predicate.foreign import Unknown, literal, millisecond_readings, near, neighbours, plain
+from skipstone.predicate.foreign import (
+    Unknown,
+    finer_than_millisecond,
+    has_zero,
+    like_regex,
+    literal,
+    millisecond_readings,
+    near,
+    neighbours,
+    plain,
+)
 from skipstone.predicate.values import value_array
+from skipstone.predicate.write import Writer
 
 
 def from_datafusion(expr: Expr) -> tree.Predicate:
@@ -93,10 +116,13 @@ class _Evaluate:
 def _compute(expr: Expr, batch: pa.RecordBatch, table: str) -> pa.Array:
     # One partition keeps the rows in order.
     context = SessionContext(SessionConfig().with_target_partitions(1))
-    quoted = '"' + table.replace('"', '""') + '"'
-    context.register_record_batches(quoted, [[batch]])
-    answer = context.table(quoted).select(expr.alias("answer")).to_arrow_table()
+    context.register_record_batches(_quoted(table), [[batch]])
+    answer = context.table(_quoted(table)).select(expr.alias("answer")).to_arrow_table()
     return plain(answer.column("answer").combine_chunks())
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _join(expr: Expr) -> tree.Predicate:
@@ -323,3 +349,75 @@ _VALUES: dict[str, Callable[[Expr], tree.Expr]] = {
     "substr": functools.partial(_substring, 1, "substr"),
     "upper": functools.partial(_call, "upper"),
 }
+
+
+# -- to DataFusion -----------------------------------------------------------------------------
+
+
+def to_datafusion(predicate: tree.Predicate) -> Expr:
+    """A predicate as a DataFusion expression that gives Spark's answer."""
+    return _DataFusionWriter().write(predicate)
+
+
+class _DataFusionWriter(Writer):
+    library = "DataFusion"
+    functions = MappingProxyType(
+        {
+            ("+", 2): operator.add,
+            ("-", 2): operator.sub,
+            ("*", 2): operator.mul,
+            ("lower", 1): f.lower,
+            ("upper", 1): f.upper,
+            ("length", 1): f.character_length,
+        }
+    )
+
+    def column(self, node: tree.Column) -> Expr:
+        root, *fields = node.path
+        return functools.reduce(operator.getitem, fields, col(_quoted(root)))
+
+    def literal(self, node: tree.Literal) -> Expr:
+        return lit(node.scalar)
+
+    def constant(self, value: bool | None) -> Expr:
+        return lit(pa.scalar(value, pa.bool_()))
+
+    def cast(self, node: tree.Cast) -> Expr:
+        # Wider types would hold a timestamp, which DataFusion counts in its unit and Spark in seconds.
+        if node.lenient or node.type not in (pa.int8(), pa.int16(), pa.int32()):
+            raise self.inexpressible(node, "it takes the column's zone and unit")
+        return self.write(node.arg).cast(node.type)
+
+    def substring(self, x: Expr, start: int, length: int) -> Expr:
+        return f.substring(x, lit(start + 1), lit(length))
+
+    def cut(self, values: pa.Array) -> pa.Array:
+        return values.cast(pa.timestamp("ms", values.type.tz), safe=False).cast(values.type)
+
+    def is_in(self, x: Expr, node: tree.IsIn) -> Expr:
+        found, fine = _listed(x, node.values), finer_than_millisecond(node.values)
+        if len(fine):
+            # A millisecond column would meet these values without the rest of their digits.
+            cut = self.cut(fine)
+            found = found & ~_listed(x, cut.filter(pc.invert(pc.is_in(cut, node.values))))
+        return found | (x == lit(0)) if has_zero(node.values) else found
+
+    def is_nan(self, x: Expr) -> Expr:
+        return f.isnan(x)
+
+    def match(self, x: Expr, node: tree.Match) -> Expr:
+        if isinstance(node.text, bytes):
+            raise self.inexpressible(node, "its text functions take no bytes")
+        match = {"prefix": f.starts_with, "suffix": f.ends_with, "contains": f.contains}[node.kind]
+        return match(x, lit(node.text))
+
+    def pattern(self, x: Expr, node: tree.Like) -> Expr:
+        return f.regexp_like(x, lit(like_regex(node)))
+
+
+def _listed(x: Expr, values: pa.Array) -> Expr:
+    # DataFusion takes a fraction of a millisecond for each literal; a long list is one array.
+    if len(values) > 100 and not pa.types.is_timestamp(values.type):
+        offsets = pa.array([0, len(values)], pa.int64())
+        return f.array_has(lit(pa.LargeListArray.from_arrays(offsets, values)[0]), x)
+    return f.in_list(x, [lit(value) for value in values])

@@ -1,12 +1,17 @@
-"""From a Polars expression to a predicate."""
+"""Polars expressions to predicates and back.
+
+Polars orders NaN as Spark does. It differs in two places where the column's type, unknown here,
+decides: a float literal without a type is rounded for a float32 column, and a timestamp is cut to
+the column's unit. Such a comparison becomes an opaque leaf beside a wider one that can be judged.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,6 +23,7 @@ from skipstone.predicate import tree
 from skipstone.predicate.foreign import (
     Unknown,
     float32_readings,
+    like_regex,
     literal,
     millisecond_readings,
     near,
@@ -25,6 +31,7 @@ from skipstone.predicate.foreign import (
     plain,
 )
 from skipstone.predicate.values import value_array
+from skipstone.predicate.write import OPERATORS, Writer
 
 
 def from_polars(expr: pl.Expr) -> tree.Predicate:
@@ -173,6 +180,10 @@ def _compare(op: tree.CompareOp, node: _Node) -> tree.Predicate:
     return _pair(op, *node.args)
 
 
+def _operation(op: tree.CompareOp, x: pl.Expr, y: pl.Expr) -> pl.Expr:
+    return x.eq_missing(y) if op == "<=>" else OPERATORS[op](x, y)
+
+
 def _pair(op: tree.CompareOp, left: _Node, right: _Node) -> tree.Predicate:
     if left.kind == "Literal" and right.kind != "Literal":
         left, right, op = right, left, tree.FLIPPED[op]
@@ -180,7 +191,7 @@ def _pair(op: tree.CompareOp, left: _Node, right: _Node) -> tree.Predicate:
         value = _literal(right).scalar
         if pa.types.is_boolean(value.type):
             return tree.Truth(_condition(left), value.as_py())
-    exact = functools.partial(_opaque, _OPERATORS[op](left.expr, right.expr))
+    exact = functools.partial(_opaque, _operation(op, left.expr, right.expr))
     if left.name in _ZONED and right.kind == "Literal":
         x = _ZONED[left.name](_value(left.args[0]))
         return near(op, x, neighbours(_literal(right).scalar), exact())
@@ -194,15 +205,6 @@ def _pair(op: tree.CompareOp, left: _Node, right: _Node) -> tree.Predicate:
     return tree.Compare(op, x, y)
 
 
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<=>": pl.Expr.eq_missing,
-}
 # Polars takes these in the zone of the column, up to a day from UTC.
 _ZONED: dict[str, Callable[[tree.Expr], tree.Expr]] = {
     "TemporalExpr.Date": lambda x: tree.Cast(x, pa.date32()),
@@ -382,3 +384,99 @@ _VALUES: dict[str, Callable[[_Node], tree.Expr]] = {
     "StringExpr.Slice": _slice,
     "StringExpr.Uppercase": functools.partial(_call, "upper"),
 }
+
+
+# -- to Polars ---------------------------------------------------------------------------------
+
+
+def to_polars(predicate: tree.Predicate) -> pl.Expr:
+    """A predicate as a Polars expression that gives Spark's answer."""
+    return _PolarsWriter().write(predicate)
+
+
+class _PolarsWriter(Writer):
+    library = "Polars"
+    functions = MappingProxyType(
+        {
+            ("lower", 1): lambda x: x.str.to_lowercase(),
+            ("upper", 1): lambda x: x.str.to_uppercase(),
+            ("length", 1): lambda x: x.str.len_chars(),
+        }
+    )
+    # Wider types would hold a timestamp, which Polars counts in its unit and Spark in seconds.
+    casts = MappingProxyType(
+        {pa.int8(): pl.Int8, pa.int16(): pl.Int16, pa.int32(): pl.Int32, pa.date32(): pl.Date}
+    )
+
+    def column(self, node: tree.Column) -> pl.Expr:
+        root, *fields = node.path
+        if root == "*" or (root.startswith("^") and root.endswith("$")):
+            raise self.inexpressible(node, "it takes the name for a pattern")
+        return functools.reduce(lambda base, name: base.struct.field(name), fields, pl.col(root))
+
+    def literal(self, node: tree.Literal) -> pl.Expr:
+        kind = node.scalar.type
+        if pa.types.is_integer(kind):
+            # Typed, it would pull an unsigned column into floats.
+            return pl.lit(node.scalar.as_py())
+        if not _in_python(node.scalar):
+            raise self.inexpressible(node, "its literals take Python's dates and times, to the microsecond")
+        series = self._series(pa.array([node.scalar]))
+        return pl.lit(series.item(), dtype=series.dtype)
+
+    def _series(self, values: pa.Array) -> pl.Series:
+        if pa.types.is_decimal256(values.type):  # Polars would panic
+            raise self.inexpressible(f"a value of type {values.type}", "its decimals end at 38 digits")
+        try:
+            return pl.Series(pl.from_arrow(values))
+        except (pl.exceptions.PolarsError, pa.ArrowException) as error:
+            raise self.inexpressible(f"a value of type {values.type}", str(error)) from error
+
+    def constant(self, value: bool | None) -> pl.Expr:
+        return pl.lit(value, dtype=pl.Boolean)
+
+    def cast(self, node: tree.Cast) -> pl.Expr:
+        to = self.casts.get(node.type)
+        if to is None or node.lenient or (to is pl.Date and node.zone != "UTC"):
+            raise self.inexpressible(node, "its formats, zones and bad values are its own")
+        return self.write(node.arg).cast(to)
+
+    def substring(self, x: pl.Expr, start: int, length: int) -> pl.Expr:
+        return x.str.slice(start, length)
+
+    def truth(self, x: pl.Expr, value: bool | None) -> pl.Expr:
+        return x.is_null() if value is None else x.eq_missing(pl.lit(value))
+
+    def compare(self, op: tree.CompareOp, x: pl.Expr, y: pl.Expr) -> pl.Expr:
+        return _operation(op, x, y)
+
+    def cut(self, values: pa.Array) -> pa.Array:
+        microseconds = values.cast(pa.int64()).to_numpy()
+        return pa.array(microseconds // 1000 * 1000).cast(values.type)
+
+    def is_in(self, x: pl.Expr, node: tree.IsIn) -> pl.Expr:
+        return x.is_in(self._series(node.values).implode())
+
+    def is_nan(self, x: pl.Expr) -> pl.Expr:
+        return x.is_nan()
+
+    def match(self, x: pl.Expr, node: tree.Match) -> pl.Expr:
+        space, text = x.bin if isinstance(node.text, bytes) else x.str, pl.lit(node.text)
+        if node.kind == "contains":
+            return space.contains(text, **({} if isinstance(node.text, bytes) else {"literal": True}))
+        return space.starts_with(text) if node.kind == "prefix" else space.ends_with(text)
+
+    def pattern(self, x: pl.Expr, node: tree.Like) -> pl.Expr:
+        return x.str.contains(like_regex(node))
+
+
+def _in_python(scalar: pa.Scalar) -> bool:
+    """Whether Python's dates and times hold the constant; Polars would panic or drop digits."""
+    kind = scalar.type
+    if scalar.is_valid and getattr(kind, "unit", "") == "ns":
+        return not pa.types.is_timestamp(kind) and scalar.value % 1000 == 0
+    try:
+        scalar.as_py()
+    except (OverflowError, ValueError):
+        return False
+    return True

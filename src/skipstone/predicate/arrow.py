@@ -1,31 +1,44 @@
-"""From a pyarrow expression to a predicate."""
+"""pyarrow expressions to predicates and back.
+
+pyarrow compares floats as IEEE does, Skipstone as Spark does (NaN equals itself and is largest);
+each direction rewrites what differs. In pyarrow ``x != x`` is TRUE for NaN alone, whatever the type
+of ``x``, so it stands for ``isnan`` where no schema says that ``is_nan`` has a kernel.
+
+One difference stays: pyarrow's ``is_in`` tells 0.0 from -0.0 in a float column. That is kept for a
+list of floats; a list of integers with a zero in it matches both.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import functools
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.predicate import tree
-from skipstone.predicate.arrow.wire import Node, decode
 from skipstone.predicate.foreign import (
     Unknown,
     float32_readings,
     has_zero,
     is_nan,
     is_number,
+    like_regex,
     literal,
     near,
     neighbours,
     plain,
 )
+from skipstone.predicate.write import OPERATORS, Writer
 
 T = TypeVar("T")
+Entries = list[tuple[bytes, bytes]]
 
 
 def from_arrow(expr: pc.Expression) -> tree.Predicate:
@@ -40,6 +53,95 @@ def from_arrow(expr: pc.Expression) -> tree.Predicate:
     except pa.ArrowNotImplementedError:
         # A column by position, or a function of the user's own: it can't be taken apart.
         return tree.Opaque((), None, str(expr))
+
+
+# -- from pyarrow: the serialized form, Arrow IPC with the structure in the schema's metadata --------
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One part of a serialized expression: a column, a constant or a call, and how it was written."""
+
+    batch: pa.RecordBatch
+    entries: Entries
+    name: str = ""
+    args: tuple[Node, ...] = ()
+    options: pa.Scalar | None = None
+    path: tuple[str, ...] = ()
+    scalar: pa.Scalar | None = None
+
+    def walk(self) -> Iterator[Node]:
+        """This part and every part below it."""
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(reversed(node.args))
+
+    def option(self, name: str) -> Any:
+        """One option of the call, as Python has it."""
+        return None if self.options is None else self.options[name].as_py()
+
+    def expression(self) -> pc.Expression:
+        """This part alone as a pyarrow expression."""
+        batch = self.batch.replace_schema_metadata(pa.KeyValueMetadata(self.entries))
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        return pc.Expression._deserialize(sink.getvalue())
+
+
+def decode(expr: pc.Expression) -> Node:
+    """``expr`` taken apart; raises ArrowNotImplementedError for columns by position."""
+    reader = pa.ipc.open_file(expr.__reduce__()[1][0])
+    batch, entries = reader.get_batch(0), _metadata(reader.schema)
+    done: list[Node] = []
+    calls: list[tuple[int, int]] = []
+    at = 0
+    while at < len(entries):
+        key, value = entries[at]
+        if key == b"call":
+            calls.append((at, len(done)))
+        elif key == b"end":
+            start, first = calls.pop()
+            args = [n for n in done[first:] if n.options is None or n.name]
+            options = next((n.options for n in done[first:] if n.options is not None and not n.name), None)
+            del done[first:]
+            done.append(Node(batch, entries[start : at + 1], value.decode(), tuple(args), options))
+        elif key == b"nested_field_ref":
+            parts = entries[at + 1 : at + 1 + int(value)]
+            done.append(Node(batch, [entries[at], *parts], path=tuple(v.decode() for _, v in parts)))
+            at += len(parts)
+        elif key == b"field_ref":
+            done.append(Node(batch, [entries[at]], path=(value.decode(),)))
+        else:
+            held = batch.column(int(value))[0]
+            kind = {"options": held} if key == b"options" else {"scalar": held}
+            done.append(Node(batch, [entries[at]], **kind))
+        at += 1
+    return done[0]
+
+
+def _metadata(schema: pa.Schema) -> Entries:
+    """The schema's metadata in order and with repeated keys, which ``schema.metadata`` drops."""
+    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    capsule = schema.__arrow_c_schema__()
+    # ArrowSchema begins with three pointers: format, name, metadata.
+    at = ctypes.cast(get_pointer(capsule, b"arrow_schema"), ctypes.POINTER(ctypes.c_void_p))[2] or 0
+
+    def size() -> int:
+        nonlocal at
+        at += 4
+        return int(struct.unpack("=i", ctypes.string_at(at - 4, 4))[0])
+
+    def text() -> bytes:
+        nonlocal at
+        length = size()
+        at += length
+        return ctypes.string_at(at - length, length)
+
+    return [(text(), text()) for _ in range(size())]
 
 
 # -- from pyarrow: conditions ------------------------------------------------------------------
@@ -281,3 +383,110 @@ _VALUES: dict[str, Callable[[Node], tree.Expr]] = {
     "utf8_slice_codeunits": _slice,
     **{name: functools.partial(_call, call) for name, call in _CALLS.items()},
 }
+
+
+# -- to pyarrow --------------------------------------------------------------------------------
+
+
+def to_arrow(predicate: tree.Predicate) -> pc.Expression:
+    """A predicate as a pyarrow expression that gives Spark's answer whatever the columns' types.
+
+    Casts to integers and decimals are pyarrow's safe ones: where Spark would cut or round a value
+    they raise when the expression is computed.
+    """
+    return _ArrowWriter().write(predicate)
+
+
+def _known(x: pc.Expression) -> pc.Expression:
+    return pc.Expression._call("true_unless_null", [x])
+
+
+class _ArrowWriter(Writer):
+    library = "pyarrow"
+    functions = MappingProxyType(
+        {
+            ("+", 2): pc.add_checked,
+            ("-", 2): pc.subtract_checked,
+            ("*", 2): pc.multiply_checked,
+            ("negative", 1): pc.negate_checked,
+            ("lower", 1): pc.utf8_lower,
+            ("upper", 1): pc.utf8_upper,
+            ("length", 1): pc.utf8_length,
+        }
+    )
+    # Comparisons with NaN: it equals itself and is larger than any other value.
+    nan_tests: ClassVar[Mapping[str, Callable[[pc.Expression], pc.Expression]]] = MappingProxyType(
+        {
+            "=": lambda x: x != x,
+            ">=": lambda x: x != x,
+            "<>": lambda x: x == x,
+            "<": lambda x: x == x,
+            "<=": _known,
+            ">": lambda x: ~_known(x),
+        }
+    )
+
+    def column(self, node: tree.Column) -> pc.Expression:
+        return pc.field(node.path if len(node.path) > 1 else node.path[0])
+
+    def literal(self, node: tree.Literal) -> pc.Expression:
+        return pc.scalar(node.scalar)
+
+    def constant(self, value: bool | None) -> pc.Expression:
+        return pc.scalar(pa.scalar(value, pa.bool_()))
+
+    def cast(self, node: tree.Cast) -> pc.Expression:
+        if node.lenient or node.type == pa.int64() or not is_number(node.type):
+            why = "its casts raise, take the column's zone and count timestamps in ticks"
+            raise self.inexpressible(node, why)
+        return self.write(node.arg).cast(node.type, safe=not pa.types.is_floating(node.type))
+
+    def substring(self, x: pc.Expression, start: int, length: int) -> pc.Expression:
+        return pc.utf8_slice_codeunits(x, start, start + length)
+
+    def known(self, x: pc.Expression) -> pc.Expression:
+        return x.is_valid()
+
+    def compare(self, op: tree.CompareOp, x: pc.Expression, y: pc.Expression) -> pc.Expression:
+        match op:
+            case "=":
+                return (x == y) | ((x != x) & (y != y))
+            case "<=":
+                return (x <= y) | ((y != y) & _known(x))
+            case ">=":
+                return self.compare("<=", y, x)
+            case "<=>":
+                return super().compare(op, x, y)
+        return ~self.compare(tree.NEGATED[op], x, y)
+
+    def compare_literal(self, op: tree.CompareOp, x: pc.Expression, literal: tree.Literal) -> pc.Expression:
+        if is_nan(literal.scalar):
+            return self.nan_tests[op](x)
+        if op in (">", ">=") and is_number(literal.scalar.type):
+            return ~OPERATORS[tree.NEGATED[op]](x, self.literal(literal))
+        return OPERATORS[op](x, self.literal(literal))
+
+    def is_in(self, x: pc.Expression, node: tree.IsIn) -> pc.Expression:
+        values = node.values
+        # pyarrow casts the list to the column's type, which would round it for a float32 column.
+        lossy = float32_readings(values) is not None
+        found = pc.is_in(x.cast(pa.float64(), safe=False) if lossy else x, values)
+        if has_zero(values):
+            found = found | (x == 0)
+        if pa.types.is_timestamp(values.type):
+            # In a date column the list would lose its times of day.
+            days = values.cast(pa.date32()).cast(values.type)
+            found = found & ~pc.is_in(x, days.filter(pc.invert(pc.is_in(days, values))))
+        return found | ~_known(x)
+
+    def is_nan(self, x: pc.Expression) -> pc.Expression:
+        return x != x
+
+    def match(self, x: pc.Expression, node: tree.Match) -> pc.Expression:
+        match = {"prefix": pc.starts_with, "suffix": pc.ends_with, "contains": pc.match_substring}[node.kind]
+        return match(x, node.text)
+
+    def pattern(self, x: pc.Expression, node: tree.Like) -> pc.Expression:
+        if "\\" in node.pattern or (node.escape and node.escape in node.pattern):
+            return pc.match_substring_regex(x, like_regex(node))
+        return pc.match_like(x, node.pattern)

@@ -1,0 +1,445 @@
+"""pyiceberg expressions to predicates and back.
+
+pyiceberg answers NULL in two ways. Its row evaluator (``visitors._ExpressionEvaluationVisitor``) is
+two-valued: NULL satisfies NotEqualTo, NotIn, NotNaN and NotStartsWith, as in Iceberg's Java library and in
+its metrics evaluators, and nothing else. Its Arrow filter (``_ConvertToArrowExpression``) loses NULL rows of
+NotEqualTo, NotNaN and NotStartsWith but keeps those of NotIn. Reading, we take the two-valued meaning: it
+keeps the most rows, and Spark's Iceberg connector says ``NotNull(a) AND NotEqualTo(a, v)`` when it means
+SQL's. Writing, we test for NULL explicitly, so that both ways of pyiceberg give the same rows.
+
+NaN: Iceberg orders it last, as Spark does; pyiceberg compares as IEEE does and loses NaN rows of ``f > 2``.
+Writing, ``>`` and ``>=`` get ``OR is-nan``; pyiceberg drops that at binding where the column isn't a float.
+
+Literals: pyiceberg turns 5.5 into 6 for an integer column, 0.1 into the nearest float, and a timestamp into
+its day. The literals we write refuse to be rounded when they meet the column's type.
+"""
+
+from __future__ import annotations
+
+import decimal
+import functools
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg import expressions as ice
+from pyiceberg import types
+from pyiceberg.expressions import literals
+from pyiceberg.expressions.visitors import rewrite_not
+
+from skipstone.errors import NotExpressibleError, PredicateError
+from skipstone.predicate import tree
+from skipstone.predicate.foreign import is_nan, is_number
+from skipstone.predicate.values import value_array
+from skipstone.predicate.write import Writer
+
+# -- from Iceberg ------------------------------------------------------------------------------
+
+
+def from_iceberg(expression: ice.BooleanExpression) -> tree.Predicate:
+    """A bound or unbound pyiceberg expression as a Predicate."""
+    if not isinstance(expression, ice.BooleanExpression):
+        raise PredicateError(f"{type(expression).__name__} is not a pyiceberg expression")
+    # pyiceberg plans on this form; NOT over a comparison is not two-valued before.
+    return _read(rewrite_not(expression))
+
+
+_COMPARISONS: MappingProxyType[type[ice.BooleanExpression], tree.CompareOp] = MappingProxyType(
+    {
+        ice.EqualTo: "=",
+        ice.BoundEqualTo: "=",
+        ice.LessThan: "<",
+        ice.BoundLessThan: "<",
+        ice.LessThanOrEqual: "<=",
+        ice.BoundLessThanOrEqual: "<=",
+        ice.GreaterThan: ">",
+        ice.BoundGreaterThan: ">",
+        ice.GreaterThanOrEqual: ">=",
+        ice.BoundGreaterThanOrEqual: ">=",
+    }
+)
+
+
+def _read(node: Any) -> tree.Predicate:
+    try:
+        return _read_node(node)
+    except _NestedError:
+        return tree.Opaque((), None, str(node))
+
+
+@functools.singledispatch
+def _read_node(node: Any) -> tree.Predicate:
+    op = _COMPARISONS.get(type(node))
+    if op is not None:
+        return tree.Compare(op, _column(node.term), _value(node.literal, node.term))
+    return tree.Opaque((), None, str(node))
+
+
+@_read_node.register
+def _(_node: ice.AlwaysTrue) -> tree.Predicate:
+    return tree.Constant(True)
+
+
+@_read_node.register
+def _(_node: ice.AlwaysFalse) -> tree.Predicate:
+    return tree.Constant(False)
+
+
+@_read_node.register
+def _(node: ice.And) -> tree.Predicate:
+    return tree.conjunction((_read(node.left), _read(node.right)))
+
+
+@_read_node.register
+def _(node: ice.Or) -> tree.Predicate:
+    return tree.disjunction((_read(node.left), _read(node.right)))
+
+
+@_read_node.register
+def _(node: ice.Not) -> tree.Predicate:
+    return tree.Not(_read(node.child))
+
+
+@_read_node.register(ice.IsNull)
+@_read_node.register(ice.BoundIsNull)
+def _(node: Any) -> tree.Predicate:
+    return tree.IsNull(_column(node.term))
+
+
+@_read_node.register(ice.NotNull)
+@_read_node.register(ice.BoundNotNull)
+def _(node: Any) -> tree.Predicate:
+    return tree.Not(tree.IsNull(_column(node.term)))
+
+
+@_read_node.register(ice.IsNaN)
+@_read_node.register(ice.BoundIsNaN)
+def _(node: Any) -> tree.Predicate:
+    return tree.IsNan(_column(node.term))
+
+
+@_read_node.register(ice.NotNaN)
+@_read_node.register(ice.BoundNotNaN)
+def _(node: Any) -> tree.Predicate:
+    return tree.Not(tree.IsNan(_column(node.term)).is_true())
+
+
+@_read_node.register(ice.NotEqualTo)
+@_read_node.register(ice.BoundNotEqualTo)
+def _(node: Any) -> tree.Predicate:
+    return tree.Not(tree.Compare("<=>", _column(node.term), _value(node.literal, node.term)))
+
+
+@_read_node.register(ice.In)
+@_read_node.register(ice.BoundIn)
+def _(node: Any) -> tree.Predicate:
+    return _members(node)
+
+
+@_read_node.register(ice.NotIn)
+@_read_node.register(ice.BoundNotIn)
+def _(node: Any) -> tree.Predicate:
+    return tree.Not(_members(node).is_true())
+
+
+@_read_node.register(ice.StartsWith)
+@_read_node.register(ice.BoundStartsWith)
+def _(node: Any) -> tree.Predicate:
+    return tree.Match("prefix", _column(node.term), node.literal.value)
+
+
+@_read_node.register(ice.NotStartsWith)
+@_read_node.register(ice.BoundNotStartsWith)
+def _(node: Any) -> tree.Predicate:
+    return tree.Not(tree.Match("prefix", _column(node.term), node.literal.value).is_true())
+
+
+def _members(node: Any) -> tree.Predicate:
+    found = [_value(item, node.term).scalar for item in sorted(node.literals, key=lambda item: item.value)]
+    kinds = {scalar.type for scalar in found}
+    values = pa.array(found, kinds.pop()) if len(kinds) == 1 else value_array(v.as_py() for v in found)
+    return tree.IsIn(_column(node.term), values)
+
+
+def _column(term: Any) -> tree.Column:
+    if isinstance(term, ice.Reference):
+        return tree.Column(tuple(term.name.split(".")))
+    if term.ref().accessor.inner is not None:
+        raise _NestedError
+    return tree.Column((term.ref().field.name,))
+
+
+class _NestedError(Exception):
+    """A bound reference to a nested field, which knows its last name only."""
+
+
+_UNITS: MappingProxyType[type, pa.DataType] = MappingProxyType(
+    {
+        literals.DateLiteral: pa.date32(),
+        literals.TimeLiteral: pa.time64("us"),
+        literals.TimestampLiteral: pa.timestamp("us"),
+        literals.FloatLiteral: pa.float32(),
+    }
+)
+
+
+def _value(item: Any, term: Any) -> tree.Literal:
+    kind = next((kind for cls, kind in _UNITS.items() if isinstance(item, cls)), None)
+    if isinstance(item, literals.TimestampLiteral) and _is_instant(term):
+        kind = pa.timestamp("us", "UTC")
+    if kind is not None and pa.types.is_temporal(kind):
+        physical = pa.int32() if pa.types.is_date(kind) else pa.int64()
+        return tree.Literal(pa.scalar(item.value, physical).cast(kind))
+    return tree.Literal(pa.scalar(item.value, kind))
+
+
+def _is_instant(term: Any) -> bool:
+    return isinstance(term, ice.BoundTerm) and isinstance(term.ref().field.field_type, types.TimestamptzType)
+
+
+# -- to Iceberg --------------------------------------------------------------------------------
+
+Cases = Callable[[bool | None], ice.BooleanExpression]
+"""A condition: the expression that holds exactly where it is TRUE, FALSE or (None) NULL."""
+
+
+def to_iceberg(predicate: tree.Predicate) -> ice.BooleanExpression:
+    """``predicate`` as an expression that holds exactly where it is TRUE, or an error naming the part.
+
+    Column types are not known yet, so a literal the column's type can't hold exactly is an error at binding.
+    """
+    return _IcebergWriter().write(predicate)(True)
+
+
+class _IcebergWriter(Writer):
+    """Conditions are :data:`Cases`; what they test is the name of a column."""
+
+    library = "Iceberg"
+
+    def operand(self, node: tree.Expr) -> str:
+        if not isinstance(node, tree.Column):
+            raise self.inexpressible(node, "only plain columns can be tested")
+        if any("." in part for part in node.path):
+            raise self.inexpressible(node, "a dot in a column's name would be read as a path")
+        return ".".join(node.path)
+
+    def constant(self, value: bool | None) -> Cases:
+        return lambda case: ice.AlwaysTrue() if case is value else ice.AlwaysFalse()
+
+    def holds(self, name: str) -> Cases:
+        return lambda case: ice.IsNull(name) if case is None else ice.EqualTo(name, case)
+
+    def all_of(self, parts: Sequence[Cases]) -> Cases:
+        return functools.partial(_junction, parts, False)
+
+    def any_of(self, parts: Sequence[Cases]) -> Cases:
+        return functools.partial(_junction, parts, True)
+
+    def negation(self, condition: Cases) -> Cases:
+        return lambda case: condition(None if case is None else not case)
+
+    def truth(self, condition: Cases, value: bool | None) -> Cases:
+        others = [other for other in (True, False, None) if other is not value]
+
+        def cases(case: bool | None) -> ice.BooleanExpression:
+            if case is None:
+                return ice.AlwaysFalse()
+            return condition(value) if case else _any(map(condition, others))
+
+        return cases
+
+    def null_to_false(self, _name: str, condition: Cases) -> Cases:
+        return self.truth(condition, True)
+
+    def is_null(self, name: str) -> Cases:
+        tests = {True: ice.IsNull(name), False: ice.NotNull(name), None: ice.AlwaysFalse()}
+        return tests.__getitem__
+
+    def is_nan(self, name: str) -> Cases:
+        return _cases(name, ice.IsNaN(name), ice.NotNaN(name))
+
+    def match(self, name: str, node: tree.Match) -> Cases:
+        if node.kind != "prefix" or isinstance(node.text, bytes):
+            raise self.inexpressible(node, "only a string's beginning can be matched")
+        return _cases(name, ice.StartsWith(name, node.text), ice.NotStartsWith(name, node.text))
+
+    def like(self, node: tree.Like) -> Any:
+        plain, rest = "", list(node.pattern)
+        while rest and rest[0] not in ("%", "_"):
+            if rest[0] == node.escape:
+                del rest[0]
+            plain += rest.pop(0) if rest else ""
+        if node.ignore_case or any(mark != "%" for mark in rest):
+            raise self.inexpressible(node, "only LIKE 'prefix%' has a counterpart")
+        return self.write(tree.Match("prefix", node.arg, plain) if rest else node.arg == plain)
+
+    def compare(self, op: tree.CompareOp, x: str, y: str) -> Cases:
+        raise self.inexpressible(f"{x} {op} {y}", "a column is compared with a constant only")
+
+    def compare_literal(self, op: tree.CompareOp, name: str, literal: tree.Literal) -> Cases:
+        def cases(case: bool | None) -> ice.BooleanExpression:
+            if case is None:
+                return ice.IsNull(name)
+            return self._comparison(op if case else tree.NEGATED[op], name, literal)
+
+        return cases
+
+    def _comparison(self, op: tree.CompareOp, name: str, literal: tree.Literal) -> ice.BooleanExpression:
+        if is_nan(literal.scalar):
+            return _compare_with_nan(op, name)
+        holds = _BUILDERS[op](name, self._exact(name, literal))
+        if op == "<>":
+            return _all((ice.NotNull(name), holds))
+        if op in (">", ">=") and is_number(literal.scalar.type):
+            return _any((holds, ice.IsNaN(name)))
+        return holds
+
+    def is_in(self, name: str, node: tree.IsIn) -> Cases:
+        plain = [self._exact(name, tree.Literal(v, node.zone)) for v in node.values if not is_nan(v)]
+        hit, miss = ice.In(name, plain), ice.NotIn(name, plain)
+        if len(plain) < len(node.values):
+            hit, miss = _any((hit, ice.IsNaN(name))), _all((miss, ice.NotNaN(name)))
+        return _cases(name, hit, miss)
+
+    def _exact(self, name: str, literal: tree.Literal) -> literals.Literal[Any]:
+        """The constant as a pyiceberg literal that is never rounded."""
+        scalar, kind = literal.scalar, literal.scalar.type
+        what = f"{name} compared with {literal}"
+        if pa.types.is_timestamp(kind):
+            try:
+                micros = scalar.cast(pa.timestamp("us", kind.tz)).value
+            except pa.ArrowInvalid:
+                raise self.inexpressible(what, "its timestamps end at microseconds") from None
+            zoneless = kind.tz is None and literal.zone != "UTC"
+            return NaiveTimestamp(micros) if zoneless else ExactTimestamp(micros)
+        if pa.types.is_date(kind):
+            return literals.DateLiteral(scalar.cast(pa.date32()).cast(pa.int32()).as_py())
+        if kind == pa.time64("us"):
+            return literals.TimeLiteral(scalar.value)
+        value = None if pa.types.is_time(kind) else scalar.as_py()
+        if isinstance(value, decimal.Decimal):
+            whole_number = value == value.to_integral_value() and -(2**63) <= value < 2**63
+            return literals.LongLiteral(int(value)) if whole_number else ExactDecimal(value)
+        if isinstance(value, float):
+            return ExactDouble(value)
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return ExactDecimal(decimal.Decimal(value))
+        if isinstance(value, (bool, int, str, bytes)):
+            return literals.literal(value)
+        raise self.inexpressible(what, f"it has no literals of type {kind}")
+
+
+def _junction(parts: Sequence[Cases], decided: bool, case: bool | None) -> ice.BooleanExpression:
+    """AND is decided by one FALSE, OR by one TRUE; NULL needs a NULL and no such decision."""
+    if case is decided:
+        return _any(part(case) for part in parts)
+    if case is not None:
+        return _all(part(case) for part in parts)
+    unknown = [part(None) for part in parts]
+    undecided = [_any((part(not decided), null)) for part, null in zip(parts, unknown, strict=True)]
+    return _all((*undecided, _any(unknown)))
+
+
+def _cases(name: str, holds: ice.BooleanExpression, fails: ice.BooleanExpression) -> Cases:
+    """A test of a column that is NULL where the column is; Iceberg's own negations hold for NULL."""
+    tests = {True: holds, False: _all((ice.NotNull(name), fails)), None: ice.IsNull(name)}
+    return tests.__getitem__
+
+
+def _all(parts: Iterable[ice.BooleanExpression]) -> ice.BooleanExpression:
+    return functools.reduce(ice.And, parts)
+
+
+def _any(parts: Iterable[ice.BooleanExpression]) -> ice.BooleanExpression:
+    return functools.reduce(ice.Or, parts)
+
+
+_BUILDERS: MappingProxyType[str, Callable[[str, Any], ice.BooleanExpression]] = MappingProxyType(
+    {
+        "=": ice.EqualTo,
+        "<>": ice.NotEqualTo,
+        "<": ice.LessThan,
+        "<=": ice.LessThanOrEqual,
+        ">": ice.GreaterThan,
+        ">=": ice.GreaterThanOrEqual,
+    }
+)
+
+
+def _compare_with_nan(op: str, name: str) -> ice.BooleanExpression:
+    if op in ("=", ">="):
+        return ice.IsNaN(name)
+    if op in ("<>", "<"):
+        return _all((ice.NotNull(name), ice.NotNaN(name)))
+    return ice.NotNull(name) if op == "<=" else ice.AlwaysFalse()
+
+
+# -- literals that refuse to be rounded when they meet the column's type -------------------------
+
+_DAY = timedelta(days=1) // timedelta(microseconds=1)
+
+
+def _inexact(value: object, kind: types.IcebergType) -> NotExpressibleError:
+    return NotExpressibleError(
+        f"an Iceberg expression can't compare a column of type {kind} with {value} exactly",
+        hint="give a literal of the column's own type",
+    )
+
+
+class ExactDecimal(literals.DecimalLiteral):  # type: ignore[misc]  # pyiceberg is untyped to mypy here
+    """A decimal that takes the column's scale only without rounding."""
+
+    def to(self, type_var: Any) -> Any:
+        """The literal as ``type_var``, exactly."""
+        if isinstance(type_var, types.DecimalType):
+            scaled = self.value.scaleb(type_var.scale, decimal.Context(prec=80))
+            if scaled != scaled.to_integral_value():
+                raise _inexact(self.value, type_var)
+            return literals.DecimalLiteral(scaled.to_integral_value().scaleb(-type_var.scale))
+        if isinstance(type_var, (types.IntegerType, types.LongType)) and self.value != int(self.value):
+            raise _inexact(self.value, type_var)
+        if isinstance(type_var, types.FloatType):
+            return ExactDouble(float(self.value)).to(type_var)
+        return super().to(type_var)
+
+
+class ExactDouble(literals.DoubleLiteral):  # type: ignore[misc]  # pyiceberg is untyped to mypy here
+    """A double that becomes a float or a decimal only if it is one."""
+
+    def to(self, type_var: Any) -> Any:
+        """The literal as ``type_var``, exactly."""
+        if isinstance(type_var, types.FloatType) and not _fits_float(self.value):
+            raise _inexact(self.value, type_var)
+        if isinstance(type_var, types.DecimalType):
+            return ExactDecimal(decimal.Decimal(self.value)).to(type_var)
+        return super().to(type_var)
+
+
+class ExactTimestamp(literals.TimestampLiteral):  # type: ignore[misc]
+    """A zoneless time or an instant, in UTC; dates take it at midnight only."""
+
+    def to(self, type_var: Any) -> Any:
+        """The literal as ``type_var``, exactly."""
+        if isinstance(type_var, types.DateType) and self.value % _DAY:
+            raise _inexact(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.value), type_var)
+        return super().to(type_var)
+
+
+class NaiveTimestamp(ExactTimestamp):
+    """A zoneless time of another zone than UTC, which no column of instants can be compared with."""
+
+    def to(self, type_var: Any) -> Any:
+        """The literal as ``type_var``, exactly."""
+        if isinstance(type_var, types.TimestamptzType):
+            raise _inexact(datetime(1970, 1, 1) + timedelta(microseconds=self.value), type_var)
+        return super().to(type_var)
+
+
+def _fits_float(value: float) -> bool:
+    try:
+        return bool(struct.unpack("<f", struct.pack("<f", value))[0] == value)
+    except OverflowError:
+        return True  # pyiceberg knows values beyond the float range
