@@ -18,15 +18,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import (
     Unknown,
+    finite,
+    flattened,
     float32_readings,
     has_zero,
+    infinite,
     is_nan,
     is_number,
     like_regex,
@@ -187,15 +189,8 @@ class _Evaluate:
 
 
 def _join(node: Node) -> tree.Predicate:
-    flat: list[tree.Predicate] = []
-    stack = [node]
-    while stack:
-        part = stack.pop()
-        if part.name == node.name:
-            stack.extend(reversed(part.args))
-        else:
-            flat.append(_condition(part))
-    return (tree.conjunction if node.name == "and_kleene" else tree.disjunction)(flat)
+    parts = flattened(node, lambda part: part.args if part.name == node.name else None)
+    return (tree.conjunction if node.name == "and_kleene" else tree.disjunction)(map(_condition, parts))
 
 
 def _compare(op: tree.CompareOp, node: Node) -> tree.Predicate:
@@ -289,14 +284,6 @@ def _pattern(node: Node) -> str:
     return pattern if isinstance(pattern, str) else pattern.decode()
 
 
-def _finite(node: Node) -> tree.Predicate:
-    x = _value(node.args[0])
-    infinite = tree.IsIn(x, pa.array([np.inf, -np.inf]))
-    if node.name == "is_inf":
-        return infinite
-    return tree.Not(tree.Or((infinite, tree.IsNan(x))))
-
-
 _COMPARES: dict[str, tree.CompareOp] = {
     "equal": "=",
     "not_equal": "<>",
@@ -319,8 +306,8 @@ _CONDITIONS: dict[str, Callable[[Node], tree.Predicate]] = {
     "is_valid": lambda n: tree.Not(_is_null(n)),
     "true_unless_null": lambda n: _true_unless_null(_value(n.args[0])),
     "is_nan": lambda n: tree.IsNan(_value(n.args[0])),
-    "is_finite": _finite,
-    "is_inf": _finite,
+    "is_finite": lambda n: finite(_value(n.args[0])),
+    "is_inf": lambda n: infinite(_value(n.args[0])),
     "is_in": _is_in,
     "match_like": _like,
     **{name: functools.partial(_compare, op) for name, op in _COMPARES.items()},

@@ -26,7 +26,9 @@ from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import (
     Unknown,
+    between,
     finer_than_millisecond,
+    flattened,
     has_zero,
     like_regex,
     literal,
@@ -127,15 +129,8 @@ def _quoted(name: str) -> str:
 
 def _join(expr: Expr) -> tree.Predicate:
     name = _name(expr)
-    flat: list[tree.Predicate] = []
-    stack = [expr]
-    while stack:
-        part = stack.pop()
-        if _name(part) == name:
-            stack.extend(reversed(part.rex_call_operands()))
-        else:
-            flat.append(_condition(part))
-    return (tree.conjunction if name == "AND" else tree.disjunction)(flat)
+    parts = flattened(expr, lambda part: part.rex_call_operands() if _name(part) == name else None)
+    return (tree.conjunction if name == "AND" else tree.disjunction)(map(_condition, parts))
 
 
 def _compare(op: tree.CompareOp, expr: Expr) -> tree.Predicate:
@@ -174,10 +169,7 @@ def _zoned(expr: Expr) -> tree.Expr | None:
 
 def _between(expr: Expr) -> tree.Predicate:
     arg, low, high = expr.rex_call_operands()
-    above, below = _pair(">=", arg, low, arg >= low), _pair("<=", arg, high, arg <= high)
-    found = tree.conjunction((above, below))
-    if isinstance(above, tree.Compare) and isinstance(below, tree.Compare) and above.op == ">=":
-        found = tree.Between(above.left, above.right, below.right)
+    found = between(_pair(">=", arg, low, arg >= low), _pair("<=", arg, high, arg <= high))
     return tree.Not(found) if expr.to_variant().negated() else found
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,6 +12,7 @@ import pyarrow.compute as pc
 from skipstone.errors import NotExpressibleError
 from skipstone.predicate import tree
 
+T = TypeVar("T")
 _PLAIN = {
     pa.large_string(): pa.string(),
     pa.string_view(): pa.string(),
@@ -21,6 +25,21 @@ _REGEX_SIGNS = frozenset("\\.+*?()|[]{}^$")
 
 class Unknown(Exception):
     """A part of a foreign expression that the tree has no node for; it asks for an opaque leaf."""
+
+
+def flattened(node: T, operands: Callable[[T], Sequence[T] | None]) -> Iterator[T]:
+    """The members of a chain of one operator, which may be too long for recursion.
+
+    ``operands`` gives those of a link of the chain, and None for anything else.
+    """
+    stack = [node]
+    while stack:
+        part = stack.pop()
+        inner = operands(part)
+        if inner is None:
+            yield part
+        else:
+            stack.extend(reversed(inner))
 
 
 def plain(values: pa.Array) -> pa.Array:
@@ -82,6 +101,16 @@ def millisecond_readings(values: pa.Array) -> pa.Array | None:
     return pa.concat_arrays([values, *(pa.array(f).cast(values.type) for f in (floor, floor + step))])
 
 
+def infinite(x: tree.Expr) -> tree.Predicate:
+    """``x`` is an infinity of either sign."""
+    return tree.IsIn(x, pa.array([np.inf, -np.inf]))
+
+
+def finite(x: tree.Expr) -> tree.Predicate:
+    """``x`` is neither an infinity nor NaN."""
+    return tree.Not(tree.Or((infinite(x), tree.IsNan(x))))
+
+
 def neighbours(scalar: pa.Scalar) -> pa.Array:
     """A date or a year and its neighbours: what it may be in the zone of a column."""
     kind = scalar.type
@@ -89,6 +118,14 @@ def neighbours(scalar: pa.Scalar) -> pa.Array:
         raise Unknown
     number = scalar.cast(pa.int32()).as_py()
     return pa.array([number - 1, number, number + 1], pa.int32()).cast(kind)
+
+
+def between(above: tree.Predicate, below: tree.Predicate) -> tree.Predicate:
+    """``above AND below``, as one BETWEEN where they compare one value with its two ends."""
+    match above, below:
+        case tree.Compare(">=" | ">", x, low), tree.Compare("<=" | "<", y, high) if x.key() == y.key():
+            return tree.Between(x, low, high, above.op == ">=", below.op == "<=")
+    return tree.conjunction((above, below))
 
 
 def near(op: tree.CompareOp, arg: tree.Expr, readings: pa.Array, exact: tree.Predicate) -> tree.Predicate:

@@ -32,7 +32,7 @@ from pyiceberg.expressions.visitors import rewrite_not
 
 from skipstone.errors import NotExpressibleError, PredicateError
 from skipstone.predicate import tree
-from skipstone.predicate.foreign import is_nan, is_number
+from skipstone.predicate.foreign import Unknown, is_nan, is_number
 from skipstone.predicate.values import value_array
 from skipstone.predicate.write import Writer
 
@@ -47,114 +47,28 @@ def from_iceberg(expression: ice.BooleanExpression) -> tree.Predicate:
     return _read(rewrite_not(expression))
 
 
-_COMPARISONS: MappingProxyType[type[ice.BooleanExpression], tree.CompareOp] = MappingProxyType(
-    {
-        ice.EqualTo: "=",
-        ice.BoundEqualTo: "=",
-        ice.LessThan: "<",
-        ice.BoundLessThan: "<",
-        ice.LessThanOrEqual: "<=",
-        ice.BoundLessThanOrEqual: "<=",
-        ice.GreaterThan: ">",
-        ice.BoundGreaterThan: ">",
-        ice.GreaterThanOrEqual: ">=",
-        ice.BoundGreaterThanOrEqual: ">=",
-    }
-)
-
-
 def _read(node: Any) -> tree.Predicate:
+    read = _READERS.get(type(node))
     try:
-        return _read_node(node)
-    except _NestedError:
+        return read(node) if read else tree.Opaque((), None, str(node))
+    except Unknown:
         return tree.Opaque((), None, str(node))
 
 
-@functools.singledispatch
-def _read_node(node: Any) -> tree.Predicate:
-    op = _COMPARISONS.get(type(node))
-    if op is not None:
-        return tree.Compare(op, _column(node.term), _value(node.literal, node.term))
-    return tree.Opaque((), None, str(node))
+def _compare(op: tree.CompareOp, node: Any) -> tree.Predicate:
+    return tree.Compare(op, _column(node.term), _value(node.literal, node.term))
 
 
-@_read_node.register
-def _(_node: ice.AlwaysTrue) -> tree.Predicate:
-    return tree.Constant(True)
-
-
-@_read_node.register
-def _(_node: ice.AlwaysFalse) -> tree.Predicate:
-    return tree.Constant(False)
-
-
-@_read_node.register
-def _(node: ice.And) -> tree.Predicate:
-    return tree.conjunction((_read(node.left), _read(node.right)))
-
-
-@_read_node.register
-def _(node: ice.Or) -> tree.Predicate:
-    return tree.disjunction((_read(node.left), _read(node.right)))
-
-
-@_read_node.register
-def _(node: ice.Not) -> tree.Predicate:
-    return tree.Not(_read(node.child))
-
-
-@_read_node.register(ice.IsNull)
-@_read_node.register(ice.BoundIsNull)
-def _(node: Any) -> tree.Predicate:
+def _is_null(node: Any) -> tree.Predicate:
     return tree.IsNull(_column(node.term))
 
 
-@_read_node.register(ice.NotNull)
-@_read_node.register(ice.BoundNotNull)
-def _(node: Any) -> tree.Predicate:
-    return tree.Not(tree.IsNull(_column(node.term)))
-
-
-@_read_node.register(ice.IsNaN)
-@_read_node.register(ice.BoundIsNaN)
-def _(node: Any) -> tree.Predicate:
+def _is_nan(node: Any) -> tree.Predicate:
     return tree.IsNan(_column(node.term))
 
 
-@_read_node.register(ice.NotNaN)
-@_read_node.register(ice.BoundNotNaN)
-def _(node: Any) -> tree.Predicate:
-    return tree.Not(tree.IsNan(_column(node.term)).is_true())
-
-
-@_read_node.register(ice.NotEqualTo)
-@_read_node.register(ice.BoundNotEqualTo)
-def _(node: Any) -> tree.Predicate:
-    return tree.Not(tree.Compare("<=>", _column(node.term), _value(node.literal, node.term)))
-
-
-@_read_node.register(ice.In)
-@_read_node.register(ice.BoundIn)
-def _(node: Any) -> tree.Predicate:
-    return _members(node)
-
-
-@_read_node.register(ice.NotIn)
-@_read_node.register(ice.BoundNotIn)
-def _(node: Any) -> tree.Predicate:
-    return tree.Not(_members(node).is_true())
-
-
-@_read_node.register(ice.StartsWith)
-@_read_node.register(ice.BoundStartsWith)
-def _(node: Any) -> tree.Predicate:
+def _prefix(node: Any) -> tree.Predicate:
     return tree.Match("prefix", _column(node.term), node.literal.value)
-
-
-@_read_node.register(ice.NotStartsWith)
-@_read_node.register(ice.BoundNotStartsWith)
-def _(node: Any) -> tree.Predicate:
-    return tree.Not(tree.Match("prefix", _column(node.term), node.literal.value).is_true())
 
 
 def _members(node: Any) -> tree.Predicate:
@@ -164,16 +78,43 @@ def _members(node: Any) -> tree.Predicate:
     return tree.IsIn(_column(node.term), values)
 
 
+def _not_true(read: Callable[[Any], tree.Predicate]) -> Callable[[Any], tree.Predicate]:
+    return lambda node: tree.Not(read(node).is_true())
+
+
+# Each has a second class for expressions bound to a schema.
+_TESTS: dict[str, Callable[[Any], tree.Predicate]] = {
+    "EqualTo": functools.partial(_compare, "="),
+    "NotEqualTo": lambda node: tree.Not(_compare("<=>", node)),
+    "LessThan": functools.partial(_compare, "<"),
+    "LessThanOrEqual": functools.partial(_compare, "<="),
+    "GreaterThan": functools.partial(_compare, ">"),
+    "GreaterThanOrEqual": functools.partial(_compare, ">="),
+    "In": _members,
+    "NotIn": _not_true(_members),
+    "IsNull": _is_null,
+    "NotNull": lambda node: tree.Not(_is_null(node)),
+    "IsNaN": _is_nan,
+    "NotNaN": _not_true(_is_nan),
+    "StartsWith": _prefix,
+    "NotStartsWith": _not_true(_prefix),
+}
+_READERS: dict[type, Callable[[Any], tree.Predicate]] = {
+    ice.AlwaysTrue: lambda _: tree.Constant(True),
+    ice.AlwaysFalse: lambda _: tree.Constant(False),
+    ice.And: lambda node: tree.conjunction((_read(node.left), _read(node.right))),
+    ice.Or: lambda node: tree.disjunction((_read(node.left), _read(node.right))),
+    ice.Not: lambda node: tree.Not(_read(node.child)),
+    **{getattr(ice, kind + name): read for name, read in _TESTS.items() for kind in ("", "Bound")},
+}
+
+
 def _column(term: Any) -> tree.Column:
     if isinstance(term, ice.Reference):
         return tree.Column(tuple(term.name.split(".")))
     if term.ref().accessor.inner is not None:
-        raise _NestedError
+        raise Unknown  # a nested field, bound, knows its last name only
     return tree.Column((term.ref().field.name,))
-
-
-class _NestedError(Exception):
-    """A bound reference to a nested field, which knows its last name only."""
 
 
 _UNITS: MappingProxyType[type, pa.DataType] = MappingProxyType(

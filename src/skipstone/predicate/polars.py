@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -22,7 +21,11 @@ from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import (
     Unknown,
+    between,
+    finite,
+    flattened,
     float32_readings,
+    infinite,
     like_regex,
     literal,
     millisecond_readings,
@@ -157,15 +160,8 @@ class _Evaluate:
 
 
 def _join(node: _Node) -> tree.Predicate:
-    flat: list[tree.Predicate] = []
-    stack = [node]
-    while stack:
-        part = stack.pop()
-        if part.kind == "BinaryExpr" and part.name in _JOINS[node.name]:
-            stack.extend(reversed(part.args))
-        else:
-            flat.append(_condition(part))
-    return (tree.conjunction if "And" in _JOINS[node.name] else tree.disjunction)(flat)
+    parts = flattened(node, lambda part: part.args if part.name in _JOINS[node.name] else None)
+    return (tree.conjunction if "And" in _JOINS[node.name] else tree.disjunction)(map(_condition, parts))
 
 
 _JOINS = {name: names for names in (("And", "LogicalAnd"), ("Or", "LogicalOr")) for name in names}
@@ -216,10 +212,7 @@ def _between(node: _Node) -> tree.Predicate:
     arg, low, high = node.args
     closed = node.options["closed"]
     above = _pair(">=" if closed in ("Both", "Left") else ">", arg, low)
-    below = _pair("<=" if closed in ("Both", "Right") else "<", arg, high)
-    if isinstance(above, tree.Compare) and isinstance(below, tree.Compare) and above.op[0] == ">":
-        return tree.Between(above.left, above.right, below.right, above.op == ">=", below.op == "<=")
-    return tree.conjunction((above, below))
+    return between(above, _pair("<=" if closed in ("Both", "Right") else "<", arg, high))
 
 
 def _is_in(node: _Node) -> tree.Predicate:
@@ -259,14 +252,6 @@ def _match(kind: tree.MatchKind, node: _Node) -> tree.Predicate:
     return tree.Constant(None) if text.missing else tree.Match(kind, _value(left), text.scalar.as_py())
 
 
-def _finite(node: _Node) -> tree.Predicate:
-    x = _value(node.args[0])
-    infinite = tree.IsIn(x, pa.array([np.inf, -np.inf]))
-    if node.name == "Boolean.IsInfinite":
-        return infinite
-    return tree.Not(tree.Or((infinite, tree.IsNan(x))))
-
-
 def _not(inner: Callable[[_Node], tree.Predicate]) -> Callable[[_Node], tree.Predicate]:
     return lambda node: tree.Not(inner(node))
 
@@ -291,9 +276,9 @@ _CONDITIONS: dict[str, Callable[[_Node], tree.Predicate]] = {
     "Boolean.AllHorizontal": _horizontal,
     "Boolean.AnyHorizontal": _horizontal,
     "Boolean.IsBetween": _between,
-    "Boolean.IsFinite": _finite,
+    "Boolean.IsFinite": lambda node: finite(_value(node.args[0])),
     "Boolean.IsIn": _is_in,
-    "Boolean.IsInfinite": _finite,
+    "Boolean.IsInfinite": lambda node: infinite(_value(node.args[0])),
     "Boolean.IsNan": _is_nan,
     "Boolean.IsNotNan": _not(_is_nan),
     "Boolean.IsNotNull": _not(_is_null),

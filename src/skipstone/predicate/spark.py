@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, functions
 from pyspark.sql import datasource as ds
 
@@ -122,77 +122,63 @@ def to_spark_sql(predicate: tree.Predicate, schema: pa.Schema | None = None) -> 
     return to_sql(_guard(predicate, schema, False), "spark")
 
 
-@functools.singledispatch
-def _guard(node: tree.Predicate, _schema: pa.Schema | None, _negated: bool) -> tree.Predicate:
-    """The same condition, with NaN and -0.0 said aloud wherever the reader would overlook them.
+def _guard(node: tree.Predicate, schema: pa.Schema | None, negated: bool) -> tree.Predicate:
+    """The same condition, with NaN and -0.0 tested explicitly wherever the reader would overlook them.
 
-    Under a NOT, Spark's optimizer may turn a leaf round; then FALSE for NaN is said too.
+    Under a NOT, Spark's optimizer may turn a leaf round; then that NaN is not meant is said too.
     """
+    match node:
+        case tree.And(args):
+            return tree.And(tuple(_guard(arg, schema, negated) for arg in args))
+        case tree.Or(args):
+            return tree.Or(tuple(_guard(arg, schema, negated) for arg in args))
+        case tree.Not(arg):
+            return tree.Not(_guard(arg, schema, True))
+        case tree.Truth(tree.IsNan(), True):
+            return node
+        case tree.Truth(arg, value):
+            return tree.Truth(_guard(arg, schema, True), value)
+        case tree.IsNan(arg):
+            return tree.Or((node, _nan(arg)))
+        case tree.Between():
+            ends = tuple(_guard(end, schema, negated) for end in node.ends)
+            return node if ends == node.ends else tree.And(ends)
+        case tree.Compare():
+            return _guard_compare(node, schema, negated)
+        case tree.IsIn():
+            return _guard_list(node, schema, negated)
     return node
 
 
-@_guard.register
-def _(node: tree.And, schema: pa.Schema | None, negated: bool) -> tree.Predicate:
-    return tree.And(tuple(_guard(arg, schema, negated) for arg in node.args))
-
-
-@_guard.register
-def _(node: tree.Or, schema: pa.Schema | None, negated: bool) -> tree.Predicate:
-    return tree.Or(tuple(_guard(arg, schema, negated) for arg in node.args))
-
-
-@_guard.register
-def _(node: tree.Not, schema: pa.Schema | None, _negated: bool) -> tree.Predicate:
-    return tree.Not(_guard(node.arg, schema, True))
-
-
-@_guard.register
-def _(node: tree.Truth, schema: pa.Schema | None, _negated: bool) -> tree.Predicate:
-    if isinstance(node.arg, tree.IsNan) and node.value is True:
-        return node
-    return tree.Truth(_guard(node.arg, schema, True), node.value)
-
-
-@_guard.register
-def _(node: tree.IsNan, _schema: pa.Schema | None, _negated: bool) -> tree.Predicate:
-    return tree.Or((node, _nan(node.arg)))
-
-
-@_guard.register
-def _(node: tree.Compare, schema: pa.Schema | None, negated: bool) -> tree.Predicate:
+def _guard_compare(node: tree.Compare, schema: pa.Schema | None, negated: bool) -> tree.Predicate:
     arg, op, literal = node.left, node.op, node.right
     if isinstance(arg, tree.Literal):
         arg, op, literal = literal, tree.FLIPPED[op], arg
-    if not isinstance(literal, tree.Literal) or literal.missing or not _may_float(arg, literal, schema):
+    if not isinstance(literal, tree.Literal) or literal.missing:
         return node
-    if _plain(literal) == 0:
-        literal = (
-            tree.Literal(_POSITIVE_ZERO, literal.zone) if isinstance(_plain(literal), float) else literal
-        )
+    kind = literal.scalar.type
+    if not _may_float(arg, kind, schema):
+        return node
+    if literal.scalar.as_py() == 0:
+        literal = tree.Literal(_POSITIVE_ZERO, literal.zone) if pa.types.is_floating(kind) else literal
         arg = _magnitude(arg) if op in ("=", "<=>") else arg
         node = tree.Compare(op, arg, literal)
     holds = ("=", ">=", "<=", "<=>") if is_nan(literal.scalar) else (">", ">=", "<>")
     return _say_nan(node, arg, op in holds, negated)
 
 
-@_guard.register
-def _(node: tree.Between, schema: pa.Schema | None, negated: bool) -> tree.Predicate:
-    ends = tuple(_guard(end, schema, negated) for end in node.ends)
-    return node if ends == node.ends else tree.And(ends)
-
-
-@_guard.register
-def _(node: tree.IsIn, schema: pa.Schema | None, negated: bool) -> tree.Predicate:
-    members = [tree.Literal(value, node.zone) for value in node.values]
-    if not members or not _may_float(node.arg, members[0], schema):
+def _guard_list(node: tree.IsIn, schema: pa.Schema | None, negated: bool) -> tree.Predicate:
+    values = node.values
+    if not len(values) or not _may_float(node.arg, values.type, schema):
         return node
-    zero = [_plain(member) == 0 for member in members]
-    if any(zero):
-        others = tree.IsIn(node.arg, node.values.filter(pa.array([not z for z in zero])), node.zone)
+    numbers = values.cast(pa.float64(), safe=False)
+    zero = pc.equal(numbers, 0.0).fill_null(False)
+    if pc.any(zero).as_py():
         is_zero = tree.Compare("=", _magnitude(node.arg), tree.Literal(_POSITIVE_ZERO))
+        others = tree.IsIn(node.arg, values.filter(pc.invert(zero)), node.zone)
         return tree.disjunction((is_zero, *([_guard(others, schema, negated)] if len(others.values) else [])))
-    has_nan = any(is_nan(member.scalar) for member in members)
-    if not has_nan and node.values.null_count:
+    has_nan = bool(pc.any(pc.is_nan(numbers)).as_py())
+    if not has_nan and values.null_count:
         return node  # NOT IN with a NULL is never TRUE, so there is no row to lose
     return _say_nan(node, node.arg, has_nan, negated)
 
@@ -215,8 +201,9 @@ def _say_nan(node: tree.Predicate, arg: tree.Expr, holds: bool, negated: bool) -
     return tree.And((node, tree.Not(_nan(arg)))) if negated else node
 
 
-def _may_float(arg: tree.Expr, other: tree.Literal, schema: pa.Schema | None) -> bool:
-    if not is_number(other.scalar.type):
+def _may_float(arg: tree.Expr, other: pa.DataType, schema: pa.Schema | None) -> bool:
+    """Whether ``arg``, compared with constants of type ``other``, may be a floating-point value."""
+    if not is_number(other):
         return False
     if schema is None or not isinstance(arg, tree.Column):
         return True
@@ -227,7 +214,3 @@ def _may_float(arg: tree.Expr, other: tree.Literal, schema: pa.Schema | None) ->
             return True
         found = found.field(at).type
     return bool(pa.types.is_floating(found))
-
-
-def _plain(literal: tree.Literal) -> Any:
-    return literal.scalar.as_py()
