@@ -271,17 +271,20 @@ def _match(kind: tree.MatchKind, node: Node) -> tree.Predicate:
 def _like(node: Node) -> tree.Predicate:
     pattern = _pattern(node)
     # pyarrow reads a backslash differently in patterns that are a plain prefix, suffix or substring.
-    if "\\" in pattern:
+    if isinstance(pattern, bytes) or "\\" in pattern:
         raise Unknown
     return tree.Like(_value(node.args[0]), pattern)
 
 
-def _pattern(node: Node) -> str:
+def _pattern(node: Node) -> str | bytes:
     # RE2 folds case by its own table ("ſ" is an "s"), Spark by lower().
-    if node.option("ignore_case"):
+    if node.options is None or node.option("ignore_case"):
         raise Unknown
-    pattern = node.option("pattern")
-    return pattern if isinstance(pattern, str) else pattern.decode()
+    pattern = node.options["pattern"].as_buffer().to_pybytes()
+    try:
+        return bytes(pattern).decode()
+    except UnicodeDecodeError:
+        return bytes(pattern)
 
 
 _COMPARES: dict[str, tree.CompareOp] = {

@@ -31,13 +31,13 @@ from skipstone.predicate.foreign import (
     flattened,
     has_zero,
     like_regex,
+    list_values,
     literal,
     millisecond_readings,
     near,
     neighbours,
     plain,
 )
-from skipstone.predicate.values import value_array
 from skipstone.predicate.write import Writer
 
 
@@ -177,7 +177,7 @@ def _in_list(expr: Expr) -> tree.Predicate:
     arg, *items = expr.rex_call_operands()
     if not all(_is_constant(item) for item in items):
         raise Unknown
-    values = value_array([_constant(item) for item in items])
+    values = list_values([_constant(item).scalar for item in items])
     x, negated, readings = _value(arg), expr.to_variant().negated(), millisecond_readings(values)
     if readings is not None:
         return near("<>" if negated else "=", x, readings, _opaque(expr))
@@ -392,7 +392,8 @@ class _DataFusionWriter(Writer):
             # A millisecond column would meet these values without the rest of their digits.
             cut = self.cut(fine)
             found = found & ~_listed(x, cut.filter(pc.invert(pc.is_in(cut, node.values))))
-        return found | (x == lit(0)) if has_zero(node.values) else found
+        # A list tells 0.0 from -0.0; the optimizer would merge a comparison with one zero into the list.
+        return found | f.in_list(x, [lit(0.0), lit(-0.0)]) if has_zero(node.values) else found
 
     def is_nan(self, x: Expr) -> Expr:
         return f.isnan(x)

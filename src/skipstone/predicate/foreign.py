@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from skipstone.errors import NotExpressibleError
 from skipstone.predicate import tree
+from skipstone.predicate.values import value_array
 
 T = TypeVar("T")
 _PLAIN = {
@@ -52,6 +53,12 @@ def plain(values: pa.Array) -> pa.Array:
 def literal(scalar: pa.Scalar) -> tree.Literal:
     """A foreign constant as a literal of the tree."""
     return tree.Literal(plain(pa.array([scalar], scalar.type))[0])
+
+
+def list_values(constants: Sequence[pa.Scalar]) -> pa.Array:
+    """The constants of a list as one array; those of one type may lie beyond Python's dates and times."""
+    kinds = {scalar.type for scalar in constants}
+    return pa.array(constants, kinds.pop()) if len(kinds) == 1 else value_array(constants)
 
 
 def is_nan(scalar: pa.Scalar) -> bool:

@@ -32,8 +32,7 @@ from pyiceberg.expressions.visitors import rewrite_not
 
 from skipstone.errors import NotExpressibleError, PredicateError
 from skipstone.predicate import tree
-from skipstone.predicate.foreign import Unknown, is_nan, is_number
-from skipstone.predicate.values import value_array
+from skipstone.predicate.foreign import Unknown, is_nan, is_number, list_values
 from skipstone.predicate.write import Writer
 
 # -- from Iceberg ------------------------------------------------------------------------------
@@ -72,10 +71,8 @@ def _prefix(node: Any) -> tree.Predicate:
 
 
 def _members(node: Any) -> tree.Predicate:
-    found = [_value(item, node.term).scalar for item in sorted(node.literals, key=lambda item: item.value)]
-    kinds = {scalar.type for scalar in found}
-    values = pa.array(found, kinds.pop()) if len(kinds) == 1 else value_array(v.as_py() for v in found)
-    return tree.IsIn(_column(node.term), values)
+    items = sorted(node.literals, key=lambda item: item.value)
+    return tree.IsIn(_column(node.term), list_values([_value(item, node.term).scalar for item in items]))
 
 
 def _not_true(read: Callable[[Any], tree.Predicate]) -> Callable[[Any], tree.Predicate]:

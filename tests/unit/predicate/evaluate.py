@@ -274,7 +274,8 @@ def leaves(draw: st.DrawFn) -> tree.Predicate:
     names, values = draw(st.sampled_from([*FAMILIES.items(), (("ts", "ms"), TIMES), (("tz",), INSTANTS)]))
     x = tree.col(draw(st.sampled_from(names)))
     other = tree.lit(draw(values)) if draw(st.booleans()) else tree.col(draw(st.sampled_from(names)))
-    listed = pa.array(draw(st.lists(values, min_size=1, max_size=4)))
+    # A long list takes other ways through the libraries than a short one.
+    listed = pa.array(draw(st.lists(values, min_size=1, max_size=4)) * draw(st.sampled_from([1, 1, 101])))
     if draw(st.booleans()):
         listed = pa.concat_arrays([listed, pa.nulls(1, listed.type)])
     choices = [

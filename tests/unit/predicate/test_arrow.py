@@ -118,6 +118,7 @@ CONDITIONS = [
     pc.ends_with(f("s"), "b"),
     pc.match_substring(f("s"), "%"),
     pc.starts_with(f("n"), b"a"),
+    pytest.param(pc.starts_with(f("n"), b"\xff"), id="bytes that are not text"),
     pc.match_like(f("s"), "a_b"),
     pc.match_like(f("s"), "%B"),
     pc.match_like(f("s"), "A_B"),
@@ -236,6 +237,7 @@ def test_round_trips(kit, data):
         (tree.col("i").cast(pa.float64()) > 1.5, [False, True]),
         (tree.col("i").isin(pa.array([], pa.int64())), [False, False]),
         (tree.col("h").isin([0.1, 0.5]), [False, True]),
+        (tree.col("s").isin(pa.array(["Ab", None], pa.string_view())), [True, None]),
         (tree.col("d").isin([dt.datetime(2020, 1, 1, 1), dt.datetime(2020, 1, 2)]), [False, True]),
     ],
 )

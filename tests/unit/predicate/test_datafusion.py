@@ -114,6 +114,8 @@ TEXTS = [
     "i not between 1 and 3",
     "f between 0 and 'NaN'::double",
     "f between g and 5",
+    "2 between 1 and i",
+    "2 not between 1 and i",
     "p['q'] = 1",
     "p['r']['w'] > '1'",
     "p is null",
@@ -249,6 +251,12 @@ def test_a_long_list_stays_an_arrow_array():
     assert compute(expr, pa.table({"i": [5, 0, None]})) == [True, False, None]
 
 
+def test_a_list_may_hold_dates_beyond_those_of_python():
+    days = pa.array([-(2**31), 0], pa.int32()).cast(pa.date32())
+    expr = fn.in_list(col("d"), [lit(day) for day in days])
+    assert from_datafusion(expr) == tree.IsIn(tree.col("d"), days)
+
+
 def test_names_are_taken_as_they_are():
     data = pa.table({'Q"x.y': [1, 2]})
     predicate = tree.col('Q"x.y') == 1
@@ -267,6 +275,16 @@ def test_round_trips(kit, data):
     assert kit.evaluate(from_datafusion(expr), rows) == expected
 
 
+@pytest.mark.parametrize("passes", [0, 3])
+@pytest.mark.parametrize("count", [1, 3, 4, 100, 101])
+def test_lists_of_any_length_before_and_after_the_optimizer(kit, count, passes):
+    numbers, rows = list(range(count)), kit.table()
+    for values in (numbers, [*map(float, numbers)], [-0.0, *map(float, numbers[1:])], [*numbers, None]):
+        predicate = tree.col("f").isin(values)
+        for asked in (predicate, ~predicate):
+            assert compute(to_datafusion(asked), rows, passes) == kit.evaluate(asked, rows), str(asked)
+
+
 @pytest.mark.parametrize(
     ("predicate", "answer"),
     [
@@ -283,12 +301,16 @@ def test_round_trips(kit, data):
         (tree.col("old") <= dt.datetime(1960, 1, 1, 0, 0, 0, 500), [True, False]),
         (tree.col("old") == dt.datetime(1960, 1, 1, 0, 0, 0, 500), [False, False]),
         (tree.col("old").isin([dt.datetime(1960, 1, 1, 0, 0, 0, 500)]), [False, False]),
+        (tree.col("old").isin([dt.datetime(1960, 1, 1, 0, 0, 0, 500), None]), [None, None]),
+        (tree.col("zero").isin([0.0, 0.5]), [True, True]),
+        (tree.col("zero").isin([float(n) for n in range(200)]), [True, True]),
+        (tree.col("i").isin([*range(2, 202), None]), [None, True]),
     ],
 )
 def test_values_computed_by_datafusion(predicate, answer):
-    old = [dt.datetime(1960, 1, 1), dt.datetime(1960, 1, 1, 0, 0, 0, 1000)]
-    wide = pa.array([2**53 + 1, 2**53], pa.uint64())
-    data = pa.table({"i": [1, 2], "s": ["Ab", "éb"], "u": wide, "old": pa.array(old, pa.timestamp("ms"))})
+    times = [dt.datetime(1960, 1, 1), dt.datetime(1960, 1, 1, 0, 0, 0, 1000)]
+    old, wide = pa.array(times, pa.timestamp("ms")), pa.array([2**53 + 1, 2**53], pa.uint64())
+    data = pa.table({"i": [1, 2], "s": ["Ab", "éb"], "u": wide, "old": old, "zero": [0.0, -0.0]})
     assert compute(to_datafusion(predicate), data) == answer
 
 
