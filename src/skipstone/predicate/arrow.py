@@ -37,7 +37,7 @@ from skipstone.predicate.foreign import (
     neighbours,
     plain,
 )
-from skipstone.predicate.write import OPERATORS, Writer
+from skipstone.predicate.write import OPERATORS, ExpressionWriter
 
 T = TypeVar("T")
 Entries = list[tuple[bytes, bytes]]
@@ -387,11 +387,11 @@ def to_arrow(predicate: tree.Predicate) -> pc.Expression:
     return _ArrowWriter().write(predicate)
 
 
-def _known(x: pc.Expression) -> pc.Expression:
+def _true_or_null(x: pc.Expression) -> pc.Expression:
     return pc.Expression._call("true_unless_null", [x])
 
 
-class _ArrowWriter(Writer):
+class _ArrowWriter(ExpressionWriter):
     library = "pyarrow"
     functions = MappingProxyType(
         {
@@ -411,8 +411,8 @@ class _ArrowWriter(Writer):
             ">=": lambda x: x != x,
             "<>": lambda x: x == x,
             "<": lambda x: x == x,
-            "<=": _known,
-            ">": lambda x: ~_known(x),
+            "<=": _true_or_null,
+            ">": lambda x: ~_true_or_null(x),
         }
     )
 
@@ -442,7 +442,7 @@ class _ArrowWriter(Writer):
             case "=":
                 return (x == y) | ((x != x) & (y != y))
             case "<=":
-                return (x <= y) | ((y != y) & _known(x))
+                return (x <= y) | ((y != y) & _true_or_null(x))
             case ">=":
                 return self.compare("<=", y, x)
             case "<=>":
@@ -467,7 +467,7 @@ class _ArrowWriter(Writer):
             # In a date column the list would lose its times of day.
             days = values.cast(pa.date32()).cast(values.type)
             found = found & ~pc.is_in(x, days.filter(pc.invert(pc.is_in(days, values))))
-        return found | ~_known(x)
+        return found | ~_true_or_null(x)
 
     def is_nan(self, x: pc.Expression) -> pc.Expression:
         return x != x

@@ -38,7 +38,7 @@ from skipstone.predicate.foreign import (
     neighbours,
     plain,
 )
-from skipstone.predicate.write import Writer
+from skipstone.predicate.write import ExpressionWriter
 
 
 def from_datafusion(expr: Expr) -> tree.Predicate:
@@ -351,7 +351,7 @@ def to_datafusion(predicate: tree.Predicate) -> Expr:
     return _DataFusionWriter().write(predicate)
 
 
-class _DataFusionWriter(Writer):
+class _DataFusionWriter(ExpressionWriter):
     library = "DataFusion"
     functions = MappingProxyType(
         {
@@ -392,8 +392,8 @@ class _DataFusionWriter(Writer):
             # A millisecond column would meet these values without the rest of their digits.
             cut = self.cut(fine)
             found = found & ~_listed(x, cut.filter(pc.invert(pc.is_in(cut, node.values))))
-        # A list tells 0.0 from -0.0; the optimizer would merge a comparison with one zero into the list.
-        return found | f.in_list(x, [lit(0.0), lit(-0.0)]) if has_zero(node.values) else found
+        # A list tells 0.0 from -0.0. The optimizer would merge a plain x = 0 into the list.
+        return found | ((x == lit(0)) & (x <= lit(0))) if has_zero(node.values) else found
 
     def is_nan(self, x: Expr) -> Expr:
         return f.isnan(x)

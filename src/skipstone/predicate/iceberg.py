@@ -33,7 +33,7 @@ from pyiceberg.expressions.visitors import rewrite_not
 from skipstone.errors import NotExpressibleError, PredicateError
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import Unknown, is_nan, is_number, list_values
-from skipstone.predicate.write import Writer
+from skipstone.predicate.write import ExpressionWriter
 
 # -- from Iceberg ------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ def to_iceberg(predicate: tree.Predicate) -> ice.BooleanExpression:
     return _IcebergWriter().write(predicate)(True)
 
 
-class _IcebergWriter(Writer):
+class _IcebergWriter(ExpressionWriter):
     """Conditions are :data:`Cases`; what they test is the name of a column."""
 
     library = "Iceberg"
@@ -212,7 +212,9 @@ class _IcebergWriter(Writer):
             plain += rest.pop(0) if rest else ""
         if node.ignore_case or any(mark != "%" for mark in rest):
             raise self.inexpressible(node, "only LIKE 'prefix%' has a counterpart")
-        return self.write(tree.Match("prefix", node.arg, plain) if rest else node.arg == plain)
+        if rest:
+            return self.write(tree.Match("prefix", node.arg, plain))
+        return self.write(tree.Compare("=", node.arg, tree.lit(plain)))
 
     def compare(self, op: tree.CompareOp, x: str, y: str) -> Cases:
         raise self.inexpressible(f"{x} {op} {y}", "a column is compared with a constant only")
@@ -245,12 +247,12 @@ class _IcebergWriter(Writer):
     def _exact(self, name: str, literal: tree.Literal) -> literals.Literal[Any]:
         """The constant as a pyiceberg literal that is never rounded."""
         scalar, kind = literal.scalar, literal.scalar.type
-        what = f"{name} compared with {literal}"
         if pa.types.is_timestamp(kind):
             try:
                 micros = scalar.cast(pa.timestamp("us", kind.tz)).value
             except pa.ArrowInvalid:
-                raise self.inexpressible(what, "its timestamps end at microseconds") from None
+                why = "its timestamps end at microseconds"
+                raise self.inexpressible(f"{name} compared with {literal}", why) from None
             zoneless = kind.tz is None and literal.zone != "UTC"
             return NaiveTimestamp(micros) if zoneless else ExactTimestamp(micros)
         if pa.types.is_date(kind):
@@ -267,7 +269,7 @@ class _IcebergWriter(Writer):
             return ExactDecimal(decimal.Decimal(value))
         if isinstance(value, (bool, int, str, bytes)):
             return literals.literal(value)
-        raise self.inexpressible(what, f"it has no literals of type {kind}")
+        raise self.inexpressible(f"{name} compared with {literal}", f"it has no literals of type {kind}")
 
 
 def _junction(parts: Sequence[Cases], decided: bool, case: bool | None) -> ice.BooleanExpression:

@@ -34,7 +34,7 @@ from skipstone.predicate.foreign import (
     plain,
 )
 from skipstone.predicate.values import value_array
-from skipstone.predicate.write import OPERATORS, Writer
+from skipstone.predicate.write import OPERATORS, ExpressionWriter
 
 
 def from_polars(expr: pl.Expr) -> tree.Predicate:
@@ -379,7 +379,7 @@ def to_polars(predicate: tree.Predicate) -> pl.Expr:
     return _PolarsWriter().write(predicate)
 
 
-class _PolarsWriter(Writer):
+class _PolarsWriter(ExpressionWriter):
     library = "Polars"
     functions = MappingProxyType(
         {
@@ -405,7 +405,7 @@ class _PolarsWriter(Writer):
             # Typed, it would pull an unsigned column into floats.
             return pl.lit(node.scalar.as_py())
         if not _in_python(node.scalar):
-            raise self.inexpressible(node, "its literals take Python's dates and times, to the microsecond")
+            raise self.inexpressible(node, "its literals end at microseconds and with Python's dates")
         series = self._series(pa.array([node.scalar]))
         return pl.lit(series.item(), dtype=series.dtype)
 

@@ -1,9 +1,9 @@
 """From a predicate to an expression of another library: one walk over the tree for all of them.
 
 The walk holds what Spark's semantics ask of every library: three-valued logic, NULL literals, NULL in a
-list, null-safe equality, ILIKE, and the error for what can't be expressed. A subclass of :class:`Writer`
-says how its library builds each part and makes up for where the library differs from Spark, such as
-NaN or a literal that is rounded to the column's type.
+list, null-safe equality, ILIKE, and the error for what can't be expressed. A subclass of
+:class:`ExpressionWriter` says how its library builds each part and makes up for where the library differs
+from Spark, such as NaN or a literal that is rounded to the column's type.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType(
 )
 
 
-class Writer:
+class ExpressionWriter:
     """Builds expressions of one library; the defaults suit expressions that know ``&``, ``|`` and ``~``.
 
     In the methods below ``x`` and ``y`` are expressions of the library, already built.
