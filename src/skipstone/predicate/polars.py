@@ -404,9 +404,9 @@ class _PolarsWriter(ExpressionWriter):
         if pa.types.is_integer(kind):
             # Typed, it would pull an unsigned column into floats.
             return pl.lit(node.scalar.as_py())
+        series = self._series(pa.array([node.scalar]))
         if not _in_python(node.scalar):
             raise self.inexpressible(node, "its literals end at microseconds and with Python's dates")
-        series = self._series(pa.array([node.scalar]))
         return pl.lit(series.item(), dtype=series.dtype)
 
     def _series(self, values: pa.Array) -> pl.Series:
