@@ -23,6 +23,7 @@ Each error carries ``path``, ``unit`` and ``column`` where it has them, and ``hi
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 __all__ = [
@@ -46,8 +47,65 @@ __all__ = [
 ]
 
 
+_LONGEST = 2_000
+"""Characters of one part of a message; a predicate, a schema or a traceback can be megabytes."""
+
+_PRIVATE_NAMES = (
+    r"(?:[\w.-]{0,40}(?:secret|password|passwd|private[_-]?key|account[_-]?key|shared[_-]?key|api[_-]?key"
+    r"|signature|sas[_-]?token|sas[_-]?key|(?:session|security|access|oauth2?|bearer|auth)[_.-]?token"
+    r"|oauth2\.token|access[_-]key[_-]?id|awsaccesskeyid|credential)[\w.-]{0,40}|pwd|sig|sas)"
+)
+_SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
+    # scheme://user:password@host
+    (re.compile(r"(://[^\s/:@'\"]*:)[^\s/@'\"]+@"), r"\1***@"),
+    # A signed URL's parameters, a connection string's parts, and options as text.
+    (re.compile(rf"(?i)((?:\b|(?<=_)){_PRIVATE_NAMES}=)[^&;\s'\",)}}<]+"), r"\1***"),
+    # Options as a dict, JSON, headers or settings with spaces.
+    (
+        re.compile(rf"(?i)((?:['\"]?\b{_PRIVATE_NAMES}|['\"]token)['\"]?\s*[:=]\s*['\"])[^'\"]+"),
+        r"\1***",
+    ),
+    (re.compile(r"(?i)(\bauthorization['\"]?\s*[:=]\s*['\"]?(?:\w+\s+)?)[^\s'\",]+"), r"\1***"),
+    (re.compile(r"(?i)(\bbearer\s+)[\w.~+/=-]{8,}"), r"\1***"),
+    # What S3 answers to a wrong signature.
+    (
+        re.compile(r"<((?:AWSAccessKeyId|SignatureProvided|StringToSign|CanonicalRequest)\w*)>[^<]*"),
+        r"<\1>***",
+    ),
+    (re.compile(r"\b(A(?:KI|SI)A)[A-Z0-9]{12,}"), r"\1***"),
+    (re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?:-----END|\Z)", re.DOTALL), r"\1***"),
+)
+
+
+def redact(text: str) -> str:
+    """``text`` without passwords, keys, tokens and signatures, as far as they can be told by their names.
+
+    >>> redact("postgresql://me:secret@host/db?sig=abc&x=1")
+    'postgresql://me:***@host/db?sig=***&x=1'
+    """
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def shorten(text: str, longest: int = _LONGEST) -> str:
+    """``text``, or its beginning and its end if it is longer than a reader wants."""
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    return f"{text[:half]} … {len(text) - 2 * half:,} characters … {text[-half:]}"
+
+
+def _presentable(text: str) -> str:
+    # Cut before, so that a megabyte takes no time, and far enough that no half of a secret is kept after.
+    return shorten(redact(shorten(text, 20 * _LONGEST)))
+
+
 class SkipstoneError(Exception):
-    """Root of every error Skipstone raises on purpose."""
+    """Root of every error Skipstone raises on purpose.
+
+    Secrets are taken out of its texts, and what is long is shortened, here: whatever is embedded in them.
+    """
 
     _carried: ClassVar[tuple[str, ...]] = ("path", "unit", "column", "hint")
 
@@ -60,16 +118,18 @@ class SkipstoneError(Exception):
         column: str | None = None,
         hint: str | None = None,
     ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.path = path
+        self.message = _presentable(message)
+        super().__init__(self.message)
+        self.path = None if path is None else redact(path)
         self.unit = unit
         self.column = column
-        self.hint = hint
+        self.hint = None if hint is None else _presentable(hint)
 
     def __str__(self) -> str:
         place = ", ".join(
-            part for part in (self.path, self.unit, f"column {self.column}" if self.column else None) if part
+            shorten(part)
+            for part in (self.path, self.unit, f"column {self.column}" if self.column else None)
+            if part
         )
         text = f"{place}: {self.message}" if place else self.message
         return f"{text} ({self.hint})" if self.hint else text

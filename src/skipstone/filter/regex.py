@@ -15,8 +15,10 @@ _ANY = f"[^{_BREAKS}]"
 _END = rf"(?:(?:\r\n|[{_BREAKS}])?\z)"
 """Java's ``$`` also stands before a line break that ends the text."""
 _SPACE = r"\t\n\x0b\f\r "
-_COUNT = re.compile(r"\{\d+(?:,\d*)?\}")
+_COUNT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _SAME = frozenset("dDwWtnrf")
+_MOST_PARTS = 20_000
+"""Parts of a pattern, its counts written out; with more RE2 takes seconds, or gives up, noisily on stderr."""
 
 
 class _Untranslatable(Exception):
@@ -43,9 +45,11 @@ def translate(pattern: str) -> str:
     '(?-s)a[^\\\\n\\\\r\\\\x{85}\\\\x{2028}\\\\x{2029}]c(?:(?:\\\\r\\\\n|[\\\\n\\\\r\\\\x{85}\\\\x{2028}\\\\x{2029}])?\\\\z)'
     """
     out = ["(?-s)"]
+    # With counts written out: parts so far, those of the last item, and those before each open group.
+    parts, last, groups = 0, 0, list[int]()
     at = 0
     while at < len(pattern):
-        sign, rest = pattern[at], pattern[at + 1 :]
+        sign, rest = pattern[at], pattern[at + 1 : at + 4]
         taken = 1
         if sign == "\\":
             out.append(_escape(rest[:1]))
@@ -67,10 +71,18 @@ def translate(pattern: str) -> str:
                 if count is None:
                     raise _Untranslatable("a brace that is no count")
                 sign, taken = count.group(), len(count.group())
+                parts += last * max(int(digits[:6] or 0) for digits in count.groups(""))
             if sign[-1] in "*+?}" and pattern[at + taken : at + taken + 1] == "+":
                 raise _Untranslatable("a possessive quantifier")
             out.append(sign)
         at += taken
+        if sign == "(":
+            groups.append(parts)
+        if sign[-1] not in "*+?}":
+            parts += 1
+            last = parts - groups.pop() if sign == ")" and groups else 1
+        if parts > _MOST_PARTS:
+            raise _Untranslatable(f"it has more than {_MOST_PARTS:,} parts")
     return "".join(out)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from skipstone.errors import PredicateError
 from skipstone.filter.plan import Planner, RowBinder
 from skipstone.filter.rows import Path, Rows
 from skipstone.filter.truth import Array
 from skipstone.ir import Compiled, compile_predicate
-from skipstone.predicate.tree import Predicate
+from skipstone.predicate.tree import Predicate, too_deep
 
 
 class RowFilter:
@@ -43,9 +42,7 @@ class RowFilter:
         try:
             self._condition = planner.from_exact(known.node) or planner.condition(predicate)
         except RecursionError:
-            raise PredicateError(
-                "the predicate is nested too deeply", hint="join many conditions in one AND or OR, or use IN"
-            ) from None
+            raise too_deep() from None
         self._types = binder.found
         self.columns: tuple[Path, ...] = tuple(binder.found)
 
@@ -62,7 +59,10 @@ class RowFilter:
     def truth(self, batch: pa.RecordBatch | pa.Table) -> tuple[Array, Array]:
         """Where the predicate is TRUE, and where it is NULL."""
         parts = [batch] if isinstance(batch, pa.RecordBatch) else batch.to_batches()
-        answers = [self._condition.truth(Rows(part, self._types)) for part in parts]
+        try:
+            answers = [self._condition.truth(Rows(part, self._types)) for part in parts]
+        except RecursionError:
+            raise too_deep() from None
         true = [answer.true for answer in answers]
         null = [np.zeros(len(a), dtype=bool) if a.null is None else a.null for a in answers]
         if len(answers) == 1:

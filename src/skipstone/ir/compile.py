@@ -12,12 +12,11 @@ from collections.abc import Callable
 import pyarrow as pa
 
 import skipstone.ir.families  # noqa: F401  (registers every predicate with lower_node)
-from skipstone.errors import PredicateError
 from skipstone.ir.bind import Binder
 from skipstone.ir.lower import Lowering, truth_test
 from skipstone.ir.nodes import All, Any, ColumnRef, Compiled, Decided, Leaf, Node, Pair, Test, Unknown
 from skipstone.predicate import tree
-from skipstone.predicate.tree import Predicate, conjunction, disjunction
+from skipstone.predicate.tree import Predicate, conjunction, disjunction, too_deep
 
 PredicatePass = Callable[[Predicate], Predicate]
 NodePass = Callable[[Node], Node]
@@ -201,10 +200,7 @@ def compile_predicate(
     try:
         return _compile(predicate, Binder(schema, case_sensitive), predicate_passes, node_passes)
     except RecursionError:
-        raise PredicateError(
-            "the predicate is nested too deeply",
-            hint="join many conditions in one AND or OR, or use IN",
-        ) from None
+        raise too_deep() from None
 
 
 def _compile(

@@ -85,6 +85,6 @@ def fold(call: tree.Call, args: list[Value]) -> Value:
             literal = tree.lit(result)
             assert isinstance(literal, tree.Literal)
             return Value(literal.scalar, call.zone)
-        except (decimal.DecimalException, IndexError) as error:
+        except (decimal.DecimalException, IndexError, ValueError) as error:
             raise CantJudge(Reason.FUNCTION, f"{call} has no exact value") from error
     raise CantJudge(Reason.FUNCTION, f"{call.name} of constants is left to the rows")

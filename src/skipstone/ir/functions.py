@@ -100,6 +100,8 @@ def _shift(call: tree.Call, args: list[Value | ColumnRef]) -> ColumnRef | None:
     """``a + c``, ``c + a``, ``a - c``, ``c - a`` and ``-a``."""
     if call.name == "negative":
         args = [Value(pa.scalar(0), call.zone), *args]
+    if len(args) != 2:
+        return None
     left, right = args
     minus = call.name in ("-", "negative")
     if isinstance(left, ColumnRef) and isinstance(right, Value):
@@ -133,14 +135,16 @@ def _shifted(
 
 
 def _year(call: tree.Call, args: list[Value | ColumnRef]) -> ColumnRef | None:
-    (ref,) = args
-    if not isinstance(ref, ColumnRef):
+    ref = args[0]
+    if len(args) != 1 or not isinstance(ref, ColumnRef):
         return None
     per_day, offset = _day(ref, call.zone)
     return ref.then(Calendar(pa.int32(), per_day, 12, offset, index=True)) if per_day else None
 
 
 def _date_trunc(call: tree.Call, args: list[Value | ColumnRef]) -> ColumnRef | None:
+    if len(args) != 2:
+        return None
     unit, ref = args
     if not isinstance(unit, Value) or not isinstance(ref, ColumnRef) or not unit.scalar.is_valid:
         return None

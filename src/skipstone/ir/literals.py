@@ -343,7 +343,7 @@ def _clock(
 def _days(type: pa.DataType, scalar: pa.Scalar, match: re.Match[str]) -> int:
     try:
         day = dt.date(int(match[1]), int(match[2] or 1), int(match[3] or 1))
-    except ValueError:
+    except (ValueError, OverflowError):
         raise _mismatch(type, scalar) from None
     return day.toordinal() - dt.date(1970, 1, 1).toordinal()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from skipstone.domain import DomainTree
-from skipstone.errors import ParseError, PredicateError
-from skipstone.predicate.tree import Constant, Expr, Predicate, condition
+from skipstone.errors import ParseError, PredicateError, SkipstoneError
+from skipstone.predicate.tree import Constant, Expr, Predicate, condition, too_deep
 
 
 def parse(text: str, dialect: str = "spark", tz: str = "UTC") -> Predicate:
@@ -40,6 +40,25 @@ def predicate(value: Any) -> Predicate:
         from skipstone.predicate.domains import from_column_domain
 
         return from_column_domain(value)
+    try:
+        found = _foreign(value)
+    except (SkipstoneError, ImportError):
+        raise
+    except RecursionError:
+        raise too_deep() from None
+    except Exception as error:
+        raise PredicateError(f"a {type(value).__name__} can't be read as a predicate: {error}") from error
+    if found is None:
+        raise PredicateError(
+            f"can't make a predicate of {type(value).__name__}",
+            hint="give SQL text, skipstone.col(...) conditions, a pyarrow, Polars, DataFusion or pyiceberg "
+            "expression, or a list of PySpark data-source filters",
+        )
+    return found
+
+
+def _foreign(value: Any) -> Predicate | None:
+    """An expression of another library; None for anything else."""
     # The class's own module says which library made it, so nothing is imported to find out.
     roots = {cls.__module__.partition(".")[0] for cls in type(value).__mro__}
     if "pyarrow" in roots:
@@ -62,11 +81,7 @@ def predicate(value: Any) -> Predicate:
         from skipstone.predicate.spark import from_spark
 
         return from_spark(value)
-    raise PredicateError(
-        f"can't make a predicate of {type(value).__name__}",
-        hint="give SQL text, skipstone.col(...) conditions, a pyarrow, Polars, DataFusion or pyiceberg "
-        "expression, or a list of PySpark data-source filters",
-    )
+    return None
 
 
 def _spark_filters(value: Any) -> bool:

@@ -151,17 +151,25 @@ def near(op: tree.CompareOp, arg: tree.Expr, readings: pa.Array, exact: tree.Pre
 
 def like_regex(like: tree.Like) -> str:
     """A LIKE pattern as a regular expression for RE2 and Rust's regex."""
-    out: list[str] = []
+    pieces = ("".join("." if s is None else _quoted(s) for s in piece) for piece in like_pieces(like))
+    return rf"(?s)\A{'.*'.join(pieces)}\z"
+
+
+def like_pieces(like: tree.Like) -> list[list[str | None]]:
+    """What stands between the ``%`` of a LIKE pattern: plain characters, and None for each ``_``."""
+    pieces: list[list[str | None]] = [[]]
     signs = iter(like.pattern)
     for sign in signs:
         if sign == like.escape:
             plain = next(signs, None)
             if plain is None:
                 raise NotExpressibleError(f"{like}: the pattern ends with its escape character")
-            out.append(_quoted(plain))
+            pieces[-1].append(plain)
+        elif sign == "%":
+            pieces.append([])
         else:
-            out.append({"%": ".*", "_": "."}.get(sign) or _quoted(sign))
-    return rf"(?s)\A{''.join(out)}\z"
+            pieces[-1].append(None if sign == "_" else sign)
+    return pieces
 
 
 def _quoted(sign: str) -> str:

@@ -11,15 +11,16 @@ Predicate("user_id = 42 AND name LIKE 'a%'")
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from typing import Literal as Choice
 
 import pyarrow as pa
 
-from skipstone.errors import PredicateError, TypeMismatchError
-from skipstone.predicate.values import scalar_of, structure_key, value_array
+from skipstone.errors import NotExpressibleError, PredicateError, SkipstoneError, TypeMismatchError
+from skipstone.predicate.values import scalar_of, shown, structure_key, value_array
 
 if TYPE_CHECKING:
     import datafusion
@@ -64,7 +65,10 @@ class Expr:
     def key(self) -> tuple[object, ...]:
         """Hashable structure of the node, equal for equal trees."""
         values = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
-        return (type(self).__name__, *map(structure_key, values))
+        try:
+            return (type(self).__name__, *map(structure_key, values))
+        except RecursionError:
+            raise too_deep() from None
 
     def children(self) -> Iterator[Expr]:
         """The expressions directly below this one."""
@@ -154,23 +158,23 @@ class Expr:
 
     def startswith(self, prefix: str | bytes) -> Predicate:
         """The string begins with ``prefix``."""
-        return Match("prefix", self, prefix)
+        return Match("prefix", self, _text(prefix, "startswith"))
 
     def endswith(self, suffix: str | bytes) -> Predicate:
         """The string ends with ``suffix``."""
-        return Match("suffix", self, suffix)
+        return Match("suffix", self, _text(suffix, "endswith"))
 
     def contains(self, text: str | bytes) -> Predicate:
         """The string has ``text`` somewhere in it."""
-        return Match("contains", self, text)
+        return Match("contains", self, _text(text, "contains"))
 
     def like(self, pattern: str, escape: str | None = "\\") -> Predicate:
         """SQL ``LIKE``: ``%`` any run, ``_`` one character, ``escape`` makes the next one plain."""
-        return Like(self, pattern, escape)
+        return _like(self, pattern, escape, ignore_case=False)
 
     def ilike(self, pattern: str, escape: str | None = "\\") -> Predicate:
         """``LIKE`` without regard to case."""
-        return Like(self, pattern, escape, ignore_case=True)
+        return _like(self, pattern, escape, ignore_case=True)
 
     def cast(self, to: pa.DataType, zone: str = "UTC") -> Expr:
         """``CAST(self AS to)``; ``zone`` is the session zone of a timestamp cast."""
@@ -230,6 +234,28 @@ class Expr:
         return f'{kind}("{self}")'
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _exported(write: Callable[P, R]) -> Callable[P, R]:
+    """Whatever another library or Python's stack refuses while a predicate is written is an error of ours."""
+
+    @functools.wraps(write)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return write(*args, **kwargs)
+        except (SkipstoneError, ImportError):
+            raise
+        except RecursionError:
+            raise too_deep() from None
+        except Exception as error:
+            form = write.__name__.removeprefix("to_")
+            raise NotExpressibleError(f"the predicate can't be written for {form}: {error}") from error
+
+    return guarded
+
+
 class Predicate(Expr):
     """A condition: TRUE, FALSE or NULL for each row."""
 
@@ -255,36 +281,42 @@ class Predicate(Expr):
         """``(self) IS UNKNOWN``: TRUE where the condition is NULL."""
         return Truth(self, None)
 
+    @_exported
     def to_sql(self, dialect: str = "spark") -> str:
         """The predicate as SQL text (spark, hive, trino, presto or duckdb)."""
         from skipstone.predicate.sql import to_sql
 
         return to_sql(self, dialect)
 
+    @_exported
     def to_arrow(self) -> pc.Expression:
         """The predicate as a pyarrow expression that keeps Spark's meaning of NaN."""
         from skipstone.predicate.arrow import to_arrow
 
         return to_arrow(self)
 
+    @_exported
     def to_polars(self) -> pl.Expr:
         """The predicate as a Polars expression."""
         from skipstone.predicate.polars import to_polars
 
         return to_polars(self)
 
+    @_exported
     def to_iceberg(self) -> pyiceberg.expressions.BooleanExpression:
         """The predicate as a pyiceberg expression."""
         from skipstone.predicate.iceberg import to_iceberg
 
         return to_iceberg(self)
 
+    @_exported
     def to_datafusion(self) -> datafusion.Expr:
         """The predicate as a DataFusion expression."""
         from skipstone.predicate.datafusion import to_datafusion
 
         return to_datafusion(self)
 
+    @_exported
     def to_spark(self, schema: pa.Schema | None = None) -> pyspark.sql.Column:
         """The predicate as a PySpark Column that Spark's own pruning of Parquet can't lose rows of.
 
@@ -294,6 +326,7 @@ class Predicate(Expr):
 
         return to_spark(self, schema)
 
+    @_exported
     def to_domain(self, schema: pa.Schema | None = None) -> ColumnDomain:
         """The rows where this is TRUE as a ColumnDomain: exact, or an error saying why not.
 
@@ -497,7 +530,7 @@ def col(name: str, *fields: str) -> Column:
     """
     for part in (name, *fields):
         if not isinstance(part, str):
-            raise PredicateError(f"{part!r} is no column's name", hint="give a text")
+            raise PredicateError(f"{shown(part)} is not a column name", hint="give a text")
     return Column((name, *fields))
 
 
@@ -525,6 +558,27 @@ class _Spread:
         return self.fn(*batch.columns)
 
 
+def _text(value: object, method: str) -> str | bytes:
+    if not isinstance(value, (str, bytes)):
+        raise TypeMismatchError(f"{method} needs a text, not {shown(value)}")
+    return value
+
+
+def _like(arg: Expr, pattern: str, escape: str | None, *, ignore_case: bool) -> Predicate:
+    if not isinstance(pattern, str):
+        raise TypeMismatchError(f"LIKE needs a text as its pattern, not {shown(pattern)}")
+    if escape is not None and not (isinstance(escape, str) and len(escape) == 1):
+        raise PredicateError(f"escape needs one character or None, not {shown(escape)}")
+    return Like(arg, pattern, escape, ignore_case)
+
+
+def too_deep() -> PredicateError:
+    """The error for a tree that Python's stack is too short for."""
+    return PredicateError(
+        "the predicate is nested too deeply", hint="join many conditions in one AND or OR, or use IN"
+    )
+
+
 def condition(value: object) -> Predicate:
     """``value`` as a condition: a bare boolean column or value becomes one."""
     if isinstance(value, Predicate):
@@ -540,7 +594,7 @@ def condition(value: object) -> Predicate:
     if value is None or isinstance(value, bool):
         return Constant(value)
     raise PredicateError(
-        f"{value!r} is not a condition", hint="compare a column, or give SQL text to skipstone.parse"
+        f"{shown(value)} is not a condition", hint="compare a column, or give SQL text to skipstone.parse"
     )
 
 

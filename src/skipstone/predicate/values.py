@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from skipstone.errors import PredicateError, TypeMismatchError
+from skipstone.errors import PredicateError, TypeMismatchError, shorten
 
 
 def value_array(values: Iterable[object] | pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -23,7 +23,7 @@ def value_array(values: Iterable[object] | pa.Array | pa.ChunkedArray) -> pa.Arr
     if isinstance(values, pa.Array):
         return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise PredicateError(f"isin needs a list of values, not {values!r}", hint="put it in a list")
+        raise PredicateError(f"isin needs a list of values, not {shown(values)}", hint="put it in a list")
     scalars = [getattr(v, "scalar", v) for v in values]  # literals of the tree hold one
     items = [v.as_py() if isinstance(v, pa.Scalar) else v for v in scalars]
     try:
@@ -35,32 +35,44 @@ def value_array(values: Iterable[object] | pa.Array | pa.ChunkedArray) -> pa.Arr
 def _mixed_array(items: list[object]) -> pa.Array:
     """Numbers of several kinds, widened without loss; anything else mixed is an error."""
     numbers = [v for v in items if v is not None]
-    if all(isinstance(v, (int, decimal.Decimal)) and not isinstance(v, bool) for v in numbers):
-        return pa.array([None if v is None else decimal.Decimal(cast("int", v)) for v in items])
-    if all(isinstance(v, (int, float, decimal.Decimal)) and not isinstance(v, bool) for v in numbers):
-        return pa.array([None if v is None else float(cast("float", v)) for v in items], pa.float64())
+    try:
+        if all(isinstance(v, (int, decimal.Decimal)) and not isinstance(v, bool) for v in numbers):
+            return pa.array([None if v is None else decimal.Decimal(cast("int", v)) for v in items])
+        if all(isinstance(v, (int, float, decimal.Decimal)) and not isinstance(v, bool) for v in numbers):
+            return pa.array([None if v is None else float(cast("float", v)) for v in items], pa.float64())
+    except (pa.ArrowException, ValueError, OverflowError, decimal.DecimalException) as error:
+        raise TypeMismatchError(
+            f"an IN list can't hold these numbers as one type: {error}", hint="give floats, or split the list"
+        ) from None
     kinds = sorted({type(v).__name__ for v in numbers})
     raise TypeMismatchError(f"an IN list can't mix {', '.join(kinds)}")
 
 
 def scalar_of(value: object, type: pa.DataType | None) -> pa.Scalar:
     """One value as an Arrow scalar, of ``type`` if that is given."""
-    if isinstance(value, pa.Scalar):
-        scalar = value if type is None else value.cast(type)
-        return scalar.value if isinstance(scalar, pa.DictionaryScalar) else scalar
-    if (
-        type is None
-        and isinstance(value, int)
-        and not isinstance(value, bool)
-        and not -(2**63) <= value < 2**63
-    ):
-        value = decimal.Decimal(value)
     if type is None and isinstance(value, dt.time):
         type = pa.time64("us")
     try:
+        if isinstance(value, pa.Scalar):
+            scalar = value if type is None else value.cast(type)
+            return scalar.value if isinstance(scalar, pa.DictionaryScalar) else scalar
+        if type is None and _is_wide(value):
+            return pa.scalar(decimal.Decimal(cast("int", value)))
         return pa.scalar(value, type)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-        raise TypeMismatchError(f"{value!r} can't be a literal: {error}") from error
+        raise TypeMismatchError(f"{shown(value)} can't be a literal: {error}") from error
+
+
+def _is_wide(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63
+
+
+def shown(value: object) -> str:
+    """A user's value in a message, whatever it is; Python refuses to write out a very long integer."""
+    try:
+        return shorten(repr(value), 80)
+    except Exception:  # noqa: BLE001  (a repr is the user's own code)
+        return f"a value of type {type(value).__name__}"
 
 
 @functools.singledispatch

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import functools
 from types import MappingProxyType
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import ErrorLevel, SqlglotError
+from sqlglot.errors import ErrorLevel
 from sqlglot.parser import Parser
 
-from skipstone.errors import ParseError
+from skipstone.errors import ParseError, shorten
 from skipstone.predicate.sql.types import INSTANT, NAIVE, SPARK_LIKE
 
 _KEPT_GRAMMAR = ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION")
@@ -29,14 +29,54 @@ def syntax(text: str, dialect: str) -> exp.Expr:
         found = parser(dialect=grammar, error_level=ErrorLevel.IMMEDIATE).parse_into(
             exp.Condition, grammar.tokenize(text), text
         )
-    except SqlglotError as error:
+    except RecursionError:
+        raise
+    except Exception as error:  # noqa: BLE001  (its parser also fails in other ways, of Decimal's for one)
         raise _parse_error(text, error) from None
     statements = [node for node in found if node is not None]
     if not statements:
         raise ParseError("the SQL text is empty", hint="write a condition such as a = 1")
     if len(statements) > 1:
         raise ParseError("the SQL text holds several statements", hint="give one condition")
+    if dialect in SPARK_LIKE and '"' in text:
+        _check_quotes(statements[0], text, dialect)
     return statements[0]
+
+
+def _check_quotes(root: exp.Expr, text: str, dialect: str) -> None:
+    """Refuse a test of constants alone of which one is in double quotes: those are meant as a column's name.
+
+    Tests such as ``1 = 0`` or ``'a' = 'a'``, which tools write, stay what they are.
+    """
+    sound: set[int] = set()
+    for literal in root.find_all(exp.Literal):
+        start = literal.meta.get("start")
+        if not literal.is_string or start is None or text[start] != '"':
+            continue
+        test: exp.Expr = literal
+        typed = False
+        while not isinstance(test, exp.Predicate) and not isinstance(test.parent, _ABOVE_TESTS):
+            typed |= isinstance(test, exp.Cast) and not test.to.is_type(*exp.DataType.TEXT_TYPES)
+            test = cast("exp.Expr", test.parent)
+        if typed or id(test) in sound:
+            continue
+        if not any(_varies(node) for node in test.walk()):
+            name = shorten(literal.name, 60)
+            shown = shorten(test.sql(dialect), 80)
+            raise ParseError(
+                f'"{name}" is a string in the {dialect} dialect, so that {shown} tests constants alone',
+                hint=f"write a column name in backticks, `{name}`, and a string in single quotes, '{name}'; "
+                "or choose a dialect where double quotes make names: dialect='duckdb', --dialect duckdb",
+            )
+        sound.add(id(test))
+
+
+_ABOVE_TESTS = (exp.Connector, exp.Not, type(None))
+
+
+def _varies(node: exp.Expr) -> bool:
+    """Whether this is a column, or a call of something like current_user()."""
+    return isinstance(node, exp.Column) or (isinstance(node, exp.Func) and not any(node.iter_expressions()))
 
 
 @functools.cache
@@ -52,7 +92,7 @@ def _grammar(dialect: str) -> tuple[sqlglot.Dialect, type[Parser]]:
     return type(f"Skipstone{base.__name__}", (base,), members)(), parser
 
 
-def _parse_error(text: str, error: SqlglotError) -> ParseError:
+def _parse_error(text: str, error: Exception) -> ParseError:
     details = getattr(error, "errors", None)
     if not details:
         shown = text if len(text) <= 60 else f"{text[:60]}…"
@@ -109,7 +149,8 @@ _DEFAULT_DECIMAL = MappingProxyType(
 
 def arrow_type(kind: exp.DataType, dialect: str) -> pa.DataType | None:
     """The Arrow type of a SQL type, None where Arrow or Spark has no equal."""
-    sizes = [int(p.name) for p in kind.expressions if p.name.isdigit()]
+    # No type has a size of ten digits, and Python refuses to read very long ones.
+    sizes = [int(p.name[:10]) for p in kind.expressions if p.name.isdecimal()]
     if kind.this == exp.DType.DECIMAL:
         precision, scale = (*sizes, 0)[:2] if sizes else _DEFAULT_DECIMAL[dialect]
         return pa.decimal128(precision, scale) if 1 <= precision <= 38 and scale <= precision else None

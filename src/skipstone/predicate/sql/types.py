@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import decimal
 import re
@@ -11,13 +12,14 @@ from typing import cast
 
 import pyarrow as pa
 
-from skipstone.errors import PredicateError
+from skipstone.errors import ParseError, PredicateError, shorten
 
 DIALECTS = ("spark", "hive", "trino", "presto", "duckdb")
 SPARK_LIKE = frozenset({"spark", "hive"})
 INSTANT = pa.timestamp("us", "UTC")
 NAIVE = pa.timestamp("us")
 MAX_DECIMAL = 38
+_MOST_DIGITS = 76
 UNIT_DIGITS = MappingProxyType({"s": 0, "ms": 3, "us": 6, "ns": 9})
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -234,11 +236,23 @@ def type_name(kind: pa.DataType, dialect: str) -> str | None:
 
 def number(text: str) -> pa.Scalar:
     """A numeric literal: integers are bigint, a point makes a decimal, an exponent a double."""
-    if "e" in text.lower():
-        return pa.scalar(float(text))
-    if "." not in text and -(2**63) <= int(text) < 2**63:
-        return pa.scalar(int(text))
-    return pa.scalar(decimal.Decimal(text))
+    try:
+        if "e" in text.lower():
+            return pa.scalar(float(text))
+        # By way of Decimal, since Python's int() refuses long texts, of zeros too.
+        exact = decimal.Decimal(text)
+    except (ValueError, decimal.InvalidOperation):
+        raise ParseError(f"{shorten(text, 40)} is not a number") from None
+    if "." not in text and -(2**63) <= exact < 2**63:
+        return pa.scalar(int(exact))
+    try:
+        return pa.scalar(exact)
+    except pa.ArrowInvalid:
+        digits = sum(sign.isdigit() for sign in text)
+        raise ParseError(
+            f"the number {shorten(text, 40)} has {digits:,} digits, and a decimal has at most {_MOST_DIGITS}",
+            hint="write it as a double, such as 1e100",
+        ) from None
 
 
 def date_value(text: str) -> pa.Scalar:
@@ -304,7 +318,8 @@ def _fold_text(text: str, kind: pa.DataType, dialect: str, zone: str) -> pa.Scal
         special = text.strip().lower() in _SPECIAL_FLOATS
         return pa.scalar(float(text), kind) if special else _float_text(text, kind)
     if _is_number(kind) and _NUMBER.fullmatch(text):
-        return _fold_number(pa.scalar(decimal.Decimal(text.strip())), kind)
+        with contextlib.suppress(decimal.InvalidOperation):  # an exponent of twenty digits
+            return _fold_exact(decimal.Decimal(text.strip()), kind)
     return None
 
 
@@ -320,9 +335,13 @@ def _fold_number(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar | None:
         rounded = pa.scalar(float(plain), pa.float64()).cast(kind, safe=False)
         same = rounded.as_py() == plain or plain != plain
         return rounded if same else None
-    if isinstance(plain, float):
+    return None if isinstance(plain, float) else _fold_exact(decimal.Decimal(plain), kind)
+
+
+def _fold_exact(exact: decimal.Decimal, kind: pa.DataType) -> pa.Scalar | None:
+    # First, so that 1e999999999 is never written out.
+    if exact.adjusted() >= _MOST_DIGITS or len(exact.as_tuple().digits) > _MOST_DIGITS:
         return None
-    exact = decimal.Decimal(plain)
     if pa.types.is_integer(kind):
         width = kind.bit_width - pa.types.is_signed_integer(kind)
         low = -(2**width) if pa.types.is_signed_integer(kind) else 0

@@ -24,7 +24,6 @@ from typing import cast
 import pyarrow as pa
 from sqlglot import exp
 
-from skipstone.errors import NotExpressibleError
 from skipstone.predicate import tree
 from skipstone.predicate.sql.literals import Writer, literal, raw_number
 from skipstone.predicate.sql.types import FOREIGN, known_dialect
@@ -33,10 +32,7 @@ from skipstone.predicate.sql.types import FOREIGN, known_dialect
 def to_sql(predicate: tree.Predicate, dialect: str = "spark") -> str:
     """``predicate`` as SQL text of the dialect, or an error naming the part it has no words for."""
     name = known_dialect(dialect)
-    try:
-        return cast("str", _write(predicate, Writer(name)).sql(name, normalize_functions=False))
-    except RecursionError:
-        raise NotExpressibleError("the predicate is nested too deeply for SQL text") from None
+    return cast("str", _write(predicate, Writer(name)).sql(name, normalize_functions=False))
 
 
 _ATOMS = (
