@@ -28,6 +28,7 @@ from skipstone.rows import RowSet
 from skipstone.scan.execute import Execution, execute
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.plan import ScanPlan
+from skipstone.store.options import with_credentials
 from skipstone.store.place import open_place, open_root
 from skipstone.store.retry import RetryPolicy
 from skipstone.store.source import open_source
@@ -129,6 +130,7 @@ __all__ = [
     "udaf",
     "udf",
     "var",
+    "with_credentials",
 ]
 
 

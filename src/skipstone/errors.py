@@ -24,6 +24,7 @@ Each error carries ``path``, ``unit`` and ``column`` where it has them, and ``hi
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import ClassVar
 
 __all__ = [
@@ -88,6 +89,24 @@ def redact(text: str) -> str:
     return text
 
 
+def scrub(error: BaseException, secrets: Iterable[str] = ()) -> str:
+    """What another library's error says, in one line, with secrets taken out of it and of what it came from.
+
+    ``secrets`` have no names that tell them. The error itself is changed: it is shown in tracebacks.
+    """
+    below: BaseException | None = error
+    while below is not None:
+        below.args = tuple(_scrubbed(part, secrets) if isinstance(part, str) else part for part in below.args)
+        below = below.__cause__ or below.__context__
+    return (_scrubbed(str(error), secrets) or type(error).__name__).splitlines()[0]
+
+
+def _scrubbed(text: str, secrets: Iterable[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return redact(text)
+
+
 def shorten(text: str, longest: int = _LONGEST) -> str:
     """``text``, or its beginning and its end if it is longer than a reader wants."""
     if len(text) <= longest:
@@ -121,17 +140,18 @@ class SkipstoneError(Exception):
         self.message = _presentable(message)
         super().__init__(self.message)
         self.path = None if path is None else redact(path)
-        self.unit = unit
-        self.column = column
+        self.unit = None if unit is None else shorten(unit)
+        self.column = None if column is None else shorten(column)
         self.hint = None if hint is None else _presentable(hint)
 
+    @property
+    def place(self) -> str:
+        """Where it happened: file, unit and column, as far as they are known."""
+        column = f"column {self.column}" if self.column else None
+        return ", ".join(shorten(part) for part in (self.path, self.unit, column) if part)
+
     def __str__(self) -> str:
-        place = ", ".join(
-            shorten(part)
-            for part in (self.path, self.unit, f"column {self.column}" if self.column else None)
-            if part
-        )
-        text = f"{place}: {self.message}" if place else self.message
+        text = f"{self.place}: {self.message}" if self.place else self.message
         return f"{text} ({self.hint})" if self.hint else text
 
     def __reduce__(self) -> tuple[object, ...]:

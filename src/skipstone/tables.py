@@ -17,13 +17,13 @@ from skipstone.lake.iceberg.catalogs import (
     asking,
     load_table,
     open_catalog,
-    option_name,
     static_table,
     table_name,
 )
 from skipstone.lake.iceberg.create import create_table
 from skipstone.lake.iceberg.snapshots import SnapshotInfo
 from skipstone.lakes import Scannable
+from skipstone.store.options import option_name
 from skipstone.store.place import Place, open_root
 from skipstone.store.retry import RetryPolicy
 

@@ -70,7 +70,7 @@ def test_a_table_is_opened_by_its_metadata_file(catalog: Open, s3: dict[str, str
     lake = sk.open(location, storage_options=s3)
     assert by_id(lake.scan("id < 2").to_arrow()) == rows(0, 2).to_pylist()
     assert lake.scan("id < 2").plan().trace.tasks == 2
-    moved = pickle.loads(pickle.dumps(lake))
+    moved = pickle.loads(pickle.dumps(sk.with_credentials(lake)))
     assert moved.scan("id < 2").count() == 2
     with pytest.raises(ReadError, match=r"nope\.metadata\.json: .*newest"):
         sk.open(f"{location.rpartition('/')[0]}/nope.metadata.json", storage_options=s3)

@@ -89,17 +89,17 @@ def error_line(error: SkipstoneError) -> str:
     """The error in one line: where, what, and the next step."""
     from skipstone.explain.lines import clean
 
-    column = f"column {error.column}" if error.column else None
-    parts = [part for part in (error.path, error.unit, column) if part]
-    text = f"error: {', '.join(parts)}: {error.message}" if parts else f"error: {error.message}"
+    text = f"error: {error.place}: {error.message}" if error.place else f"error: {error.message}"
     hint = f"; hint: {error.hint}" if error.hint else ""
     return clean(" ".join(f"{text}{hint}".split()))
 
 
 def json_text(value: Mapping[str, Any]) -> str:
     """A JSON document in characters that standard output knows."""
+    from skipstone.explain.lines import visible
+
     unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    return json.dumps(value, indent=2, ensure_ascii=not unicode, allow_nan=False)
+    return visible(json.dumps(value, indent=2, ensure_ascii=not unicode, allow_nan=False))
 
 
 def print_json(value: Mapping[str, Any]) -> None:

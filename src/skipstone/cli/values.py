@@ -12,12 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.explain.lines import visible
+
 # 64-bit offsets: the text of a batch may be longer than 2 GB.
 TEXT = pa.large_string()
 
 _WHOLE = r"^(-?[0-9]+)$"
 _OFFSET = r"([+-][0-9]{2})([0-9]{2})$"
-_TO_ESCAPE = r'["\\\x00-\x1f\x7f]'
+_TO_ESCAPE = r'["\\\x00-\x1f\x7f-\x{9f}\x{2028}\x{2029}]'
 _OUT_OF_RANGE = "<"
 _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
@@ -82,7 +84,7 @@ def json_objects(names: list[str], columns: list[pa.Array], count: int) -> pa.Ar
         return pa.repeat(pa.scalar("{}", TEXT), count)
     parts: list[Any] = []
     for number, (name, column) in enumerate(zip(names, columns, strict=True)):
-        key = json.dumps(name, ensure_ascii=False)
+        key = visible(json.dumps(name, ensure_ascii=False))
         parts += [_text(f"{',' if number else '{'}{key}:"), json_texts(column)]
     return joined(*parts, _text("}"))
 
@@ -98,11 +100,7 @@ def quoted(array: pa.Array) -> pa.Array:
     odd = pc.fill_null(pc.match_substring_regex(array, _TO_ESCAPE), False)
     if not odd.true_count:
         return plain_text
-    # JSON needs no escape for DEL; a terminal does.
-    escaped = [
-        json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-        for text in array.filter(odd).to_pylist()
-    ]
+    escaped = [visible(json.dumps(text, ensure_ascii=False)) for text in array.filter(odd).to_pylist()]
     return pc.replace_with_mask(plain_text, odd, pa.array(escaped, TEXT))
 
 

@@ -21,6 +21,7 @@ from skipstone.engine.session import (
     spark_session,
 )
 from skipstone.errors import JobError, SkipstoneError
+from skipstone.store.options import carry
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,10 +65,11 @@ class SparkEngine:
             return []
         from pyspark import cloudpickle
 
-        payloads = [cloudpickle.dumps(task) for task in tasks]
+        payloads = [carry(task, cloudpickle.dumps) for task in tasks]
         session = self._beside() if is_connect(self.session) else self.session
         told = None if on_done is None else _Growing(on_done, len(tasks))
-        outcome = _followed(session, lambda: _run(session, _batches(_attempt(work)), payloads), told)
+        attempt = _attempt(carry(work, cloudpickle.dumps))
+        outcome = _followed(session, lambda: _run(session, _batches(attempt), payloads), told)
         results = _settled(outcome)
         if told is not None:
             told(len(tasks))
@@ -280,8 +282,8 @@ def payload_frame(session: SparkSession, payloads: Sequence[bytes]) -> DataFrame
 # ---------------------------------------------------------------- on the executors
 
 
-def _attempt(work: Callable[[T], R]) -> Callable[[bytes], bytes]:
-    """``work`` from bytes to bytes; a failure of Skipstone's own is written into the error's text.
+def _attempt(work: bytes) -> Callable[[bytes], bytes]:
+    """Pickled ``work``, from bytes to bytes; a failure of Skipstone's own is written into the error's text.
 
     That is all that Spark hands back of an error. To give it back as a result would spare Spark's
     retries, but then all other tasks would be worked on before it is told.
@@ -291,7 +293,7 @@ def _attempt(work: Callable[[T], R]) -> Callable[[bytes], bytes]:
         from pyspark import cloudpickle
 
         try:
-            result = work(pickle.loads(payload))  # noqa: S301
+            result = pickle.loads(work)(pickle.loads(payload))  # noqa: S301
         except SkipstoneError as error:
             body = base64.b64encode(cloudpickle.dumps(error)).decode()
             raise _RemoteError(f"{_MARK}{body}; {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable
 
@@ -9,6 +10,16 @@ Span = tuple[str, str]
 """A piece of a line and the name of its style; the empty name is plain."""
 
 _STYLES = {"bold": "1", "dim": "2", "kept": "32", "known": "36", "dropped": "90", "warn": "33", "bad": "31"}
+_UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")
+
+
+def visible(text: str) -> str:
+    """JSON text in which control characters that JSON needs no escape for have one: a terminal obeys them.
+
+    >>> visible('"\\x9b31m"')
+    '"\\\\u009b31m"'
+    """
+    return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def clean(text: str) -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from skipstone.errors import SchemaError, UsageError
 from skipstone.ingest.lakes import check_names
+from skipstone.store.options import carry
 from skipstone.store.place import Place
 from skipstone.write.columns import find_path, find_type, stored_schema
 from skipstone.write.curves import Cluster
@@ -176,12 +177,13 @@ class Output:
 
 def written(frame: DataFrame, output: Output) -> list[Written]:
     """Write the rows, a task for each Spark partition; only files of tasks that have won are told of."""
-    told = frame.mapInArrow(_task(output), "files binary").toArrow()
+    told = frame.mapInArrow(_task(carry(output)), "files binary").toArrow()
     return [file for body in told["files"].to_pylist() for file in pickle.loads(body)]  # noqa: S301
 
 
-def _task(output: Output) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(output_bytes: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        output: Output = pickle.loads(output_bytes)  # noqa: S301
         files = write_files(
             map(_without_key, batches),
             output.stage,

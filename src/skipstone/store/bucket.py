@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +18,7 @@ from skipstone.store.objects import (
     refusal,
     split_uri,
 )
+from skipstone.store.options import StoreOptions, carries_credentials
 from skipstone.store.place import Listed, missing, split_glob
 
 # How many entries cross from obstore at a time; S3 gives a thousand per request.
@@ -33,12 +34,14 @@ class ObjectPlace:
     # A store is known by its URI and holds connections, which don't compare.
     store: Any = field(compare=False, repr=False)
     only: str | None = None
-    # How to open the store anew in another process, where it was opened here and not by the caller.
-    origin: tuple[str, Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
+    # How to open the store again in another process, if it was opened here and not by the caller.
+    origin: tuple[str, StoreOptions] | None = field(default=None, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        store = None if self.origin is not None else self.store
-        return (_restored, (self.uri, self.prefix, store, self.only, self.origin))
+        if self.origin is None and (carries_credentials() or self.uri.startswith(("file:", "memory:"))):
+            return ObjectPlace, (self.uri, self.prefix, self.store, self.only)
+        # A caller's own store holds credentials, and can't be asked which of its settings they are.
+        return _restored, (self.uri, self.only, None if self.origin is None else self.origin[1])
 
     @property
     def local(self) -> bool:
@@ -172,7 +175,7 @@ def open_bucket(name: str, storage_options: Mapping[str, Any] | None, store: Any
     if store is None:
         base, key = split_uri(name)
         store = open_store(base, storage_options, name)
-        origin = (base, dict(storage_options or {}))
+        origin = (base, StoreOptions(storage_options or {}))
     else:
         base, key = _base(store), name.lstrip("/")
     if base.startswith("http"):
@@ -193,7 +196,7 @@ def bucket_root(name: str, storage_options: Mapping[str, Any] | None, store: Any
     if store is None:
         base, key = split_uri(name)
         store = open_store(base, storage_options, name)
-        origin = (base, dict(storage_options or {}))
+        origin = (base, StoreOptions(storage_options or {}))
     else:
         base, key = _base(store), name
     prefix = key.strip("/")
@@ -288,8 +291,5 @@ def _join(base: str, key: str) -> str:
     return f"{base}/{key}" if key else base
 
 
-def _restored(uri: str, prefix: str, store: Any, only: str | None, origin: Any) -> ObjectPlace:
-    if store is None:
-        base, options = origin
-        store = open_store(base, options, uri)
-    return ObjectPlace(uri, prefix, store, only, origin)
+def _restored(uri: str, only: str | None, options: StoreOptions | None) -> ObjectPlace:
+    return replace(bucket_root(uri, options, None), uri=uri, only=only)

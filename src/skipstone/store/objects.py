@@ -13,7 +13,8 @@ from itertools import chain, islice
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from skipstone.errors import ReadError
+from skipstone.errors import ReadError, scrub
+from skipstone.store.options import client_settings, surroundings, with_profile
 from skipstone.store.pool import side_by_side, side_by_side_async
 from skipstone.store.ranges import ByteRange, coalesce
 from skipstone.store.source import IoCounter, check_size, gone, stale
@@ -226,11 +227,57 @@ def refusal(error: Exception, path: str) -> ReadError:
 
     if isinstance(error, ReadError):
         return error
+    text, line = str(error), scrub(error)
     if isinstance(
         error, PermissionError | exceptions.PermissionDeniedError | exceptions.UnauthenticatedError
     ):
-        return ReadError("permission denied", path=path, hint="check the credentials")
-    return ReadError(_first_line(error), path=path, transient=_TRANSIENT.search(str(error)) is not None)
+        return ReadError("permission denied", path=path, hint=_advice(path, "credentials"))
+    for pattern, message, topic in _COMPLAINTS:
+        if pattern.search(text):
+            told = message or line
+            transient = _TRANSIENT.search(text) is not None and message is None
+            return ReadError(told, path=path, hint=_advice(path, topic), transient=transient)
+    return ReadError(line, path=path, transient=_TRANSIENT.search(text) is not None)
+
+
+# In obstore's words, which are told where there are no better ones.
+_COMPLAINTS: tuple[tuple[re.Pattern[str], str | None, str], ...] = (
+    (
+        re.compile(r"169\.254\.(?:169\.254|170\.2)|metadata\.google\.internal|(?i:no credential)"),
+        "no credentials were found",
+        "credentials",
+    ),
+    (re.compile(r"(?s)http://\S+.*builder error"), "plain HTTP is not allowed", "http"),
+    (re.compile(r"PermanentRedirect|status code: 301|AuthorizationHeaderMalformed"), None, "region"),
+    (re.compile(r"NoSuchBucket|Connect|dns error|[Cc]onnection refused"), None, "endpoint"),
+)
+_KINDS = {"s3": "AWS", "s3a": "AWS", "gs": "GOOGLE", "http": "", "https": "", "memory": ""}
+_SETTINGS = {
+    "AWS": "AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "GOOGLE": "GOOGLE_APPLICATION_CREDENTIALS",
+    "AZURE": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+
+
+def _advice(path: str, topic: str) -> str | None:
+    """Which setting to look at."""
+    kind = _KINDS.get(path.partition("://")[0], "AZURE")
+    if not kind:
+        return "check the credentials" if topic == "credentials" else None
+    if topic == "credentials":
+        return (
+            f"check the credentials: set {_SETTINGS[kind]}, or storage_options; "
+            "a pickled plan has none unless it was pickled by skipstone.with_credentials"
+        )
+    if topic == "http":
+        return (
+            f"if the endpoint is to be trusted set {kind}_ALLOW_HTTP=true, or allow_http in storage_options"
+        )
+    if kind != "AWS":
+        return None
+    if topic == "region":
+        return "set AWS_REGION, or region in storage_options, to the bucket's"
+    return "check the bucket's name, and AWS_ENDPOINT_URL or endpoint in storage_options"
 
 
 # obstore has one class for all of these and tells them apart in its text only.
@@ -273,13 +320,24 @@ def open_store(base: str, storage_options: Mapping[str, Any] | None, uri: str) -
     """The store of a URI's first part; the same one for the same options, since it holds the connections."""
     options = tuple(sorted((storage_options or {}).items()))
     try:
-        return _shared_store(base, options) if _hashable(options) else _make_store(base, dict(options))
+        if _hashable(options):
+            return _shared_store(base, options, surroundings(base))
+        return _make_store(base, dict(options))
+    except ReadError as error:
+        error.path = error.path or uri
+        raise
     except Exception as error:
-        raise ReadError(f"the store can't be opened: {_first_line(error)}", path=uri) from error
+        # Nobody can tell which of the values it complains of are secret.
+        text = scrub(error, [value for _, value in options if isinstance(value, str) and len(value) > 3])
+        raise ReadError(
+            f"the store can't be opened: {text}",
+            path=uri,
+            hint="check storage_options and the environment's settings of the store",
+        ) from error
 
 
 @lru_cache(maxsize=32)
-def _shared_store(base: str, options: tuple[tuple[str, Any], ...]) -> Any:
+def _shared_store(base: str, options: tuple[tuple[str, Any], ...], _around: tuple[object, ...]) -> Any:
     return _make_store(base, dict(options))
 
 
@@ -296,13 +354,17 @@ def _make_store(base: str, options: dict[str, Any]) -> Any:
     own: dict[str, Any] = {name: options.pop(name) for name in names if name in options}
     # Other libraries take this one as a store option; obstore panics on it unless it is a client option.
     allow = [options.pop(name) for name in ("allow_http", "aws_allow_http") if name in options]
-    if base.startswith("http://") or any(str(value).lower() == "true" for value in allow):
-        own["client_options"] = {"allow_http": True, **own.get("client_options", {})}
-    own["client_options"] = {**_CLIENT, **own.get("client_options", {})}
-    own.setdefault("retry_config", _RETRY)
+    allowed = {"allow_http": str(allow[0]).lower()} if allow else {}
     if base.startswith("http"):
-        return HTTPStore.from_url(base, **own)
-    return from_url(base, config=options or None, **own)
+        plain = {"allow_http": "true"} if base.startswith("http://") else {}
+        own["client_options"] = {**_CLIENT, **plain, **allowed, **own.get("client_options", {})}
+        return HTTPStore.from_url(base, **{"retry_config": _RETRY, **own})
+    if base.startswith("s3"):
+        options = with_profile(options)
+        if "credential_provider" in options:
+            own["credential_provider"] = options.pop("credential_provider")
+    own["client_options"] = {**_CLIENT, **client_settings(base), **allowed, **own.get("client_options", {})}
+    return from_url(base, config=options or None, **{"retry_config": _RETRY, **own})
 
 
 # obstore's own ten retries over three minutes keep a user waiting for a store that is not there.
@@ -312,7 +374,3 @@ _RETRY = {
     "retry_timeout": timedelta(seconds=60),
     "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2},
 }
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

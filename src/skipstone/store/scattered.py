@@ -10,6 +10,7 @@ from typing import Any
 from skipstone.errors import ReadError
 from skipstone.store.local import LocalSource
 from skipstone.store.objects import ObjectSource, open_store, split_uri
+from skipstone.store.options import StoreOptions
 from skipstone.store.place import Listed, Place, open_root
 from skipstone.store.source import Source, local_path
 
@@ -22,6 +23,9 @@ class ScatteredPlace:
 
     uri: str
     options: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", StoreOptions(self.options))
 
     @property
     def local(self) -> bool:

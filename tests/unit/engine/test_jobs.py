@@ -145,7 +145,7 @@ def test_a_failure_of_our_own_comes_out_of_the_text() -> None:
         raise original
 
     with pytest.raises(Exception, match="it broke") as caught:
-        spark._attempt(work)(cloudpickle.dumps(1))
+        spark._attempt(cloudpickle.dumps(work))(cloudpickle.dumps(1))
     text = f"org.apache.SparkException: Job aborted\n  Traceback\n{caught.value}\n\tat x"
     error = spark._failure(RuntimeError(text))
     assert type(error) is ReadError

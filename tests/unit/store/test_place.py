@@ -13,6 +13,7 @@ from obstore.store import MemoryStore, S3Store
 from skipstone.errors import ReadError, UsageError
 from skipstone.store.bucket import ObjectPlace
 from skipstone.store.folder import LocalPlace
+from skipstone.store.options import with_credentials
 from skipstone.store.place import Place, matches, open_place, split_glob
 from skipstone.store.ranges import ByteRange
 from skipstone.store.source import open_source
@@ -363,7 +364,7 @@ def test_a_file_of_another_size_is_refused(places: Any, kind: str) -> None:
 def test_places_are_pickled(places: Any, kind: str) -> None:
     place, (put, _) = places(kind, "pickled")
     put("f", b"12345")
-    again = pickle.loads(pickle.dumps(place))
+    again = pickle.loads(pickle.dumps(with_credentials(place)))
     listed = pickle.loads(pickle.dumps(place.list()))
     assert again == place
     assert again.list() == listed
@@ -376,7 +377,7 @@ def test_a_place_of_the_callers_own_store_is_pickled_with_it(s3: dict[str, str])
     obstore.put(store, "lake/f", b"1")
     place, _ = open_place("lake", store=store)
     assert place.uri == "s3://bucket/own/lake"
-    assert keys(pickle.loads(pickle.dumps(place))) == ["f"]
+    assert keys(pickle.loads(pickle.dumps(with_credentials(place)))) == ["f"]
 
 
 def test_one_object_needs_no_right_to_list(monkeypatch: pytest.MonkeyPatch) -> None:

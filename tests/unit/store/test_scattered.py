@@ -11,6 +11,7 @@ import pytest
 from obstore.store import S3Store
 
 from skipstone.errors import ReadError
+from skipstone.store.options import with_credentials
 from skipstone.store.ranges import ByteRange
 from skipstone.store.scattered import ScatteredPlace, local_name, place_of
 
@@ -93,11 +94,13 @@ def test_it_is_not_listed() -> None:
         assert refused.value.path == "s3://bucket/t"
 
 
-def test_secrets_are_not_shown_and_travel() -> None:
-    place = ScatteredPlace("s3://bucket/t", {"secret_access_key": "hush"})
-    assert "hush" not in repr(place)
+def test_secrets_are_not_shown_and_travel_when_asked_to() -> None:
+    place = ScatteredPlace("s3://bucket/t", {"secret_access_key": "hush", "region": "eu"})
+    assert "hush" not in f"{place!r} {place.options!r}"
     moved = pickle.loads(pickle.dumps(place))
-    assert (moved, moved.options) == (place, place.options)
+    assert (moved, moved.options) == (place, {"region": "eu"})
+    carried = pickle.loads(pickle.dumps(with_credentials(place)))
+    assert (carried, carried.options) == (place, place.options)
 
 
 def test_objects_are_read_written_and_deleted(s3: dict[str, str]) -> None:

@@ -28,6 +28,7 @@ from skipstone.scan.execute import execute
 from skipstone.scan.parts import shared
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Path, Projection
+from skipstone.store.options import carry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,17 +115,21 @@ def _sliced(plan: ScanPlan, session: SparkSession, way: Way, schema: StructType)
     common = shared(plan if plan.limit is not None else replace(plan, order=()))
     payloads = [pickle.dumps(part, protocol=pickle.HIGHEST_PROTOCOL) for part in way.parts]
     frame = payload_frame(session, payloads)
+    from pyspark import cloudpickle
+
+    plan_bytes = carry(common, cloudpickle.dumps)
     if not len(schema):
-        return frame.mapInArrow(_reader(common, None), "row tinyint").select()
-    return frame.mapInArrow(_reader(common, arrow_schema(schema)), schema)
+        return frame.mapInArrow(_reader(plan_bytes, None), "row tinyint").select()
+    return frame.mapInArrow(_reader(plan_bytes, arrow_schema(schema)), schema)
 
 
 def _reader(
-    common: ScanPlan, target: pa.Schema | None
+    plan_bytes: bytes, target: pa.Schema | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What a task does with its payload; without a target it gives rows without columns."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        common: ScanPlan = pickle.loads(plan_bytes)  # noqa: S301
         for batch in batches:
             for payload in batch.column("payload").to_pylist():
                 plan = replace(common, tasks=pickle.loads(payload))  # noqa: S301

@@ -34,6 +34,7 @@ from skipstone.ingest.lakes import (
 )
 from skipstone.lake.append import Append
 from skipstone.lake.lease import Lease
+from skipstone.store.options import with_credentials
 from skipstone.store.place import Place, open_root
 from skipstone.write.files import Written, sort_batch, write_files
 from skipstone.write.layout import Layout
@@ -81,6 +82,9 @@ class Writer(DataSourceArrowWriter):
         owner = _java()
         self._lease = Lease.of(owner)
         self._job = Append.begin(self._place, owner=owner).job
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_place": with_credentials(self._place)}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task to the stage."""

@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 from skipstone.bridge.spark.options import CATALOG, STORAGE, names_of, taken
 from skipstone.errors import UsageError
 from skipstone.lake.iceberg.catalogs import METADATA_FILES
+from skipstone.store.options import with_credentials
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +50,10 @@ class SkipstoneSource(DataSource):
 
     _pinned: IndexedTable | None = None
     """The table as it was when the frame was loaded: Spark keeps the source that has told its schema."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        pinned = None if self._pinned is None else with_credentials(self._pinned)
+        return {**self.__dict__, "_pinned": pinned}
 
     @classmethod
     def name(cls) -> str:
@@ -255,8 +260,8 @@ class Reader(DataSourceReader):
         return shared(self._plan)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Spark sends the reader on its way before it asks for partitions.
-        return {"_common": self._common, "_target": self._target}
+        # Spark sends the reader on its way before it asks for partitions; its tasks need the credentials.
+        return {"_common": with_credentials(self._common), "_target": self._target}
 
     def partitions(self) -> Sequence[InputPartition]:
         """Parts of about equal bytes."""

@@ -37,6 +37,7 @@ from skipstone.lake.iceberg.catalogs import load_table, open_catalog
 from skipstone.lake.iceberg.partitions.keys import is_unpartitioned
 from skipstone.lake.iceberg.writing.commit import JOB, append, summaries
 from skipstone.lake.iceberg.writing.target import NewFile, Target
+from skipstone.store.options import with_credentials
 from skipstone.write.files import write_files
 from skipstone.write.layout import Layout
 from skipstone.write.profile import Profile, profile
@@ -111,6 +112,9 @@ class Tasks:
         self.target: Target = Target.of(table, self.layout.cluster_by, options.storage)
         check_schema(schema, self.target)
         self.layout.check(self.target.schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "target": with_credentials(self.target)}
 
     def write(self, batches: Iterator[pa.RecordBatch], job: str) -> tuple[NewFile, ...]:
         """Write the rows of one task."""

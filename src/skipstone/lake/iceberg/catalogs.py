@@ -9,8 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import CorruptFileError, ReadError, SkipstoneError, UsageError
+from skipstone.errors import CorruptFileError, ReadError, SkipstoneError, UsageError, scrub
 from skipstone.lake.files import Files
+from skipstone.store.options import StoreOptions, option_name
 from skipstone.store.scattered import ScatteredPlace, local_name
 from skipstone.store.source import local_path
 
@@ -130,18 +131,12 @@ def _no_catalog() -> Catalog:
     return NoopCatalog("metadata file")
 
 
-def storage_options(table: Table, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def storage_options(table: Table, given: Mapping[str, Any] | None = None) -> StoreOptions:
     """How our store opens a table's files: the catalog's settings in obstore's words, or ``given`` ones."""
     return _options(table.io.properties, table.location(), given)
 
 
-def option_name(name: str) -> str:
-    """The one word for an option that obstore knows under several."""
-    bare = name.lower().removeprefix("aws_").removeprefix("azure_storage_")
-    return _ALIASES.get(bare, bare)
-
-
-def _options(properties: Mapping[str, Any], location: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+def _options(properties: Mapping[str, Any], location: str, given: Mapping[str, Any] | None) -> StoreOptions:
     told = {str(key): value for key, value in properties.items() if value is not None}
     found: dict[str, Any] = {}
     for theirs, ours in _OPTIONS.items():
@@ -152,7 +147,7 @@ def _options(properties: Mapping[str, Any], location: str, given: Mapping[str, A
     # Only the words that the kind of store knows.
     known = _KNOWN.get(location.partition("://")[0], frozenset())
     left = known - {option_name(name) for name in given or {}}
-    return {**{ours: value for ours, value in found.items() if ours in left}, **(given or {})}
+    return StoreOptions({**{ours: value for ours, value in found.items() if ours in left}, **(given or {})})
 
 
 _OPTIONS = {
@@ -174,7 +169,6 @@ _OPTIONS = {
     "adls.client-id": "client_id",
     "adls.client-secret": "client_secret",
 }
-_ALIASES = {"endpoint_url": "endpoint", "default_region": "region", "token": "session_token"}
 # Where readers that take a location for a URL think that its path ends, or drop a character.
 _NO_LOCATION = frozenset("?#\n\r\t")
 _AZURE = frozenset(ours for theirs, ours in _OPTIONS.items() if theirs.startswith("adls."))
@@ -267,9 +261,10 @@ def check_installed() -> None:
 
 def reason(error: Exception) -> str:
     """What a library says went wrong, in one line; of a list of faults, the first."""
+    text = scrub(error)
     # pyiceberg wraps what pydantic says, of which the first line only counts the faults.
     told = getattr(error, "errors", None) or getattr(error.__cause__, "errors", None)
     if callable(told) and (faults := told()):
         place = ".".join(map(str, faults[0].get("loc", ())))
         return f"{place}: {faults[0]['msg']}" if place else str(faults[0]["msg"])
-    return (str(error) or type(error).__name__).splitlines()[0]
+    return text

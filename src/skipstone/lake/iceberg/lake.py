@@ -48,6 +48,7 @@ from skipstone.lake.iceberg.sift import Sieve
 from skipstone.lake.iceberg.snapshots import Pinned, SnapshotInfo, list_snapshots, resolve
 from skipstone.predicate import predicate as to_predicate
 from skipstone.prune.ledger import Ledger
+from skipstone.store.options import StoreOptions
 from skipstone.store.place import Listed
 from skipstone.store.retry import RetryPolicy
 from skipstone.store.scattered import ScatteredPlace
@@ -460,7 +461,7 @@ def _moved(
     cls: type[IcebergLake],
     metadata: TableMetadata,
     asked: Any,
-    options: Mapping[str, Any],
+    options: StoreOptions,
     retry: RetryPolicy | None,
     memory: int,
     name: str,
@@ -468,7 +469,7 @@ def _moved(
 ) -> IcebergLake:
     lake = cls.__new__(cls)
     lake.__dict__.update(more)
-    lake._table, lake._asked, lake._options = None, asked, dict(options)
+    lake._table, lake._asked, lake._options = None, asked, options
     lake._retry, lake._memory, lake.name = retry, memory, name
     lake._pin(metadata)
     return lake

@@ -20,7 +20,7 @@ from pyiceberg.manifest import write_manifest, write_manifest_list
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation
 
-from skipstone.errors import ConflictError, SkipstoneError, UsageError, WriteError
+from skipstone.errors import ConflictError, SkipstoneError, UsageError, WriteError, scrub
 from skipstone.lake.iceberg.snapshots import ancestors
 from skipstone.lake.iceberg.writing.produce import Changes, Producer, changes
 from skipstone.lake.iceberg.writing.target import NewFile, Target, check_version
@@ -173,12 +173,12 @@ def _try(work: Producer) -> str:
         except SkipstoneError:
             raise
         except Exception:  # noqa: BLE001
-            raise _UnknownOutcomeError(_line(error)) from error
+            raise _UnknownOutcomeError(scrub(error)) from error
         if landed:
             return ""
         if isinstance(error, CommitFailedException):
-            return _line(error)
-        raise _UnknownOutcomeError(_line(error)) from error
+            return scrub(error)
+        raise _UnknownOutcomeError(scrub(error)) from error
     return ""
 
 
@@ -203,10 +203,6 @@ class _UnknownOutcomeError(Exception):
 
 def _number(table: Table) -> int:
     return int(table.metadata.new_snapshot_id())
-
-
-def _line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 # -- checks ------------------------------------------------------------------------------------
