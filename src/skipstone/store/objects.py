@@ -243,7 +243,7 @@ def refusal(error: Exception, path: str) -> ReadError:
 # In obstore's words, which are told where there are no better ones.
 _COMPLAINTS: tuple[tuple[re.Pattern[str], str | None, str], ...] = (
     (
-        re.compile(r"169\.254\.(?:169\.254|170\.2)|metadata\.google\.internal|(?i:no credential)"),
+        re.compile(r"169\.254\.|/latest/(?:api/token|meta-data)|metadata\.google|(?i:no credential)"),
         "no credentials were found",
         "credentials",
     ),
@@ -270,9 +270,7 @@ def _advice(path: str, topic: str) -> str | None:
             "a pickled plan has none unless it was pickled by skipstone.with_credentials"
         )
     if topic == "http":
-        return (
-            f"if the endpoint is to be trusted set {kind}_ALLOW_HTTP=true, or allow_http in storage_options"
-        )
+        return f"set {kind}_ALLOW_HTTP=true, or allow_http in storage_options, if the endpoint can be trusted"
     if kind != "AWS":
         return None
     if topic == "region":
