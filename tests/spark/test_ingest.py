@@ -498,6 +498,13 @@ def test_on_s3(spark: SparkSession, s3: dict[str, str]) -> None:
     ).options(**{f"storage.{key}": value for key, value in s3.items()}).save(uri)
     lake.refresh()
     assert lake.scan().count() == 20_010
+    # Whatever runs on executors has the credentials, which a plan's own pickle has not.
+    stored = {f"storage.{key}": value for key, value in s3.items()}
+    assert spark.read.format("skipstone").options(**stored, where="id < 9").load(uri).count() == 9
+    plan = lake.scan("id between 500 and 19000", columns=["id"])
+    assert plan.to_spark(spark, route="slices").count() == 18_501
+    assert plan.count(engine=spark) == 18_501
+    assert plan.aggregate(sk.sum("id"), engine=spark, use_cached=False).to_arrow().num_rows == 1
     keys = [entry.key for entry in lake.access.place.below("_skipstone")]
     assert not [key for key in keys if "staged" in key or key.endswith(".lease")]
     with pytest.raises(UsageError, match="it lies in another lake"):

@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
+import skipstone as sk
 from skipstone.errors import ConflictError, UsageError, WriteError
 from skipstone.lake.iceberg.writing import commit as commits
 from tests.spark._tables import SCHEMA, data_files, frame, iceberg, read, rows, stray, warehouse
@@ -149,3 +150,27 @@ def test_only_files_of_tasks_that_won_are_committed(tmp_path: Path, monkeypatch:
 def _only_ids(ids: list[int]) -> pa.Table:
     empty = {name: pa.nulls(len(ids), SCHEMA.field(name).type) for name in ("name", "ts", "x")}
     return pa.table({"id": ids, **empty})
+
+
+def test_a_table_on_s3(spark: SparkSession, s3: dict[str, str], tmp_path: Path) -> None:
+    """Tasks have the credentials that the catalog, or the options, know."""
+    known = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": "s3://bucket/warehouse",
+        "s3.endpoint": s3["aws_endpoint"],
+        "s3.access-key-id": s3["aws_access_key_id"],
+        "s3.secret-access-key": s3["aws_secret_access_key"],
+        "s3.region": s3["aws_region"],
+    }
+    table = sk.catalog(known).create_table("db.on_s3", pa.schema({"id": pa.int64()}))
+    options = {"catalog": "s3", **{f"catalog.{name}": value for name, value in known.items()}}
+    spark.range(0, 1_000, 1, 2).write.format("skipstone").options(**options).mode("append").save("db.on_s3")
+    loaded = spark.read.format("skipstone").options(**options, where="id < 700").load("db.on_s3")
+    assert loaded.count() == 700
+    table.refresh()
+    assert table.scan("id >= 300").to_spark(spark, route="slices").count() == 700
+    report = sk.ingest(spark.range(1_000, 1_100), "db.on_s3", catalog=sk.catalog(known))
+    assert (report.rows, report.index_problem) == (100, "")
+    table.refresh()
+    assert table.scan().count() == 1_100
