@@ -109,6 +109,9 @@ def test_codes_of_errors() -> None:
 def test_error_line_is_one_line() -> None:
     error = CorruptFileError("two\nlines", path="f\x1b", unit="row group 3", column="c", hint="try\n again")
     assert error_line(error) == r"error: f\x1b, row group 3, column c: two lines; hint: try again"
+    long = error_line(CorruptFileError("x" * 10**6, path="p" * 10**6, column="c\x9b" * 10**6))
+    assert len(long) < 10_000
+    assert long.isprintable()
 
 
 def process(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -177,6 +177,28 @@ class TestJson:
     def test_array(self, run: Run, odd: Path) -> None:
         self.check(json.loads(run("query", odd, "--format", "json").stdout_bytes), odd)
 
+    def test_no_control_character_is_left(self, run: Run, tmp_path: Path) -> None:
+        """Of C0, DEL, C1 and line separators a terminal obeys some; names and values come from files."""
+        odd = "".join(map(chr, [*range(32), *range(0x7F, 0xA0), 0x2028, 0x2029])) + "é"
+        path = tmp_path / "odd.parquet"
+        pq.write_table(pa.table({odd: [odd, "plain", "\x9b31m"], "s": [[{odd: odd}]] * 3}), path)
+        rows = [{odd: text, "s": [{odd: odd}]} for text in (odd, "plain", "\x9b31m")]
+        for format in ("json", "jsonl"):
+            text = run("query", path, "--format", format).stdout_bytes.decode()
+            assert text.replace("\n", "").isprintable()
+            assert "é" in text
+            read = json.loads(text) if format == "json" else [json.loads(line) for line in text.splitlines()]
+            assert read == rows
+        where = f"`{odd}` = 'plain'"
+        commands = (
+            *(("explain", path, "--where", where), ("inspect", path), ("prune", path, "--where", where)),
+            ("agg", path, f"count(`{odd}`)"),
+        )
+        for command in commands:
+            for format in ([], ["--format", "json"]):
+                text = run(*command, *format).stdout_bytes.decode()
+                assert text.replace("\n", "").isprintable(), command
+
     def test_no_rows(self, run: Run, odd: Path) -> None:
         assert run("query", odd, "--where", "big = 7", "--format", "jsonl").stdout == ""
         assert run("query", odd, "--where", "big = 7", "--format", "json").stdout == "[]\n"

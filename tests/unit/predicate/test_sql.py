@@ -241,6 +241,44 @@ def test_refused_text(sql: str, message: str) -> None:
         parse_sql(sql)
 
 
+MEANT_AS_NAMES = [
+    *("\"User Name\" = 'user 3'", "'user 3' = \"User Name\"", '"age" > 5', '"a" = "b"', '"a" <=> 1'),
+    *("\"a\" in ('x', 'y')", "\"a\" like 'x%'", "\"a\" rlike 'x'", '"a" is null', '"a" is not null'),
+    *('"a" between 1 and 2', '"a"', 'b and "a"', 'not "a"', "lower(\"a\") = 'x'", "startswith(\"a\", 'x')"),
+    *(
+        'b = 1 or ("a" = 2)',
+        'case when "a" = 1 then true else b end',
+        '("a" = 1) is true',
+        'not ("a" in (1))',
+    ),
+    *("cast(\"a\" as string) = 'x'", "\"a\" like any ('x')", "\"a\" is distinct from 'x'", 'isnull("a")'),
+]
+MEANT_AS_TEXTS = [
+    *("1 = 1", "1 = 0", "true", "null = 1", "'a' = 'a'", "'a' in ('b')", "1 between 0 and 2", "'a' is null"),
+    *('name = "x"', '"x" = name', 'name in ("a", "b")', 's like "a%"', 's like "a!%" escape "!"'),
+    *('concat(a, "x") = "y"', 'case when a = 1 then "x" else "y" end = "x"', '`User Name` = "x"'),
+    *("cast(\"2020-01-01\" as date) < date'2021-01-01'", 'date "2020-01-01" < d', 'current_user() = "joe"'),
+    *("'she said \"a\"' = 'x'", '1 = 1 -- "x"', '/* "x" = 1 */ 1 = 1', 'a = 1 and "x" = b'),
+]
+
+
+@pytest.mark.parametrize("dialect", ["spark", "hive"])
+@pytest.mark.parametrize("sql", MEANT_AS_NAMES)
+def test_a_name_in_the_wrong_quotes_is_no_constant(sql: str, dialect: str) -> None:
+    with pytest.raises(ParseError, match=f"is a string in the {dialect} dialect") as refused:
+        parse_sql(sql, dialect)
+    assert "backticks" in str(refused.value)
+    assert "--dialect duckdb" in str(refused.value)
+    assert "dialect='duckdb'" in str(refused.value)
+    if "any" not in sql and "rlike" not in sql:
+        assert parse_sql(sql, "duckdb").columns()
+
+
+@pytest.mark.parametrize("sql", MEANT_AS_TEXTS)
+def test_tests_of_constants_and_strings_in_double_quotes_stay(sql: str) -> None:
+    assert isinstance(parse_sql(sql), tree.Predicate)
+
+
 def test_unknown_dialect_and_zone() -> None:
     with pytest.raises(PredicateError, match="spark, hive, trino, presto, duckdb"):
         parse_sql("a = 1", "mysql")
