@@ -164,7 +164,7 @@ def test_a_table_on_s3(spark: SparkSession, s3: dict[str, str], tmp_path: Path) 
         "s3.region": s3["aws_region"],
     }
     table = sk.catalog(known).create_table("db.on_s3", pa.schema({"id": pa.int64()}))
-    options = {"catalog": "s3", **{f"catalog.{name}": value for name, value in known.items()}}
+    options = {"catalog": "default", **{f"catalog.{name}": value for name, value in known.items()}}
     spark.range(0, 1_000, 1, 2).write.format("skipstone").options(**options).mode("append").save("db.on_s3")
     loaded = spark.read.format("skipstone").options(**options, where="id < 700").load("db.on_s3")
     assert loaded.count() == 700
