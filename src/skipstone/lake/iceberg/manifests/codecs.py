@@ -1,4 +1,4 @@
-"""Blocks of Avro containers unpacked, within bounds."""
+"""Compressed metadata and blocks of Avro containers, unpacked within bounds."""
 
 from __future__ import annotations
 
@@ -10,40 +10,60 @@ from typing import Any
 import pyarrow as pa
 import zstandard
 
-# No writer makes blocks near this size; a damaged length must not fill the memory.
-_LARGEST_BLOCK = 1 << 30
+# Metadata and manifests of real tables shrink to a tenth or so, those of wide and mostly empty ones to a
+# hundredth; small files may shrink more.
+_RATIO = 128
+_LEAST = 64 << 20
+_MOST = 1 << 30
 _DEFLATE_RATIO = 1032
 _SNAPPY_RATIO = 64
+_RAW, _GZIP = -zlib.MAX_WBITS, 16 + zlib.MAX_WBITS
+
+Unpack = Callable[[bytes, int], bytes]
+"""Unpacks bytes, unless there are more of them than the given number."""
 
 
 class AvroError(Exception):
     """Bytes that are not the Avro they claim to be."""
 
 
-def _inflate(data: bytes) -> bytes:
+def most_unpacked(size: int) -> int:
+    """How many bytes a file of this size may unpack to: far more than writers make, far less than a bomb."""
+    return min(max(size * _RATIO, _LEAST), _MOST)
+
+
+def _inflate(data: bytes, most: int, wbits: int = _RAW) -> bytes:
     try:
-        if len(data) * _DEFLATE_RATIO <= _LARGEST_BLOCK:
-            return zlib.decompress(data, -15, 4096)
-        return _bounded(zlib.decompressobj(-15), data)
+        if len(data) * _DEFLATE_RATIO <= most:
+            return zlib.decompress(data, wbits, 4096)
+        return _bounded(zlib.decompressobj(wbits), data, most)
     except zlib.error as error:
         raise AvroError(f"a block can't be inflated: {error}") from None
 
 
-def _bunzip(data: bytes) -> bytes:
+def gunzip(data: bytes, most: int) -> bytes:
+    """Unpack gzip."""
+    return _inflate(data, most, _GZIP)
+
+
+def _bunzip(data: bytes, most: int) -> bytes:
     try:
-        return _bounded(bz2.BZ2Decompressor(), data)
+        return _bounded(bz2.BZ2Decompressor(), data, most)
     except OSError as error:
         raise AvroError(f"a block can't be unpacked: {error}") from None
 
 
-def _bounded(decoder: Any, data: bytes) -> bytes:
-    body: bytes = decoder.decompress(data, _LARGEST_BLOCK)
+def _bounded(decoder: Any, data: bytes, most: int) -> bytes:
+    # One byte more tells what is too large from what is cut short.
+    body: bytes = decoder.decompress(data, most + 1)
+    if len(body) > most:
+        raise _too_large()
     if not decoder.eof:
-        raise AvroError("a block is cut short or far too large")
+        raise AvroError("a block is cut short")
     return body
 
 
-def _unsnap(data: bytes) -> bytes:
+def _unsnap(data: bytes, most: int) -> bytes:
     packed, check = data[:-4], data[-4:]
     size, shift = 0, 0
     for byte in packed[:5]:
@@ -51,8 +71,10 @@ def _unsnap(data: bytes) -> bytes:
         shift += 7
         if byte < 0x80:
             break
-    if size > min(_LARGEST_BLOCK, len(packed) * _SNAPPY_RATIO):
+    if size > len(packed) * _SNAPPY_RATIO:
         raise AvroError("a block can't be as large as it says")
+    if size > most:
+        raise _too_large()
     try:
         body: bytes = pa.decompress(packed, size, "snappy", asbytes=True)
     except (OSError, pa.ArrowException, ValueError) as error:
@@ -62,29 +84,39 @@ def _unsnap(data: bytes) -> bytes:
     return body
 
 
-def _unzstd() -> Callable[[bytes], bytes]:
+def unzstd(data: bytes, most: int, decoder: zstandard.ZstdDecompressor | None = None) -> bytes:
+    """Unpack Zstandard."""
+    decoder = decoder or zstandard.ZstdDecompressor()
+    try:
+        size = zstandard.frame_content_size(data)
+        if 0 <= size <= most:
+            return decoder.decompress(data)
+        with decoder.stream_reader(data) as stream:
+            body = stream.read(most + 1)
+    except zstandard.ZstdError as error:
+        raise AvroError(f"a block can't be unpacked: {error}") from None
+    if len(body) > most:
+        raise _too_large()
+    return body
+
+
+def _zstandard() -> Unpack:
     decoder = zstandard.ZstdDecompressor()
-
-    def unpack(data: bytes) -> bytes:
-        try:
-            size = zstandard.frame_content_size(data)
-            if 0 <= size <= _LARGEST_BLOCK:
-                return decoder.decompress(data)
-            with decoder.stream_reader(data) as stream:
-                body = stream.read(_LARGEST_BLOCK + 1)
-        except zstandard.ZstdError as error:
-            raise AvroError(f"a block can't be unpacked: {error}") from None
-        if len(body) > _LARGEST_BLOCK:
-            raise AvroError("a block is far too large")
-        return body
-
-    return unpack
+    return lambda data, most: unzstd(data, most, decoder)
 
 
-CODECS: Mapping[str, Callable[[], Callable[[bytes], bytes]]] = {
-    "null": lambda: bytes,
+def _stored(data: bytes, _most: int) -> bytes:
+    return data
+
+
+def _too_large() -> AvroError:
+    return AvroError("the file unpacks to far more than a file of its size can hold")
+
+
+CODECS: Mapping[str, Callable[[], Unpack]] = {
+    "null": lambda: _stored,
     "deflate": lambda: _inflate,
-    "zstandard": _unzstd,
+    "zstandard": _zstandard,
     "snappy": lambda: _unsnap,
     "bzip2": lambda: _bunzip,
 }
