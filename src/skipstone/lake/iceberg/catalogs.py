@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,8 +21,6 @@ METADATA_FILES = (".metadata.json", ".metadata.json.gz")
 """How the names of files end that describe a table."""
 CATALOG_FILE = "catalog.db"
 """The SQLite file of an embedded catalog, in its warehouse."""
-_GZIP_MAGIC = b"\x1f\x8b"
-_GZIP = 16 + zlib.MAX_WBITS
 _MANY = 10
 
 
@@ -55,8 +52,10 @@ def open_catalog(x: Any = None, *, make: bool = True, **properties: Any) -> Cata
 def load_table(name: Any, catalog: Any = None) -> Table:
     """A table of a catalog, by its dotted name or a tuple."""
     opened = open_catalog(catalog, make=False)
+    from skipstone.lake.iceberg.metadata import tolerant
+
     with asking(opened, table_name(name)):
-        return opened.load_table(name)
+        return tolerant(lambda: opened.load_table(name))
 
 
 def table_name(name: Any) -> str:
@@ -99,7 +98,8 @@ def static_table(
     check_installed()
     from pyiceberg.io import load_file_io
     from pyiceberg.table import StaticTable
-    from pyiceberg.table.metadata import TableMetadataUtil
+
+    from skipstone.lake.iceberg.metadata import read_metadata
 
     local, bare = local_path(location), local_name(location)
     if local is not None and bare is not None:
@@ -112,12 +112,11 @@ def static_table(
         error.hint = error.hint or "give the newest .metadata.json of the table, or its name and a catalog"
         raise
     try:
-        text = zlib.decompress(data, wbits=_GZIP) if data.startswith(_GZIP_MAGIC) else data
-        metadata = TableMetadataUtil.parse_raw(text.decode())
+        metadata = read_metadata(data)
         io = load_file_io(dict(properties), location)
     except Exception as error:
         raise CorruptFileError(
-            f"it is no Iceberg metadata that can be read: {reason(error)}",
+            f"table metadata can't be read: {reason(error)}",
             path=location,
             hint="give another metadata file of the table, or its name and a catalog",
         ) from error

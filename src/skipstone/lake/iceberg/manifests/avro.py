@@ -65,7 +65,7 @@ class Headers:
         for head, meta in self._known:
             if data.startswith(head):
                 return meta, len(head)
-        meta, pos = _read_header(data)
+        meta, pos = read_header(data)
         if len(self._known) < _MOST_HEADERS:
             self._known.append((data[:pos], meta))
         return meta, pos
@@ -73,7 +73,7 @@ class Headers:
 
 def read_container(data: bytes, headers: Headers | None = None) -> Container:
     """Unpack a whole container; every block must end in the file's sync marker."""
-    meta, pos = _read_header(data) if headers is None else headers.read(data)
+    meta, pos = read_header(data) if headers is None else headers.read(data)
     sync = data[pos : pos + _SYNC]
     if len(sync) < _SYNC:
         raise AvroError("the header ends before its sync marker")
@@ -108,7 +108,8 @@ def read_container(data: bytes, headers: Headers | None = None) -> Container:
     return Container(meta, b"".join(bodies), tuple(blocks))
 
 
-def _read_header(data: bytes) -> tuple[dict[str, bytes], int]:
+def read_header(data: bytes) -> tuple[dict[str, bytes], int]:
+    """A container's metadata, and where it ends."""
     if data[:4] != _MAGIC:
         raise AvroError("it is not an Avro container")
     found, pos = read_value(_HEADER, data, 4)

@@ -10,11 +10,14 @@ from typing import Any
 import pyarrow as pa
 import zstandard
 
+from skipstone.errors import EncryptedFileError
+
 # Metadata and manifests of real tables shrink to a tenth or so, those of wide and mostly empty ones to a
 # hundredth; small files may shrink more.
 _RATIO = 128
 _LEAST = 64 << 20
 _MOST = 1 << 30
+_ENCRYPTED = b"AGS1"
 _DEFLATE_RATIO = 1032
 _SNAPPY_RATIO = 64
 _RAW, _GZIP = -zlib.MAX_WBITS, 16 + zlib.MAX_WBITS
@@ -25,6 +28,13 @@ Unpack = Callable[[bytes, int], bytes]
 
 class AvroError(Exception):
     """Bytes that are not the Avro they claim to be."""
+
+
+def check_plain(head: bytes, path: str) -> None:
+    """Refuse a file that begins as the format says of encrypted files other than Parquet."""
+    if head.startswith(_ENCRYPTED):
+        hint = "Skipstone reads no encrypted tables: write a copy without encryption"
+        raise EncryptedFileError("the file is encrypted", path=path, hint=hint)
 
 
 def most_unpacked(size: int) -> int:

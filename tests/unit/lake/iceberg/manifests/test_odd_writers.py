@@ -222,7 +222,7 @@ def test_a_manifest_that_unpacks_to_far_more_than_it_is(codec: str) -> None:
             lambda: read_manifest(data, note_of(data), {0: PLAIN}),
             lambda: read_manifest_list(data, "m.avro"),
         ):
-            with pytest.raises(CorruptFileError, match="unpacks to far more than a file of its size") as refused:
+            with pytest.raises(CorruptFileError, match="unpacks to far more") as refused:
                 read()
             assert refused.value.path == "m.avro"
             assert refused.value.hint
