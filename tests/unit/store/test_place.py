@@ -1,3 +1,4 @@
+import asyncio
 import os
 import pickle
 import tempfile

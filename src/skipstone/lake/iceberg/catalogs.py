@@ -55,7 +55,14 @@ def load_table(name: Any, catalog: Any = None) -> Table:
     from skipstone.lake.iceberg.metadata import tolerant
 
     with asking(opened, table_name(name)):
-        return tolerant(lambda: opened.load_table(name))
+        try:
+            return tolerant(lambda: opened.load_table(name))
+        except UnicodeDecodeError as error:
+            raise ReadError(
+                "the table's metadata is not plain text, and pyiceberg reads no compressed metadata but gzip",
+                path=table_name(name),
+                hint="open its metadata file instead: sk.open('.../x.metadata.json')",
+            ) from error
 
 
 def table_name(name: Any) -> str:
