@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import bz2
 import zlib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 import zstandard
@@ -17,6 +16,7 @@ from skipstone.errors import EncryptedFileError
 _RATIO = 128
 _LEAST = 64 << 20
 _MOST = 1 << 30
+_PART = 1 << 20
 _ENCRYPTED = b"AGS1"
 _DEFLATE_RATIO = 1032
 _SNAPPY_RATIO = 64
@@ -46,9 +46,19 @@ def _inflate(data: bytes, most: int, wbits: int = _RAW) -> bytes:
     try:
         if len(data) * _DEFLATE_RATIO <= most:
             return zlib.decompress(data, wbits, 4096)
-        return _bounded(zlib.decompressobj(wbits), data, most)
+        return _measured(lambda: _inflated(data, wbits), most)
     except zlib.error as error:
         raise AvroError(f"a block can't be inflated: {error}") from None
+
+
+def _inflated(data: bytes, wbits: int) -> Iterator[bytes]:
+    decoder = zlib.decompressobj(wbits)
+    while not decoder.eof:
+        part = decoder.decompress(data, _PART)
+        data = decoder.unconsumed_tail
+        if not part and not data:
+            raise AvroError("a block is cut short")
+        yield part
 
 
 def gunzip(data: bytes, most: int) -> bytes:
@@ -58,19 +68,29 @@ def gunzip(data: bytes, most: int) -> bytes:
 
 def _bunzip(data: bytes, most: int) -> bytes:
     try:
-        return _bounded(bz2.BZ2Decompressor(), data, most)
+        return _measured(lambda: _bunzipped(data), most)
     except OSError as error:
         raise AvroError(f"a block can't be unpacked: {error}") from None
 
 
-def _bounded(decoder: Any, data: bytes, most: int) -> bytes:
-    # One byte more tells what is too large from what is cut short.
-    body: bytes = decoder.decompress(data, most + 1)
-    if len(body) > most:
-        raise _too_large()
-    if not decoder.eof:
-        raise AvroError("a block is cut short")
-    return body
+def _bunzipped(data: bytes) -> Iterator[bytes]:
+    decoder = bz2.BZ2Decompressor()
+    while not decoder.eof:
+        part = decoder.decompress(data, _PART)
+        if not part and decoder.needs_input:
+            raise AvroError("a block is cut short")
+        data = b""
+        yield part
+
+
+def _measured(parts: Callable[[], Iterator[bytes]], most: int) -> bytes:
+    """All parts as one, measured before any is kept."""
+    size = 0
+    for part in parts():
+        size += len(part)
+        if size > most:
+            raise _too_large()
+    return b"".join(parts())
 
 
 def _unsnap(data: bytes, most: int) -> bytes:
@@ -99,15 +119,19 @@ def unzstd(data: bytes, most: int, decoder: zstandard.ZstdDecompressor | None = 
     decoder = decoder or zstandard.ZstdDecompressor()
     try:
         size = zstandard.frame_content_size(data)
-        if 0 <= size <= most:
+        if size > most:
+            raise _too_large()
+        if size >= 0:
             return decoder.decompress(data)
-        with decoder.stream_reader(data) as stream:
-            body = stream.read(most + 1)
+        return _measured(lambda: _streamed(decoder, data), most)
     except zstandard.ZstdError as error:
         raise AvroError(f"a block can't be unpacked: {error}") from None
-    if len(body) > most:
-        raise _too_large()
-    return body
+
+
+def _streamed(decoder: zstandard.ZstdDecompressor, data: bytes) -> Iterator[bytes]:
+    with decoder.stream_reader(data) as stream:
+        while part := stream.read(_PART):
+            yield part
 
 
 def _zstandard() -> Unpack:
