@@ -128,7 +128,9 @@ class ObjectSource:
                 return await self._get_async({"suffix": length}), self.size()
         except _SuffixRefusedError:
             pass
-        size = self._size if self._size else await asyncio.to_thread(self.size)
+        if not self._size:
+            await asyncio.to_thread(self.size)
+        size = self.size()
         return (await self.read_ranges_async([ByteRange(max(size - length, 0), size)]))[0], size
 
     async def read_ranges_async(self, ranges: Sequence[ByteRange]) -> list[bytes]:
