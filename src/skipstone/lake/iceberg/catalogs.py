@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import CorruptFileError, ReadError, SkipstoneError, UsageError
 from skipstone.lake.files import Files
+from skipstone.store.durable import make_folders
 from skipstone.store.scattered import ScatteredPlace, local_name
 from skipstone.store.source import local_path
 
@@ -22,6 +23,7 @@ METADATA_FILES = (".metadata.json", ".metadata.json.gz")
 CATALOG_FILE = "catalog.db"
 """The SQLite file of an embedded catalog, in its warehouse."""
 _MANY = 10
+_DURABLE = "skipstone.lake.iceberg.writing.durable.DurableFileIO"
 
 
 def open_catalog(x: Any = None, *, make: bool = True, **properties: Any) -> Catalog:
@@ -211,9 +213,9 @@ def _embedded(warehouse: str, properties: Mapping[str, Any], *, make: bool) -> C
             hint="give another directory",
         )
     uri = URL.create("sqlite", database=str(folder / CATALOG_FILE)).render_as_string(hide_password=False)
-    settings = {"uri": uri, "warehouse": f"file://{folder}", **properties}
+    settings = {"uri": uri, "warehouse": f"file://{folder}", "py-io-impl": _DURABLE, **properties}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
         with suppress(SQLAlchemyError):
             return SqlCatalog("skipstone", **settings)
         # Somebody else may have been making it at the same moment.
