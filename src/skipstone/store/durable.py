@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from contextlib import suppress
 from pathlib import Path
+
+# Some file systems can't do this to directories, and one that may be written to need not be readable.
+_UNSUPPORTED = frozenset((errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM))
 
 
 def make_folders(folder: Path) -> None:
@@ -27,9 +30,11 @@ def sync_file(path: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Wait until the names in a directory are on disk: a file that was renamed may be lost until then."""
-    # Some file systems refuse this of directories, and keep names in order themselves.
-    with suppress(OSError):
+    try:
         _sync(folder)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
 
 
 def _sync(path: Path) -> None:
