@@ -267,9 +267,13 @@ def test_a_row_count_that_lies_is_found_when_the_file_is_read(more: int, tmp_pat
 @pytest.mark.parametrize("more", [7, -7, None])
 def test_a_size_that_lies_is_found(more: int | None, tmp_path: Path) -> None:
     maker, file = lying(tmp_path, size=lambda file: 0 if more is None else file.size + more)
-    with pytest.raises(ReadError) as refused:
-        ask(maker, "id = 103")
-    assert (refused.value.path, bool(refused.value.hint)) == (file.path, True)
+    size = Path(file.path).stat().st_size
+    for question in ("id = 103", None):
+        with pytest.raises(ReadError, match=f"{size:,} bytes and its table says {file.size:,}") as refused:
+            ask(maker, question)
+        assert refused.value.path == file.path
+        assert "restore the file" in (refused.value.hint or "")
+        assert "refresh" not in (refused.value.hint or "")
     assert len(ask(maker, "p = 'b'")) == 30
     report = sk.open(maker.metadata_location).index.build(engine="local")
     assert (report.indexed, [one.path for one in report.skipped]) == (4, [file.path])

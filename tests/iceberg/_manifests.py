@@ -235,7 +235,8 @@ class _Shape:
                 _optional("sequence_number", 3, "long"),
                 _optional("file_sequence_number", 4, "long"),
             ]
-        self.entry["fields"].append(_field("data_file", 2, data))
+        nullable = odd and rng.random() < 0.3
+        self.entry["fields"].append((_optional if nullable else _field)("data_file", 2, data))
         self.rng = rng
 
     def record(self, entry: Entry, *, inherit: bool) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -89,14 +90,20 @@ def maker(tmp_path: Path) -> Maker:
     return made
 
 
-@pytest.fixture
-def server(maker: Maker) -> Iterator[Server]:
-    with Server({"events": maker}) as made:
+@contextmanager
+def serving(tables: dict[str, Maker]) -> Iterator[Server]:
+    with Server(tables) as made:
         thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         yield made
         made.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def server(maker: Maker) -> Iterator[Server]:
+    with serving({"events": maker}) as made:
+        yield made
 
 
 def test_a_table_is_opened_and_scanned_through_it(server: Server, maker: Maker) -> None:

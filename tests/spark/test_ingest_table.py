@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +22,8 @@ from skipstone.errors import ConflictError, JobError, SchemaError, UsageError
 from skipstone.ingest import rewrite
 from skipstone.ingest.overwrite import Everything, Matching, Overwrite, Plan
 from skipstone.lake.iceberg.partitions.values import internal
+from tests.faults._kills import kind_of
+from tests.faults.test_killed_commits import orphans
 from tests.spark._tables import SCHEMA, data_files, frame, iceberg, read, rows, stray, warehouse
 
 if TYPE_CHECKING:
@@ -351,6 +357,41 @@ def test_tasks_that_are_killed_or_lag_give_their_rows_once(tmp_path: Path) -> No
         assert found[name] == [40_000, True, True]
         # The files of a worker that was killed are deleted by the driver.
         assert stray(tmp_path, f"db.{name}") == []
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+import pyarrow as pa
+import skipstone as sk
+from tests.faults._kills import SteppedIO, arm
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    conf = {"spark.local.dir": str(folder / "local"), "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    spark = sk.spark("local[2]", conf=conf)
+    stepped = {"py-io-impl": f"{SteppedIO.__module__}.SteppedIO"}
+    table = sk.catalog(folder / "ware", **stepped).open("db.t")
+    arm(folder / "log", sys.argv[2])
+    sk.ingest(spark.range(100), table, index=False)
+"""
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_in_its_commit(tmp_path: Path) -> None:
+    """A sample of what tests/faults/test_killed_commits.py does at every step without Spark."""
+    table = sk.catalog(tmp_path / "ware").create_table("db.t", pa.schema([("id", pa.int64())]))
+    table.table.append(pa.table({"id": pa.array([1_000], pa.int64())}))
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
+    command = [sys.executable, str(script), str(tmp_path), "catalog before"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
+    table.refresh()
+    assert table.scan().to_arrow()["id"].to_pylist() == [1_000]
+    left = {kind_of(path) for path in orphans(table.table, tmp_path / "ware")}
+    assert left == {"data", "manifest", "list", "metadata"}
 
 
 def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -33,7 +33,11 @@ def read_entries(access: Files, version: str) -> tuple[Kept, Kept] | None:
 
     If it was written for ``version``, the list of manifests need not be read either.
     """
-    for _, entry in _listed(access):
+    try:
+        listed = _listed(access)
+    except ReadError:
+        return None  # as if there were no index; its status and the trace say why
+    for _, entry in listed:
         try:
             container = Container.open_alone(entry.key, _bytes(access, entry), entry.size, Cache(0))
             own = container.head["version"] == version

@@ -65,7 +65,7 @@ def index_status(lake: Indexed, index: LakeIndex) -> IndexStatus:
         sizes=counted.sizes,
         columns=tuple(counted.columns()),
         data_bytes=sum(entry.size for entry in lake.entries),
-        old_bytes=0 if coverage is None else _old(index, manifest),
+        old_bytes=_old(index, manifest) if manifest.number else 0,
         asked=_asked(index.named(manifest.spec)),
         problems=() if coverage is None else (*coverage.problems, *counted.problems),
     )

@@ -19,6 +19,7 @@ from skipstone.engine.jobs import Engine
 from skipstone.errors import ConflictError, SkipstoneError
 from skipstone.index.table import IndexedTable
 from skipstone.ingest.overwrite import Elsewhere, Overwrite, Plan, Rewrite, deletes_meet
+from skipstone.lake.iceberg.metadata import tolerant
 from skipstone.lake.iceberg.writing.commit import replace
 from skipstone.lake.iceberg.writing.produce import Changes
 from skipstone.lake.iceberg.writing.target import NewFile, Target
@@ -83,7 +84,7 @@ def overwrite(
         except ConflictError:
             if attempt == _TRIES:
                 raise
-            table.refresh()
+            tolerant(table.refresh)
 
 
 def _once(

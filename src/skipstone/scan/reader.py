@@ -26,6 +26,7 @@ from skipstone.parquet.slice.cut import cut_for, take_values
 from skipstone.rows import RowSet
 from skipstone.scan.options import Route
 from skipstone.scan.projection import Path, Projection
+from skipstone.store.local import identity_of
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange, coalesce
 from skipstone.store.source import stale
@@ -193,10 +194,10 @@ class FileReader:
             reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
             raise ReadError(reason, path=path, hint="open the lake again") from error
         version = self.entry.version
-        if found.st_size != self.entry.size or (
-            # Files of a table are known by their names alone, and never change.
-            version is not None and (found.st_size, found.st_mtime_ns, found.st_ino) != version
-        ):
+        # Files of a table are known by name and size alone, and never change.
+        if version is None and found.st_size != self.entry.size:
+            raise stale(path, self.entry.size, found.st_size)
+        if version is not None and identity_of(found) != version:
             raise stale(path)
         chunks = [self.metadata.chunk_range(group, leaf) for group in groups for leaf in mine.leaves]
         # pyarrow reads past our own store; what it reads is known all the same.

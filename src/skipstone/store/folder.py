@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from skipstone.errors import ConflictError, ReadError, WriteError
+from skipstone.store.durable import make_folders, sync_folder
 from skipstone.store.local import LocalSource, identity_of, refusal
 from skipstone.store.place import Listed, missing, split_glob
 
@@ -74,7 +75,7 @@ class LocalPlace:
         path = Path(self.path(key))
         hidden = path.with_name(f".{os.urandom(16).hex()}.tmp")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(path.parent)
             try:
                 with hidden.open("xb") as file:
                     for part in parts:
@@ -85,6 +86,7 @@ class LocalPlace:
                     _link(hidden, path)
                 else:
                     hidden.replace(path)
+                sync_folder(path.parent)
             finally:
                 hidden.unlink(missing_ok=True)
         except OSError as error:
@@ -102,10 +104,10 @@ class LocalPlace:
                 raise _failure(error, path) from error
 
     def move(self, key: str, to: str) -> None:
-        """Rename a file, its bytes safe on disk before it is seen, and its time that of now."""
+        """Rename a file, its bytes on disk before it is seen, its name after, and its time that of now."""
         path, target = Path(self.path(key)), Path(self.path(to))
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(target.parent)
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.utime(descriptor)
@@ -115,6 +117,7 @@ class LocalPlace:
             if os.path.lexists(target):
                 raise ConflictError("the file exists already", path=str(target))
             path.rename(target)
+            sync_folder(target.parent)
         except OSError as error:
             raise _failure(error, path) from error
 

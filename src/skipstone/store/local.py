@@ -111,6 +111,8 @@ class LocalSource:
             if self._identity is None and self._size in (None, identity[0]):
                 self._identity, self._size = identity, identity[0]
         if self._identity != identity:
+            if self._expected and self._identity is None and self._size is not None:
+                raise stale(self.path, self._size, identity[0])
             if self._expected:
                 raise stale(self.path)
             raise ReadError("file changed while it was being read", path=self.path, hint="open it again")

@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -82,7 +83,8 @@ class ObjectSource:
 
     def size(self) -> int:
         """The object's size in bytes; a request unless it is known already."""
-        if self._size is None:
+        # Of an object that is said to be empty no read would tell that it isn't.
+        if self._size is None or (self._size == 0 and self._version is None):
             self._pin(self._head())
         assert self._size is not None
         return self._size
@@ -127,7 +129,9 @@ class ObjectSource:
                 return await self._get_async({"suffix": length}), self.size()
         except _SuffixRefusedError:
             pass
-        size = self._size if self._size is not None else await asyncio.to_thread(self.size)
+        if not self._size:
+            await asyncio.to_thread(self.size)
+        size = self.size()
         return (await self.read_ranges_async([ByteRange(max(size - length, 0), size)]))[0], size
 
     async def read_ranges_async(self, ranges: Sequence[ByteRange]) -> list[bytes]:
@@ -196,6 +200,8 @@ class ObjectSource:
         with self._lock:
             if self._version is None and self._size in (None, version.size):
                 self._version, self._size = version, version.size
+        if self._version is None and self._size is not None:
+            raise stale(self.path, self._size, version.size)
         if self._version is None or not version.same(self._version):
             raise self._changed()
 
@@ -205,6 +211,7 @@ class ObjectSource:
         return ReadError("file changed while it was being read", path=self.path, hint="open it again")
 
     def _refusal(self, error: Exception, span: Any) -> Exception:
+        import obstore
         from obstore import exceptions
 
         if isinstance(error, ReadError):
@@ -216,6 +223,12 @@ class ObjectSource:
         if isinstance(error, exceptions.PreconditionError):
             return self._changed()
         found = refusal(error, self.path)
+        if isinstance(span, tuple) and self._expected and self._version is None and not found.transient:
+            # A range behind the end, perhaps: only the object's size tells.
+            with suppress(Exception):
+                size = ObjectVersion.of(obstore.head(self._store, self._key)).size
+                if size != self._size:
+                    return stale(self.path, self._size or 0, size)
         if isinstance(span, dict) and isinstance(error, exceptions.BaseError) and not found.transient:
             return _SuffixRefusedError()
         return found

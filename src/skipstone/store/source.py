@@ -77,10 +77,16 @@ def check_size(source: Source, size: int | None) -> None:
         raise stale(source.path)
 
 
-def stale(path: str) -> ReadError:
-    """The error for metadata or a listing of another file, or of another version of it."""
-    message = "it is not the file that the metadata was read from, or that was listed"
-    return ReadError(message, path=path, hint=_AGAIN)
+def stale(path: str, expected: int | None = None, found: int | None = None) -> ReadError:
+    """The error for metadata or a listing of another file, or of another version of it.
+
+    The sizes are those of a file of which nothing else was known, as is the case in tables.
+    """
+    if expected is None:
+        message = "it is not the file that the metadata was read from, or that was listed"
+        return ReadError(message, path=path, hint=_AGAIN)
+    message = f"file has {found:,} bytes and its table says {expected:,}: not the file that was committed"
+    return ReadError(message, path=path, hint=_RESTORE)
 
 
 def gone(path: str) -> ReadError:
@@ -89,6 +95,10 @@ def gone(path: str) -> ReadError:
 
 
 _AGAIN = "it was replaced or deleted: read the metadata again, or refresh the lake"
+_RESTORE = (
+    "restore the file if it was cut or replaced; if the table's manifest is wrong, remove the file from the "
+    "table and add it again"
+)
 
 
 _REMOTE = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "memory")

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import WriteError
+from skipstone.store.durable import make_folders, sync_file
 from skipstone.store.place import Place
 
 _PART = 8 << 20
@@ -31,7 +32,7 @@ class Sink:
         with self._failing():
             if stage.local:
                 self._path = Path(stage.path(key))
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                make_folders(self._path.parent)
             else:
                 handle, name = tempfile.mkstemp(prefix="skipstone-", suffix=".parquet")
                 os.close(handle)
@@ -70,7 +71,7 @@ class Sink:
             size = self.position
             self._file.close()
             if self._stage.local:
-                _sync(self._path)
+                sync_file(self._path)
                 return size
         try:
             with self._failing():
@@ -104,11 +105,3 @@ def _parts(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while part := file.read(_PART):
             yield part
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,3 +1,4 @@
+import asyncio
 import os
 import pickle
 import tempfile
@@ -356,8 +357,12 @@ def test_a_file_of_another_size_is_refused(places: Any, kind: str) -> None:
     place, (put, _) = places(kind, "sizes")
     put("f", b"0123456789")
     assert place.open("f", size=10).tail(2) == (b"89", 10)
-    with pytest.raises(ReadError, match="refresh"):
-        place.open("f", size=9).tail(2)
+    for size in (0, 9, 11, 5_000):
+        for read in (lambda s: s.tail(2), lambda s: asyncio.run(s.tail_async(2))):
+            with pytest.raises(ReadError, match=f"10 bytes and its table says {size:,}") as refused:
+                read(place.open("f", size=size))
+            assert "restore the file" in (refused.value.hint or "")
+            assert not refused.value.transient
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])

@@ -3,6 +3,7 @@
 import errno
 import os
 import pickle
+import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -471,3 +472,27 @@ def test_the_place_above(place_of: Any, kind: str, slow: bool) -> None:
         assert len(higher.uri) < len(top.uri)
         top, steps = higher, steps + 1
     assert 1 <= steps < 30
+
+
+@pytest.mark.parametrize(("code", "fatal"), [(errno.EINVAL, False), (errno.EIO, True)])
+def test_a_directory_that_can_not_be_synced(
+    code: int, fatal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems have no way to do it, which is fine; a failure is told."""
+    sync = os.fsync
+
+    def refuse(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, os.strerror(code))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    place = LocalPlace(str(tmp_path))
+    for act in (lambda: place.write("a", [b"1"]), lambda: place.move("a", "b")):
+        if not fatal:
+            act()
+            continue
+        with pytest.raises(WriteError) as refused:
+            act()
+        assert refused.value.path in (place.path("a"), place.path("b"))
+    assert place.open("b").tail(1)[0] == b"1"

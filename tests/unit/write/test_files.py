@@ -441,9 +441,10 @@ def test_a_source_that_breaks_leaves_nothing(
     assert list(hidden.iterdir()) == []
 
 
-@pytest.mark.parametrize("failing", [0, 3])
+# The stage's own name comes first; then of each file its bytes and its name.
+@pytest.mark.parametrize(("failing", "number"), [(0, 0), (1, 0), (2, 0), (3, 1), (7, 3)])
 def test_a_disk_that_fails_leaves_nothing(
-    events: pa.Table, stage: LocalPlace, monkeypatch: pytest.MonkeyPatch, failing: int
+    events: pa.Table, stage: LocalPlace, monkeypatch: pytest.MonkeyPatch, failing: int, number: int
 ) -> None:
     calls = 0
     really = os.fsync
@@ -460,7 +461,7 @@ def test_a_disk_that_fails_leaves_nothing(
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(WriteError) as caught:
         write_files(pieces(events), stage, JOB, "7", layout, found)
-    assert caught.value.path == stage.path(f"part-7-{failing:05d}-{JOB}.parquet.staged")
+    assert caught.value.path == stage.path(f"part-7-{number:05d}-{JOB}.parquet.staged")
     assert caught.value.message == "no space left on device"
     assert stage.list() == []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import CorruptFileError, ReadError, SkipstoneError, UsageError, scrub
 from skipstone.lake.files import Files
+from skipstone.store.durable import make_folders
 from skipstone.store.options import StoreOptions, option_name
 from skipstone.store.scattered import ScatteredPlace, local_name
 from skipstone.store.source import local_path
@@ -23,9 +23,8 @@ METADATA_FILES = (".metadata.json", ".metadata.json.gz")
 """How the names of files end that describe a table."""
 CATALOG_FILE = "catalog.db"
 """The SQLite file of an embedded catalog, in its warehouse."""
-_GZIP_MAGIC = b"\x1f\x8b"
-_GZIP = 16 + zlib.MAX_WBITS
 _MANY = 10
+_DURABLE = "skipstone.lake.iceberg.writing.durable.DurableFileIO"
 
 
 def open_catalog(x: Any = None, *, make: bool = True, **properties: Any) -> Catalog:
@@ -56,8 +55,17 @@ def open_catalog(x: Any = None, *, make: bool = True, **properties: Any) -> Cata
 def load_table(name: Any, catalog: Any = None) -> Table:
     """A table of a catalog, by its dotted name or a tuple."""
     opened = open_catalog(catalog, make=False)
+    from skipstone.lake.iceberg.metadata import tolerant
+
     with asking(opened, table_name(name)):
-        return opened.load_table(name)
+        try:
+            return tolerant(lambda: opened.load_table(name))
+        except UnicodeDecodeError as error:
+            raise ReadError(
+                "the table's metadata is not plain text, and pyiceberg reads no compressed metadata but gzip",
+                path=table_name(name),
+                hint="open its metadata file instead: sk.open('.../x.metadata.json')",
+            ) from error
 
 
 def table_name(name: Any) -> str:
@@ -100,7 +108,8 @@ def static_table(
     check_installed()
     from pyiceberg.io import load_file_io
     from pyiceberg.table import StaticTable
-    from pyiceberg.table.metadata import TableMetadataUtil
+
+    from skipstone.lake.iceberg.metadata import read_metadata
 
     local, bare = local_path(location), local_name(location)
     if local is not None and bare is not None:
@@ -113,12 +122,11 @@ def static_table(
         error.hint = error.hint or "give the newest .metadata.json of the table, or its name and a catalog"
         raise
     try:
-        text = zlib.decompress(data, wbits=_GZIP) if data.startswith(_GZIP_MAGIC) else data
-        metadata = TableMetadataUtil.parse_raw(text.decode())
+        metadata = read_metadata(data)
         io = load_file_io(dict(properties), location)
     except Exception as error:
         raise CorruptFileError(
-            f"it is no Iceberg metadata that can be read: {reason(error)}",
+            f"table metadata can't be read: {reason(error)}",
             path=location,
             hint="give another metadata file of the table, or its name and a catalog",
         ) from error
@@ -199,9 +207,9 @@ def _embedded(warehouse: str, properties: Mapping[str, Any], *, make: bool) -> C
             hint="give another directory",
         )
     uri = URL.create("sqlite", database=str(folder / CATALOG_FILE)).render_as_string(hide_password=False)
-    settings = {"uri": uri, "warehouse": f"file://{folder}", **properties}
+    settings = {"uri": uri, "warehouse": f"file://{folder}", "py-io-impl": _DURABLE, **properties}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
         with suppress(SQLAlchemyError):
             return SqlCatalog("skipstone", **settings)
         # Somebody else may have been making it at the same moment.

@@ -39,9 +39,12 @@ from skipstone.lake.iceberg.deletes.subtract import deletions
 from skipstone.lake.iceberg.fileplan import FilePlan
 from skipstone.lake.iceberg.inventory import Inventory, Kept, Listing
 from skipstone.lake.iceberg.manifests.batches import Part
+from skipstone.lake.iceberg.manifests.codecs import check_plain
 from skipstone.lake.iceberg.manifests.entries import Entries
 from skipstone.lake.iceberg.manifests.metrics import file_facts
+from skipstone.lake.iceberg.manifests.notes import embedded_note
 from skipstone.lake.iceberg.manifests.reading import ManifestNote, Manifests, read_manifest_list
+from skipstone.lake.iceberg.metadata import EmbeddedSnapshot, check_metadata, tolerant
 from skipstone.lake.iceberg.partitions.keys import PartitionKey
 from skipstone.lake.iceberg.partitions.transforms import source_facts
 from skipstone.lake.iceberg.sift import Sieve
@@ -84,6 +87,7 @@ class IcebergLake(BaseLake):
         self._options = options_of(table, storage_options)
         self._retry, self._memory = retry, memory
         self.name = ".".join(table.name()) if table.name() else table.metadata.location
+        check_metadata(table.metadata, self.name)
         self._pin(table.metadata)
 
     def _pin(self, metadata: TableMetadata) -> None:
@@ -128,9 +132,10 @@ class IcebergLake(BaseLake):
             )
         with asking(self._table.catalog, self.name):
             try:
-                fresh = self._table.refresh()
+                fresh = tolerant(self._table.refresh)
             except NotImplementedError:
                 return  # one metadata file is all there is
+        check_metadata(fresh.metadata, self.name)
         # A catalog may hand out new credentials each time.
         self._options = options_of(fresh, self._given)
         self._pin(fresh.metadata)
@@ -195,6 +200,8 @@ class IcebergLake(BaseLake):
         snapshot = self._pinned.snapshot
         if snapshot is None:
             return []
+        if isinstance(snapshot, EmbeddedSnapshot):
+            return [embedded_note(self._read(path), path) for path in snapshot.manifest_paths]
         if snapshot.manifest_list:
             return read_manifest_list(self._read(snapshot.manifest_list), snapshot.manifest_list)
         raise ReadError(
@@ -207,10 +214,12 @@ class IcebergLake(BaseLake):
     def _read(self, path: str) -> bytes:
         """A manifest or a list of them."""
         try:
-            return self._access.read_whole(path)
+            data = self._access.read_whole(path)
         except ReadError as error:
             error.hint = error.hint or "the snapshot needs it: restore it, or open another snapshot"
             raise
+        check_plain(data, path)
+        return data
 
     def _inventory(self, content: int) -> Inventory:
         def listed() -> list[ManifestNote]:

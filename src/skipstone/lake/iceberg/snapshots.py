@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _MANY = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MILLIS, _LAST_MILLIS = (
+    (end.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1) for end in (datetime.min, datetime.max)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class SnapshotInfo:
     parent: int | None
     sequence: int
     at: datetime
+    """When it was made; a time that no ``datetime`` can hold is the last, or the first, that one can."""
     operation: str
     schema_id: int | None
     summary: dict[str, str]
@@ -125,7 +129,7 @@ def _as_of(metadata: TableMetadata, when: datetime) -> Snapshot | None:
 
 
 def _moment(millis: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=millis)
+    return _EPOCH + timedelta(milliseconds=min(max(millis, _FIRST_MILLIS), _LAST_MILLIS))
 
 
 def _own(metadata: TableMetadata, snapshot: Snapshot | None, asked: Any, uri: str) -> Pinned:

@@ -92,12 +92,12 @@ def container(
         header["avro.codec"] = codec.encode()
     out = b"Obj\x01" + block([blob(k.encode()) + blob(v) for k, v in header.items()]) + SYNC
     for records in blocks:
-        packed = _pack(codec or "null", b"".join(records))
+        packed = pack(codec or "null", b"".join(records))
         out += long(len(records)) + long(len(packed)) + packed + SYNC
     return out
 
 
-def _pack(codec: str, data: bytes) -> bytes:
+def pack(codec: str, data: bytes) -> bytes:
     match codec:
         case "deflate":
             return zlib.compress(data, wbits=-15)

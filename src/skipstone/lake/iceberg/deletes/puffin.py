@@ -12,6 +12,7 @@ from pyroaring import BitMap64
 
 from skipstone.errors import CorruptFileError
 from skipstone.lake.iceberg.deletes.matched import DeleteFile, Open
+from skipstone.lake.iceberg.manifests.codecs import check_plain
 from skipstone.store.ranges import ByteRange
 
 MAGIC: Final = b"\xd1\xd3\x39\x64"
@@ -27,8 +28,13 @@ def read_vector(file: DeleteFile, open: Open) -> BitMap64:
     start, stop = file.offset, file.offset + file.length
     if start < 0 or file.length < _SHORTEST or stop > file.size:
         raise _corrupt(file, f"a deletion vector at bytes {start}-{stop} of {file.size}")
-    (blob,) = open(file).read_ranges([ByteRange(start, stop)])
-    positions = parse_vector(blob, file)
+    source = open(file)
+    (blob,) = source.read_ranges([ByteRange(start, stop)])
+    try:
+        positions = parse_vector(blob, file)
+    except CorruptFileError:
+        check_plain(source.read_ranges([ByteRange(0, min(start, _LENGTH))])[0], file.path)
+        raise
     if len(positions) != file.rows:
         raise _corrupt(file, f"it deletes {len(positions):,} rows, the manifest says {file.rows:,}")
     return positions

@@ -8,15 +8,19 @@ import struct
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
-from skipstone.lake.iceberg.manifests.codecs import CODECS, AvroError
+from skipstone.lake.iceberg.manifests.codecs import CODECS, AvroError, most_unpacked
 
 _MAGIC = b"Obj\x01"
 _SYNC = 16
 _MOST_HEADERS = 16
 # Items may be of no size at all; no file has a use for more of them.
 _MOST_EMPTY = 1 << 12
+# Each record names a file of its own, which takes some bytes however well they are packed.
+_RECORD_BYTES = 4
+_MANY_RECORDS = 1 << 18
 # Even varints of one byte: small numbers, halved.
 _FEW = frozenset(range(0, 128, 2))
 _EXACT = decimal.Context(prec=90)
@@ -61,7 +65,7 @@ class Headers:
         for head, meta in self._known:
             if data.startswith(head):
                 return meta, len(head)
-        meta, pos = _read_header(data)
+        meta, pos = read_header(data)
         if len(self._known) < _MOST_HEADERS:
             self._known.append((data[:pos], meta))
         return meta, pos
@@ -69,7 +73,7 @@ class Headers:
 
 def read_container(data: bytes, headers: Headers | None = None) -> Container:
     """Unpack a whole container; every block must end in the file's sync marker."""
-    meta, pos = _read_header(data) if headers is None else headers.read(data)
+    meta, pos = read_header(data) if headers is None else headers.read(data)
     sync = data[pos : pos + _SYNC]
     if len(sync) < _SYNC:
         raise AvroError("the header ends before its sync marker")
@@ -81,7 +85,9 @@ def read_container(data: bytes, headers: Headers | None = None) -> Container:
     unpack = codec()
     bodies: list[bytes] = []
     blocks: list[tuple[int, int]] = []
-    end, total = 0, len(data)
+    end = records = 0
+    total, most = len(data), most_unpacked(len(data))
+    most_records = max(total // _RECORD_BYTES, _MANY_RECORDS)
     # Some writers make a block of every record: this loop is part of the cost of an entry.
     while pos < total:
         count, pos = (data[pos] >> 1, pos + 1) if data[pos] in _FEW else read_long(data, pos)
@@ -89,17 +95,21 @@ def read_container(data: bytes, headers: Headers | None = None) -> Container:
         after = pos + size
         if size < 0 or not data.startswith(sync, after):
             raise AvroError(f"the block at byte {pos} does not end in the sync marker")
-        body = unpack(data[pos:after])
+        body = unpack(data[pos:after], most - end)
         if not 0 <= count <= len(body):
             raise AvroError(f"the block at byte {pos} can't hold {count} records")
         end += len(body)
+        records += count
+        if records > most_records:
+            raise AvroError(f"a file of {total:,} bytes can't hold {records:,} records")
         bodies.append(body)
         blocks.append((count, end))
         pos = after + _SYNC
     return Container(meta, b"".join(bodies), tuple(blocks))
 
 
-def _read_header(data: bytes) -> tuple[dict[str, bytes], int]:
+def read_header(data: bytes) -> tuple[dict[str, bytes], int]:
+    """A container's metadata, and where it ends."""
     if data[:4] != _MAGIC:
         raise AvroError("it is not an Avro container")
     found, pos = read_value(_HEADER, data, 4)
@@ -255,15 +265,23 @@ def read_size(data: bytes, pos: int, size: int | None = None) -> tuple[int, int]
     return pos, end
 
 
-def read_block(data: bytes, pos: int) -> tuple[int, int]:
+def read_block(node: Node, data: bytes, pos: int) -> tuple[int, int]:
     """How many items the next block of an array or map has, and where they begin."""
     count, pos = read_long(data, pos)
     if count < 0:
         count = -count
         _, pos = read_long(data, pos)
-    if count > len(data) - pos + _MOST_EMPTY:
+    if count > (_MOST_EMPTY if node.kind == "array" and _is_empty(node.parts[0]) else len(data) - pos):
         raise AvroError(f"there is no room for {count} items")
     return count, pos
+
+
+@lru_cache(maxsize=4096)
+def _is_empty(node: Node) -> bool:
+    """Whether values of a type take no byte at all."""
+    if node.kind == "record":
+        return all(map(_is_empty, node.parts))
+    return node.kind == "null" or (node.kind == "fixed" and not node.size)
 
 
 def branch(node: Node, data: bytes, pos: int) -> tuple[Node, int]:
@@ -327,7 +345,7 @@ def _read_items(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
     named: dict[str, Any] = {}
     part = node.parts[0]
     while True:
-        count, pos = read_block(data, pos)
+        count, pos = read_block(node, data, pos)
         if not count:
             return (items if node.kind == "array" else named), pos
         for _ in range(count):

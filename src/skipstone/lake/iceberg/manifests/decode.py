@@ -19,7 +19,7 @@ from skipstone.lake.iceberg.manifests.entries import Entries, sort_keys
 from skipstone.lake.iceberg.manifests.maps import MAPS, Lazy, Written, numbers
 from skipstone.lake.iceberg.manifests.notes import ManifestNote
 from skipstone.lake.iceberg.manifests.slices import Slicer
-from skipstone.lake.iceberg.manifests.walk import Form, Site
+from skipstone.lake.iceberg.manifests.walk import Form, Site, record_in
 from skipstone.lake.iceberg.partitions.keys import PartitionKey, is_unpartitioned
 
 _ADDED, _DELETED = 1, 2
@@ -257,6 +257,8 @@ def _keys(
     read: dict[bytes | None, PartitionKey] = {}
     for cut in dict.fromkeys(found):
         record, _ = read_value(node, cut or b"", 0)
+        if not isinstance(record, dict):
+            raise AvroError("a file has no partition")
         values = [None if slot is None else record[slot] for slot in slots]
         try:
             read[cut] = PartitionKey(spec.spec_id, tuple(values))
@@ -270,14 +272,16 @@ def _keys(
 
 def _partition_slots(node: Node, spec: PartitionSpec) -> list[int | str | None]:
     """The keys of a partition record's values in the spec's order; None for a void one that it leaves out."""
-    if node.kind != "record":
+    record = record_in(node)
+    if record is None:
         raise AvroError(f"a partition is a {node.kind}, not a record")
-    places = [node.find(known.field_id, known.name) for known in spec.fields]
-    unnamed = len(node.fields) == len(spec.fields) and all(f.field_id is None for f in node.fields)
+    fields = record.fields
+    places = [record.find(known.field_id, known.name) for known in spec.fields]
+    unnamed = len(fields) == len(spec.fields) and all(f.field_id is None for f in fields)
     if None in places and unnamed:
         # Early writers gave no ids: the values are in the spec's order.
         places = list(range(len(spec.fields)))
     for known, place in zip(spec.fields, places, strict=True):
         if place is None and not isinstance(known.transform, VoidTransform):
             raise AvroError(f"its partitions have no field {known.name} ({known.field_id})")
-    return [None if place is None else node.fields[place].key for place in places]
+    return [None if place is None else fields[place].key for place in places]

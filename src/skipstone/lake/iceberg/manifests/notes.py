@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skipstone.errors import CorruptFileError
-from skipstone.lake.iceberg.manifests.avro import parse_schema, read_container, read_value
+from skipstone.lake.iceberg.manifests.avro import parse_schema, read_container, read_header, read_value
 from skipstone.lake.iceberg.manifests.codecs import AvroError
 
 HINT = "restore the file or roll the table back to another snapshot"
@@ -90,6 +90,15 @@ def read_manifest_list(data: bytes, path: str) -> list[ManifestNote]:
         return notes
     except (AvroError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptFileError(f"the manifest list can't be read: {error}", path=path, hint=HINT) from None
+
+
+def embedded_note(data: bytes, path: str) -> ManifestNote:
+    """A manifest that a snapshot of version 1 names itself: only its own header tells its spec."""
+    try:
+        header, _ = read_header(data)
+        return ManifestNote(path, len(data), int(header.get("partition-spec-id", b"0")))
+    except (AvroError, ValueError) as error:
+        raise CorruptFileError(f"the manifest can't be read: {error}", path=path, hint=HINT) from None
 
 
 def _note(record: Mapping[Any, Any]) -> ManifestNote:

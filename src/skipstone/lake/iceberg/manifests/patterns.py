@@ -33,9 +33,12 @@ def compile_steps(steps: Sequence[Step]) -> Any:
 
 
 def _step_pattern(step: Step) -> bytes:
-    if step.inner:
-        return b"".join(_step_pattern(inner) for inner in step.inner)
     node, form = step.node, step.form
+    if step.inner:
+        inner = b"".join(map(_step_pattern, step.inner))
+        if node.kind == "record":
+            return inner
+        return _union([inner if part.kind == "record" else _NEVER for part in node.parts])
     if step.slot is None:
         return _pattern(node)
     if form is Form.RAW:

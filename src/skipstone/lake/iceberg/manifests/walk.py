@@ -70,11 +70,17 @@ def plan(record: Node, sites: Mapping[str, Site], depth: int = 0) -> tuple[Step,
         leaf = next((slot for slot, site in here.items() if len(site.path) == depth + 1), None)
         if leaf is not None:
             steps.append(Step(node, leaf, here[leaf].form))
-        elif here and node.kind == "record":
-            steps.append(Step(node, inner=plan(node, here, depth + 1)))
+        elif here and (inner := record_in(node)) is not None:
+            steps.append(Step(node, inner=plan(inner, here, depth + 1)))
         else:
             steps.append(Step(node))
     return tuple(steps)
+
+
+def record_in(node: Node) -> Node | None:
+    """A record, or the only one in a union."""
+    found = [part for part in (node.parts if node.kind == "union" else [node]) if part.kind == "record"]
+    return found[0] if len(found) == 1 else None
 
 
 def wanted(steps: Sequence[Step]) -> Iterable[Step]:
@@ -92,6 +98,10 @@ def walk(steps: Sequence[Step], data: bytes, pos: int, cuts: list[bytes | None])
             cut, pos = _capture(step, data, pos)
             cuts.append(cut)
         elif step.inner:
+            if step.node.kind == "union":
+                chosen, pos = branch(step.node, data, pos)
+                if chosen.kind != "record":
+                    raise AvroError(f"an entry has {chosen.kind} in the place of a record")
             pos = walk(step.inner, data, pos, cuts)
         else:
             pos = _skip(step.node, data, pos)
@@ -129,7 +139,7 @@ def _one_block(node: Node, data: bytes, pos: int) -> tuple[bytes | None, int]:
     if count < 0:
         return None, pos
     if count:
-        _, end = read_block(data, pos)
+        _, end = read_block(node, data, pos)
         end = _skip_items(node.parts[0], count, data, end)
         if data[end : end + 1] != b"\x00":
             return None, pos
@@ -242,7 +252,7 @@ def _skip(node: Node, data: bytes, pos: int) -> int:
 
 def _skip_array(node: Node, data: bytes, pos: int) -> int:
     while True:
-        count, pos = read_block(data, pos)
+        count, pos = read_block(node, data, pos)
         if not count:
             return pos
         node.seen[count] = node.seen.get(count, 0) + 1

@@ -21,6 +21,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation
 
 from skipstone.errors import ConflictError, SkipstoneError, UsageError, WriteError, scrub
+from skipstone.lake.iceberg.metadata import tolerant
 from skipstone.lake.iceberg.snapshots import ancestors
 from skipstone.lake.iceberg.writing.produce import Changes, Producer, changes
 from skipstone.lake.iceberg.writing.target import NewFile, Target, check_version
@@ -184,7 +185,7 @@ def _try(work: Producer) -> str:
 
 def _refresh(work: Producer) -> None:
     try:
-        work.table.refresh()
+        tolerant(work.table.refresh)
     except ValueError as error:
         problem = "another table has taken its name meanwhile"
         raise ConflictError(problem, path=work.target.name, hint="open it anew") from error

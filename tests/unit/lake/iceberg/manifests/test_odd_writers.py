@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,7 @@ from hypothesis import strategies as st
 
 from skipstone.errors import CorruptFileError, SchemaError
 from skipstone.lake.iceberg.manifests.decode import slicer_of
-from skipstone.lake.iceberg.manifests.reading import (
-    read_manifest,
-)
+from skipstone.lake.iceberg.manifests.reading import read_manifest, read_manifest_list
 from tests.unit.lake.iceberg import _avro as av
 from tests.unit.lake.iceberg.manifests._notes import PLAIN, SPEC, av_schema, manifest_of, note_of
 
@@ -53,15 +52,26 @@ def _reversed_fields(key: str, value: Any) -> Any:
     return _reversed_unions(value) if key in ("type", "items") else value
 
 
+def _make_records_nullable(schema: Any) -> None:
+    """Fields of entries and files that are records become unions with null, as some writers have them."""
+    for f in schema["fields"]:
+        if isinstance(f["type"], dict) and f["type"]["type"] == "record":
+            _make_records_nullable(f["type"])
+            f["type"] = av.optional(f["type"])
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     files=st.lists(_FILES, max_size=6),
     odd=st.integers(0, 2),
+    nullable=st.booleans(),
     turned=st.booleans(),
     patience=st.sampled_from([1, 2, 99]),
 )
-def test_any_entries_in_any_encoding(files, odd: int, turned: bool, patience: int) -> None:
+def test_any_entries_in_any_encoding(files, odd: int, nullable: bool, turned: bool, patience: int) -> None:
     schema = av.entry_schema()
+    if nullable:
+        _make_records_nullable(schema)
     schema = _reversed_unions(schema) if turned else schema
     written = [av.entry(**{**f, **{name: av.as_map(f[name]) for name in _MAPS}}) for f in files]
     blocks = [[av.encode(schema, entry, lambda: odd)] for entry in written]
@@ -124,6 +134,28 @@ def test_other_names_other_order_extra_fields_and_other_types() -> None:
     assert found.metrics(9).values[79] == 77
 
 
+@pytest.mark.parametrize("patience", [1, 99])
+def test_records_that_may_be_null(patience: int) -> None:
+    """The data file of an entry and its partition as unions with null, which is refused where it is taken."""
+    parts = [av.field("ts_day", 1000, av.optional("int")), av.field("name", 1001, av.optional("string"))]
+    schema = av.entry_schema(*parts)
+    _make_records_nullable(schema)
+    files = [av.entry(f"f{n}", partition={"ts_day": n, "name": "a"}) for n in range(40)]
+    data = av.manifest(schema, files)
+    slicer_of.cache_clear()
+    slicer_of(av_schema(data))._patience = patience
+    found = read_manifest(data, note_of(data, spec_id=3), {3: SPEC})
+    assert found.paths.to_pylist() == [f"f{n}" for n in range(40)]
+    assert found.keys[7].partition == (7, "a")
+    for broken, words in (
+        ({**files[0], "data_file": None}, "null in the place of a record"),
+        (av.entry("g", partition=None), "no partition"),
+    ):
+        data = av.manifest(schema, [*files, broken])
+        with pytest.raises(CorruptFileError, match=words):
+            read_manifest(data, note_of(data, spec_id=3), {3: SPEC})
+
+
 @pytest.mark.parametrize("missing", [0, 100, 101, 103, 104])
 def test_a_field_that_must_be_there(missing: int) -> None:
     schema = av.entry_schema()
@@ -168,6 +200,58 @@ def test_no_entries() -> None:
     found = read_manifest(data, note_of(data), {0: PLAIN})
     assert len(found) == 0
     assert found.metrics(1).values.tolist() == []
+
+
+# -- bombs -------------------------------------------------------------------------------------
+
+
+def _bomb(codec: str) -> tuple[bytes, int]:
+    """A container that unpacks to more than its size allows for, and how many bytes that is."""
+    zeros = av.pack(codec, bytes(48 << 20))
+    head = av.container(av.entry_schema(), [], codec=codec)
+    return head + (av.long(1) + av.blob(zeros) + av.SYNC) * 3, 3 * (48 << 20)
+
+
+@pytest.mark.parametrize("codec", ["deflate", "zstandard", "bzip2"])
+def test_a_manifest_that_unpacks_to_far_more_than_it_is(codec: str) -> None:
+    data, unpacked = _bomb(codec)
+    assert len(data) < unpacked // 500
+    tracemalloc.start()
+    try:
+        for read in (
+            lambda: read_manifest(data, note_of(data), {0: PLAIN}),
+            lambda: read_manifest_list(data, "m.avro"),
+        ):
+            with pytest.raises(CorruptFileError, match="unpacks to far more") as refused:
+                read()
+            assert refused.value.path == "m.avro"
+            assert refused.value.hint
+        assert tracemalloc.get_traced_memory()[1] < unpacked
+    finally:
+        tracemalloc.stop()
+
+
+def test_more_records_than_a_file_can_hold() -> None:
+    schema = av.record("entry", av.field("status", 0, "int"))
+    data = av.container(schema, [[b"\x02"] * 300_000], codec="deflate")
+    assert len(data) < 1_000
+    with pytest.raises(CorruptFileError, match="can't hold 300,000 records"):
+        read_manifest(data, note_of(data), {0: PLAIN})
+
+
+@pytest.mark.parametrize("item", ["null", av.record("nothing"), {"type": "fixed", "name": "f", "size": 0}])
+def test_items_without_a_size_can_not_be_many(item: Any) -> None:
+    for key in (None, 507):
+        schema = av.entry_schema()
+        schema["fields"].append(av.field("empties", key, {"type": "array", "items": item}))
+        written = av.encode({**schema, "fields": schema["fields"][:-1]}, av.entry())
+        data = av.container(schema, [[written + av.long(50_000) + bytes(50_001)]])
+        for read in (
+            lambda: read_manifest(data, note_of(data), {0: PLAIN}),  # noqa: B023
+            lambda: read_manifest_list(data, "m.avro"),  # noqa: B023
+        ):
+            with pytest.raises(CorruptFileError, match="no room for 50000 items"):
+                read()
 
 
 # -- damage ------------------------------------------------------------------------------------

@@ -1,0 +1,107 @@
+"""What a power cut would leave of local files: bytes that were synced, under names in synced directories."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import skipstone as sk
+from skipstone.lake.append import Append, staged_as
+from skipstone.lake.iceberg.writing.commit import append
+from skipstone.lake.iceberg.writing.target import Target
+from skipstone.store.place import open_root
+from skipstone.write.files import write_files
+from skipstone.write.layout import Layout
+from skipstone.write.profile import profile
+from tests.faults._kills import SCHEMA, rows
+
+
+class Disk:
+    """Remembers of each file its size, and of each directory its names, as of the last time it was synced."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self.sizes: dict[int, int] = {}
+        self.names: dict[int, frozenset[str]] = {}
+        monkeypatch.setattr(os, "fsync", self._synced)
+
+    def _synced(self, descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path.is_dir():
+            self.names[found.st_ino] = frozenset(entry.name for entry in path.iterdir())
+        else:
+            self.sizes[found.st_ino] = found.st_size
+
+    def lost(self) -> list[str]:
+        """The files and directories below the root that would not be there again, or not be whole."""
+        found = []
+        for path in sorted(self.root.rglob("*")):
+            named = path.name in self.names.get(path.parent.stat().st_ino, ())
+            whole = path.is_dir() or self.sizes.get(path.stat().st_ino) == path.stat().st_size
+            # A database looks after itself.
+            if not (named and whole) and not path.name.startswith("catalog.db"):
+                found.append(str(path.relative_to(self.root)))
+        return found
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(tmp_path, monkeypatch)
+
+
+def test_files_of_a_place(disk: Disk, tmp_path: Path) -> None:
+    place = open_root(tmp_path / "new" / "lake")
+    for exclusive in (False, True):
+        place.write(f"a/b{exclusive}/x", [b"12", b"34"], exclusive=exclusive)
+        assert disk.lost() == []
+        place.move(f"a/b{exclusive}/x", f"c/d{exclusive}/y")
+        assert disk.lost() == []
+    place.write("c/dTrue/y", [b"other"])
+    assert disk.lost() == []
+    # The check is one: what is written past the store would be lost.
+    (tmp_path / "new" / "lake" / "z").write_text("lost")
+    assert disk.lost() == ["new/lake/z"]
+
+
+def test_an_append_to_a_directory_and_its_index(disk: Disk, tmp_path: Path) -> None:
+    place, layout, table = open_root(tmp_path / "lake"), Layout(partition_by=("p",)), rows(0, 20)
+    with Append.begin(place) as job:
+        found = write_files(table.to_batches(), job.stage, job.job, "0", layout, profile(table, layout))
+        assert {staged_as(one.key) for one in found} == {entry.key for entry in job.stage.list()}
+        assert disk.lost() == []
+        job.publish([one.key for one in found])
+    assert disk.lost() == []
+    lake = sk.open(tmp_path / "lake")
+    lake.index.build(engine="local")
+    assert lake.scan().count() == 20
+    assert disk.lost() == []
+
+
+def test_a_commit_to_an_embedded_catalog(disk: Disk, tmp_path: Path) -> None:
+    made = sk.catalog(tmp_path / "deep" / "warehouse").create_table("db.t", SCHEMA, partition_by=["p"])
+    assert disk.lost() == []
+    made.table.append(rows(0, 20))
+    assert disk.lost() == []
+    table, layout, new = made.table, Layout(), rows(20, 40)
+    target = Target.of(table)
+    found = write_files(new.to_batches(), target.place, "ab", "0", layout, profile(new, layout), shape=target)
+    assert disk.lost() == []
+    append(table, target, [target.new_file(one) for one in found])
+    made.refresh()
+    made.index.build(engine="local")
+    assert made.scan().count() == 40
+    assert disk.lost() == []
+    # pyiceberg's own way to write a file is the same, but for that.
+    with pytest.raises(FileExistsError, match="exists already"):
+        table.io.new_output(table.metadata_location).create()
+    output = table.io.new_output(f"{made.uri}/metadata/x")
+    with output.create() as stream:
+        stream.write(b"123")
+        assert not output.to_input_file().open().closed
+    assert (len(output), output.exists()) == (3, True)
+    assert pa.BufferReader(output.to_input_file().open().read()).read() == b"123"
+    assert disk.lost() == []
