@@ -82,6 +82,7 @@ class Chainer:
             name_mapping=rng.random() < 0.3 or mapped,
             required=[ROW_ID] if not readable and rng.random() < 0.5 else [],
             odd=not readable and rng.random() < 0.5,
+            totals=rng.choice(["right", "none", "wrong"]),
         )
         self.tags = 0
         self.values.fill(self.maker.schema)

@@ -137,7 +137,7 @@ class Maker(Rows):
             f"{used}, spec {spec.id} {key}, metrics {mode}{', constants' * leave_out}{', no ids' * (not ids)}"
         )
         file = self._file(place, DATA, spec, key, rows, found, words=words)
-        self.written[file.path] = Written(tuple(fields), columns, ids)
+        self.written[file.path] = Written(tuple(fields), columns, ids, frozenset(constants))
         return file
 
     def _place(self, spec: Spec, key: tuple[Raw, ...], ending: str) -> Path:

@@ -80,7 +80,7 @@ class Rows(Table):
         mapping = []
         if not written.ids:
             mapping = name_mapping(self.schemas, self.names)
-            found = found_by(mapping, written.fields)
+            found = found_by(mapping, written.stored)
             for f, value in zip(file.spec.fields, file.partition, strict=True):
                 if f.source == field.id and f.transform == "identity":
                     return [value] * file.records

@@ -40,8 +40,9 @@ from skipstone.lake.iceberg.fileplan import FilePlan
 from skipstone.lake.iceberg.inventory import Inventory, Kept, Listing
 from skipstone.lake.iceberg.manifests.batches import Part
 from skipstone.lake.iceberg.manifests.entries import Entries
+from skipstone.lake.iceberg.manifests.lists import listed_manifests
 from skipstone.lake.iceberg.manifests.metrics import file_facts
-from skipstone.lake.iceberg.manifests.reading import ManifestNote, Manifests, read_manifest_list
+from skipstone.lake.iceberg.manifests.reading import ManifestNote, Manifests
 from skipstone.lake.iceberg.partitions.keys import PartitionKey
 from skipstone.lake.iceberg.partitions.transforms import source_facts
 from skipstone.lake.iceberg.sift import Sieve
@@ -198,7 +199,7 @@ class IcebergLake(BaseLake):
         if snapshot is None:
             return []
         if snapshot.manifest_list:
-            return read_manifest_list(self._read(snapshot.manifest_list), snapshot.manifest_list)
+            return listed_manifests(self.metadata, snapshot, self._read)
         raise ReadError(
             "the snapshot has no manifest list", path=self.name, hint="rewrite the table with a newer writer"
         )
@@ -218,7 +219,8 @@ class IcebergLake(BaseLake):
         def listed() -> list[ManifestNote]:
             return [note for note in self._notes if note.content == content]
 
-        return Inventory(listed, self._load, self.specs, None if self._kept is None else self._kept[content])
+        kept = None if self._kept is None else self._kept[content]
+        return Inventory(listed, self._load, self.specs, kept, unique=content == _DATA)
 
     @cached_property
     def _kept(self) -> tuple[Kept, Kept] | None:

@@ -111,7 +111,17 @@ def test_a_manifest_list_reads_as_pyiceberg_reads_it(tmp_path: Path, version: in
         assert [(p.contains_null, p.contains_nan, p.lower, p.upper) for p in note.partitions] == [
             (p.contains_null, p.contains_nan, p.lower_bound, p.upper_bound) for p in one.partitions or []
         ]
-    for cut in range(len(data) - 400, len(data), 7):
+    sync = data[-16:]
+    header = data.index(sync) + len(sync)
+    assert header < len(data)
+    # A cut behind the header is the one that the list itself can't tell.
+    assert read_manifest_list(data[:header], "list.avro") == []
+    steps = range(1, 60)
+    before, after = (
+        [first + (last - first) * n // 60 for n in steps]
+        for first, last in ((0, header), (header, len(data)))
+    )
+    for cut in {*before, header - 1, header + 1, *after, len(data) - 1}:
         with pytest.raises(CorruptFileError, match=r"^list.avro: "):
             read_manifest_list(data[:cut], "list.avro")
 
