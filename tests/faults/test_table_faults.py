@@ -366,6 +366,25 @@ def test_a_manifest_list_that_is_cut_between_blocks_is_refused(version: int, tmp
     assert len(ask(maker)) == 70
 
 
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_no_cut_of_a_list_or_a_manifest_loses_rows(version: int, tmp_path: Path) -> None:
+    maker = make(tmp_path, version, deletes=version > 1)
+    maker.clerk.list_block = 1
+    maker.append(some(60, 62), merge=False)
+    head = maker.head()
+    assert head is not None
+    # Early lists may leave counts out: then only the manifests themselves can tell.
+    rewritten_list(maker, [replace(manifest, counted=True) for manifest in head.manifests])
+    for path in [Path(head.location), *(Path(manifest.path) for manifest in head.manifests)]:
+        body = path.read_bytes()
+        for cut in {*blocks_end(path), *(len(body) * part // 10 for part in range(10)), len(body) - 1}:
+            path.write_bytes(body[:cut])
+            with pytest.raises(FileError) as refused:
+                ask(maker)
+            assert refused.value.path == str(path)
+        path.write_bytes(body)
+
+
 def test_a_list_that_lost_its_deletes_is_refused(tmp_path: Path) -> None:
     maker = make(tmp_path)
     wanted = ask(maker)
