@@ -223,14 +223,9 @@ class Table:
 
     def _check_legible(self, schemas: Sequence[tuple[Field, ...]], names: Mapping[int, list[str]]) -> None:
         """Refuse what would have files hold a field twice, or in a type that can't be its own."""
-        mapping = name_mapping(schemas, names)
         for written in self.written.values():
             if not written.ids:
-                found = Struct(tuple(found_by(mapping, written.stored).values()))
-                # No snapshot with the file is read under an older schema than the file's.
-                later = schemas[schemas.index(written.fields) :]
-                if not all(_fits(found, Struct(schema)) for schema in later):
-                    raise IllegibleError
+                check_file(written.fields, written.stored, schemas, names)
 
     # -- specs ---------------------------------------------------------------------------------
 
@@ -451,6 +446,19 @@ def _parents(fields: Sequence[Field], parent: int | None = None) -> Iterable[tup
             inner = inner.element if isinstance(inner, List) else inner.value
         if isinstance(inner, Struct):
             yield from _parents(inner.fields, f.id)
+
+
+def check_file(
+    fields: tuple[Field, ...],
+    stored: Sequence[Field],
+    schemas: Sequence[tuple[Field, ...]],
+    names: Mapping[int, list[str]],
+) -> None:
+    """Refuse a file without ids that could not be read under the schemas from its own on."""
+    found = Struct(tuple(found_by(name_mapping(schemas, names), stored).values()))
+    # No snapshot with the file is read under an older one.
+    if not all(_fits(found, Struct(schema)) for schema in schemas[schemas.index(fields) :]):
+        raise IllegibleError
 
 
 def _fits(found: Type, wanted: Type) -> bool:

@@ -38,7 +38,7 @@ SHARE = 0.04
 PER_CHAIN = 3
 WAYS_PER_CASE = 2
 PARTS = 2
-FAULTY_CHAINS = 6
+FAULTY_CHAINS = 8
 MAPPED_CHAINS = 12
 
 
@@ -246,7 +246,7 @@ def test_filter_stats_count_injected_faults(
             continue
         keys = [f.file.partition for f in maker.live() if not f.file.spec.unpartitioned]
         values = {tuple(tagged(v) for v in key) for key in keys if rng.random() < 0.3}
-        specs = {id for id in maker.specs if rng.random() < 0.3}
+        specs = {id for id in maker.specs if rng.random() < 0.3} or {*rng.sample([*maker.specs], number % 2)}
         faults = Faults(specs, values)
         with monkeypatch.context() as patch:
             faults.inject(patch)
