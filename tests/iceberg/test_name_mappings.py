@@ -73,6 +73,12 @@ def test_metrics_count_where_reading_finds_the_column(
     if index:
         lake.index.build(engine="local")
     assert counted(lake, *QUESTIONS) == wanted
+    nulls = wanted[0]
+    least = None if nulls else 1 if wanted[2] else 4
+    found = lake.scan().aggregate(sk.count("b"), sk.min("b"))
+    assert [*found.to_pylist()[0].values()] == [3 - nulls, least]
+    told = lake.statistics(["b"])["b"]
+    assert (told.null_count, told.lower and told.lower.as_py()) == (nulls, least)
 
 
 def test_a_mapping_that_iceberg_keeps_plans_without_opening_files(
