@@ -435,6 +435,10 @@ def test_totals_that_others_got_wrong_are_no_reason_to_refuse(tmp_path: Path) ->
     # Of a snapshot whose parent is gone, lists can't confirm what totals say.
     maker.expire(keep=1)
     assert ask(maker) == wanted
+    for odd in ("9" * 5_000, "-7", "many", "²", ""):
+        said = {"total-data-files": odd, "added-data-files": odd}
+        location = changed(maker, lambda m, said=said: [s["summary"].update(said) for s in m["snapshots"]])
+        assert ask(location) == wanted
 
 
 def test_a_manifest_that_is_listed_twice_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 
 from skipstone.engine.jobs import Engine
-from skipstone.errors import FileError, ReadError, SchemaError
+from skipstone.errors import FileError, ReadError, SchemaError, SkipstoneError
 from skipstone.evidence import Array, ColumnFacts, Stated
 from skipstone.ir import compile_predicate
 from skipstone.ir.nodes import ColumnRef, Node
@@ -411,7 +411,11 @@ class IcebergLake(BaseLake):
             return file_facts(entries, field_id, type, one.field.field_type, field_id in self._required)
 
         column = self._columns.get(field_id)
-        stated = self._stated_of(column, entries) if is_data and column is not None else None
+        try:
+            stated = self._stated_of(column, entries) if is_data and column is not None else None
+        except (SkipstoneError, ValueError, TypeError):
+            # Partition values that don't fit the column: whoever reads such a file says so.
+            return ColumnFacts.unknown(type, len(entries))
         return measured() if stated is None else stated.over(measured)
 
     def _is_settled(self, field_id: int) -> bool:

@@ -7,6 +7,7 @@ snapshots. So totals raise a suspicion, and only what the lists themselves say c
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 _DATA, _DELETES = 0, 1
+_COUNT = re.compile(r"[0-9]{1,18}")
 _COUNTS = ("data-files", "delete-files", "records")
 
 
@@ -61,7 +63,7 @@ def _numbers(snapshot: Snapshot) -> Counter[str]:
     """What the summary counts; 0 for what it doesn't say, or not as a number."""
     summary = snapshot.summary
     properties = {} if summary is None else summary.additional_properties
-    return Counter({name: int(text) for name, text in properties.items() if text.isdecimal()})
+    return Counter({name: int(text) for name, text in properties.items() if _COUNT.fullmatch(text)})
 
 
 def _is_short(notes: Sequence[ManifestNote], snapshot: Snapshot, told: Counter[str]) -> bool:
