@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from tests.iceberg._maker import Maker
+from tests.iceberg._mapping import every_field
 from tests.iceberg._metrics import MODES
 from tests.iceberg._parquet import WRITERS
-from tests.iceberg._table import partition_key
+from tests.iceberg._table import IllegibleError, partition_key
 from tests.iceberg._types import DAY_MICROS, Field, Struct, all_fields
 from tests.iceberg._values import NANO_TYPES, WIDER, Values, all_leaves, family, transforms
 from tests.property._lakes import ROW_ID
@@ -52,8 +53,18 @@ class Chain:
 class Chainer:
     """Makes one chain."""
 
-    def __init__(self, seed: str, root: Path, *, readable: bool = False, metrics: str | None = None) -> None:
+    def __init__(
+        self,
+        seed: str,
+        root: Path,
+        *,
+        readable: bool = False,
+        metrics: str | None = None,
+        mapped: bool = False,
+    ) -> None:
         self.rng = random.Random(f"chain:{seed}")
+        self.mapped = mapped
+        """Whether there must be a name mapping that changes, and files without ids."""
         self.modes = MODES if metrics is None else (metrics,)
         self.readable = readable
         """Whether pyiceberg must be able to read it: no equality deletes, no lists of structs (NULL becomes
@@ -68,9 +79,10 @@ class Chainer:
             format_version=version,
             seed=seed,
             scheme=rng.choice(["", "file://"]),
-            name_mapping=rng.random() < 0.3,
+            name_mapping=rng.random() < 0.3 or mapped,
             required=[ROW_ID] if not readable and rng.random() < 0.5 else [],
             odd=not readable and rng.random() < 0.5,
+            totals=rng.choice(["right", "none", "wrong"]),
         )
         self.tags = 0
         self.values.fill(self.maker.schema)
@@ -96,12 +108,16 @@ class Chainer:
             (self.upgrade, 0.3),
             (self.rollback, 0.2),
             (self.expire, 0.2),
+            (self.edit_mapping, (8 if self.mapped else 1.5) if self._may_reuse_names else 0),
         ]
         for _ in range(rng.randrange(2, 11)):
             if between is not None:
                 between(maker, self.words)
             (step,) = rng.choices([s for s, _ in steps], [w for _, w in steps])
-            step()
+            try:
+                step()
+            except IllegibleError:
+                self._say("which no reader could follow: left out")
         return Chain(maker, self.values.pools, self.words)
 
     def _say(self, *what: Any) -> None:
@@ -139,7 +155,7 @@ class Chainer:
             "metrics": rng.choice(self.modes),
             "files": rng.choice([1, 1, 1, 2, 3]),
             "leave_out": rng.random() < 0.15,
-            "ids": not maker.name_mapping or rng.random() < 0.6,
+            "ids": not maker.name_mapping or rng.random() < (0.3 if self.mapped else 0.6),
             "old_times": not self.readable and rng.random() < 0.1,
         }
 
@@ -168,7 +184,7 @@ class Chainer:
             new = f"{path.rpartition('.')[2]}_{len(maker.schemas)}"
             self._say("rename", path, new)
             maker.evolve_schema(rename={path: new})
-        elif kind == "swap" and not maker.name_mapping:
+        elif kind == "swap" and self._may_reuse_names:
             names = [f.name for f in tops if isinstance(f.type, str) and "." not in f.name]
             if len(names) > 1:
                 one, two = rng.sample(names, 2)
@@ -204,9 +220,13 @@ class Chainer:
     def _add(self, plain: dict[str, Field]) -> None:
         rng, maker = self.rng, self.maker
         type = self.values.random_type(maker.version)
-        gone = {f.name for s in maker.schemas for f in s} - {f.name for f in maker.schema}
-        reuse = gone and not maker.name_mapping and rng.random() < 0.5
-        name = rng.choice(sorted(gone)) if reuse else f"n{len(maker.schemas)}"
+        gone = {f.name: f for s in maker.schemas for f in s if f.name not in {f.name for f in maker.schema}}
+        name = f"n{len(maker.schemas)}"
+        if gone and self._may_reuse_names and rng.random() < 0.5:
+            name = rng.choice(sorted(gone))
+            # Files without ids have the old column under the new one's name: in a type that can be read.
+            if maker.name_mapping and isinstance(gone[name].type, str) and rng.random() < 0.8:
+                type = str(gone[name].type)
         structs = [p for p, f in plain.items() if isinstance(f.type, Struct)]
         if structs and rng.random() < 0.4:
             name = f"{rng.choice(structs)}.n{len(maker.schemas)}"
@@ -219,6 +239,33 @@ class Chainer:
         self._say("add", name, type, "default", default)
         maker.evolve_schema(add={name: type}, defaults={} if default is None else {name: default})
         self.values.pools[maker.field(name).id] = pool
+
+    @property
+    def _may_reuse_names(self) -> bool:
+        """Whether names may go to other columns; with mappings readers differ in what they make of it."""
+        return not (self.readable and self.maker.name_mapping)
+
+    def edit_mapping(self) -> None:
+        """Change the name mapping by hand: what files without ids hold is another matter from now on."""
+        rng, maker = self.rng, self.maker
+        if not maker.name_mapping:
+            return
+        fields = [f for f in every_field(maker.schema) if f.name != ROW_ID]
+        leaves = [f for f in maker.schema if f.name != ROW_ID and isinstance(f.type, str)]
+        kind = rng.choice(["forget", "forget", "other", "more", "swap", "swap", "restore"])
+        names: dict[int, list[str]] = {}
+        if kind == "swap":
+            pairs = [(a, b) for a in leaves for b in leaves if a.id < b.id and a.type == b.type]
+            if pairs:
+                one, two = rng.choice(pairs)
+                names = {one.id: maker.names[two.id], two.id: maker.names[one.id]}
+        elif fields:
+            field = rng.choice(fields)
+            own, foreign = maker.names[field.id], f"foreign {field.id}"
+            found = {"forget": [], "other": [foreign], "more": [*own, foreign], "restore": [field.name]}
+            names = {field.id: found[kind]}
+        self._say("mapping", kind, names)
+        maker.map_names(names)
 
     def evolve_spec(self) -> None:
         fields = self._spec()
@@ -387,7 +434,8 @@ def random_chain(
     *,
     readable: bool = False,
     metrics: str | None = None,
+    mapped: bool = False,
     between: Callable[[Maker, list[str]], None] | None = None,
 ) -> Chain:
     """The chain of this seed: the same at every call."""
-    return Chainer(seed, root, readable=readable, metrics=metrics).run(between)
+    return Chainer(seed, root, readable=readable, metrics=metrics, mapped=mapped).run(between)

@@ -29,7 +29,7 @@ from tests.iceberg._metrics import Metrics, measure
 from tests.iceberg._parquet import PATH_ID, POS_ID, write_data, write_positions, write_vectors
 from tests.iceberg._rows import Rows
 from tests.iceberg._specs import Spec
-from tests.iceberg._table import Columns, Snapshot, Written
+from tests.iceberg._table import Columns, Snapshot, Written, check_file
 from tests.iceberg._types import Field, Raw, Struct, all_fields, raw, raw_value, tagged, to_bytes
 
 
@@ -86,6 +86,8 @@ class Maker(Rows):
     ) -> list[File]:
         """Write data files without committing them."""
         fields = self.schemas[self.current_schema if schema is None else schema]
+        if not ids:
+            check_file(fields, fields, self.schemas, self.names)
         columns = self._columns(rows, fields)
         chosen = self.spec(self.default_spec if spec is None else spec)
         total = len(next(iter(columns.values()), []))
@@ -137,7 +139,7 @@ class Maker(Rows):
             f"{used}, spec {spec.id} {key}, metrics {mode}{', constants' * leave_out}{', no ids' * (not ids)}"
         )
         file = self._file(place, DATA, spec, key, rows, found, words=words)
-        self.written[file.path] = Written(tuple(fields), columns)
+        self.written[file.path] = Written(tuple(fields), columns, ids, frozenset(constants))
         return file
 
     def _place(self, spec: Spec, key: tuple[Raw, ...], ending: str) -> Path:

@@ -83,6 +83,8 @@ class Clerk:
     version: int
     rng: random.Random
     odd: bool = False
+    list_block: int = 1000
+    """How many manifests a block of a manifest list holds."""
     """Whether to write what Avro allows and pyiceberg doesn't read."""
     written: int = field(default=0)
 
@@ -152,9 +154,9 @@ class Clerk:
         name = f"snap-{snapshot}-{self.written}.avro"
         self.written += 1
         records = [_list_record(m, self.version) for m in manifests]
-        _avro.write(
-            self.folder / name, _list_schema(self.version), records, meta, codec=self.rng.choice(self.codecs)
-        )
+        codec = self.rng.choice(self.codecs)
+        schema = _list_schema(self.version)
+        _avro.write(self.folder / name, schema, records, meta, codec=codec, block=self.list_block)
         return f"{self.prefix}/{name}"
 
 

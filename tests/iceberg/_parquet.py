@@ -46,7 +46,8 @@ def write_data(
     path.parent.mkdir(parents=True, exist_ok=True)
     table = table_of(fields, columns, ids=ids)
     if not fields:
-        table = pa.table({"": pa.nulls(rows, pa.int32())})
+        nothing = pa.field("", pa.int32(), metadata={"PARQUET:field_id": "0"} if ids else None)
+        table = pa.table([pa.nulls(rows, pa.int32())], schema=pa.schema([nothing]))
     if writer != "pyarrow" and fields and _WRITERS[writer](table, fields, path, ids):
         if _same_schema(path, table, ids):
             return writer

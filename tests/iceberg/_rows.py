@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.iceberg._manifests import DATA, POSITIONS, Entry, File
+from tests.iceberg._mapping import found_by, found_column, name_mapping
 from tests.iceberg._table import Table, partition_key
 from tests.iceberg._types import Field, Raw, build, convert, shown, tagged
 
@@ -75,10 +76,20 @@ class Rows(Table):
     def column(self, file: File, field: Field) -> list[Raw]:
         """A file's column as a later schema has it."""
         written = self.written[file.path]
-        old = next((f for f in written.fields if f.id == field.id), None)
-        if old is None:
+        found = {f.id: f for f in written.fields}
+        mapping = []
+        if not written.ids:
+            mapping = name_mapping(self.schemas, self.names)
+            found = found_by(mapping, written.stored)
+            for f, value in zip(file.spec.fields, file.partition, strict=True):
+                if f.source == field.id and f.transform == "identity":
+                    return [value] * file.records
+        own = next((f for f in written.fields if f.id in found and found[f.id].id == field.id), None)
+        if own is None:
             return [field.default] * file.records
-        return [convert(old.type, field.type, value) for value in written.columns[field.id]]
+        values = written.columns[own.id]
+        values = values if written.ids else found_column(mapping, own, values)
+        return [convert(found[own.id].type, field.type, value) for value in values]
 
     def table(
         self, snapshot: int | None = None, schema: int | None = None, *, deleted: bool = False

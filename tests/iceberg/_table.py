@@ -12,10 +12,21 @@ from typing import Any
 
 from pyiceberg.transforms import UnknownTransform, parse_transform
 
-from tests.iceberg._manifests import Clerk, Entry, File, Manifest
-from tests.iceberg._mapping import every_field, name_mapping
+from tests.iceberg._manifests import ADDED, DATA, Clerk, Entry, File, Manifest
+from tests.iceberg._mapping import every_field, found_by, name_mapping
 from tests.iceberg._specs import Spec, SpecField, transformed
-from tests.iceberg._types import Field, List, Map, Raw, Struct, Type, all_fields, field_json, tagged
+from tests.iceberg._types import (
+    Field,
+    List,
+    Map,
+    Raw,
+    Struct,
+    Type,
+    all_fields,
+    field_json,
+    numbers,
+    tagged,
+)
 
 Columns = dict[int, list[Raw]]
 START = 1_760_000_000_000
@@ -48,6 +59,17 @@ class Written:
 
     fields: tuple[Field, ...]
     columns: Columns
+    ids: bool = True
+    """Whether the file has field ids: without, the table's name mapping says what is found in it."""
+    left_out: frozenset[int] = frozenset()
+
+    @property
+    def stored(self) -> list[Field]:
+        return [f for f in self.fields if f.id not in self.left_out]
+
+
+class IllegibleError(Exception):
+    """A change of schema or mapping after which a file could not be read."""
 
 
 class Table:
@@ -65,6 +87,7 @@ class Table:
         name_mapping: bool = False,
         required: Collection[str] = (),
         odd: bool = False,
+        totals: str = "right",
     ) -> None:
         self.root = root
         self.version = format_version
@@ -72,6 +95,8 @@ class Table:
         self.location = f"{scheme}{root}"
         self.uuid = str(uuid.UUID(int=self.rng.getrandbits(128)))
         self.name_mapping = name_mapping
+        self.totals = totals
+        """What summaries say: the right totals, none, or too many, as some writers do."""
         self.last_column = 0
         self.last_partition = 999
         self.sequence = 0
@@ -93,7 +118,7 @@ class Table:
         self.metadata_files: list[Path] = []
         self.clerk = Clerk(root / "metadata", f"{self.location}/metadata", format_version, self.rng, odd)
         (root / "metadata").mkdir(parents=True, exist_ok=True)
-        self._remember_names()
+        self.names = self._names_with(self.schema)
         self.evolve_spec(spec)
 
     # -- schema --------------------------------------------------------------------------------
@@ -168,24 +193,39 @@ class Table:
         if order is not None:
             made.sort(key=lambda f: order.index(f.name))
         assert len({f.name for f in made}) == len(made)
-        self._check_names(made)
-        self.schemas.append(tuple(made))
+        schemas, names = [*self.schemas, tuple(made)], self._names_with(made)
+        self._check_legible(schemas, names)
+        self.schemas, self.names = schemas, names
         self.current_schema = len(self.schemas) - 1
-        self._remember_names()
         self.save()
 
-    def _check_names(self, made: Sequence[Field]) -> None:
-        if not self.name_mapping:
-            return
-        taken = {(name, id) for id, names in self.names.items() for name in names}
-        for _, f in all_fields(made):
-            assert not any(f.name == n and f.id != id for n, id in taken), "a name that a mapping gives away"
+    def map_names(self, names: Mapping[int, list[str]]) -> None:
+        """Have the name mapping call fields by other names, as people do who write it by hand."""
+        changed = {**self.names, **names}
+        self._check_legible(self.schemas, changed)
+        self.names = changed
+        self.save()
 
-    def _remember_names(self) -> None:
-        for f in every_field(self.schema):
-            known = self.names.setdefault(f.id, [])
-            if f.name not in known:
-                known.append(f.name)
+    def _names_with(self, made: Sequence[Field]) -> dict[int, list[str]]:
+        """The mapping's names as Iceberg keeps them: a new name is added, and taken from other fields."""
+        before = {f.id: f.name for f in every_field(self.schema)} if self.names else {}
+        fresh = [f for f in every_field(made) if before.get(f.id) != f.name]
+        names = {id: [*known] for id, known in self.names.items()}
+        for f in fresh:
+            if f.name not in names.setdefault(f.id, []):
+                names[f.id].append(f.name)
+        parents = {id: up for schema in (*self.schemas, tuple(made)) for id, up in _parents(schema)}
+        for f in fresh:
+            for id, known in names.items():
+                if id != f.id and parents[id] == parents[f.id] and f.name in known:
+                    known.remove(f.name)
+        return names
+
+    def _check_legible(self, schemas: Sequence[tuple[Field, ...]], names: Mapping[int, list[str]]) -> None:
+        """Refuse what would have files hold a field twice, or in a type that can't be its own."""
+        for written in self.written.values():
+            if not written.ids:
+                check_file(written.fields, written.stored, schemas, names)
 
     # -- specs ---------------------------------------------------------------------------------
 
@@ -361,12 +401,28 @@ class Table:
             return {}
         return {"schema.name-mapping.default": json.dumps(name_mapping(self.schemas, self.names))}
 
+    def _totals(self, snapshot: Snapshot) -> dict[str, str]:
+        if self.totals == "none":
+            return {}
+        data = [e.file for e in snapshot.files if e.file.content == DATA]
+        deletes = len(snapshot.files) - len(data)
+        added = [e for e in snapshot.files if e.status == ADDED and e.snapshot == snapshot.id]
+        found = {
+            "added-data-files": sum(e.file.content == DATA for e in added),
+            "total-data-files": len(data),
+            "total-delete-files": deletes,
+            "total-records": sum(file.records for file in data),
+        }
+        if self.totals == "wrong" and snapshot.manifests:
+            found |= {name: count + deletes + 3 for name, count in found.items() if name.startswith("total")}
+        return {name: str(count) for name, count in found.items() if count}
+
     def _snapshot_json(self, snapshot: Snapshot) -> dict[str, Any]:
         found: dict[str, Any] = {
             "snapshot-id": snapshot.id,
             "timestamp-ms": snapshot.time,
             "manifest-list": snapshot.location,
-            "summary": {"operation": snapshot.operation},
+            "summary": {"operation": snapshot.operation, **self._totals(snapshot)},
             "schema-id": snapshot.schema,
         }
         if snapshot.parent is not None:
@@ -379,6 +435,53 @@ class Table:
 
 
 # -- help --------------------------------------------------------------------------------------
+
+
+def _parents(fields: Sequence[Field], parent: int | None = None) -> Iterable[tuple[int, int | None]]:
+    """Every field's id, and that of the field whose struct it is in."""
+    for f in fields:
+        yield f.id, parent
+        inner = f.type
+        while isinstance(inner, List | Map):
+            inner = inner.element if isinstance(inner, List) else inner.value
+        if isinstance(inner, Struct):
+            yield from _parents(inner.fields, f.id)
+
+
+def check_file(
+    fields: tuple[Field, ...],
+    stored: Sequence[Field],
+    schemas: Sequence[tuple[Field, ...]],
+    names: Mapping[int, list[str]],
+) -> None:
+    """Refuse a file without ids that could not be read under the schemas from its own on."""
+    found = Struct(tuple(found_by(name_mapping(schemas, names), stored).values()))
+    # No snapshot with the file is read under an older one.
+    if not all(_fits(found, Struct(schema)) for schema in schemas[schemas.index(fields) :]):
+        raise IllegibleError
+
+
+def _fits(found: Type, wanted: Type) -> bool:
+    """Whether columns of a file can be read as those of a schema."""
+    match found, wanted:
+        case Struct(mine), Struct(fields):
+            ids = [f.id for f in mine]
+            types = {f.id: f.type for f in fields}
+            return len({*ids}) == len(ids) and all(_fits(f.type, types.get(f.id, f.type)) for f in mine)
+        case List(_, mine), List(_, element):
+            return _fits(mine, element)
+        case Map(_, _, _, mine), Map(_, key, _, value):
+            return found.key == key and _fits(mine, value)
+    return found == wanted or (isinstance(found, str) and isinstance(wanted, str) and _widens(found, wanted))
+
+
+def _widens(found: str, wanted: str) -> bool:
+    if found.startswith("decimal") and wanted.startswith("decimal"):
+        (mine, scale), (wide, other) = numbers(found), numbers(wanted)
+        return scale == other and mine <= wide
+    if found == "date":
+        return wanted in ("timestamp", "timestamp_ns")
+    return (found, wanted) in [("int", "long"), ("float", "double")]
 
 
 def _ids(field: Field) -> list[int]:

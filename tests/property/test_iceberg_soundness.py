@@ -38,7 +38,8 @@ SHARE = 0.04
 PER_CHAIN = 3
 WAYS_PER_CASE = 2
 PARTS = 2
-FAULTY_CHAINS = 6
+FAULTY_CHAINS = 8
+MAPPED_CHAINS = 12
 
 
 def enter(chain: Chain, rng: random.Random) -> ChainWorld:
@@ -133,6 +134,47 @@ def test_scans_agree_with_the_oracle(part: int, tmp_path: Path) -> None:
     assert count["overflows"] <= 0.02 * total + 1
 
 
+# -- name mappings -----------------------------------------------------------------------------
+
+
+def run_mapped(seed: str, folder: Path, count: Counter[str]) -> None:
+    """Ask about every column of a table whose name mapping has changed, with files that go by it."""
+    chain = random_chain(seed, folder, mapped=True, between=Indexer(seed, count))
+    rng, maker = random.Random(f"{seed}:at"), chain.maker
+    made = explained(seed, chain, lambda: enter(chain, rng))
+    for path, (family, pool) in made.lake.made.pools.items():
+        if any("." in name for name in path):
+            continue
+        literal = sk.lit(Predicates(rng, made.lake.made).scalar(family, pool))
+        column = sk.col(*path)
+        for predicate in (column.is_null(), column.is_not_null(), tree.Compare("<=", column, literal)):
+            try:
+                wanted = answer(made, predicate)
+            except (CantEvaluate, TypeMismatchError):
+                continue
+            scan = made.opened.scan(predicate)
+            found = explained(seed, chain, scan.count), explained(seed, chain, scan.to_arrow).num_rows
+            steps = "\n  ".join([seed, str(predicate), *chain.words, made.lake.words])
+            assert found == (wanted.sum(), wanted.sum()), steps
+            count["cases"] += 1
+    written = [maker.written[file.file.path] for file in maker.live()]
+    count["without ids"] += any(not file.ids for file in written)
+    count["unsettled"] += any(
+        field.name not in maker.names[field.id] for file in written if not file.ids for field in file.fields
+    )
+
+
+def test_name_mappings_that_change(tmp_path: Path) -> None:
+    count: Counter[str] = Counter()
+    chains = round(MAPPED_CHAINS * int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) / SAMPLE)
+    for number in range(chains):
+        run_mapped(f"mapped:{number}", tmp_path / str(number), count)
+    assert count["without ids"] > 0.5 * chains
+    assert count["unsettled"] > 0.3 * chains
+    assert count["cases"] > 10 * chains
+    assert count["indexes"] > 0.1 * chains
+
+
 # -- the partition filter, with faults ---------------------------------------------------------
 
 
@@ -204,7 +246,7 @@ def test_filter_stats_count_injected_faults(
             continue
         keys = [f.file.partition for f in maker.live() if not f.file.spec.unpartitioned]
         values = {tuple(tagged(v) for v in key) for key in keys if rng.random() < 0.3}
-        specs = {id for id in maker.specs if rng.random() < 0.3}
+        specs = {id for id in maker.specs if rng.random() < 0.3} or {*rng.sample([*maker.specs], number % 2)}
         faults = Faults(specs, values)
         with monkeypatch.context() as patch:
             faults.inject(patch)

@@ -193,7 +193,7 @@ class Job:
 
     def _once(self) -> Report:
         began = time.perf_counter()
-        marks = marks_of(self.entries)
+        marks = marks_of(self.entries, self.naming)
         access = Files(self.index, retry=self.lake.retry)
         listed = {entry.key: entry for entry in self.index.below("")}
         before = self._read(listed)

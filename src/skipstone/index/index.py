@@ -99,7 +99,7 @@ class LakeIndex:
             segments, problems = self._open(manifest.segments, {entry.key: entry for entry in listed})
         except (BadIndex, ReadError) as error:
             manifest, segments, problems = Manifest(), [], [_reason(error)]
-        marks = marks_of(lake.entries)
+        marks = marks_of(lake.entries, lake.index_naming)
         return Coverage(manifest, lake.access, lake.entries, segments, problems, marks, self.distrust)
 
     def distrust(self, bad: BadIndex) -> None:

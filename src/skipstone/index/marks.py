@@ -8,13 +8,17 @@ import numpy as np
 from xxhash import xxh3_128_digest
 
 from skipstone.evidence import Array
+from skipstone.parquet.naming import Naming
 from skipstone.store.place import Listed
 
 
-def marks_of(entries: Sequence[Listed]) -> Array:
-    """128 bits per file, of its key, size and version."""
+def marks_of(entries: Sequence[Listed], naming: Naming | None = None) -> Array:
+    """128 bits per file, of its key, size and version, and of the name mapping that its columns go by."""
+    fallback = b"" if naming is None else naming.fallback
     digests = b"".join(
-        xxh3_128_digest(f"{entry.key}\0{entry.size}\0{entry.version!r}".encode(errors="surrogateescape"))
+        xxh3_128_digest(
+            f"{entry.key}\0{entry.size}\0{entry.version!r}".encode(errors="surrogateescape") + fallback
+        )
         for entry in entries
     )
     return np.frombuffer(digests, dtype="<u8").reshape(-1, 2)

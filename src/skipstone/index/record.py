@@ -69,7 +69,7 @@ def record_file(files: Files, entry: Listed, spec: Spec) -> Draft:
     return Draft(
         keys=[entry.key],
         versions=[repr(entry.version)],
-        marks=marks_of([entry]),
+        marks=marks_of([entry], files.naming),
         sizes=np.array([entry.size], dtype=np.int64),
         kins=[metadata.shell()],
         kin=np.zeros(1, dtype=np.uint32),

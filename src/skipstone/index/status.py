@@ -15,7 +15,7 @@ from skipstone.explain.status import Asked, ColumnStatus, IndexStatus, Origins, 
 from skipstone.index.container import COMMON, FORMAT, BadIndex
 from skipstone.index.coverage import Coverage
 from skipstone.index.manifest import Manifest, SegmentNote, is_manifest, is_segment, manifest_name
-from skipstone.index.marks import marks_of, match
+from skipstone.index.marks import match
 from skipstone.index.record import Origin
 from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path
@@ -109,13 +109,12 @@ class _Counted:
 
     def add(self, coverage: Coverage) -> None:
         """Every segment that is used."""
-        marks = marks_of(self.entries)
         listed = {entry.key for entry in self.entries}
         notes = {note.name: note for note in coverage.manifest.segments}
         for number, segment in enumerate(coverage.segments):
             try:
                 live = coverage.row[coverage.owner == number]
-                self._add(segment, notes[segment.container.name], live, marks, listed)
+                self._add(segment, notes[segment.container.name], live, coverage.marks, listed)
             except BadIndex as error:
                 # Coverage has told already if it is of no use at all.
                 told = f"{segment.container.name}: {error.reason}"

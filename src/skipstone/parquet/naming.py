@@ -58,11 +58,18 @@ class Naming(Protocol):
     def stored(self, path: Path) -> Path:
         """The path of ids that has these names."""
 
+    @property
+    def fallback(self) -> bytes:
+        """A digest of what names fields without an id; empty where nothing does.
+
+        What an index recorded of a file holds only as long as this stays the same.
+        """
+
     def apply(self, metadata: ParquetMetadata) -> ParquetMetadata:
         """The metadata under these names."""
 
 
-def renamed(metadata: ParquetMetadata, naming: Naming) -> ParquetMetadata:
+def renamed(metadata: ParquetMetadata, naming: Naming) -> RenamedMetadata:
     """``metadata`` under other names; what the files of one schema share is worked out once."""
     memo, key = metadata.kin.memo, (_View, naming)
     view: _View | None = memo.get(key)
@@ -103,6 +110,11 @@ class RenamedMetadata(ParquetMetadata):
         return self._own.footer_size
 
     @property
+    def has_ids(self) -> bool:
+        """Whether any field has an id in the file itself."""
+        return self._view.has_ids
+
+    @property
     def identity(self) -> tuple[str, object, int]:
         """What tells this file from others, from itself once rewritten, and from itself by other names."""
         path, version, mark = self._own.identity
@@ -137,6 +149,7 @@ class _View:
     schema: list[SchemaElement]
     pairs: list[KeyValue] | None
     mark: int
+    has_ids: bool
     old_schema: bytes
     new_schema: bytes
 
@@ -161,7 +174,8 @@ class _View:
         shell = FileMetaData()
         shell.schema, shell.key_value_metadata = schema, pairs
         shell.created_by, shell.column_orders = raw.created_by, raw.column_orders
-        return cls(Kin(shell, metadata.path), schema, pairs, hash(naming), old, new)
+        has_ids = any(_own_id(element) is not None for element in raw.schema or [])
+        return cls(Kin(shell, metadata.path), schema, pairs, hash(naming), has_ids, old, new)
 
     def seen(self, raw: FileMetaData) -> FileMetaData:
         """A decoded footer with this schema."""

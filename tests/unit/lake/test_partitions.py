@@ -470,8 +470,8 @@ def test_round_trip(write: Callable[[pa.Table, Path], Any], values: pa.Array, tm
 
 def test_many_files_in_few_directories_are_fast() -> None:
     keys = [f"year={i % 300}/day=2020-01-{i % 28 + 1:02}/part-{i}.parquet" for i in range(100_000)]
-    start = time.perf_counter()
+    start = time.process_time()
     found = read_partitions(keys)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert found.schema.types == [pa.int32(), pa.date32()]
     assert found.values[0][301].as_py() == 1

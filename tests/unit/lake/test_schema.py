@@ -306,12 +306,12 @@ class TestSchemas:
 
     def test_equal_schemas_are_fast(self) -> None:
         schemas = [pa.schema([("a", I8), ("b", S)], metadata={"n": str(i)}) for i in range(10_000)]
-        start = time.perf_counter()
+        start = time.process_time()
         assert merge_schemas((str(i), schema) for i, schema in enumerate(schemas)) == schemas[0]
-        assert time.perf_counter() - start < 0.2
+        assert time.process_time() - start < 0.2
 
     def test_alternating_schemas_are_fast(self) -> None:
         kinds = [pa.schema([("a", t), *((f"c{i}", I64) for i in range(50))]) for t in (I8, I16, I32)]
-        start = time.perf_counter()
+        start = time.process_time()
         assert merge_schemas((str(i), kinds[i % 3]) for i in range(10_000)) == kinds[2]
-        assert time.perf_counter() - start < 0.5
+        assert time.process_time() - start < 0.5

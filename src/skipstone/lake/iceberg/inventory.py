@@ -10,12 +10,14 @@ from itertools import islice, pairwise
 from typing import Any, overload
 
 import numpy as np
+import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 
 from skipstone.errors import CorruptFileError
 from skipstone.evidence import Array
 from skipstone.lake.iceberg.manifests.batches import Part, joined, runs
 from skipstone.lake.iceberg.manifests.entries import Entries
+from skipstone.lake.iceberg.manifests.lists import live_files
 from skipstone.lake.iceberg.manifests.notes import HINT
 from skipstone.lake.iceberg.manifests.reading import ManifestNote
 from skipstone.store.place import Listed
@@ -56,6 +58,8 @@ class Inventory:
     load: Load
     specs: Mapping[int, PartitionSpec]
     kept: Kept | None = None
+    unique: bool = False
+    """Whether a file that is named twice is an error: a data file's rows would be doubled."""
     whole: Entries | None = None
     """All files, once they are at hand."""
     _joined: dict[bytes, tuple[Entries, Array]] = field(default_factory=dict)
@@ -75,7 +79,7 @@ class Inventory:
         """The number of the first file of each manifest, and one past the last."""
         if self.kept is not None and self.kept.counts is not None:
             return _ends(self.kept.counts)
-        counts = [_live(note) for note in self.notes]
+        counts = [live_files(note) for note in self.notes]
         # Only old writers leave the counts out.
         unsaid = [number for number, count in enumerate(counts) if count is None]
         self._need(unsaid)
@@ -103,10 +107,27 @@ class Inventory:
         if self.whole is None:
             self._need(manifests.tolist())
             if len(self._parts) < len(self.firsts) - 1:
-                return joined([self._parts[number] for number in manifests.tolist()])
+                return self._checked(joined([self._parts[number] for number in manifests.tolist()]), numbers)
             # All are at hand: made one once, of which every later question takes its own.
-            self.whole = joined([self._parts[number] for number in range(len(self._parts))])
+            whole = joined([self._parts[number] for number in range(len(self._parts))])
+            self.whole = self._checked(whole, np.arange(len(whole)))
         return _taken(self.whole, numbers)
+
+    def _checked(self, entries: Entries, numbers: Array) -> Entries:
+        """The same entries; an error if two of them are the same file."""
+        if self.unique and len(entries.paths.unique()) < len(entries):
+            counts = pc.value_counts(entries.paths)
+            path = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0]
+            places = np.flatnonzero(pc.equal(entries.paths, path))
+            owners = np.searchsorted(self.firsts, numbers[places], side="right") - 1
+            one, other = (self.notes[owner].path for owner in owners[:2].tolist())
+            raise CorruptFileError(
+                "the data file is listed twice, so that its rows would be doubled: by the manifest "
+                + (f"{one} alone" if one == other else f"{one} and by {other}"),
+                path=path.as_py(),
+                hint=HINT,
+            )
+        return entries
 
     @cached_property
     def _parts(self) -> dict[int, Part]:
@@ -118,7 +139,7 @@ class Inventory:
         for number, mine in enumerate(identities(self.notes, self.specs)):
             first, last = kept.ranges.get(mine, (-1, -1))
             # What doesn't fit the list of manifests is read anew, which tells what is wrong.
-            if first >= 0 and _live(self.notes[number]) in (None, last - first):
+            if first >= 0 and live_files(self.notes[number]) in (None, last - first):
                 found[number] = Part(kept.entries, first, last)
         return found
 
@@ -155,7 +176,7 @@ class Inventory:
     def _need(self, manifests: Sequence[int] | range) -> None:
         missing = [number for number in manifests if number not in self._parts]
         for number, part in zip(missing, self.load([self.notes[n] for n in missing]), strict=True):
-            said = _live(self.notes[number])
+            said = live_files(self.notes[number])
             if said is not None and said != len(part):
                 raise CorruptFileError(
                     f"it has {len(part):,} live files, and the manifest list says {said:,}",
@@ -175,12 +196,6 @@ def _ends(counts: Array) -> Array:
     found = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=found[1:])
     return found
-
-
-def _live(note: ManifestNote) -> int | None:
-    if note.added_files is None or note.existing_files is None:
-        return None
-    return note.added_files + note.existing_files
 
 
 @dataclass(frozen=True, slots=True, eq=False)

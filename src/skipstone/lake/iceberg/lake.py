@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 
 from skipstone.engine.jobs import Engine
-from skipstone.errors import FileError, ReadError, SchemaError
+from skipstone.errors import FileError, ReadError, SchemaError, SkipstoneError
 from skipstone.evidence import Array, ColumnFacts, Stated
 from skipstone.ir import compile_predicate
 from skipstone.ir.nodes import ColumnRef, Node
@@ -25,7 +25,7 @@ from skipstone.lake.conform import Evolution
 from skipstone.lake.files import CACHE_BYTES, Files
 from skipstone.lake.iceberg.catalogs import asking, reason
 from skipstone.lake.iceberg.catalogs import storage_options as options_of
-from skipstone.lake.iceberg.columns.naming import FieldNaming, IdNaming
+from skipstone.lake.iceberg.columns.naming import FieldNaming, IdNaming, settled_fields
 from skipstone.lake.iceberg.columns.schema import (
     Placed,
     arrow_schema,
@@ -41,9 +41,10 @@ from skipstone.lake.iceberg.inventory import Inventory, Kept, Listing
 from skipstone.lake.iceberg.manifests.batches import Part
 from skipstone.lake.iceberg.manifests.codecs import check_plain
 from skipstone.lake.iceberg.manifests.entries import Entries
+from skipstone.lake.iceberg.manifests.lists import listed_manifests
 from skipstone.lake.iceberg.manifests.metrics import file_facts
 from skipstone.lake.iceberg.manifests.notes import embedded_note
-from skipstone.lake.iceberg.manifests.reading import ManifestNote, Manifests, read_manifest_list
+from skipstone.lake.iceberg.manifests.reading import ManifestNote, Manifests
 from skipstone.lake.iceberg.metadata import EmbeddedSnapshot, check_metadata, tolerant
 from skipstone.lake.iceberg.partitions.keys import PartitionKey
 from skipstone.lake.iceberg.partitions.transforms import source_facts
@@ -96,6 +97,7 @@ class IcebergLake(BaseLake):
         self.listed_at = time.time()
         self.metadata = metadata
         self._pinned: Pinned = pinned
+        self._settled = None if mapping is None else settled_fields(mapping, metadata.schemas)
         given = {
             field.source_id
             for spec in metadata.partition_specs
@@ -110,7 +112,9 @@ class IcebergLake(BaseLake):
             place, retry=self._retry, memory=self._memory, naming=naming, evolution=evolution
         )
         manifests = ("_notes", "_kept", "_data", "_deletes", "_delete_index")
-        self._forget(*manifests, "schema", "query_schema", "_columns", "_identities", "_required")
+        self._forget(
+            *manifests, "schema", "query_schema", "_columns", "_identities", "_required", "_sifting_specs"
+        )
 
     def _mapping(self, metadata: TableMetadata) -> NameMapping | None:
         try:
@@ -203,7 +207,7 @@ class IcebergLake(BaseLake):
         if isinstance(snapshot, EmbeddedSnapshot):
             return [embedded_note(self._read(path), path) for path in snapshot.manifest_paths]
         if snapshot.manifest_list:
-            return read_manifest_list(self._read(snapshot.manifest_list), snapshot.manifest_list)
+            return listed_manifests(self.metadata, snapshot, self._read)
         raise ReadError(
             "the snapshot has no manifest list", path=self.name, hint="rewrite the table with a newer writer"
         )
@@ -225,7 +229,8 @@ class IcebergLake(BaseLake):
         def listed() -> list[ManifestNote]:
             return [note for note in self._notes if note.content == content]
 
-        return Inventory(listed, self._load, self.specs, None if self._kept is None else self._kept[content])
+        kept = None if self._kept is None else self._kept[content]
+        return Inventory(listed, self._load, self.specs, kept, unique=content == _DATA)
 
     @cached_property
     def _kept(self) -> tuple[Kept, Kept] | None:
@@ -308,15 +313,20 @@ class IcebergLake(BaseLake):
         }
 
     @cached_property
-    def _identities(self) -> dict[int, dict[str, int]]:
-        """Per spec, the top-level columns that its partitions give as they are: places of their values."""
-        found: dict[int, dict[str, int]] = {}
+    def _identities(self) -> dict[int, dict[str, tuple[int, pa.DataType]]]:
+        """Per spec, the top-level columns that its partitions give as they are: places of values, types.
+
+        Dropped columns are among them, for equality deletes outlive the columns that they compare.
+        """
+        known = {one.field.field_id for schema in self.metadata.schemas for one in placed(schema.fields)}
+        found: dict[int, dict[str, tuple[int, pa.DataType]]] = {}
         for spec in self.metadata.partition_specs:
             mine = found.setdefault(spec.spec_id, {})
             for place, field in enumerate(spec.fields):
-                path = self._columns[field.source_id].path if field.source_id in self._columns else ()
-                if isinstance(field.transform, IdentityTransform) and len(path) == 1:
-                    mine[path[0]] = place
+                if isinstance(field.transform, IdentityTransform) and field.source_id in known:
+                    path, type = self._place_of(field.source_id)
+                    if len(path) == 1:
+                        mine[path[0]] = place, type
         return found
 
     @property
@@ -329,25 +339,25 @@ class IcebergLake(BaseLake):
         if not any(self._identities.values()) or not len(files):
             return {}
         chosen = self._data.take(files)
-        found: dict[Path, Stated] = {}
-        names = {name for mine in self._identities.values() for name in mine}
-        for column in self._columns.values():
-            if len(column.path) > 1 or column.path[0] not in names:
-                continue
-            values = [self._value(key, column.path[0]) for key in chosen.keys]
-            given = np.array([value is not _NOTHING for value in values], dtype=bool)
-            if not given.any():
-                continue
-            facts = source_facts(
-                _IDENTITY, [None if value is _NOTHING else value for value in values], column.type
-            )
-            if facts is not None:
-                found[column.path] = Stated(facts, given).take(chosen.partitions)
-        return found
+        found = {column.path: self._stated_of(column, chosen) for column in self._columns.values()}
+        return {path: stated for path, stated in found.items() if stated is not None}
+
+    def _stated_of(self, column: ColumnRef, entries: Entries) -> Stated | None:
+        """What identity partitions say of a column in some files; None if nothing."""
+        if not any(column.path == (name,) for mine in self._identities.values() for name in mine):
+            return None
+        values = [self._value(key, column.path[0]) for key in entries.keys]
+        given = np.array([value is not _NOTHING for value in values], dtype=bool)
+        if not given.any():
+            return None
+        facts = source_facts(
+            _IDENTITY, [None if value is _NOTHING else value for value in values], column.type
+        )
+        return None if facts is None else Stated(facts, given).take(entries.partitions)
 
     def _value(self, key: PartitionKey, name: str) -> Any:
-        place = self._identities[key.spec_id].get(name) if key.partition is not None else None
-        return _NOTHING if place is None or key.partition is None else key.partition[place]
+        found = self._identities[key.spec_id].get(name)
+        return _NOTHING if found is None or key.partition is None else key.partition[found[0]]
 
     def constants(self, files: Sequence[int]) -> list[Mapping[str, pa.Scalar]]:
         """The columns that each numbered file's identity partitions give."""
@@ -359,17 +369,17 @@ class IcebergLake(BaseLake):
 
     def _constants(self, key: PartitionKey) -> Mapping[str, pa.Scalar]:
         found = {}
-        for name in self._identities[key.spec_id]:
+        for name, (_, type) in self._identities[key.spec_id].items():
             value = self._value(key, name)
             if value is not _NOTHING:
-                found[name] = _scalar(value, self.schema.field(name).type, key)
+                found[name] = _scalar(value, type, key)
         return found
 
     # -- planning ----------------------------------------------------------------------------
 
     def sift(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> Sifted:
         """The files that manifests leave: by the ranges of their partitions, by partition, by file."""
-        sieve = Sieve(self._data, self.specs, self._columns, self.file_facts, ledger, strict)
+        sieve = Sieve(self._data, self._sifting_specs, self._columns, self.file_facts, ledger, strict)
         try:
             return sieve.sift(node)
         except SchemaError as error:
@@ -399,10 +409,48 @@ class IcebergLake(BaseLake):
         return FilePlan(data, whole, matched, sifted.partitions or FilterStats(), ledger.notes.done())
 
     def file_facts(self, entries: Entries, field_id: int) -> ColumnFacts:
-        """What manifests say about a column in each of some files."""
+        """What manifests say about a column in each of some files, as far as reading would say the same."""
         one = self._placed(field_id)
         type = arrow_type(one.field.field_type, one.path)
-        return file_facts(entries, field_id, type, one.field.field_type, field_id in self._required)
+        # Delete files are read by field id alone.
+        is_data = not entries.contents.any()
+
+        def measured() -> ColumnFacts:
+            if is_data and not self._is_settled(field_id):
+                return ColumnFacts.unknown(type, len(entries))
+            return file_facts(entries, field_id, type, one.field.field_type, field_id in self._required)
+
+        column = self._columns.get(field_id)
+        try:
+            stated = self._stated_of(column, entries) if is_data and column is not None else None
+        except (SkipstoneError, ValueError, TypeError):
+            # Partition values that don't fit the column: whoever reads such a file says so.
+            return ColumnFacts.unknown(type, len(entries))
+        return measured() if stated is None else stated.over(measured)
+
+    def _is_settled(self, field_id: int) -> bool:
+        """Whether what was recorded of a field is of the column that reading finds, with or without ids."""
+        return self._settled is None or field_id in self._settled
+
+    @cached_property
+    def _sifting_specs(self) -> Mapping[int, PartitionSpec]:
+        """The specs, without the fields that may be made of other columns than reading finds.
+
+        Identities of columns stand: their partition values are what is read.
+        """
+        if self._settled is None:
+            return self.specs
+        found = {}
+        for spec_id, spec in self.specs.items():
+            given = {place for place, _ in self._identities[spec_id].values()}
+            fields = [
+                field
+                if place in given or self._is_settled(field.source_id)
+                else field.model_copy(update={"transform": VoidTransform()})
+                for place, field in enumerate(spec.fields)
+            ]
+            found[spec_id] = PartitionSpec(*fields, spec_id=spec_id)
+        return found
 
     @cached_property
     def _required(self) -> frozenset[int]:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 
-from skipstone.errors import UnknownColumnError
+from skipstone.errors import SchemaError, UnknownColumnError
 from skipstone.lake.iceberg.columns.schema import Path, Placed, placed
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.naming import Naming, renamed
@@ -22,7 +23,7 @@ class _Digested(Naming):
     """A naming told from others by a digest, which takes the ids that files lack from a name mapping."""
 
     __slots__ = ()
-    mapping: Mapping[Path, int]
+    mapping: Mapping[Path, int] | None
     digest: bytes
 
     def __eq__(self, other: object) -> bool:
@@ -33,18 +34,31 @@ class _Digested(Naming):
 
     def id_of(self, path: Path) -> int | None:
         """The id that the name mapping gives to a field, if any."""
-        return self.mapping.get(path)
+        return None if self.mapping is None else self.mapping.get(path)
+
+    @property
+    def fallback(self) -> bytes:
+        """A digest of the name mapping, which decides what a file without ids holds; empty without one."""
+        return b"" if self.mapping is None else _digest(sorted(self.mapping.items()))
 
     def apply(self, metadata: ParquetMetadata) -> ParquetMetadata:
         """The metadata under these names."""
-        return renamed(metadata, self)
+        found = renamed(metadata, self)
+        if self.mapping is None and not found.has_ids:
+            # To read NULL would contradict the manifests, which may have metrics of its columns.
+            raise SchemaError(
+                "the file's columns have no field ids, and the table has no name mapping to find them by",
+                path=metadata.path,
+                hint=f"set the table's property {TableProperties.DEFAULT_NAME_MAPPING}, or rewrite the file",
+            )
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldNaming(_Digested):
     """Fields by the names that the table has for their ids now."""
 
-    mapping: Mapping[Path, int]
+    mapping: Mapping[Path, int] | None
     digest: bytes
     names: Mapping[int, tuple[int | None, str]]
     """By id: the id of the field that it is in, and its name."""
@@ -74,7 +88,8 @@ class FieldNaming(_Digested):
             mark += "#"
         filled = frozenset(found.path for found in fields if _is_filled(found, given))
         mapping = _mapped(name_mapping)
-        digest = _digest("names", sorted(names.items()), sorted(filled), sorted(mapping.items()))
+        told = None if mapping is None else sorted(mapping.items())
+        digest = _digest("names", sorted(names.items()), sorted(filled), told)
         ids = {place: field_id for field_id, place in names.items()}
         return cls(mapping, digest, names, ids, mark, filled)
 
@@ -119,7 +134,7 @@ class FieldNaming(_Digested):
 class IdNaming(_Digested):
     """Fields by their ids, whatever the table calls them: what is kept under these outlives renames."""
 
-    mapping: Mapping[Path, int]
+    mapping: Mapping[Path, int] | None
     digest: bytes
     filled: frozenset[Path] | None
 
@@ -140,8 +155,8 @@ class IdNaming(_Digested):
         if schemas is not None:
             fields = (found for schema in schemas for found in placed(schema.fields))
             filled = frozenset(found.ids for found in fields if _is_filled(found, given))
-        told = None if filled is None else sorted(filled)
-        return cls(mapping, _digest("ids", told, sorted(mapping.items())), filled)
+        told = [None if some is None else sorted(some) for some in (filled, mapping and mapping.items())]
+        return cls(mapping, _digest("ids", *told), filled)
 
     def name(self, field_id: int | None, path: Path, parent: int | None = None) -> str:  # noqa: ARG002
         """The id, or for a field without one a name that is no number."""
@@ -164,10 +179,45 @@ def _is_filled(found: Placed, given: set[int]) -> bool:
     return found.field.initial_default is not None or found.field.field_id in given
 
 
-def _mapped(name_mapping: NameMapping | None) -> dict[Path, int]:
-    """The ids of a name mapping by path."""
+def settled_fields(name_mapping: NameMapping, schemas: Iterable[Schema]) -> frozenset[int]:
+    """The fields that the name mapping knows by exactly the names that the table's schemas gave them.
+
+    Iceberg makes and maintains mappings like that: whoever recorded metrics of such a field in a file without
+    ids saw the column that reading finds. Where a name was taken away, dropped and added again, or chosen by
+    hand, it may have been another column, or one that reading no longer finds.
+    """
+    given: dict[tuple[int | None, int], set[str]] = {}
+    _collect_names(name_mapping.root, None, given)
+    had: dict[tuple[int | None, int], set[str]] = {}
+    for schema in schemas:
+        for one in placed(schema.fields):
+            had.setdefault((one.parent, one.field.field_id), set()).add(one.field.name)
+    settled: set[int] = set()
+    # Outer fields come first.
+    for (parent, field_id), names in had.items():
+        if given.get((parent, field_id)) == names and (parent is None or parent in settled):
+            settled.add(field_id)
+    return frozenset(settled)
+
+
+def _collect_names(
+    fields: Iterable[MappedField], parent: int | None, into: dict[tuple[int | None, int], set[str]]
+) -> None:
+    """Names by the ids of the parent and the field; of fields with the same name the first has it."""
+    taken: set[str] = set()
+    for field in fields:
+        if field.field_id is not None:
+            into.setdefault((parent, field.field_id), set()).update(set(field.names) - taken)
+            _collect_names(field.fields, field.field_id, into)
+        taken.update(field.names)
+
+
+def _mapped(name_mapping: NameMapping | None) -> dict[Path, int] | None:
+    """The ids of a name mapping by path; None without one."""
+    if name_mapping is None:
+        return None
     found: dict[Path, int] = {}
-    for field in name_mapping or ():
+    for field in name_mapping:
         _map_field(field, (), found)
     return found
 

@@ -1,8 +1,8 @@
 """An Iceberg table's columns: their Arrow types, and their names in files, which are found by field id.
 
 A column that a file lacks is, in this order: the identity partition value, the column that the name mapping
-gives its id to, the field's initial default, NULL. A file without any ids, in a table without a name mapping,
-has none of the table's columns: so the format says of reading, while other readers refuse or go by position.
+gives its id to, the field's initial default, NULL. A file without any ids is refused in a table without a
+name mapping: other readers refuse it too, or go by position.
 """
 
 from __future__ import annotations

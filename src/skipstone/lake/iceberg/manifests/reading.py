@@ -56,6 +56,9 @@ def _read_batch(bodies: Sequence[_Body], specs: Mapping[int, PartitionSpec]) -> 
     for number, (note, data) in enumerate(bodies):
         if note.spec_id not in specs:
             raise _unknown_spec(note, specs)
+        if note.added_files is None and len(data) < note.length:
+            # Where files are counted, the count tells; sizes alone are not worth a refusal.
+            raise _corrupt(note, f"it is cut short: {len(data):,} of {note.length:,} bytes are there")
         try:
             container = read_container(data, headers)
             groups.setdefault((note.spec_id, container.schema), []).append(number)
@@ -83,7 +86,7 @@ def _decode(opened: Sequence[_Opened], spec: PartitionSpec) -> list[Part]:
     return [Part(entries, start, stop) for start, stop in spans]
 
 
-def _corrupt(note: ManifestNote, error: Exception) -> CorruptFileError:
+def _corrupt(note: ManifestNote, error: Exception | str) -> CorruptFileError:
     return CorruptFileError(f"the manifest can't be read: {error}", path=note.path, hint=HINT)
 
 

@@ -30,6 +30,7 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Record
 
 from skipstone.errors import ConflictError
+from skipstone.lake.iceberg.manifests.lists import listed_manifests
 from skipstone.lake.iceberg.manifests.notes import ManifestNote
 from skipstone.lake.iceberg.manifests.reading import read_manifest
 from skipstone.lake.iceberg.writing.target import NewFile, Target
@@ -174,6 +175,9 @@ class Producer:
         kept: list[ManifestFile] = []
         dropped: list[DataFile] = []
         left = set(self.removed)
+        if head is not None:
+            # A list that is cut short would have its files left out of the table for good.
+            listed_manifests(self.table.metadata, head, self._read)
         for manifest in () if head is None else head.manifests(self.table.io):
             if not (manifest.has_added_files() or manifest.has_existing_files()):
                 continue
@@ -193,6 +197,10 @@ class Producer:
             problem = f"a file to be replaced is gone: {min(left)}"
             raise ConflictError(problem, path=self.target.name, hint="run this one again")
         return kept, dropped
+
+    def _read(self, path: str) -> bytes:
+        with self.table.io.new_input(path).open() as stream:
+            return bytes(stream.read())
 
     def _anew(self, entry: ManifestEntry) -> ManifestEntry:
         gone = entry.data_file.file_path in self.removed

@@ -17,9 +17,9 @@ from pyiceberg.types import (
     StructType,
 )
 
-from skipstone.errors import UnknownColumnError
+from skipstone.errors import SchemaError, UnknownColumnError
 from skipstone.ir.nodes import ColumnRef
-from skipstone.lake.iceberg.columns.naming import FieldNaming, IdNaming
+from skipstone.lake.iceberg.columns.naming import FieldNaming, IdNaming, settled_fields
 from skipstone.lake.iceberg.columns.schema import arrow_schema, missing
 from skipstone.parquet.evidence import row_group_facts
 from tests.unit.lake.iceberg.columns._files import f, paths, stored
@@ -88,8 +88,42 @@ def test_a_name_mapping_has_many_names_for_a_field() -> None:
         ("#/s", "6"),
         ("#/b",),
     ]
-    # Without a mapping the file has none of the table's columns.
-    assert [path[0] for path in paths(FieldNaming.of(schema), table)] == ["#/old a", "#/l", "#/s", "#/b"]
+
+
+@pytest.mark.parametrize("naming", [FieldNaming.of(Schema(NestedField(1, "a", LongType()))), IdNaming.of()])
+def test_a_file_without_ids_is_refused_in_a_table_without_a_name_mapping(
+    naming: FieldNaming | IdNaming,
+) -> None:
+    with pytest.raises(SchemaError, match=r"have no field ids.*schema\.name-mapping\.default"):
+        naming.apply(stored(pa.table({"a": [1]})))
+    some = pa.table([[1], [2]], schema=pa.schema([f("a", 1), pa.field("b", pa.int64())]))
+    assert len(paths(naming, some)) == 2
+    assert FieldNaming.of(Schema(), NameMapping([])).apply(stored(pa.table({"a": [1]}))).num_rows == 1
+
+
+def settled(mapping: str, *schemas: Schema) -> set[int]:
+    return set(settled_fields(parse_mapping_from_json(mapping), schemas))
+
+
+def test_fields_are_settled_by_the_names_that_the_schemas_gave_them() -> None:
+    inner = StructType(NestedField(3, "x", LongType()), NestedField(4, "y", LongType()))
+    first = Schema(NestedField(1, "a", LongType()), NestedField(2, "s", inner))
+    renamed = Schema(NestedField(1, "b", LongType()), NestedField(2, "t", inner))
+    again = Schema(*renamed.fields, NestedField(5, "a", LongType()))
+    s = '{"field-id": 2, "names": ["s"], "fields": [{"field-id": 3, "names": ["x"]}]}'
+    assert settled(f'[{{"field-id": 1, "names": ["a"]}}, {s}]', first) == {1, 2, 3}
+    # A name is missing, one is not of the schemas, or two fields share it: the first has it.
+    assert settled(f'[{{"field-id": 1, "names": ["a"]}}, {s}]', first, renamed) == set()
+    assert settled('[{"field-id": 1, "names": ["a", "A"]}]', first) == set()
+    assert settled('[{"field-id": 1, "names": ["b", "a"]}]', first, renamed) == {1}
+    assert settled('[{"field-id": 5, "names": ["a"]}, {"field-id": 1, "names": ["b"]}]', first, again) == {5}
+    shared = '[{"field-id": 1, "names": ["a", "b"]}, {"field-id": 5, "names": ["a"]}]'
+    assert settled(shared, first, again) == {1}
+    # A field is as settled as the struct that it is in; one that is mapped inside another is not.
+    t = '{"field-id": 2, "names": ["t"], "fields": [{"field-id": 3, "names": ["x"]}]}'
+    assert settled(f"[{t}]", first) == set()
+    assert settled('[{"field-id": 3, "names": ["x"]}]', first) == set()
+    assert settled("[]", first) == set()
 
 
 def test_namings_differ_by_what_they_say() -> None:

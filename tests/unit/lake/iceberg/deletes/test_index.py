@@ -424,19 +424,17 @@ def _many(count: int, deletes: int, partitions: int, bounds: bool = True) -> tup
 
 def test_association_of_partition_scoped_deletes_is_fast() -> None:
     data, deletes = _many(2_000, 100, 10)
-    best = math.inf
-    for _ in range(3):
-        began = time.perf_counter()
-        found = DeleteIndex.of(deletes).match(data)
-        best = min(best, time.perf_counter() - began)
+    began = time.process_time()
+    found = DeleteIndex.of(deletes).match(data)
+    # Its own time, not the machine's; pair by pair it would take several seconds.
+    assert time.process_time() - began < 1
     assert len(found.positions.numbers) == 2_000 * 10
-    assert best < 0.1
 
 
 @pytest.mark.slow
 def test_association_stays_sane_with_many_files() -> None:
     data, deletes = _many(50_000, 5_000, 50)
-    began = time.perf_counter()
+    began = time.process_time()
     found = DeleteIndex.of(deletes).match(data)
-    assert time.perf_counter() - began < 3
+    assert time.process_time() - began < 3
     assert len(found.positions.numbers) == 50_000 * 100

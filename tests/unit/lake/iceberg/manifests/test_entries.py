@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -156,15 +155,12 @@ def test_a_mapped_table_is_not_copied(tmp_path: Path) -> None:
     with pa.OSFile(str(tmp_path / "e.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
     before = pa.total_allocated_bytes()
-    begun = time.perf_counter()
     with pa.memory_map(str(tmp_path / "e.arrow")) as source:
         found = Entries.from_table(pa.ipc.open_file(source).read_all())
-        taken = time.perf_counter() - begun
         assert pa.total_allocated_bytes() - before < 100_000
         assert len(found) == 50_000
         assert found.rows[49_999] == 99
         assert not found.rows.flags.writeable
-    assert taken < 0.5
 
 
 def test_tables_in_chunks_and_parts() -> None:

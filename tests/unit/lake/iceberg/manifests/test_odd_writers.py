@@ -262,14 +262,13 @@ def test_a_truncated_manifest_is_an_error(tmp_path: Path, codec: str) -> None:
     manifest_of(tmp_path / "m.avro", 2, codec, 6)
     data = (tmp_path / "m.avro").read_bytes()
     note = note_of(data, spec_id=3)
-    whole = read_manifest(data, note, {3: SPEC}).paths.to_pylist()
-    for cut in range(0, len(data), 5):
-        try:
-            found = read_manifest(data[:cut], note, {3: SPEC})
-        except CorruptFileError:
-            continue
-        # Cut between blocks, which the number of files in the note gives away.
-        assert found.paths.to_pylist() == whole[: len(found)]
+    assert len(read_manifest(data, note, {3: SPEC}))
+    # Behind the header and behind every block, where nothing but the size tells, and elsewhere.
+    sync = data[-16:]
+    ends = [at + 16 for at in range(len(data)) if data.startswith(sync, at)]
+    for cut in {*range(0, len(data), 5), *ends[:-1]}:
+        with pytest.raises(CorruptFileError, match=r"^m\.avro: "):
+            read_manifest(data[:cut], note, {3: SPEC})
 
 
 def test_flipped_bits_never_hang_nor_crash(tmp_path: Path) -> None:
@@ -277,7 +276,7 @@ def test_flipped_bits_never_hang_nor_crash(tmp_path: Path) -> None:
     data = (tmp_path / "m.avro").read_bytes()
     note = note_of(data, spec_id=3)
     rng = random.Random(4)
-    begun, refused = time.perf_counter(), 0
+    begun, refused = time.process_time(), 0
     for _ in range(800):
         broken = bytearray(data)
         broken[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
@@ -288,4 +287,4 @@ def test_flipped_bits_never_hang_nor_crash(tmp_path: Path) -> None:
         except (CorruptFileError, SchemaError):
             refused += 1
     assert refused > 80
-    assert time.perf_counter() - begun < 60
+    assert time.process_time() - begun < 60

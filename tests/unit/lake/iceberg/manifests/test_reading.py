@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,17 @@ def test_a_manifest_list_reads_as_pyiceberg_reads_it(tmp_path: Path, version: in
         assert [(p.contains_null, p.contains_nan, p.lower, p.upper) for p in note.partitions] == [
             (p.contains_null, p.contains_nan, p.lower_bound, p.upper_bound) for p in one.partitions or []
         ]
-    for cut in range(len(data) - 400, len(data), 7):
+    sync = data[-16:]
+    header = data.index(sync) + len(sync)
+    assert header < len(data)
+    # A cut behind the header is the one that the list itself can't tell.
+    assert read_manifest_list(data[:header], "list.avro") == []
+    steps = range(1, 60)
+    before, after = (
+        [first + (last - first) * n // 60 for n in steps]
+        for first, last in ((0, header), (header, len(data)))
+    )
+    for cut in {*before, header - 1, header + 1, *after, len(data) - 1}:
         with pytest.raises(CorruptFileError, match=r"^list.avro: "):
             read_manifest_list(data[:cut], "list.avro")
 
@@ -302,6 +313,21 @@ def test_a_manifest_that_can_not_be_read_is_named() -> None:
         manifests.entries([note_of(), note_of()])
     assert caught.value.path == "m.avro"
     assert caught.value.hint
+
+
+def test_a_manifest_cut_between_blocks_is_named() -> None:
+    schema = av.entry_schema()
+    data = av.container(schema, [[av.encode(schema, av.entry("a"))], [av.encode(schema, av.entry("b"))]])
+    assert len(read_manifest(data, note_of(data), {0: PLAIN})) == 2
+    header = data.index(data[-16:]) + 16
+    second = data.index(data[-16:], header) + 16
+    for cut in (header, second):
+        with pytest.raises(CorruptFileError, match=f"cut short: {cut:,} of {len(data):,} bytes") as caught:
+            read_manifest(data[:cut], note_of(data), {0: PLAIN})
+        assert caught.value.path == "m.avro"
+    # A list that counts files is checked by its counts: of a size that it gets wrong nothing depends.
+    counted = replace(note_of(data), length=len(data) + 7, added_files=2, existing_files=0)
+    assert len(read_manifest(data, counted, {0: PLAIN})) == 2
 
 
 def test_partitions_of_every_type_are_internal() -> None:

@@ -17,7 +17,7 @@ from pyiceberg.transforms import (
     TruncateTransform,
 )
 
-from skipstone.errors import ConflictError, UsageError, WriteError
+from skipstone.errors import ConflictError, CorruptFileError, UsageError, WriteError
 from skipstone.ingest.overwrite import Everything
 from skipstone.lake.iceberg.writing import commit as commits
 from skipstone.lake.iceberg.writing.commit import append, check_pyiceberg, committed
@@ -49,6 +49,25 @@ def test_an_append_is_one_snapshot(catalog: SqlCatalog, tmp_path: Path) -> None:
     for path in paths(tmp_path):
         element = pq.ParquetFile(path).schema_arrow.field("s").type.field("b").type.value_field
         assert element.metadata[b"PARQUET:field_id"] == b"8"
+
+
+def test_nothing_is_added_to_a_manifest_list_that_is_cut_short(catalog: SqlCatalog) -> None:
+    table = make(catalog)
+    target = Target.of(table)
+    append(table, target, write(target, rows(0, 20)))
+    head = table.current_snapshot()
+    assert head is not None
+    path = Path(head.manifest_list.removeprefix("file://"))
+    body = path.read_bytes()
+    header = body.index(body[-16:]) + 16
+    path.write_bytes(body[:header])
+    second = write(target, rows(20, 30), job="ac")
+    with pytest.raises(CorruptFileError, match="manifest list is cut short"):
+        append(table, target, second)
+    assert catalog.load_table("db.t").current_snapshot() == head
+    path.write_bytes(body)
+    append(table, target, write(target, rows(20, 30), job="ad"))
+    same(catalog.load_table("db.t"), rows(0, 20), rows(20, 30))
 
 
 def test_version_1_and_3(catalog: SqlCatalog) -> None:
