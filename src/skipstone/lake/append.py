@@ -64,7 +64,7 @@ class Append:
         place.write(lease_key(job), [lease.encode()], exclusive=True)
         try:
             if place.local:
-                # Workers write there by path: a stage that lies behind a link out of the lake is refused here.
+                # Workers write there by path, so a stage behind a link out of the lake is refused here.
                 place.clear(stage_key(job))
             # What can't be removed now stays hidden, and is removed next time.
             with suppress(FileError):

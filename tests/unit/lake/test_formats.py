@@ -46,11 +46,16 @@ def fill(root: Place, *keys: str) -> None:
         root.write(key, [BODY if key.endswith(".parquet") and "_delta_log" not in key else b"{}"])
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", "s3"])
 def sandbox(request: Any, tmp_path: Path) -> tuple[Place, Callable[..., sk.Lake]]:
     """A place, and how to open what is in it."""
     if request.param == "local":
         return open_root(tmp_path), lambda key, **more: sk.open(tmp_path / key, **more)
+    if request.param == "s3":
+        options, uri = request.getfixturevalue("s3"), f"s3://bucket/{tmp_path.name}"
+        return open_root(uri, storage_options=options), lambda key, **more: sk.open(
+            f"{uri}/{key}", storage_options=options, **more
+        )
     store = MemoryStore()
     return open_root("", store=store), lambda key, **more: sk.open(key, store=store, **more)
 
