@@ -19,10 +19,10 @@ _ICEBERG: Final = "metadata"
 _DELTA: Final = "_delta_log"
 _HUDI: Final = ".hoodie"
 _LOGS: Final = (
-    ("an Iceberg", re.compile(rf"(.*/)?{_ICEBERG}/(?:[^/]+\.metadata\.json(?:\.gz)?|version-hint\.text)")),
-    ("a Delta", re.compile(rf"(.*/)?{_DELTA}/[^/]+")),
+    ("an Iceberg", re.compile(rf"(?s)(.*/)?{_ICEBERG}/(?:[^/]+\.metadata\.json(\.gz)?|version-hint\.text)")),
+    ("a Delta", re.compile(rf"(?s)(.*/)?{_DELTA}/[^/]+")),
     # Each partition has a file of its own that begins so.
-    ("a Hudi", re.compile(rf"(.*/)?{_HUDI}(?:/.*|_partition_metadata[^/]*)")),
+    ("a Hudi", re.compile(rf"(?s)(.*/)?{_HUDI}(?:/.*|_partition_metadata[^/]*)")),
 )
 _VERSION: Final = re.compile(r"v?(\d+)")
 _REQUESTS: Final = 8

@@ -129,6 +129,7 @@ def open_root(x: Any, *, storage_options: Mapping[str, Any] | None = None, store
     return bucket_root(name, storage_options, store)
 
 
+_SHOWN = 200
 # An empty segment, one or two dots, and characters that no store has in its names.
 _OUTSIDE = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)|[\0\ud800-\udc7f\udd00-\udfff]")
 
@@ -149,7 +150,7 @@ def check_key(key: str, root: str, error: type[FileError] = ReadError) -> str:
     """
     if is_outside(key):
         hint = "whatever names this file is damaged or forged"
-        raise error(f"the name {key!r} is not one below the root", path=root, hint=hint)
+        raise error(f"the name {key[:_SHOWN]!r} is not one below the root", path=root, hint=hint)
     return key
 
 
