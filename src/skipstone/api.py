@@ -17,7 +17,7 @@ from skipstone.explain.why import Why
 from skipstone.ir import Compiled, Diagnostic
 from skipstone.judge import Verdict
 from skipstone.lake.base import FileEntry
-from skipstone.lake.iceberg.catalogs import METADATA_FILES, check_installed
+from skipstone.lake.iceberg.catalogs import METADATA_FILES, check_installed, is_table_name
 from skipstone.lake.statistics import ColumnStatistics, LakeStatistics
 from skipstone.lakes import Lake, Scan
 from skipstone.parquet.footer import read_footer
@@ -192,6 +192,7 @@ def open(
     schema: pa.Schema | None = None,
     retry: RetryPolicy | None = None,
     index_root: Any = None,
+    stay_below_root: bool = False,
 ) -> Lake | Table:
     """Open a directory of Parquet files, one file, a glob, or an Iceberg table, as it is now.
 
@@ -202,6 +203,9 @@ def open(
     With a ``catalog`` (as :func:`catalog` takes it) ``path`` is a table's name; a metadata file
     (``….metadata.json``) or a pyiceberg table is opened as a table too. ``snapshot`` is an id, a tag, a
     branch or a time.
+
+    ``stay_below_root`` is for lakes from others: links that lead out of the directory are refused, and so are
+    paths outside a table's directory that its metadata names.
     """
     root = None if index_root is None else open_root(index_root, storage_options=storage_options, store=store)
     if catalog is not None or is_table(path):
@@ -217,13 +221,16 @@ def open(
             storage_options=storage_options,
             retry=retry,
             index_root=root,
+            stay_below_root=stay_below_root,
         )
     if snapshot is not None:
         raise UsageError("a directory has no snapshots", path=str(path), hint="give a table's catalog")
     try:
-        place, pattern = open_place(path, storage_options=storage_options, store=store)
+        place, pattern = open_place(
+            path, storage_options=storage_options, store=store, stay_below_root=stay_below_root
+        )
     except ReadError as error:
-        if isinstance(path, str) and "/" not in path and path.count(".") == 1 and error.hint is None:
+        if isinstance(path, str) and is_table_name(path) and error.hint is None:
             error.hint = "to open a table of that name, give its catalog"
         raise
     return Lake(place, pattern, schema=schema, retry=retry, index_root=root)

@@ -56,8 +56,9 @@ class Catalog:
         storage_options: Mapping[str, Any] | None = None,
         retry: RetryPolicy | None = None,
         index_root: Any = None,
+        stay_below_root: bool = False,
     ) -> Table:
-        """A table as it is now, or at a snapshot; ``index_root`` is where its index is, unless in it."""
+        """A table as it is now, or at a snapshot; the options are those of :func:`skipstone.open`."""
         root = None if index_root is None else open_root(index_root, storage_options=storage_options)
         return open_table(
             name,
@@ -66,6 +67,7 @@ class Catalog:
             storage_options=storage_options,
             retry=retry,
             index_root=root,
+            stay_below_root=stay_below_root,
         )
 
     def tables(self, namespace: str | None = None) -> list[str]:
@@ -119,6 +121,7 @@ def open_table(
     storage_options: Mapping[str, Any] | None = None,
     retry: RetryPolicy | None = None,
     index_root: Place | None = None,
+    stay_below_root: bool = False,
 ) -> Table:
     """A table: by its name in a catalog, by its metadata file, or as pyiceberg has it."""
     if isinstance(catalog, Catalog):
@@ -132,7 +135,12 @@ def open_table(
     else:
         raise UsageError(f"{x!r} is no table", hint="give its name and a catalog, or its metadata file")
     return Table(
-        found, snapshot=snapshot, storage_options=storage_options, retry=retry, index_root=index_root
+        found,
+        snapshot=snapshot,
+        storage_options=storage_options,
+        retry=retry,
+        index_root=index_root,
+        stay_below_root=stay_below_root,
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from skipstone.errors import FileError, ReadError, WriteError
+from skipstone.ingest.claims import claim
 from skipstone.lake.append import Append, staged_as
 from skipstone.lake.journal import Source, ingested
 from skipstone.lake.records import (
@@ -339,6 +343,99 @@ def test_a_job_that_is_given_up_while_it_publishes(fresh: Any, kind: str, when: 
     place.write(f"late-{append.job}.parquet", [b"late"])
     if not place.local:
         assert seen(place, append.job) == 0
+
+
+# -- what a neighbour may have forged ------------------------------------------------------------
+
+JOB = "00112233445566778899"
+OTHER = "other"
+"""What must stay as it is, beside the lake."""
+FORGED: dict[str, Callable[[str], str]] = {
+    "absolute": lambda root: f"{root}/{OTHER}/part-{JOB}.parquet",
+    "above": lambda _: f"../{OTHER}/part-{JOB}.parquet",
+    "above, within": lambda _: f"day=1/../../{OTHER}/part-{JOB}.parquet",
+    "a link": lambda _: f"link/part-{JOB}.parquet",
+    "no name": lambda _: f"-{JOB}.parquet/",
+    "two slashes": lambda _: f"//{OTHER}/part-{JOB}.parquet",
+    "NUL": lambda _: f"\0/part-{JOB}.parquet",
+    "no text": lambda _: f"\ud800part-{JOB}.parquet",
+    "too long": lambda _: f"{'x' * 5000}-{JOB}.parquet",
+    "a directory": lambda _: "day=1",
+}
+LINKS = ("_skipstone", "_skipstone/staged", "_skipstone/appends", "_skipstone/sources", "day=1", "link")
+
+
+def contents(place: Place) -> dict[str, bytes]:
+    return {entry.key: place.open(entry.key).tail(1 << 20)[0] for entry in place.list()}
+
+
+def use(place: Place) -> None:
+    """All that jobs do to a lake; what is forged may make them fail, in words of our own."""
+    with suppress(FileError):
+        Append.begin(place).abort()
+    with suppress(FileError), Append.begin(place) as append:
+        claim(place, append, [SOURCE])
+        append.publish(stage(append), sources=[SOURCE])
+    for read in (list_settled, ingested, read_records):
+        with suppress(FileError):
+            read(place)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FORGED)
+@pytest.mark.parametrize("record", ["publish", "journal", "claim"])
+def test_forged_names_touch_nothing_outside_the_lake(
+    tmp_path: Path, kind: str, name: str, record: str
+) -> None:
+    """A record of a job that is long dead, by whatever name: the next job sweeps, and stays in its lake."""
+    store = MemoryStore()
+    place, other = (
+        open_root(tmp_path / folder) if kind == "local" else open_root(folder, store=store)
+        for folder in ("lake", OTHER)
+    )
+    fill(place)
+    other.write(f"part-{JOB}.parquet", [b"other"])
+    if kind == "local":
+        (tmp_path / "lake" / "link").symlink_to(tmp_path / OTHER)
+    forged = FORGED[name](str(tmp_path) if kind == "local" else "")
+    keys = {
+        "publish": publish_key(JOB),
+        "journal": f"_skipstone/sources/{JOB}.json",
+        "claim": f"{stage_key(JOB)}/sources.json",
+    }
+    told = {"keys": [f"x-{JOB}.parquet", forged], "replaces": [forged], "sources": [[forged, 1, forged]]}
+    place.write(keys[record], [json.dumps(told).encode()])
+    if kind == "local":
+        for path in tmp_path.rglob(f"*{JOB}*"):
+            os.utime(path, (time.time() - 3 * 86400,) * 2)
+    use(place)
+    assert contents(other) == {f"part-{JOB}.parquet": b"other"}
+    assert set(BASE) <= set(contents(place))
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_links_lead_no_job_out_of_its_lake(tmp_path: Path, link: str) -> None:
+    """A lake whose records, stage or partitions are links to elsewhere: what is there stays as it is."""
+    place, other = open_root(tmp_path / "lake"), open_root(tmp_path / OTHER)
+    place.write("z.parquet", [b"base"])
+    for key in (f"{JOB}/x/y", f"{JOB}.publish", f"{JOB}.json", f"appends/{JOB}.publish", f"staged/{JOB}/f"):
+        other.write(key, [json.dumps({"keys": [f"day=1/part-{JOB}.parquet"], "sources": []}).encode()])
+    other.write(f"part-{JOB}.parquet", [b"other"])
+    for path in (tmp_path / OTHER).rglob("*"):
+        os.utime(path, (time.time() - 3 * 86400,) * 2)
+    path = tmp_path / "lake" / link
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(tmp_path / OTHER)
+    if link in ("day=1", "link"):
+        place.write(publish_key(JOB), [json.dumps({"keys": [f"{link}/part-{JOB}.parquet"]}).encode()])
+        os.utime(place.path(publish_key(JOB)), (time.time() - 3 * 86400,) * 2)
+    before = contents(other)
+    if link.startswith("_skipstone/staged"):
+        # Workers write to a local stage by its path.
+        with pytest.raises(WriteError, match="a link leads out of"):
+            Append.begin(place)
+    use(place)
+    assert contents(other) == before
 
 
 # -- real processes ------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import pickle
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -155,6 +157,82 @@ def _damaged(body: bytes, rng: random.Random) -> bytes:
             case _:
                 changed[at : at + 1] = bytes([changed[at] ^ 1 << rng.randrange(8)]) if changed else b"x"
     return bytes(changed)
+
+
+# -- paths that lead out of the table ------------------------------------------------------------
+
+
+def outside(path: Path, root: Path) -> Path:
+    """A copy of a file elsewhere."""
+    root.mkdir(exist_ok=True)
+    return Path(shutil.copy(path, root))
+
+
+@pytest.mark.parametrize("indexed", [False, True], ids=["", "indexed"])
+@pytest.mark.parametrize("what", [what for what in TARGETS if what != "metadata"])
+def test_links_out_of_a_table_are_refused_on_demand(what: str, indexed: bool, tmp_path: Path) -> None:
+    """Whatever of a table is a link: read as it is, or refused if the table is from others."""
+    maker = make(tmp_path / "table", 3 if what == "vector" else 2)
+    path = target(maker, what)
+    copy = outside(path, tmp_path / "elsewhere")
+    wanted = ask(maker)
+    if indexed:
+        sk.open(maker.metadata_location).index.build(engine="local")
+    path.unlink()
+    path.symlink_to(copy)
+    assert ask(maker) == wanted
+    clear_cache()
+    lake = sk.open(maker.metadata_location, stay_below_root=True)
+    if indexed and what in ("list", "manifest", "delete manifest"):
+        # The index knows what they say, and nobody opens them.
+        assert sorted(lake.scan().to_arrow()["id"].to_pylist()) == wanted
+        return
+    for opened in (lake, pickle.loads(pickle.dumps(lake))):
+        with pytest.raises(ReadError, match=f"outside its root {tmp_path}/table") as refused:
+            opened.scan().to_arrow()
+        assert (refused.value.path, "stay_below_root" in str(refused.value.hint)) == (str(path), True)
+
+
+def test_names_outside_a_table_are_refused_on_demand(tmp_path: Path) -> None:
+    def named(file: File) -> str:
+        return str(outside(file.place, tmp_path / "elsewhere"))
+
+    maker, file = lying(tmp_path / "table", path=named)
+    assert len(ask(maker)) == 70
+    lake = sk.open(maker.metadata_location, stay_below_root=True)
+    # What no question needs is not opened.
+    assert lake.scan("id < 60").count() == 60
+    for ask_it in (lambda: lake.scan().count(), lambda: lake.scan("id = 103").to_arrow()):
+        with pytest.raises(ReadError, match="outside its root") as refused:
+            ask_it()
+        assert refused.value.path == file.path
+    with pytest.raises(ReadError, match="outside its root"):
+        lake.index.build(engine="local")
+    # A plan stays within bounds wherever it is executed.
+    plan = sk.open(maker.metadata_location).scan("id = 103").plan()
+    assert sk.execute(pickle.loads(pickle.dumps(plan))).to_arrow().num_rows == 1
+
+    def elsewhere(metadata: dict[str, Any]) -> None:
+        listed = metadata["snapshots"][-1]["manifest-list"]
+        metadata["snapshots"][-1]["manifest-list"] = str(outside(Path(listed), tmp_path / "elsewhere"))
+
+    location = changed(maker, elsewhere)
+    assert sk.open(location).scan().count() == 70
+    with pytest.raises(ReadError, match=r"elsewhere/.*outside its root"):
+        sk.open(location, stay_below_root=True).scan().count()
+
+
+@pytest.mark.parametrize("location", ["/", "{tmp}", "{tmp}/table/..", "{tmp}/tables", "s3://bucket/table"])
+def test_a_table_can_t_say_itself_where_it_lies(location: str, tmp_path: Path) -> None:
+    maker = make(tmp_path / "table", deletes=False)
+    claimed = location.format(tmp=tmp_path)
+    forged = changed(maker, lambda metadata: metadata.update(location=claimed))
+    with pytest.raises(ReadError, match="outside its root"):
+        sk.open(forged, stay_below_root=True)
+    moved = outside(Path(maker.metadata_location), tmp_path / "elsewhere")
+    assert sk.open(str(moved)).scan().count() == 60
+    with pytest.raises(ReadError, match=f"outside its root {tmp_path}/elsewhere"):
+        sk.open(str(moved), stay_below_root=True)
 
 
 # -- metadata that can't be true -----------------------------------------------------------------

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import skipstone as sk
-from skipstone.errors import SchemaError, TypeMismatchError
+from skipstone.errors import SchemaError, TypeMismatchError, UsageError
 from skipstone.lake.iceberg.partitions import filter as partition_filter
 from skipstone.predicate import tree
 from skipstone.trace.partitions import FilterStats
@@ -45,7 +45,7 @@ MAPPED_CHAINS = 12
 def enter(chain: Chain, rng: random.Random) -> ChainWorld:
     """Open the table at some snapshot."""
     asked, snapshot, schema = ask(rng, chain.maker)
-    opened = sk.open(chain.maker.metadata_location)
+    opened = sk.open(chain.maker.metadata_location, stay_below_root=rng.random() < 0.5)
     return world(chain, opened if asked is None else At(opened, asked), snapshot, schema)
 
 
@@ -99,11 +99,24 @@ def _run_chain(seed: str, folder: Path, numbers: range, count: Counter[str]) -> 
     count["chains"] += 1
     count["specs"] += len(chain.maker.specs)
     count["schemas"] += len(chain.maker.schemas)
+    explained(seed, chain, lambda: check_folders(chain.maker, count))
     for number in numbers:
         case = f"{seed}:{number}"
         made = explained(case, chain, lambda case=case: enter(chain, random.Random(f"{case}:at")))
         count["with deletes"] += bool((~made.live).any())
         run_case(case, made, count)
+
+
+def check_folders(maker: Maker, count: Counter[str]) -> None:
+    """No directory of the table, with files or above some, opens as a lake: deleted rows would be back."""
+    files = {path.parent for path in maker.root.rglob("*.parquet")}
+    folders = {
+        folder for file in files for folder in (file, *file.parents) if folder.is_relative_to(maker.root)
+    }
+    for folder in folders | {maker.root.parent}:
+        with pytest.raises(UsageError, match="an Iceberg table"):
+            sk.open(folder)
+        count["folders"] += 1
 
 
 def run_case(seed: str, made: ChainWorld, count: Counter[str]) -> None:
@@ -130,6 +143,7 @@ def test_scans_agree_with_the_oracle(part: int, tmp_path: Path) -> None:
     assert count["plans with a dropped row"] > 0.3 * count["plan"]
     assert count["plans with a proven row"] > 0.05 * count["plan"]
     assert count["indexes"] > 0.1 * count["chains"]
+    assert count["folders"] > 3 * count["chains"]
     assert total < 200 or all(count[way] for way in WAYS)
     assert count["overflows"] <= 0.02 * total + 1
 

@@ -193,8 +193,11 @@ def test_a_lake_grows(spark: SparkSession, tmp_path: Path) -> None:
     lake = sk.open(tmp_path)
     assert lake.scan().count() == 1000
     second = spark.range(1000, 1500).selectExpr("id", "id % 3 day", "id * 1.5D more")
-    report = sk.ingest(second, tmp_path)
+    with pytest.raises(SchemaError, match=r"column more: the lake has no such column \(add .*evolve=True"):
+        sk.ingest(second, tmp_path)
+    report = sk.ingest(second, tmp_path, evolve=True)
     assert (report.rows, report.partitions, report.index_problem) == (500, 3, "")
+    assert (report.cluster_by, report.clustered_as_before) == (("id",), True)
     assert lake.scan().count() == 1000
     lake.refresh()
     assert lake.scan().count() == 1500
@@ -208,6 +211,7 @@ def test_a_lake_grows(spark: SparkSession, tmp_path: Path) -> None:
         (second.drop("day"), {}, SchemaError, "column day: the lake is partitioned by it"),
         (second.selectExpr("'x' id", "day"), {}, SchemaError, "column id"),
         (second.selectExpr("id ID", "day"), {}, SchemaError, "column ID: the lake calls it id"),
+        (second.withColumnRenamed("more", "mroe"), {}, SchemaError, r"column mroe: .*did you mean more\?"),
         (second, {"partition_by": ["more"]}, UsageError, "partitioned by day, not by more"),
         (second, {"blooms": ["name"]}, UnknownColumnError, "column name"),
     ]
@@ -340,8 +344,12 @@ def test_tables_of_others(spark: SparkSession, tmp_path: Path) -> None:
         assert found[name].to_pylist() == table[name].to_pylist(), name
     assert found["ts"].cast(pa.int64()) == table["ts"].cast(pa.int64())
     frame = pd.DataFrame({"a": [3, 1, 2], "t": pd.to_datetime(["2020-01-01", "2021-05-05", "2022-02-02"])})
-    sk.ingest(frame[frame.a > 1], tmp_path / "pandas", session=spark)
-    assert sk.open(tmp_path / "pandas").scan(order_by="a").to_arrow().to_pylist() == [
+    sk.ingest(frame.set_index("t"), tmp_path / "pandas", session=spark)
+    with pytest.raises(SchemaError, match=r"column __index_level_0__: .*reset_index\(drop=True\)"):
+        sk.ingest(frame[frame.a == 2], tmp_path / "pandas", session=spark)
+    sk.ingest(frame[frame.a == 2].reset_index(drop=True), tmp_path / "pandas", session=spark)
+    assert sk.open(tmp_path / "pandas").scan("a > 1", order_by="a").to_arrow().to_pylist() == [
+        {"a": 2, "t": dt.datetime(2022, 2, 2)},
         {"a": 2, "t": dt.datetime(2022, 2, 2)},
         {"a": 3, "t": dt.datetime(2020, 1, 1)},
     ]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
-from skipstone.errors import ConflictError, JobError, ReadError, SkipstoneError, UsageError
+from skipstone.errors import ConflictError, JobError, ReadError, SchemaError, SkipstoneError, UsageError
 from skipstone.ingest import job
 from tests.spark.test_ingest import files, staged
 
@@ -55,7 +55,7 @@ def test_only_what_is_new(spark: SparkSession, source: Path, tmp_path: Path) -> 
     # Values that would be guessed to be of other types are of the lake's; a new column is a new column.
     csv(source / "4.csv", range(400, 500), "id,name,more", "{0},{0},{0}.5")
     csv(source / "1.csv", range(9000, 9100))
-    report = sk.ingest_new(source, lake, session=spark)
+    report = sk.ingest_new(source, lake, session=spark, evolve=True)
     assert (report.new, report.known, report.changed, report.rows) == (1, 3, (f"{source}/1.csv",), 100)
     assert "changed since they were taken in, and left alone" in str(report)
     assert ids(lake) == list(range(500))
@@ -103,7 +103,9 @@ def test_json_with_new_fields(spark: SparkSession, tmp_path: Path) -> None:
     sk.ingest_new(root, lake, session=spark)
     # NULLs alone would be guessed to be texts, and whole numbers to be such.
     (root / "2.json").write_text('{"id": 3, "s": {"b": "x", "a": null}, "v": 7, "l": null, "new": true}\n')
-    report = sk.ingest_new(root, lake, session=spark)
+    with pytest.raises(SchemaError, match=r"column new: the lake has no such column, nor s\.b"):
+        sk.ingest_new(root, lake, session=spark)
+    report = sk.ingest_new(root, lake, session=spark, evolve=True)
     assert (report.new, report.known) == (1, 1)
     found = sk.open(lake).scan(order_by="id").to_arrow()
     assert found["v"].to_pylist() == [1.5, None, 7.0]

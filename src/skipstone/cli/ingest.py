@@ -206,6 +206,9 @@ def ingest(
             rich_help_panel=_SOURCE,
         ),
     ] = None,
+    evolve: Annotated[
+        bool, typer.Option("--evolve", help="Let columns in that the lake does not have yet.")
+    ] = False,
     no_index: Annotated[bool, typer.Option("--no-index", help="Don't index the new files.")] = False,
     format: FormatOption = Format.TEXT,
     storage_option: StorageOption = None,
@@ -229,6 +232,7 @@ def ingest(
             "read_options": storage_options(read_option, "--read-option") or None,
             **({} if batch_size is None else {"batch_bytes": read_size(batch_size, "--batch-size")}),
             "index": not no_index,
+            "evolve": evolve,
         },
         layout.arguments(),
         layout.queries,
@@ -288,10 +292,10 @@ class _Work:
             raise ReadError("no such file", path=str(self.queries), hint="--queries names a query log")
 
     def _is_new(self) -> bool:
+        from skipstone.ingest.lakes import lake_place
         from skipstone.ingest.sources import find_sources
-        from skipstone.store.place import open_root
 
-        place = open_root(self.lake, storage_options=self.where["storage_options"])
+        place = lake_place(self.lake, self.where["storage_options"])
         return bool(find_sources(self.source, place, **self.where).new)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,11 +13,15 @@ from skipstone.cli.options import (
     FormatOption,
     SnapshotOption,
     Source,
+    StayOption,
     split_names,
     storage_options,
 )
 from skipstone.cli.output import emit, guarded, print_json, screen
 from skipstone.explain.lines import paint
+
+if TYPE_CHECKING:
+    from skipstone.api import Table
 
 
 @grouped
@@ -39,6 +43,7 @@ def inspect(
     ] = None,
     format: FormatOption = Format.TEXT,
     snapshot: SnapshotOption = None,
+    stay_below_root: StayOption = False,
     *,
     source: Source,
 ) -> None:
@@ -51,10 +56,13 @@ def inspect(
         for option, given in (("--columns", names), ("--row-groups", row_groups), ("--pages", pages)):
             if given:
                 raise typer.BadParameter("that is for a file", param_hint=option)
-        _inspect_table(file, source, snapshot, format)
+        with guarded():
+            opened = source.open_table(file, snapshot, stay_below_root=stay_below_root)
+            _inspect_table(opened, format)
         return
-    if snapshot is not None:
-        raise typer.BadParameter("that is for a table", param_hint="--snapshot")
+    for option, asked in (("--snapshot", snapshot is not None), ("--stay-below-root", stay_below_root)):
+        if asked:
+            raise typer.BadParameter("that is for a table", param_hint=option)
     options = storage_options(source.storage_option)
     with guarded():
         from skipstone.cli.inspection import gather
@@ -72,16 +80,15 @@ def inspect(
             emit("\n".join(paint(line, color=on.color) for line in lines).rstrip("\n"))
 
 
-def _inspect_table(name: str, source: Source, snapshot: str | None, format: Format) -> None:
-    with guarded():
-        from skipstone.cli.table_inspection import gather_table
+def _inspect_table(table: Table, format: Format) -> None:
+    from skipstone.cli.table_inspection import gather_table
 
-        found = gather_table(source.open_table(name, snapshot))
-        if format is Format.JSON:
-            print_json(found.to_json())
-        else:
-            from skipstone.cli.table_text import draw_table
+    found = gather_table(table)
+    if format is Format.JSON:
+        print_json(found.to_json())
+    else:
+        from skipstone.cli.table_text import draw_table
 
-            on = screen()
-            lines = draw_table(found, on.width)
-            emit("\n".join(paint(line, color=on.color) for line in lines).rstrip("\n"))
+        on = screen()
+        lines = draw_table(found, on.width)
+        emit("\n".join(paint(line, color=on.color) for line in lines).rstrip("\n"))

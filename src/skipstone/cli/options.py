@@ -161,6 +161,16 @@ StorageOption = Annotated[
 ]
 
 
+StayOption = Annotated[
+    bool,
+    typer.Option(
+        "--stay-below-root",
+        help="For lakes from others: refuse links, and paths that a table names, which lead out of the lake.",
+        rich_help_panel=_READING,
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where a lake is found."""
@@ -185,19 +195,33 @@ class Source:
         properties = storage_options(self.catalog_property, "--catalog-property")
         return sk.catalog(open_catalog(name, make=False, **properties))
 
-    def open(self, lake: str, snapshot: str | None = None, index_root: str | None = None) -> Lake | Table:
+    def open(
+        self,
+        lake: str,
+        snapshot: str | None = None,
+        index_root: str | None = None,
+        *,
+        stay_below_root: bool = False,
+    ) -> Lake | Table:
         """The lake; nothing but a listing, or a table's metadata, has been read."""
         import skipstone as sk
 
         if self.is_table(lake):
-            return self.open_table(lake, snapshot, index_root)
+            return self.open_table(lake, snapshot, index_root, stay_below_root=stay_below_root)
         if snapshot is not None:
             reason = f"{lake} is no table, which has snapshots; a table's name needs --catalog"
             raise typer.BadParameter(reason, param_hint="--snapshot")
         storage = storage_options(self.storage_option) or None
-        return sk.open(lake, storage_options=storage, index_root=index_root)
+        return sk.open(lake, storage_options=storage, index_root=index_root, stay_below_root=stay_below_root)
 
-    def open_table(self, table: str, snapshot: str | None = None, index_root: str | None = None) -> Table:
+    def open_table(
+        self,
+        table: str,
+        snapshot: str | None = None,
+        index_root: str | None = None,
+        *,
+        stay_below_root: bool = False,
+    ) -> Table:
         """The table; anything else is refused."""
         if not self.is_table(table):
             reason = "name the table's catalog with --catalog, or give its metadata file"
@@ -208,6 +232,7 @@ class Source:
             "snapshot": snapshot,
             "storage_options": storage_options(self.storage_option) or None,
             "index_root": index_root,
+            "stay_below_root": stay_below_root,
         }
         catalog = None if _is_metadata(table) else self.open_catalog()
         return cast("Table", sk.open(table, catalog=catalog, **options))
@@ -227,10 +252,11 @@ class Opening(Source):
 
     snapshot: SnapshotOption = None
     index_root: IndexRootOption = None
+    stay_below_root: StayOption = False
 
     def lake(self, lake: str) -> Lake | Table:
         """The lake that is meant."""
-        return self.open(lake, self.snapshot, self.index_root)
+        return self.open(lake, self.snapshot, self.index_root, stay_below_root=self.stay_below_root)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,9 @@ class IngestReport:
     """The snapshot that a table has the rows in; None for a directory, or if nothing was done."""
     replaced: int = 0
     """Files that a table has no longer: all their rows were replaced, or some, and the others moved."""
+    cluster_by: tuple[str, ...] = ()
+    clustered_as_before: bool = False
+    """Whether nobody named these columns, and they are those of the ingest before."""
 
     @property
     def files(self) -> int:
@@ -82,6 +85,7 @@ class IngestReport:
         return {
             **asdict(self),
             "sizes": list(self.sizes),
+            "cluster_by": list(self.cluster_by),
             "files": self.files,
             "bytes": self.bytes,
             "skips": [asdict(one) for one in self.skips],
@@ -112,7 +116,11 @@ def _written(report: IngestReport) -> str:
     parts = f" in {plural(report.partitions, 'partition')}" if report.partitions > 1 else ""
     files = f"{plural(report.rows, 'row')} in {plural(report.files, 'file')}{parts}"
     gone = f", in the place of {plural(report.replaced, 'file')}" if report.replaced else ""
-    return f"{files}, {size(report.bytes)}: {each}, {plural(report.row_groups, 'row group')}{gone}"
+    how = f"; clustered by {', '.join(map(clean, report.cluster_by))}, as the lake is"
+    return (
+        f"{files}, {size(report.bytes)}: {each}, {plural(report.row_groups, 'row group')}{gone}"
+        f"{how if report.clustered_as_before else ''}"
+    )
 
 
 def _spent(report: IngestReport) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from skipstone.errors import SchemaError, UsageError
-from skipstone.ingest.lakes import check_names
+from skipstone.ingest.lakes import check_names, cluster_metadata
 from skipstone.store.options import carry
 from skipstone.store.place import Place
 from skipstone.write.columns import find_path, find_type, stored_schema
@@ -214,9 +214,9 @@ def _without_key(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def row_metadata(schema: StructType, layout: Layout) -> tuple[tuple[str, str], ...]:
-    """What Spark would leave in the files, so that it reads back the very same types."""
+    """What Spark would leave in the files, so that it reads back the very same types, and the clustering."""
     kept = [field for field in schema.fields if field.name not in layout.partition_by]
-    return ((ROW_METADATA, type(schema)(kept).json()),)
+    return ((ROW_METADATA, type(schema)(kept).json()), *cluster_metadata(layout))
 
 
 def quoted(schema: pa.Schema, name: str) -> str:

@@ -22,6 +22,7 @@ from skipstone.ingest.lakes import (
     fitted,
     index_bytes,
     index_new,
+    lake_place,
     opened,
     refuse_overwrite,
     refuse_stream,
@@ -29,7 +30,7 @@ from skipstone.ingest.lakes import (
 from skipstone.ingest.skips import look_ups
 from skipstone.ingest.tables import frame_of
 from skipstone.lake.append import Append, Source
-from skipstone.store.place import Place, open_root
+from skipstone.store.place import Place
 from skipstone.write.files import Written
 from skipstone.write.layout import Layout
 from skipstone.write.profile import profile
@@ -53,6 +54,7 @@ class Ingest:
     index: bool = True
     queries: Any = None
     progress: Progress | None = None
+    evolve: bool = False
     lake: IndexedLake | None = field(init=False)
     """The lake as it was before; None if there is none yet."""
 
@@ -75,7 +77,7 @@ class Ingest:
         layout = self.layout
         if self.lake is not None:
             layout = fitted(layout, self.lake, schema)
-            check_fits(self.lake, schema)
+            check_fits(self.lake, schema, evolve=self.evolve)
         layout.check(schema)
         with Append.begin(self.place) as append, SparkEngine(self.session, owned=False) as engine:
             claim(self.place, append, sources)
@@ -114,6 +116,8 @@ class Ingest:
             index_bytes=index_bytes(self.lake) if self.lake is not None and indexed and files else 0,
             skips=skips,
             index_problem=problem,
+            cluster_by=layout.cluster_by,
+            clustered_as_before=layout.cluster_by != self.layout.cluster_by,
         )
 
     def _check_again(self, layout: Layout, schema: pa.Schema) -> None:
@@ -125,7 +129,7 @@ class Ingest:
         if names != layout.partition_by:
             problem = f"another job has partitioned it by {', '.join(names) or 'nothing'} meanwhile"
             raise ConflictError(problem, path=lake.uri, hint="run this one again")
-        check_fits(lake, schema)
+        check_fits(lake, schema, evolve=self.evolve)
 
     def _settled(self, layout: Layout, found: Survey, engine: SparkEngine) -> tuple[str, tuple[LookUps, ...]]:
         """Index the new files, and see how well they skip; what fails is told, for the rows are in."""
@@ -161,6 +165,7 @@ def ingest(
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     catalog: Any = None,
+    evolve: bool = False,
     **layout: Any,
 ) -> IngestReport:
     """Write a data frame to a directory of Parquet files or an Iceberg table, laid out for skipping.
@@ -171,14 +176,17 @@ def ingest(
     or a query log) those get some where it would pay. Other fields of the layout go by their names.
 
     ``path`` is a directory, which is appended to; or a table: one that is open, or its name in a ``catalog``.
-    For tables see :func:`skipstone.ingest.table_job.ingest_table`.
+    For tables see :func:`skipstone.ingest.table_job.ingest_table`. A directory that has files keeps its
+    partitions, and its clustering unless ``cluster_by`` names another; new columns need ``evolve``.
     """
-    frame = frame_of(data, session)
     if catalog is not None or is_table(path):
         from skipstone.ingest.table_job import ingest_table
 
+        if evolve:
+            hint = "add columns to the table first: table.table.update_schema()"
+            raise UsageError("only a directory takes new columns with evolve=True", hint=hint)
         return ingest_table(
-            frame,
+            frame_of(data, session),
             path,
             catalog=catalog,
             target_file_bytes=target_file_bytes,
@@ -193,8 +201,9 @@ def ingest(
             **layout,
         )
     chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
-    place = open_root(path, storage_options=storage_options)
-    return Ingest(place, chosen, frame.sparkSession, index, queries, progress).take(frame)
+    place = lake_place(path, storage_options)
+    frame = frame_of(data, session)
+    return Ingest(place, chosen, frame.sparkSession, index, queries, progress, evolve).take(frame)
 
 
 def is_table(x: Any) -> bool:

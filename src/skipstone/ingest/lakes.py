@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -11,16 +13,37 @@ from typing import Any, Final
 import pyarrow as pa
 
 from skipstone.engine.jobs import Engine
-from skipstone.errors import ReadError, SchemaError, UnknownColumnError, UsageError
+from skipstone.errors import (
+    CorruptFileError,
+    EncryptedFileError,
+    NotParquetError,
+    ReadError,
+    SchemaError,
+    UnknownColumnError,
+    UsageError,
+)
 from skipstone.index.lake import Indexed, IndexedLake
 from skipstone.lake.directory import is_visible
-from skipstone.lake.records import FOLDER, list_settled
-from skipstone.lake.schema import merge_schemas
-from skipstone.store.place import Place
+from skipstone.lake.iceberg.catalogs import is_table_name
+from skipstone.lake.records import FOLDER, job_of, list_settled, modified
+from skipstone.lake.schema import children, merge_schemas
+from skipstone.store.place import Place, open_root
 from skipstone.write.columns import find_path
 from skipstone.write.layout import Layout
 
 _ICEBERG: Final = "an Iceberg table can be overwritten and streamed into, by its name in a catalog"
+_SOME: Final = 10
+_BROKEN: Final = (NotParquetError, CorruptFileError, EncryptedFileError)
+_CLUSTER: Final = "skipstone.cluster"
+"""Where files keep how their rows are clustered, so that later ingests do the same."""
+
+
+def lake_place(path: Any, storage_options: Mapping[str, Any] | None = None) -> Place:
+    """The directory that rows are to go into; a name that looks like a table's is refused."""
+    if isinstance(path, str) and is_table_name(path) and not os.path.lexists(path):
+        hint = f'give sk.ingest the catalog of the table, or "./{path}" for a new directory'
+        raise UsageError("the name looks like a table's, and no directory is called so", path=path, hint=hint)
+    return open_root(path, storage_options=storage_options)
 
 
 def opened(place: Place) -> IndexedLake | None:
@@ -35,12 +58,9 @@ def opened(place: Place) -> IndexedLake | None:
 
 
 def check_place(place: Place) -> None:
-    """Refuse a place that is a file, a table's, or whose files another lake would take for its own."""
+    """Refuse a place that is a file, or whose files another lake would take for its own."""
     if place.local and os.path.lexists(place.uri) and not os.path.isdir(place.uri):  # noqa: PTH112
         raise UsageError("it is a file", path=place.uri, hint="name a directory")
-    if any(entry.key.endswith(".metadata.json") for entry in place.below("metadata")):
-        hint = "name the table and its catalog: files that are merely put there are none of its own"
-        raise UsageError("it is the place of an Iceberg table", path=place.uri, hint=hint)
     above = place.parent()
     while above is not None:
         # Who may not list what is above can't have a lake there.
@@ -63,7 +83,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def fitted(layout: Layout, lake: IndexedLake, schema: pa.Schema) -> Layout:
-    """The layout with the lake's partitions and, unless some are asked for, the filters it has."""
+    """The layout with the lake's partitions and, unless others are asked for, its filters and clustering."""
     names = lake.partition_names
     if layout.partition_by and tuple(layout.partition_by) != tuple(names):
         have = ", ".join(names) or "nothing"
@@ -74,11 +94,33 @@ def fitted(layout: Layout, lake: IndexedLake, schema: pa.Schema) -> Layout:
         )
     usual = (".".join(path) for path in _spec(lake).get("blooms", ()))
     blooms = layout.blooms or tuple(name for name in usual if _has(schema, name))
-    return replace(layout, partition_by=tuple(names), blooms=blooms)
+    fitted = replace(layout, partition_by=tuple(names), blooms=blooms)
+    return fitted if layout.cluster_by else _clustered(fitted, lake, schema)
 
 
-def check_fits(lake: IndexedLake, schema: pa.Schema) -> None:
-    """Refuse rows that the lake's files can't be read together with."""
+def cluster_metadata(layout: Layout) -> tuple[tuple[str, str], ...]:
+    """What files keep of how their rows are clustered."""
+    if not layout.cluster_by:
+        return ()
+    return ((_CLUSTER, json.dumps({"by": layout.cluster_by, "order": layout.cluster})),)
+
+
+def _clustered(layout: Layout, lake: IndexedLake, schema: pa.Schema) -> Layout:
+    """The layout clustered as the lake's newest ingested file is, by columns that the new rows have."""
+    files = [entry for entry in lake.entries if job_of(entry.key) is not None]
+    if not files:
+        return layout
+    newest = max(files, key=lambda entry: (modified(entry) or 0.0, entry.key))
+    # A file that is broken, or that somebody else has written, only tells nothing.
+    with suppress(*_BROKEN, ValueError, KeyError, TypeError, UsageError):
+        told = json.loads(lake.access.footer(newest).key_value_metadata[_CLUSTER.encode()])
+        names = tuple(name for name in told["by"] if _has(schema, name))
+        return replace(layout, cluster_by=names, cluster=told["order"]) if names else layout
+    return layout
+
+
+def check_fits(lake: IndexedLake, schema: pa.Schema, *, evolve: bool) -> None:
+    """Refuse rows that the lake's files can't be read together with and, without ``evolve``, new columns."""
     names = set(lake.partition_names)
     missing = names - set(schema.names)
     if missing:
@@ -91,6 +133,33 @@ def check_fits(lake: IndexedLake, schema: pa.Schema) -> None:
     data = pa.schema([field for field in schema if field.name not in names])
     own = pa.schema([field for field in lake.query_schema if field.name not in names])
     merge_schemas([(lake.uri, own), ("the new rows", data)])
+    new = dict(_new_columns(pa.struct(list(data)), pa.struct(list(own))))
+    if new and not evolve:
+        raise _unknown(new, lake.uri)
+
+
+def _new_columns(given: pa.DataType, known: pa.DataType, path: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Fields that only one type has, by dotted path, and those beside them that only the other has."""
+    if pa.types.is_struct(given) and pa.types.is_struct(known):
+        mine, theirs = ({field.name for field in type.fields} for type in (given, known))
+        missing = [field.name for field in known.fields if field.name not in mine]
+        yield from ((path + field.name, missing) for field in given.fields if field.name not in theirs)
+    for name, left, right in children(given, known) or ():
+        yield from _new_columns(left, right, f"{path}{name}.")
+
+
+def _unknown(new: Mapping[str, list[str]], uri: str) -> SchemaError:
+    (column, missing), *others = new.items()
+    problem = "the lake has no such column"
+    if others:
+        problem += f", nor {', '.join(name for name, _ in others[:_SOME])}"
+    near = difflib.get_close_matches(column.rpartition(".")[2], missing)
+    hint = "add new columns with evolve=True, or --evolve"
+    if near:
+        hint = f"did you mean {', '.join(near)}? Else {hint}"
+    elif column.startswith("__index_level_"):
+        hint = f"drop the frame's index with reset_index(drop=True), or {hint}"
+    return SchemaError(problem, path=uri, column=column, hint=hint)
 
 
 def index_new(

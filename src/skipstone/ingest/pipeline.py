@@ -16,8 +16,9 @@ from skipstone.errors import UsageError
 from skipstone.explain.ingest import IngestReport, PipelineReport
 from skipstone.index.lake import IndexedLake
 from skipstone.ingest.job import Ingest, Progress, make_layout
+from skipstone.ingest.lakes import lake_place
 from skipstone.ingest.sources import Sources, find_sources, has_tabs
-from skipstone.store.place import Listed, open_root
+from skipstone.store.place import Listed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -54,6 +55,7 @@ def ingest_new(
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     on_batch: Callable[[int, int], None] | None = None,
+    evolve: bool = False,
     **layout: Any,
 ) -> PipelineReport:
     """Take the files of ``source`` into the lake that it has not taken in before.
@@ -63,13 +65,13 @@ def ingest_new(
     since they were taken in are left alone, and told of. The other options are those of ``ingest``.
     """
     chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
-    place = open_root(path, storage_options=storage_options)
+    place = lake_place(path, storage_options)
     found = find_sources(source, place, format, storage_options)
     batches = found.batches(batch_bytes)
     reports: list[IngestReport] = []
     if batches:
         session = session or spark_session()
-        work = Ingest(place, chosen, session, index, queries, progress)
+        work = Ingest(place, chosen, session, index, queries, progress, evolve)
         for number, batch in enumerate(batches):
             if on_batch is not None:
                 on_batch(number, len(batches))

@@ -11,6 +11,7 @@ from typing import Any, Final
 from skipstone.errors import ReadError, UsageError
 from skipstone.lake.append import Source
 from skipstone.lake.directory import is_visible
+from skipstone.lake.formats import refuse_part_of_table, refuse_tables
 from skipstone.lake.journal import ingested
 from skipstone.store.place import Listed, Place, open_place
 
@@ -95,7 +96,11 @@ def find_sources(
         raise UsageError(f"there is no format {format!r}", hint=f"give one of {', '.join(FORMATS)}")
     place, pattern = open_place(source, storage_options=storage_options)
     _check_apart(place, pattern, lake)
-    listed = [entry for entry in place.list() if is_visible(entry, pattern)]
+    everything = place.list()
+    if not pattern:
+        refuse_part_of_table(place)
+        refuse_tables(place, everything)
+    listed = [entry for entry in everything if is_visible(entry, pattern)]
     if any(_is_below(place.path(entry.key), lake) for entry in listed):
         raise _inside(lake)
     found = format or _format(place, listed)

@@ -167,6 +167,7 @@ class TableIngest:
             index_problem=problem,
             snapshot=number,
             replaced=replaced,
+            cluster_by=layout.cluster_by,
         )
 
     def _written(

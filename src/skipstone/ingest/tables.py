@@ -25,7 +25,7 @@ def frame_of(data: Any, session: SparkSession | None = None) -> DataFrame:
     require_pyspark()
     from skipstone.engine.spark_types import arrow_schema, spark_schema, to_spark_table
 
-    table = _micros(_table(data))
+    table = _micros(as_table(data))
     check_names(table.schema.names)
     if not table.num_columns:
         raise UsageError("the schema has no columns", hint="give a table that has some")
@@ -42,11 +42,14 @@ def _is_of(data: Any, module: str) -> bool:
     return any(kind.__module__.startswith(module) for kind in type(data).__mro__)
 
 
-def _table(data: Any) -> pa.Table:
+def as_table(data: Any) -> pa.Table:
+    """What Arrow makes of a caller's data, with the index of a pandas frame."""
     try:
         if _is_of(data, "pandas."):
-            # An index is no column: who wants it resets it.
-            return pa.Table.from_pandas(data, preserve_index=False)
+            # As to_parquet does: an index is columns, unless it only numbers the rows. If that has a name, it
+            # is a column too: to_parquet keeps it in pandas' own metadata, which a lake's files don't have.
+            names = [name for name in data.index.names if name is not None]
+            return pa.Table.from_pandas(data, preserve_index=True if names else None)
         return pa.table(data)
     except (TypeError, ValueError, AttributeError, pa.ArrowException) as error:
         hint = "give a Spark data frame, or something that Arrow can read"

@@ -63,6 +63,9 @@ class Append:
         job = secrets.token_hex(10)
         place.write(lease_key(job), [lease.encode()], exclusive=True)
         try:
+            if place.local:
+                # Workers write there by path, so a stage behind a link out of the lake is refused here.
+                place.clear(stage_key(job))
             # What can't be removed now stays hidden, and is removed next time.
             with suppress(FileError):
                 sweep(place, job)

@@ -26,6 +26,7 @@ from skipstone.judge import Verdict, judge
 from skipstone.lake.base import BaseLake, FileEntry, Path, Sifted
 from skipstone.lake.conform import check_readable
 from skipstone.lake.files import CACHE_BYTES, Files
+from skipstone.lake.formats import refuse_part_of_table, refuse_tables
 from skipstone.lake.partitions import Partitions, read_partitions
 from skipstone.lake.records import list_settled
 from skipstone.lake.schema import merge_schemas
@@ -62,6 +63,8 @@ class DirectoryLake(BaseLake):
         self._pattern = pattern
         self._given = schema
         self._access = Files(place, retry=retry, memory=memory)
+        if not pattern:
+            refuse_part_of_table(place)
         self.refresh()
 
     def refresh(self, listing: Sequence[Listed] | None = None) -> None:
@@ -73,7 +76,7 @@ class DirectoryLake(BaseLake):
         listed = list_settled(self._access.place, named=self._pattern) if listing is None else listing
         entries = tuple(entry for entry in listed if is_visible(entry, self._pattern))
         if not self._pattern:
-            _refuse_table(listed, self._access)
+            refuse_tables(self._access.place, listed)
         self._others = tuple(entry for entry in listed if entry.key.startswith("_"))
         if not entries and self._given is None:
             what = f"no file in it matches {self._pattern}" if self._pattern else "there is no file in it"
@@ -289,19 +292,6 @@ def is_visible(entry: Listed, pattern: str = "") -> bool:
     if not entry.size or not matches(pattern, entry.key):
         return False
     return not any(_hidden(part) for part in entry.key.split("/"))
-
-
-def _refuse_table(listed: Sequence[Listed], access: Files) -> None:
-    """Refuse the directory of an Iceberg table: some of its files are deleted, or of older versions."""
-    below = (entry for entry in listed if entry.key.startswith("metadata/"))
-    metadata = [entry for entry in below if entry.key.endswith(".metadata.json")]
-    if metadata:
-        newest = max(metadata, key=lambda entry: entry.key)
-        raise UsageError(
-            "it is the directory of an Iceberg table",
-            path=access.place.uri,
-            hint=f"open the table by its catalog, or its metadata: {access.path(newest)}",
-        )
 
 
 def _hidden(name: str) -> bool:

@@ -28,7 +28,7 @@ from skipstone.lake.records import (
     source_key,
     stage_key,
 )
-from skipstone.store.place import Listed, Place
+from skipstone.store.place import Listed, Place, check_key
 
 # A reader that lists records meanwhile must never see what looks like a job half done.
 _SOON_SECONDS: Final = 3600.0
@@ -168,7 +168,7 @@ def _moved(place: Place, job: str) -> list[str]:
     """The files that a job may have moved."""
     try:
         told = json.loads(place.open(publish_key(job)).tail(1 << 30)[0])["keys"]
-        if all(isinstance(key, str) and job_of(key) == job for key in told):
+        if all(check_key(key, place.uri) and job_of(key) == job for key in told):
             return list(told)
     except (FileError, ValueError, KeyError, TypeError):
         pass

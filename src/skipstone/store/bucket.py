@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
-from skipstone.errors import ConflictError, ReadError, WriteError
+from skipstone.errors import ConflictError, FileError, ReadError, WriteError
 from skipstone.store.objects import (
     LARGE,
     PART,
@@ -19,7 +19,7 @@ from skipstone.store.objects import (
     split_uri,
 )
 from skipstone.store.options import StoreOptions, carries_credentials
-from skipstone.store.place import Listed, missing, split_glob
+from skipstone.store.place import Listed, check_key, missing, split_glob
 
 # How many entries cross from obstore at a time; S3 gives a thousand per request.
 _CHUNK = 1000
@@ -54,7 +54,8 @@ class ObjectPlace:
             return self.list()
         if self.only is not None:
             return []
-        pages = _pages(self.store, self._key(prefix.strip("/")), self.path(prefix), _CHUNK)
+        key = prefix.rstrip("/")
+        pages = _pages(self.store, self._key(key), self.path(key), _CHUNK)
         return _listed((meta for page in pages for meta in page), self._skip())
 
     def folders(self) -> list[str]:
@@ -102,11 +103,11 @@ class ObjectPlace:
         from obstore import exceptions
 
         # Whatever the parts raise is raised before anything is sent.
-        body = b"".join(parts)
+        body, name = b"".join(parts), self._key(key, WriteError)
         mode: Any = "create" if exclusive else "overwrite"
         large = len(body) > LARGE and not exclusive
         try:
-            obstore.put(self.store, self._key(key), body, mode=mode, use_multipart=large, chunk_size=PART)
+            obstore.put(self.store, name, body, mode=mode, use_multipart=large, chunk_size=PART)
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
             raise ConflictError("the object exists already", path=self.path(key)) from None
         except Exception as error:
@@ -114,16 +115,19 @@ class ObjectPlace:
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, as many per request as the store takes."""
-        if names := [self._key(key) for key in keys]:
+        if names := [self._key(key, WriteError) for key in keys]:
             _delete(self.store, names, self.uri)
 
     def move(self, key: str, to: str) -> None:
         """Have the store copy an object, then delete the first."""
+        for name in (key, to):
+            self._key(name, WriteError)
         self._copy(key, to)
         self.delete([key])
 
     def clear(self, prefix: str) -> None:
         """Delete every object below a prefix."""
+        self._key(prefix, WriteError)
         try:
             self.delete(entry.key for entry in self.below(prefix))
         except ReadError as error:
@@ -131,6 +135,7 @@ class ObjectPlace:
 
     def path(self, key: str) -> str:
         """The object's URI."""
+        check_key(key, self.uri)
         return _join(self.uri, quote(key) if self.uri.startswith("http") else key)
 
     def _copy(self, key: str, to: str) -> None:
@@ -152,7 +157,8 @@ class ObjectPlace:
         except Exception as error:
             raise _failure(error, self.path(key)) from error
 
-    def _key(self, key: str) -> str:
+    def _key(self, key: str, error: type[FileError] = ReadError) -> str:
+        check_key(key, self.uri, error)
         return f"{self.prefix}/{key}" if self.prefix else key
 
     def _skip(self) -> int:

@@ -8,14 +8,14 @@ import shutil
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from skipstone.errors import ConflictError, ReadError, WriteError
 from skipstone.store.durable import make_folders, sync_folder
 from skipstone.store.local import LocalSource, identity_of, refusal
-from skipstone.store.place import Listed, missing, split_glob
+from skipstone.store.place import Listed, check_key, missing, split_glob
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,10 @@ class LocalPlace:
 
     uri: str
     only: str | None = None
+    # The directory that changes must not leave through a link; None if it is this one.
+    root: str | None = field(default=None, compare=False)
+    stay_below_root: bool = False
+    """Whether reads must not leave it either."""
 
     @property
     def local(self) -> bool:
@@ -34,35 +38,41 @@ class LocalPlace:
         """The files below a directory of this one; none if there is no such directory."""
         if not prefix:
             return self.list() if os.path.lexists(self.uri) else []
-        folder = None if self.only is not None else _descend(self.uri, prefix.strip("/"))
-        return _walk(folder) if folder is not None else []
+        key = prefix.rstrip("/")
+        self.path(key)
+        folder = None if self.only is not None else _descend(self.uri, key)
+        return _walk(folder, self._bound) if folder is not None else []
 
     def folders(self) -> list[str]:
         """The directories in this one."""
-        found = _scan(_root(self.uri)).folders if self.only is None else []
+        found = _scan(_root(self.uri), self._bound).folders if self.only is None else []
         return sorted(folder.key for folder in found)
 
     def files_here(self) -> list[Listed]:
         """The files in the directory itself."""
-        return self.list() if self.only is not None else sorted(_scan(_root(self.uri)).files, key=_key)
+        if self.only is not None:
+            return self.list()
+        return sorted(_scan(_root(self.uri), self._bound).files, key=_key)
 
     # The last that names the type, which this name hides.
     def list(self) -> list[Listed]:
         """Every file below the directory, by key; links are followed, though never in a circle."""
         if self.only is None:
-            return _walk(_root(self.uri))
+            return _walk(_root(self.uri), self._bound)
         path = self.path(self.only)
         found = _stat(path)
         return [Listed(self.only, found.st_size, identity_of(found))]
 
     def child(self, key: str) -> LocalPlace:
         """The directory below this one, which need not exist yet."""
-        return LocalPlace(self.path(key))
+        return LocalPlace(self.path(key), root=self.root or self.uri, stay_below_root=self.stay_below_root)
 
     def parent(self) -> LocalPlace | None:
         """The directory above this one; none above one file, or the root of the file system."""
         above = os.path.dirname(self.uri)  # noqa: PTH120
-        return LocalPlace(above) if self.only is None and above not in ("", self.uri) else None
+        if self.only is not None or above in ("", self.uri):
+            return None
+        return LocalPlace(above, stay_below_root=self.stay_below_root)
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> LocalSource:
         """A file, untouched before its first read."""
@@ -72,7 +82,7 @@ class LocalPlace:
 
     def write(self, key: str, parts: Iterable[bytes | memoryview], *, exclusive: bool = False) -> None:
         """Write a file whole or not at all: under a hidden name first, which only a kill leaves behind."""
-        path = Path(self.path(key))
+        path = self._to_change(key)
         hidden = path.with_name(f".{os.urandom(16).hex()}.tmp")
         try:
             make_folders(path.parent)
@@ -94,8 +104,8 @@ class LocalPlace:
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete files, though not the directories that they leave empty."""
-        for key in keys:
-            path = Path(self.path(key))
+        # All or none of them: what is forged is known by its first name that is wrong.
+        for path in [self._to_change(key) for key in keys]:
             try:
                 path.unlink(missing_ok=True)
             except NotADirectoryError:
@@ -105,7 +115,7 @@ class LocalPlace:
 
     def move(self, key: str, to: str) -> None:
         """Rename a file, its bytes on disk before it is seen, its name after, and its time that of now."""
-        path, target = Path(self.path(key)), Path(self.path(to))
+        path, target = self._to_change(key), self._to_change(to)
         try:
             make_folders(target.parent)
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -123,7 +133,7 @@ class LocalPlace:
 
     def clear(self, prefix: str) -> None:
         """Delete a directory with all that is in it."""
-        path = Path(self.path(prefix))
+        path = self._to_change(prefix)
         try:
             # Others may be deleting it at the same time.
             with suppress(FileNotFoundError, NotADirectoryError):
@@ -133,10 +143,38 @@ class LocalPlace:
 
     def path(self, key: str) -> str:
         """The file's path."""
-        return os.path.join(self.uri, key)  # noqa: PTH118
+        path = os.path.join(self.uri, check_key(key, self.uri))  # noqa: PTH118
+        if self._bound is not None and leads_out(path, self._bound):
+            raise _outside(path, self._bound)
+        return path
+
+    @property
+    def _bound(self) -> str | None:
+        """What reads must stay below."""
+        return (self.root or self.uri) if self.stay_below_root else None
+
+    def _to_change(self, key: str) -> Path:
+        """The path of a file that may be written, moved or deleted; a link in its place is not followed."""
+        path = Path(self.uri, check_key(key, self.uri, WriteError))
+        root = self.root or self.uri
+        if leads_out(str(path.parent), root):
+            hint = "Skipstone changes files below the root only: replace the link by a directory"
+            raise WriteError(f"a link leads out of {root}", path=str(path), hint=hint)
+        return path
 
 
-def open_folder(name: str) -> tuple[LocalPlace, str]:
+def leads_out(path: str, root: str) -> bool:
+    """Whether a path, once all links are followed, is neither the root nor below it."""
+    path, root = os.path.realpath(path), os.path.realpath(root)
+    return not f"{path}/".startswith(f"{root.rstrip('/')}/")
+
+
+def _outside(path: str, root: str) -> ReadError:
+    hint = "leave out stay_below_root if you trust who made the lake"
+    return ReadError(f"a link leads out of {root}", path=path, hint=hint)
+
+
+def open_folder(name: str, *, stay_below_root: bool = False) -> tuple[LocalPlace, str]:
     """The place for a local directory, file or glob; a name that exists as it stands is no glob."""
     # Work may run in a process with another current directory.
     path = os.path.abspath(name)  # noqa: PTH100
@@ -148,13 +186,13 @@ def open_folder(name: str) -> tuple[LocalPlace, str]:
             raise
         if not stat.S_ISDIR(_stat(directory or "/").st_mode):
             raise missing(directory) from None
-        return LocalPlace(directory or "/"), glob
+        return LocalPlace(directory or "/", stay_below_root=stay_below_root), glob
     if stat.S_ISDIR(found.st_mode):
-        return LocalPlace(path), ""
+        return LocalPlace(path, stay_below_root=stay_below_root), ""
     if name.endswith("/"):
         raise missing(name)
     parent, key = os.path.split(path)
-    return LocalPlace(parent, key), key
+    return LocalPlace(parent, key, stay_below_root=stay_below_root), key
 
 
 def _stat(path: str) -> os.stat_result:
@@ -235,22 +273,24 @@ def _descend(root: str, key: str) -> _Folder | None:
     return _Folder(path, key, line)
 
 
-def _walk(start: _Folder) -> list[Listed]:
+def _walk(start: _Folder, bound: str | None) -> list[Listed]:
     files: list[Listed] = []
     waiting = [start]
     while waiting:
-        found = _scan(waiting.pop())
+        found = _scan(waiting.pop(), bound)
         files += found.files
         waiting += found.folders
     files.sort(key=_key)
     return files
 
 
-def _scan(folder: _Folder) -> _Found:
+def _scan(folder: _Folder, bound: str | None) -> _Found:
     here = _Found([], [])
     prefix = f"{folder.key}/" if folder.key else ""
     for entry in _entries(folder):
         key = prefix + entry.name
+        if bound is not None and entry.is_symlink() and leads_out(entry.path, bound):
+            raise _outside(entry.path, bound)
         try:
             found = _entry_stat(entry)
         except FileNotFoundError:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
-from skipstone.errors import ReadError, UsageError
+from skipstone.errors import FileError, ReadError, UsageError
 from skipstone.store.source import Source, local_path
 
 
@@ -28,7 +28,9 @@ class Listed:
 class Place(Protocol):
     """A root with files below it; picklable.
 
-    Every failure is a ReadError or, of what changes files, a WriteError; each names the file.
+    Keys may come from files that somebody has forged: each place passes every key through ``check_key``, and
+    what changes files follows no link out of the root. Every failure is a ReadError or, of what changes
+    files, a WriteError; each names the file.
     """
 
     @property
@@ -84,11 +86,16 @@ class Place(Protocol):
 
 
 def open_place(
-    x: Any, *, storage_options: Mapping[str, Any] | None = None, store: Any = None
+    x: Any,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    store: Any = None,
+    stay_below_root: bool = False,
 ) -> tuple[Place, str]:
     """The place that a path, URI, or (with an obstore ``store``) a key names, and which files are meant.
 
-    The pattern is "" for a directory, the key of one file, or a glob; ``matches`` tells what it means.
+    The pattern is "" for a directory, the key of one file, or a glob; ``matches`` tells what it means. With
+    ``stay_below_root`` links that lead out of a local directory are refused; object stores have none.
     """
     if not isinstance(x, str | os.PathLike):
         hint = "give a directory, a file or a glob: a path or a URI"
@@ -101,7 +108,7 @@ def open_place(
         if local is not None:
             from skipstone.store.folder import open_folder
 
-            return open_folder(local)
+            return open_folder(local, stay_below_root=stay_below_root)
     from skipstone.store.bucket import open_bucket
 
     return open_bucket(name, storage_options, store)
@@ -120,6 +127,31 @@ def open_root(x: Any, *, storage_options: Mapping[str, Any] | None = None, store
     from skipstone.store.bucket import bucket_root
 
     return bucket_root(name, storage_options, store)
+
+
+_SHOWN = 200
+# An empty segment, one or two dots, and characters that no store has in its names.
+_OUTSIDE = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)|[\0\ud800-\udc7f\udd00-\udfff]")
+
+
+def is_outside(key: str) -> bool:
+    """Whether a key names the root itself, something outside it, or nothing at all."""
+    return _OUTSIDE.search(key) is not None
+
+
+def check_key(key: str, root: str, error: type[FileError] = ReadError) -> str:
+    """The key, if it names something below the root and not the root itself; else an error.
+
+    >>> check_key("day=1/..a", "/lake")
+    'day=1/..a'
+    >>> check_key("day=1/../../b", "/lake")
+    Traceback (most recent call last):
+    skipstone.errors.ReadError: /lake: the name 'day=1/../../b' is not one below the root (...)
+    """
+    if is_outside(key):
+        hint = "whatever names this file is damaged or forged"
+        raise error(f"the name {key[:_SHOWN]!r} is not one below the root", path=root, hint=hint)
+    return key
 
 
 def missing(path: str) -> ReadError:

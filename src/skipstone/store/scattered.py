@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from skipstone.errors import ReadError
+from skipstone.store.folder import LocalPlace, leads_out
 from skipstone.store.local import LocalSource
 from skipstone.store.objects import ObjectSource, open_store, split_uri
 from skipstone.store.options import StoreOptions
-from skipstone.store.place import Listed, Place, open_root
+from skipstone.store.place import Listed, Place, is_outside, open_root
 from skipstone.store.source import Source, local_path
 
+_S3 = re.compile(r"^s3[an]?://", re.IGNORECASE)
 _FILE = re.compile(r"^file:(?://(?:localhost)?(?=/)|(?=/(?!/)))")
 
 
@@ -23,6 +25,8 @@ class ScatteredPlace:
 
     uri: str
     options: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    root: str | None = None
+    """The directory or prefix that all of them must lie below, if they must."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", StoreOptions(self.options))
@@ -34,6 +38,7 @@ class ScatteredPlace:
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> Source:
         """A file, untouched before its first read."""
+        self.check(key)
         local = local_name(key)
         source: Source
         if local is not None:
@@ -46,11 +51,21 @@ class ScatteredPlace:
 
     def path(self, key: str) -> str:
         """The file's name: a path if it is local."""
+        self.check(key)
         return local_name(key) or key
+
+    def check(self, name: str) -> None:
+        """Refuse a name outside the root, if there is one."""
+        if self.root is not None and not _lies_below(name, self.root):
+            hint = "leave out stay_below_root if you trust who made the table"
+            raise ReadError(f"the table names a path outside its root {self.root}", path=name, hint=hint)
 
     def child(self, key: str) -> Place:
         """The place below this one, which can be listed."""
-        return place_of(f"{self.uri.rstrip('/')}/{key}", self.options)
+        place = place_of(self.uri, self.options)
+        if self.root is not None and isinstance(place, LocalPlace):
+            place = replace(place, stay_below_root=True)
+        return place.child(key)
 
     def parent(self) -> None:
         """There is none to speak of."""
@@ -94,6 +109,15 @@ class ScatteredPlace:
 
     def _unlisted(self, what: str = "") -> ReadError:
         return ReadError(f"files of a table are not listed or moved {what}".rstrip(), path=self.uri)
+
+
+def _lies_below(name: str, root: str) -> bool:
+    local, above = local_name(name), local_name(root)
+    if local is not None or above is not None:
+        return local is not None and above is not None and not leads_out(local, above)
+    name, root = (_S3.sub("s3://", each) for each in (name, root.rstrip("/")))
+    key = name.removeprefix(f"{root}/")
+    return key != name and not is_outside(key)
 
 
 def local_name(location: str) -> str | None:

@@ -97,6 +97,7 @@ class TestIngest:
             "blooms": None,
             "queries": None,
             "index": True,
+            "evolve": False,
             "progress": None,
             "on_batch": None,
         }
@@ -111,7 +112,7 @@ class TestIngest:
             "--partition-by", "day", "--cluster-by", "id,name", "--cluster", "hilbert",
             "--target-file-size", "64MiB", "--page-rows", 1000, "--row-group-rows", 50_000,
             "--compression", "snappy", "--blooms", "device,s.x", "--queries", log,
-            "--no-index", "--batch-size", "1GB",
+            "--no-index", "--batch-size", "1GB", "--evolve",
         )  # fmt: skip
         assert (done.exit_code, done.stderr) == (0, "")
         expected = {
@@ -129,6 +130,7 @@ class TestIngest:
             "queries": log,
             "index": False,
             "batch_bytes": 10**9,
+            "evolve": True,
         }
         assert {name: seen[name] for name in expected} == expected
 
@@ -146,6 +148,15 @@ class TestIngest:
         assert (done.exit_code, done.stderr) == (Exit.OTHER, "error: there is no cluster\n")
         assert asked == [{"master": "spark://h", "remote": None, "conf": {"a": "b=c"}}]
         assert not (tmp_path / "lake").exists()
+
+    def test_the_name_of_a_table(
+        self, run: Run, source: Path, seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(source.parent)
+        done = run("ingest", source, "db.events")
+        assert (done.exit_code, done.stdout) == (Exit.OTHER, "")
+        assert 'or "./db.events" for a new directory' in done.stderr
+        assert not seen
 
     @pytest.mark.parametrize(
         ("options", "said"),

@@ -127,6 +127,33 @@ def test_every_question_takes_a_table(run: Run, warehouse: Path, tmp_path: Path)
     assert run("index", "drop", *table, "--yes").exit_code == 0
 
 
+def test_tables_and_lakes_from_others(run: Run, warehouse: Path, events: Path, tmp_path: Path) -> None:
+    stay = "--stay-below-root"
+    table = sk.open("db.events", catalog=str(warehouse)).table
+    assert run("count", "db.events", "--catalog", warehouse, stay).stdout == "35\n"
+    assert run("count", table.metadata_location, stay).stdout == "35\n"
+    moved = tmp_path / "moved.metadata.json"
+    shutil.copy(table.metadata_location.removeprefix("file://"), moved)
+    assert run("count", moved).stdout == "35\n"
+    for command in ("count", "inspect"):
+        done = run(command, moved, stay)
+        assert (done.exit_code, done.stdout) == (Exit.FILE, "")
+        assert f"outside its root {tmp_path}" in done.stderr
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    (lake / "f.parquet").symlink_to(events)
+    assert run("count", lake).stdout == "400\n"
+    for command in (("count", lake), ("index", "status", lake), ("query", lake, "--limit", 1)):
+        done = run(*command, stay)
+        assert (done.exit_code, done.stdout) == (Exit.FILE, "")
+        assert "a link leads out of" in done.stderr
+    # Nor are a table's files rows of a lake.
+    for folder in ("db/events", "db/events/data", "db", ""):
+        done = run("count", warehouse / folder)
+        assert (done.exit_code, done.stdout) == (Exit.OTHER, "")
+        assert "an Iceberg table" in done.stderr
+
+
 # -- snapshots -----------------------------------------------------------------------------------
 
 
@@ -313,6 +340,7 @@ MISUSED = {
     "count {w} --snapshot 1": "--snapshot: ",
     "snapshots {w}": "TABLE: name the table's catalog with --catalog, or give its metadata file",
     "inspect {w}/f.parquet --snapshot 1": "--snapshot: that is for a table",
+    "inspect {w}/f.parquet --stay-below-root": "--stay-below-root: that is for a table",
     "inspect db.events --catalog {w} --pages id": "--pages: that is for a file",
     "count db.events --catalog-property secret": "--catalog-property: give it as KEY=VALUE",
 }

@@ -55,6 +55,15 @@ def test_an_index_that_failed_is_told() -> None:
     assert "\x1b" not in said
 
 
+def test_clustering_that_was_remembered_is_told() -> None:
+    assert str(replace(REPORT, cluster_by=("event_id", "day"))) == TEXT
+    found = replace(REPORT, cluster_by=("event_id", "d\x1bay"), clustered_as_before=True)
+    said = draw_ingest(found, width=200)
+    assert said.splitlines()[0].endswith("27 row groups; clustered by event_id, d\\x1bay, as the lake is")
+    told = json.loads(json.dumps(found.to_json()))
+    assert (told["cluster_by"], told["clustered_as_before"]) == (["event_id", "d\x1bay"], True)
+
+
 def test_json() -> None:
     told = json.loads(json.dumps(REPORT.to_json()))
     assert (told["rows"], told["files"], told["bytes"]) == (20_000_000, 3, 374_200_000)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import os
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import StructType
 
 import skipstone as sk
-from skipstone.bridge.spark.sink import write_options
+from skipstone.bridge.spark.sink import Writer, write_options
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SchemaError, UsageError
 from skipstone.index.lake import IndexedLake
@@ -19,14 +23,16 @@ from skipstone.ingest.lakes import (
     check_fits,
     check_names,
     check_place,
+    cluster_metadata,
     fitted,
     index_new,
+    lake_place,
     opened,
     refuse_overwrite,
     refuse_stream,
 )
-from skipstone.ingest.tables import frame_of
-from skipstone.lake.append import Append
+from skipstone.ingest.tables import as_table, frame_of
+from skipstone.lake.append import Append, staged_as
 from skipstone.store.place import open_root
 from skipstone.write.layout import Layout
 
@@ -126,6 +132,37 @@ def test_what_a_directory_can_t_do() -> None:
 # -- places ------------------------------------------------------------------------------------
 
 
+def test_names_of_tables_are_no_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "in.parquet")
+    problem = r'db\.events: the name looks like a table\'s.* \(give .* catalog .*, or "\./db\.events" for'
+    for ingest in (
+        lambda: sk.ingest(pa.table({"a": [1]}), "db.events"),
+        lambda: sk.ingest_new("in.parquet", "db.events"),
+        lambda: write_options({"path": "db.events"}),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            ingest()
+    for name in ("warehouse.db.events", "my-db.Events_2"):
+        with pytest.raises(UsageError, match="looks like a table"):
+            lake_place(name)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
+    for name in (
+        "./db.events",
+        "db/events.x",
+        "events",
+        "events.parquet",
+        "v1.2",
+        ".hidden",
+        Path("db.events"),
+    ):
+        assert lake_place(name).uri == str(tmp_path / name)
+    (tmp_path / "db.events").mkdir()
+    assert lake_place("db.events").uri == str(tmp_path / "db.events")
+    with pytest.raises(UsageError, match="only a directory takes new columns"):
+        sk.ingest(pa.table({"a": [1]}), "db.events", catalog=str(tmp_path), evolve=True)
+
+
 def test_places_where_no_lake_can_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "dangling").symlink_to(tmp_path / "gone")
@@ -184,11 +221,109 @@ def test_a_layout_fitted_to_a_lake(lake: IndexedLake) -> None:
         ([("id", pa.string()), ("day", pa.int64())], "column id"),
     ],
 )
-def test_rows_that_don_t_fit(lake: IndexedLake, fields: Any, problem: str) -> None:
-    check_fits(lake, NEW)
-    check_fits(lake, NEW.append(pa.field("new", pa.bool_())))
+@pytest.mark.parametrize("evolve", [False, True])
+def test_rows_that_don_t_fit(lake: IndexedLake, fields: Any, problem: str, evolve: bool) -> None:
+    check_fits(lake, NEW, evolve=evolve)
     with pytest.raises(SchemaError, match=problem):
-        check_fits(lake, pa.schema(fields))
+        check_fits(lake, pa.schema(fields), evolve=evolve)
+
+
+NESTED = pa.struct([("x", pa.int64()), ("list", pa.list_(pa.struct([("deep", pa.int64())])))])
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"new": pa.bool_()}, r"column new: the lake has no such column \(add .* evolve=True, or --evolve\)"),
+        ({"new": pa.bool_(), "two": pa.bool_()}, "column new: the lake has no such column, nor two"),
+        ({"nmae": pa.string()}, r"column nmae: .*\(did you mean name\? Else add"),
+        # Only a column that the new rows lack may have been meant.
+        ({"nmae": pa.string(), "name": pa.string()}, r"column nmae: .* column \(add new"),
+        ({"__index_level_0__": pa.int64()}, r"reset_index\(drop=True\)"),
+        ({"s": pa.struct([("x", pa.int64()), ("y", pa.int64())])}, r"column s\.y: the lake has no"),
+        (
+            {"s": pa.struct([("list", pa.list_(pa.struct([("deeper", pa.int64())])))])},
+            r"column s\.list\.element\.deeper: .*did you mean deep\?",
+        ),
+    ],
+)
+def test_new_columns_need_to_be_asked_for(tmp_path: Path, fields: dict[str, Any], problem: str) -> None:
+    own = pa.schema([("id", pa.int64()), ("name", pa.string()), ("s", NESTED)])
+    pq.write_table(own.empty_table(), tmp_path / "f.parquet")
+    lake = IndexedLake(open_root(tmp_path))
+    new = pa.schema([("id", pa.int64()), *fields.items()])
+    with pytest.raises(SchemaError, match=problem):
+        check_fits(lake, new, evolve=False)
+    check_fits(lake, new, evolve=True)
+    check_fits(lake, pa.schema([("id", pa.int32()), ("s", pa.struct([("x", pa.int64())]))]), evolve=False)
+
+
+def test_the_data_source_is_as_strict(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "f.parquet")
+    schema = StructType().add("id", "long").add("new", "long")
+    for evolve in ({}, {"evolve": "false"}):
+        with pytest.raises(SchemaError, match="column new: the lake has no such column"):
+            Writer({"path": str(tmp_path), **evolve}, schema)
+    with pytest.raises(UsageError, match=r"evolve is 'yes' \(give true or false"):
+        Writer({"path": str(tmp_path), "evolve": "yes"}, schema)
+    Writer({"path": str(tmp_path), "evolve": "true"}, schema).abort([])
+
+
+# -- clustering --------------------------------------------------------------------------------
+
+
+def grown(root: Path, name: str, metadata: tuple[tuple[str, str], ...], at: int) -> IndexedLake:
+    """The lake with one more file of an ingest, as old as that."""
+    place = open_root(root)
+    with Append.begin(place) as append:
+        key = f"{name}-{append.job}.parquet"
+        rows = pa.table({"a": [1], "b": [2], "s": [{"x": 3}]})
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows.replace_schema_metadata(dict(metadata)), sink)
+        append.stage.write(staged_as(key), [sink.getvalue()])
+        append.publish([key])
+    os.utime(root / key, (at, at))
+    return IndexedLake(place)
+
+
+def test_a_lake_stays_clustered_as_it_is(tmp_path: Path) -> None:
+    """As the newest ingest has left it, whatever the order of the names, and unless another is asked for."""
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("s", pa.struct([("x", pa.int64())]))])
+    first = Layout(cluster_by=("a", "s.x"), cluster="hilbert")
+    assert cluster_metadata(Layout()) == ()
+    lake = grown(tmp_path, "z", cluster_metadata(first), 1_000)
+    assert fitted(Layout(), lake, schema) == first
+    assert fitted(Layout(cluster_by=("b",)), lake, schema) == Layout(cluster_by=("b",))
+    # Columns that the new rows don't have can't order them.
+    assert fitted(Layout(), lake, pa.schema([("a", pa.int64())])).cluster_by == ("a",)
+    assert fitted(Layout(), lake, pa.schema([("b", pa.int64())])) == Layout()
+    lake = grown(tmp_path, "a", cluster_metadata(Layout(cluster_by=("b",))), 2_000)
+    assert fitted(Layout(), lake, schema) == Layout(cluster_by=("b",))
+    # A file of somebody else says nothing, one of an ingest that was not clustered does.
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
+    lake.refresh()
+    assert fitted(Layout(), lake, schema) == Layout(cluster_by=("b",))
+    assert fitted(Layout(), grown(tmp_path, "b", (), 3_000), schema) == Layout()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "",
+        "[",
+        "1",
+        "{}",
+        '{"by": 1, "order": "sort"}',
+        '{"by": ["a"], "order": "peano"}',
+        '{"by": ["a", "a"], "order": "sort"}',
+        '{"by": [["a"]], "order": "sort"}',
+        '{"by": ["a"]}',
+        '{"by": [null], "order": "sort"}',
+    ],
+)
+def test_clustering_that_makes_no_sense_is_none(tmp_path: Path, told: str) -> None:
+    lake = grown(tmp_path, "a", (("skipstone.cluster", told),), 1_000)
+    assert fitted(Layout(), lake, pa.schema([("a", pa.int64())])) == Layout()
 
 
 def test_new_filters_leave_the_index_as_it_was(lake: IndexedLake) -> None:
@@ -208,6 +343,34 @@ def test_new_filters_leave_the_index_as_it_was(lake: IndexedLake) -> None:
 
 
 # -- tables ------------------------------------------------------------------------------------
+
+FRAME = pd.DataFrame({"k": ["a", "b", "c"], "v": [1, 2, 3]})
+
+
+@pytest.mark.parametrize(
+    ("frame", "columns"),
+    [
+        (FRAME, ["k", "v"]),
+        (FRAME.set_index("k"), ["v", "k"]),
+        (FRAME.set_index(["k", "v"]), ["k", "v"]),
+        (FRAME.iloc[1:], ["k", "v"]),
+        (FRAME[FRAME.v > 1], ["k", "v", "__index_level_0__"]),
+        (FRAME.set_index(pd.to_datetime(["2020-01-01"] * 3)), ["k", "v", "__index_level_0__"]),
+        (FRAME.set_index(pd.MultiIndex.from_arrays([[1, 2, 3], [4, 5, 6]], names=["m", None])), None),
+        (FRAME.set_axis(pd.RangeIndex(3, name="row")), ["k", "v", "row"]),
+        (FRAME.groupby("k").sum(), ["v", "k"]),
+        (FRAME.head(0).set_index("k"), ["v", "k"]),
+    ],
+)
+def test_the_index_of_a_frame_is_kept(frame: Any, columns: list[str] | None) -> None:
+    """As to_parquet keeps it, so that reset_index() gives the same rows."""
+    found = as_table(frame)
+    assert found.column_names == (columns or ["k", "v", "m", "__index_level_1__"])
+    sink = io.BytesIO()
+    frame.to_parquet(sink)
+    assert set(pq.read_schema(sink).names) <= set(found.column_names)
+    if "k" in found.column_names:
+        assert found["k"].to_pylist() == frame.reset_index()["k"].tolist()
 
 
 def test_tables_that_can_t_be_ingested() -> None:

@@ -253,14 +253,3 @@ def test_a_file_without_row_groups(tmp_path):
     assert lake.statistics().rows == 0
     assert lake.scan("id = 1").to_arrow().num_rows == 0
     assert lake.scan().count() == 0
-
-
-def test_the_directory_of_an_iceberg_table_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    pq.write_table(pa.table({"a": [1]}), tmp_path / "data" / "f.parquet")
-    (tmp_path / "metadata").mkdir()
-    for name in ("00000-x.metadata.json", "00001-y.metadata.json"):
-        (tmp_path / "metadata" / name).write_text("{}")
-    with pytest.raises(sk.SkipstoneError, match=r"Iceberg table.*00001-y\.metadata\.json"):
-        sk.open(tmp_path)
-    assert sk.open(tmp_path / "data").scan().count() == 1

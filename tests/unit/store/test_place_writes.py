@@ -328,6 +328,87 @@ def test_links_are_in_the_parts_as_in_the_whole(tmp_path: Path) -> None:
     assert place.below("here") == place.below("a/up") == []
 
 
+# -- names that lead out of the root -----------------------------------------------------------
+
+OUTSIDE = ["", "/", "..", "../f", "a/../../f", "a/..", "./f", "a//f", "f/", "/f", "f\0", "\ud800"]
+CHANGES: dict[str, Callable[[Place, str], object]] = {
+    "write": lambda place, key: place.write(key, [b"2"]),
+    "write exclusive": lambda place, key: place.write(key, [b"2"], exclusive=True),
+    "delete": lambda place, key: place.delete(["a/g", key]),
+    "move": lambda place, key: place.move(key, "moved"),
+    "move to": lambda place, key: place.move("a/g", key),
+    "clear": lambda place, key: place.clear(key),
+}
+READS: dict[str, Callable[[Place, str], object]] = {
+    "open": lambda place, key: place.open(key).tail(9),
+    "child": lambda place, key: place.child(key).files_here(),
+    "path": lambda place, key: place.path(key),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_names_outside_the_root_are_refused(place_of: Any, kind: str, name: str) -> None:
+    """Whoever forges a record that names files can't have others opened, moved or deleted."""
+    above = place_of(kind, f"outside {OUTSIDE.index(name)}")
+    for key in ("f", "lake/a/g"):
+        above.write(key, [b"1"])
+    place = above.child("lake")
+    for key in {name, f"{above.path('f')}" if place.local else name}:
+        for does in CHANGES.values():
+            with pytest.raises(WriteError, match="not one below the root"):
+                does(place, key)
+        for does in READS.values():
+            with pytest.raises(ReadError, match="not one below the root"):
+                does(place, key)
+    with pytest.raises(ReadError, match="not one below the root"):
+        place.below(f"{name}/x")
+    assert {file.key: content(above, file.key) for file in above.list()} == {"f": b"1", "lake/a/g": b"1"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_that_only_look_as_if_they_led_out(place_of: Any, kind: str) -> None:
+    place = place_of(kind, "looks")
+    names = ["%2e%2e/f", "C:\\..\\f", "...", "a/..b", "~/f", "a:b/f"]
+    for name in names:
+        place.write(name, [b"1"])
+    assert keys(place.list()) == sorted(names)
+    place.delete(names)
+    assert place.list() == []
+
+
+def test_changes_follow_no_link_out_of_the_root(tmp_path: Path) -> None:
+    lake, other = tmp_path / "lake", tmp_path / "other"
+    root = LocalPlace(str(lake))
+    for key in ("in/f", "g"):
+        root.write(key, [b"1"])
+    LocalPlace(str(other)).write("f", [b"1"])
+    (lake / "out").symlink_to(other)
+    (lake / "file").symlink_to(other / "f")
+    (lake / "linked").symlink_to("in")
+    for place, prefix in ((root, "out/"), (root.child("out"), "")):
+        for name, does in CHANGES.items():
+            if name != "move to":
+                with pytest.raises(WriteError, match=rf"a link leads out of {lake}"):
+                    does(place, f"{prefix}f")
+        with pytest.raises(WriteError, match=rf"a link leads out of {lake}"):
+            place.move(f"{prefix}f", f"{prefix}h")
+    with pytest.raises(WriteError, match=rf"a link leads out of {lake}"):
+        root.move("g", "out/g")
+    # Reads follow links, and a link that is deleted or replaced is not followed.
+    assert content(root, "out/f") == content(root, "file") == b"1"
+    root.delete(["file", "linked/f"])
+    root.write("linked/new", [b"2"])
+    (lake / "file").symlink_to(other / "f")
+    root.write("file", [b"3"])
+    assert keys(root.list()) == ["file", "g", "in/new", "linked/new", "out/f"]
+    assert [(path.name, path.read_bytes()) for path in other.iterdir()] == [("f", b"1")]
+    # The root itself may be reached by a link.
+    (tmp_path / "way").symlink_to(lake)
+    LocalPlace(str(tmp_path / "way")).delete(["in/new"])
+    assert keys(root.below("in")) == []
+
+
 def test_marks_of_folders_are_in_the_parts_as_in_the_whole(s3: dict[str, str]) -> None:
     from moto.backends import get_backend
 

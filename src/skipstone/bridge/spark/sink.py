@@ -3,8 +3,8 @@
 Spark hands a data source its partitions as they are, so rows are ordered within a file, not over all files:
 ``sk.ingest`` does that too. Options: ``partition_by``, ``cluster_by``, ``blooms`` (names with commas
 between), ``cluster``, ``target_file_bytes`` and the other sizes of a layout, ``compression``, ``index``
-(false: it stays as it is), and ``storage.*`` for the object store. With ``catalog`` rows go into an Iceberg
-table: see :mod:`skipstone.bridge.spark.table_sink`.
+(false: it stays as it is), ``evolve`` (true: new columns may come), and ``storage.*`` for the object store.
+With ``catalog`` rows go into an Iceberg table: see :mod:`skipstone.bridge.spark.table_sink`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from skipstone.ingest.lakes import (
     check_place,
     fitted,
     index_new,
+    lake_place,
     opened,
     refuse_overwrite,
 )
 from skipstone.lake.append import Append
 from skipstone.lake.lease import Lease
 from skipstone.store.options import with_credentials
-from skipstone.store.place import Place, open_root
+from skipstone.store.place import Place
 from skipstone.write.files import Written, sort_batch, write_files
 from skipstone.write.layout import Layout
 from skipstone.write.profile import Profile, profile
@@ -70,13 +71,14 @@ class Writer(DataSourceArrowWriter):
     """One append: begun by the driver, written by tasks, published by the driver."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        evolve = is_true(options, "evolve", "false")
         self._place, layout, self._index = write_options(options)
         check_place(self._place)
         self._schema = rows_schema(schema)
         lake = opened(self._place)
         self._layout = layout if lake is None else fitted(layout, lake, self._schema)
         if lake is not None:
-            check_fits(lake, self._schema)
+            check_fits(lake, self._schema, evolve=evolve)
         self._layout.check(self._schema)
         self._metadata = dict(row_metadata(schema, self._layout))
         owner = _java()
@@ -127,12 +129,12 @@ def write_options(given: dict[str, str]) -> tuple[Place, Layout, bool]:
     layout = make_layout(
         **known, cluster=chosen.pop("cluster", "sort"), target_file_bytes=size, others=chosen
     )
-    return open_root(path, storage_options=storage or None), layout, index
+    return lake_place(path, storage or None), layout, index
 
 
-def is_true(given: dict[str, str], name: str) -> bool:
-    """Take an option that is true unless it says otherwise."""
-    told = given.pop(name, "true").lower()
+def is_true(given: dict[str, str], name: str, usual: str = "true") -> bool:
+    """Take an option that is true or false."""
+    told = given.pop(name, usual).lower()
     if told not in ("true", "false"):
         raise UsageError(f"{name} is {told!r}", hint="give true or false")
     return told == "true"

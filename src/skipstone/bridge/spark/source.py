@@ -3,9 +3,10 @@
 Options: ``where`` (a condition, in SQL, for what Spark doesn't push), ``columns`` (names with commas between,
 in backticks where they have commas), ``tz`` (the zone of texts that stand for times in ``where``; UTC),
 ``pushdown`` (true: take the filters that Spark pushes, for one query of the frame), ``index_root``, ``index``
-(false: without it), and ``storage.*`` for the object store. A table is loaded by its name, with ``catalog``
-(a warehouse, or a name that pyiceberg knows) and ``catalog.*`` (its properties), or by its metadata file;
-``snapshot`` is an id, a tag, a branch or a time. For writing see :mod:`skipstone.bridge.spark.sink`.
+(false: without it), ``stay_below_root`` (true: as for ``sk.open``), and ``storage.*`` for the object store. A
+table is loaded by its name, with ``catalog`` (a warehouse, or a name that pyiceberg knows) and ``catalog.*``
+(its properties), or by its metadata file; ``snapshot`` is an id, a tag, a branch or a time. For writing see
+:mod:`skipstone.bridge.spark.sink`.
 """
 
 from __future__ import annotations
@@ -126,7 +127,9 @@ def _directory(asked: ReadOptions, schema: pa.Schema | None = None) -> IndexedLa
     from skipstone.index.lake import IndexedLake
     from skipstone.store.place import open_place
 
-    place, pattern = open_place(asked.path, storage_options=asked.storage or None)
+    place, pattern = open_place(
+        asked.path, storage_options=asked.storage or None, stay_below_root=asked.stay_below_root
+    )
     return IndexedLake(place, pattern, index_root=asked.index_place, schema=schema)
 
 
@@ -138,8 +141,13 @@ def _table(asked: ReadOptions) -> IndexedTable:
         found = static_table(asked.path, asked.properties, asked.storage)
     else:
         found = load_table(asked.path, open_catalog(asked.catalog, make=False, **asked.properties))
-    stored = asked.storage or None
-    return IndexedTable(found, snapshot=asked.snapshot, storage_options=stored, index_root=asked.index_place)
+    return IndexedTable(
+        found,
+        snapshot=asked.snapshot,
+        storage_options=asked.storage or None,
+        index_root=asked.index_place,
+        stay_below_root=asked.stay_below_root,
+    )
 
 
 def _condition(asked: ReadOptions, pushed: Sequence[Predicate]) -> Predicate | None:
@@ -185,6 +193,7 @@ class ReadOptions:
     pushdown: bool
     index: bool
     index_root: str | None
+    stay_below_root: bool
     storage: dict[str, str]
 
     @classmethod
@@ -201,10 +210,14 @@ class ReadOptions:
             pushdown=given.pop("pushdown", "false").lower() == "true",
             index=given.pop("index", "true").lower() != "false",
             index_root=given.pop("index_root", None),
+            stay_below_root=given.pop("stay_below_root", "false").lower() == "true",
             storage=taken(given, STORAGE),
         )
         if given:
-            known = "where, columns, tz, pushdown, index, index_root, storage.*, catalog, catalog.*, snapshot"
+            known = (
+                "where, columns, tz, pushdown, index, index_root, stay_below_root, storage.*, catalog, "
+                "catalog.*, snapshot"
+            )
             raise UsageError(f"there is no option {', '.join(sorted(given))}", hint=f"options are {known}")
         if not found.path:
             raise UsageError("there is no path", hint='give one to load(), as in .load("lake")')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -77,6 +78,19 @@ def table_name(name: Any) -> str:
     return ".".join(parts)
 
 
+_TABLE_NAME = re.compile(r"[^\W\d][\w-]*(?:\.[^\W\d][\w-]*)+")
+_FILES = ("parquet", "parq", "pq")
+
+
+def is_table_name(text: str) -> bool:
+    """Whether a text looks like a table's name, and not like a path or a file.
+
+    >>> [is_table_name(text) for text in ("db.events", "./db.events", "events", "events.parquet", "v1.2")]
+    [True, False, False, False, False]
+    """
+    return _TABLE_NAME.fullmatch(text) is not None and text.rpartition(".")[2].lower() not in _FILES
+
+
 @contextmanager
 def asking(catalog: Catalog, name: str) -> Iterator[None]:
     """Ask a catalog about a table or a namespace: what it refuses is an error of ours."""
@@ -131,6 +145,16 @@ def static_table(
             hint="give another metadata file of the table, or its name and a catalog",
         ) from error
     return StaticTable((location,), metadata, location, io, _no_catalog())
+
+
+def table_root(metadata_file: str) -> str:
+    """The directory that a table lies in by where its metadata file is, whatever the file says of it.
+
+    >>> table_root("s3://lake/events/metadata/v3.metadata.json"), table_root("/tmp/v3.metadata.json")
+    ('s3://lake/events', '/tmp')
+    """
+    folder = metadata_file.rpartition("/")[0]
+    return folder.removesuffix("/metadata")
 
 
 def _no_catalog() -> Catalog:

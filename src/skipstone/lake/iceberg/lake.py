@@ -23,7 +23,7 @@ from skipstone.ir.nodes import ColumnRef, Node
 from skipstone.lake.base import BaseLake, Deletions, FileEntry, Path, Sifted
 from skipstone.lake.conform import Evolution
 from skipstone.lake.files import CACHE_BYTES, Files
-from skipstone.lake.iceberg.catalogs import asking, reason
+from skipstone.lake.iceberg.catalogs import asking, reason, table_root
 from skipstone.lake.iceberg.catalogs import storage_options as options_of
 from skipstone.lake.iceberg.columns.naming import FieldNaming, IdNaming, settled_fields
 from skipstone.lake.iceberg.columns.schema import (
@@ -81,8 +81,10 @@ class IcebergLake(BaseLake):
         storage_options: Mapping[str, Any] | None = None,
         retry: RetryPolicy | None = None,
         memory: int = CACHE_BYTES,
+        stay_below_root: bool = False,
     ) -> None:
         self._table: Table | None = table
+        self._root = table_root(table.metadata_location) if stay_below_root else None
         self._asked = snapshot
         self._given = storage_options
         self._options = options_of(table, storage_options)
@@ -106,7 +108,8 @@ class IcebergLake(BaseLake):
         }
         self.index_naming = IdNaming.of(mapping, metadata.schemas, supplied=given)
         naming = FieldNaming.of(self._pinned.schema, mapping, supplied=given)
-        place = ScatteredPlace(metadata.location.rstrip("/"), self._options)
+        place = ScatteredPlace(metadata.location.rstrip("/"), self._options, self._root)
+        place.check(place.uri)
         evolution = Evolution(defaults(self._pinned.schema))
         self._access = Files(
             place, retry=self._retry, memory=self._memory, naming=naming, evolution=evolution
@@ -488,7 +491,7 @@ class IcebergLake(BaseLake):
         raise SchemaError(f"no schema of the table has a field {field_id}", path=self.name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        given = (self.metadata, self._asked, self._options, self._retry, self._memory, self.name)
+        given = (self.metadata, self._asked, self._options, self._retry, self._memory, self.name, self._root)
         return (_moved, (type(self), *given))
 
     def __repr__(self) -> str:
@@ -522,11 +525,12 @@ def _moved(
     retry: RetryPolicy | None,
     memory: int,
     name: str,
+    root: str | None,
     **more: Any,
 ) -> IcebergLake:
     lake = cls.__new__(cls)
     lake.__dict__.update(more)
     lake._table, lake._asked, lake._options = None, asked, options
-    lake._retry, lake._memory, lake.name = retry, memory, name
+    lake._retry, lake._memory, lake.name, lake._root = retry, memory, name, root
     lake._pin(metadata)
     return lake
