@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _MANY_ROW_GROUPS = 16
 _ORDERS = {"TYPE_ORDER": 1, "IEEE_754_TOTAL_ORDER": 2, "INT96_TIMESTAMP_ORDER": 3}
 _SHORT_LIST = 256
+# The format has ten; whoever keeps a codec's number has room for this many.
+_MOST_CODECS = 1000
 _REQUIRED = attrgetter("type", "codec", "num_values", "total_compressed_size", "data_page_offset")
 _WRITER = re.compile(r"\s*(.*?)\s+version\s+v?(\d{1,9}(?:\.\d{1,9})*)", re.IGNORECASE)
 
@@ -247,6 +249,7 @@ class ParquetMetadata:
             and (types == column.physical).all()
             and min(counts.min(initial=0), offsets.min(initial=0), sizes.min(initial=0)) >= 0
             and codecs.min(initial=0) >= 0
+            and codecs.max(initial=0) <= _MOST_CODECS
             and ((counts >= rows) if column.max_repetition else (counts == rows)).all()
             and (self.size is None or (offsets <= self.size - sizes).all())
         )
@@ -358,6 +361,8 @@ class ParquetMetadata:
             return f"the chunk has physical type {meta.type}, the schema {int(leaf.physical)}"
         if min(meta.codec, meta.num_values, meta.data_page_offset, meta.total_compressed_size) < 0:
             return "the chunk has a negative size, offset or count"
+        if meta.codec > _MOST_CODECS:
+            return f"the chunk has compression codec {meta.codec}"
         if (meta.num_values < rows) if leaf.max_repetition else (meta.num_values != rows):
             return f"the chunk holds {meta.num_values} values for {rows} rows"
         if self.size is not None and _range(meta).stop > self.size:
