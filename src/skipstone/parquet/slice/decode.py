@@ -212,17 +212,19 @@ class Decoder:
                 raise self._corrupt(message, field.leaves[0], hint)
 
     def _blame(self, fields: Sequence[Wanted], error: Exception) -> CorruptFileError:
-        """The error, with the name of the first leaf that can't be read alone."""
+        """The error, with the name of the first leaf that can't be read alone, or lacks rows."""
         pairs = [pair for field in fields for pair in zip(field.leaves, field.columns, strict=True)]
         for leaf, column in pairs if len(pairs) > 1 else ():
             try:
                 # A few rows at a time: whatever is wrong with them, they may be many.
-                for _ in self._reader.iter_batches(
+                batches = self._reader.iter_batches(
                     _FEW_ROWS, row_groups=[0], column_indices=[column], use_threads=False
-                ):
-                    pass
+                )
+                self._check_count([Wanted((leaf,), (column,))], sum(map(len, batches)))
             except FAILURES as reason:
                 return self._corrupt(str(reason), leaf)
+            except CorruptFileError as short:
+                return short
         return self._corrupt(str(error), pairs[0][0])
 
     def _corrupt(self, message: str, leaf: int, hint: str | None = None) -> CorruptFileError:
