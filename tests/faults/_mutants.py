@@ -64,6 +64,10 @@ def table() -> pa.Table:
                 [None if n % 8 == 7 else {"a": n % 5, "b": ["b"] * (n % 3)} for n in some],
                 pa.struct([("a", pa.int16()), ("b", pa.list_(pa.string()))]),
             ),
+            "ids": pa.ListArray.from_arrays(
+                pa.array(range(0, ROWS + 1), pa.int32()),
+                pa.array([n.to_bytes(16, "big") for n in some], pa.uuid()),
+            ),
         }
     )
 
@@ -112,7 +116,7 @@ def sound() -> dict[str, bytes]:
     }
     made["bare"] = _plain(made["v1"])
     sink = io.BytesIO()
-    frame = pl.from_arrow(table())
+    frame = pl.from_arrow(table().drop_columns("ids"))
     assert isinstance(frame, pl.DataFrame)
     frame.write_parquet(sink, row_group_size=100, data_page_size=400)
     made["polars"] = sink.getvalue()
@@ -122,7 +126,7 @@ def sound() -> dict[str, bytes]:
 def with_duckdb(folder: Path) -> dict[str, bytes]:
     """The same, with a file of DuckDB, which writes to a path only."""
     path = folder / "duck.parquet"
-    rows = table()
+    rows = table().drop_columns("ids")
     con = duckdb.connect()
     con.register("rows", rows)
     con.sql("select * from rows").write_parquet(str(path), row_group_size=2048)
@@ -468,6 +472,7 @@ def ask(seed: str, path: Path, count: Counter[str], *, everything: bool = False)
         "limited filter": lambda: lake.scan(where, limit=limit, checksums=True, **read).to_arrow(),
         "count": lambda: lake.scan(where, **read).count(),
         "aggregate": lambda: lake.scan(rng.choice([None, where])).aggregate(*measures).to_arrow(),
+        "nothing": lambda: lake.scan("id < -1", **read).to_arrow(),
         "order": lambda: lake.scan(order_by=["x"], limit=limit, **read).to_arrow(),
         "statistics": lambda: lake.statistics(["id", "text"]),
         "index": indexed,

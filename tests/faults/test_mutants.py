@@ -22,7 +22,7 @@ EACH = 1_000
 ROOT = Path(__file__).resolve().parents[2]
 QUESTIONS = (
     *("scan", "limit", "prune", "filter", "limited filter"),
-    *("count", "aggregate", "order", "statistics", "index"),
+    *("count", "aggregate", "nothing", "order", "statistics", "index"),
 )
 
 
