@@ -1,7 +1,7 @@
 """Parquet files of several writers, changed byte by byte or field by field, and what is asked of them.
 
-As a program it asks a range of mutants within bounds of memory and time, and says which one it is at: the test
-that started it learns from the last line what a crash was about.
+As a program it asks a range of mutants within bounds of memory and time, and says which one it is at: from
+its last line the test that started it learns what a crash was about.
 
     python -m tests.faults._mutants SEED FIRST COUNT FOLDER
 """
@@ -65,7 +65,7 @@ def table() -> pa.Table:
                 pa.struct([("a", pa.int16()), ("b", pa.list_(pa.string()))]),
             ),
             "ids": pa.ListArray.from_arrays(
-                pa.array(range(0, ROWS + 1), pa.int32()),
+                pa.array(range(ROWS + 1), pa.int32()),
                 pa.array([n.to_bytes(16, "big") for n in some], pa.uuid()),
             ),
         }
@@ -262,7 +262,7 @@ def change_field(rng: random.Random, fields: Struct) -> None:
         new = rng.choice(near + far)
         node.put(kind, max(min(new, 2 ** (63 if kind == 6 else 31) - 1), -(2 ** (63 if kind == 6 else 31))))
     elif kind == BINARY:
-        node.put(kind, rng.choice([b"", value[:-1], value + b"\xff", value[::-1], rng.randbytes(8), value * 3]))
+        node.put(kind, rng.choice([b"", value[:-1], value + b"\xff", rng.randbytes(8), value * 3]))
     elif kind in (TRUE, FALSE):
         node.put(kind, not value)
     elif kind == STRUCT:
@@ -454,6 +454,8 @@ def ask(seed: str, path: Path, count: Counter[str], *, everything: bool = False)
     expected = expected_rows(path)
     for what, rows in (("scan", None), ("limit", limit)):
         found = attempt(what, lambda rows=rows: lake.scan(limit=rows, skipping=False, **read).to_arrow())
+        if found is not None:
+            assert len(found) == lake.scan(limit=rows).count(), "rows are not as many as the footer says"
         if found is not None and expected is not None:
             assert same(found, expected.slice(0, rows)), "rows differ from those that pyarrow reads"
             count["compared"] += 1

@@ -1,7 +1,7 @@
-"""Mutated Parquet files: the rows that pyarrow reads, or a clear error; no crash, hang, hoard or foreign error.
+"""Mutated Parquet files give the rows that pyarrow reads or a clear error: no crash, hang or foreign error.
 
-``make test`` asks a sample, ``make test-all`` as many as SKIPSTONE_CASES says. With SKIPSTONE_RANDOM the seed is a
-new one. A failure prints the command that asks the same mutant again.
+``make test`` tries a sample, ``make test-all`` as many as SKIPSTONE_CASES says. With SKIPSTONE_RANDOM the
+seed is a new one. A failure prints the command that tries the same mutant again.
 """
 
 from __future__ import annotations

@@ -66,9 +66,10 @@ class Writer:
 class ParquetMetadata:
     """The metadata of one file: leaves, row groups and raw column chunks.
 
-    Checked when made: the schema is a tree, row counts add up, and every row group has the schema's
-    columns in order, each with the fields that the format requires. The rest of a chunk is checked when its column is first asked for, because a query
-    touches few columns of a wide file. ``size`` is None when only the metadata is at hand.
+    Checked when made: the schema is a tree, row counts add up, and every row group has the schema's columns
+    in order, each with the fields that the format requires. The rest of a chunk is checked when its column
+    is first asked for, because a query touches few columns of a wide file. ``size`` is None when only the
+    metadata is at hand.
     """
 
     __slots__ = (

@@ -86,9 +86,7 @@ def spec(*fields: tuple[int, str, WireType]) -> tuple[Any, ...]:
     return tuple(slots)
 
 
-def decode(
-    cls: type[S], data: bytes, what: str, path: str | None = None, *, longest: int | None = None
-) -> S:
+def decode(cls: type[S], data: bytes, what: str, path: str | None = None, *, longest: int | None = None) -> S:
     """Decode one structure; ``what`` names it in the error, as in "footer".
 
     ``longest`` is how many elements a list can have at most, where that is known from elsewhere.

@@ -201,9 +201,7 @@ class FileReader:
             raise self._blame([group], mine, error) from error
         raise self._blame([group], mine)
 
-    def _stream(
-        self, group: int, mine: FileColumns, most: int, *, use_threads: bool
-    ) -> Generator[pa.Table]:
+    def _stream(self, group: int, mine: FileColumns, most: int, *, use_threads: bool) -> Generator[pa.Table]:
         """All rows of a row group, as they are decoded; nobody has counted them."""
         total = int(self.metadata.row_group_rows[group])
         if not mine.fields:

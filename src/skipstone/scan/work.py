@@ -25,6 +25,8 @@ from skipstone.trace.scan import Phase
 _FOOTERS_AHEAD = 32
 # A row group that takes more than this share of the memory is decoded a batch at a time.
 _TOO_LARGE = 2
+# Far away, requests side by side gain more than that, up to so many times the memory.
+_FAR_TOO_LARGE = 4
 _MANY = 4
 
 
@@ -135,7 +137,10 @@ class Work:
 
     def too_large(self, pieces: Sequence[Piece]) -> bool:
         """Whether to decode a piece in the consumer's own time, batch by batch."""
-        return pieces[0].weight * _TOO_LARGE > self.plan.options.memory
+        piece, memory = pieces[0], self.plan.options.memory
+        if piece.weight * _TOO_LARGE <= memory:
+            return False
+        return piece.weight > _FAR_TOO_LARGE * memory or self.reader(piece.task).opens
 
     def tables(self, pieces: Sequence[Piece]) -> pa.Table | Generator[pa.Table]:
         """The matching rows of pieces: at once, or, where that would be too much, a few at a time."""
