@@ -188,7 +188,7 @@ class FileReader:
         """Chosen rows of a row group, decoded a few at a time and no further than the last of them."""
         first, stop = 0, rows.last + 1
         try:
-            with closing(self._stream(group, mine, most, use_threads=use_threads)) as tables:
+            with closing(self._stream(group, mine, min(most, stop), use_threads=use_threads)) as tables:
                 for table in tables:
                     last = min(first + len(table), stop)
                     chosen = rows.slice(first, last)
