@@ -107,9 +107,9 @@ class Answer:
 def _nothing(binding: Binding, schema: pa.Schema, numbers: Sequence[int]) -> list[Known]:
     """No rows at all, for some measures: what makes an answer of nothing."""
     paths = dict.fromkeys(path for measure in binding.measures for path in measure.columns)
-    table = Projection.of(schema, (*binding.keys, *paths)).schema.empty_table()
+    table = pa.Table.from_batches([], Projection.of(schema, (*binding.keys, *paths)).schema)
     if binding.keys:
-        keys = [pa.array([], field.type) for field in binding.key_fields]
+        keys = [pa.nulls(0, field.type) for field in binding.key_fields]
         rows = Rows(table, np.zeros(0, dtype=np.int64))
         return [Known(n, keys, binding.measures[n].update(rows), 0) for n in numbers]
     rows = Rows(table, np.zeros(1, dtype=np.int64))

@@ -54,14 +54,12 @@ def stream(
                     load += weigh(item)
                 if not waiting:
                     return
-                future, weight = waiting.popleft()
-                result = future.result()
+                result, weight = _first_result(waiting)
                 yield result
-                del result, future
+                del result
                 load -= weight
         finally:
-            for future, _ in waiting:
-                future.cancel()
+            _cancel(waiting)
 
 
 def gather(work: Callable[[T], R], items: Sequence[T], *, threads: int) -> list[R]:
@@ -69,9 +67,25 @@ def gather(work: Callable[[T], R], items: Sequence[T], *, threads: int) -> list[
     if threads <= 1 or len(items) <= 1:
         return [work(item) for item in items]
     with ThreadPoolExecutor(min(threads, len(items)), thread_name_prefix="skipstone") as pool:
-        futures = [pool.submit(work, item) for item in items]
+        waiting = deque((pool.submit(work, item), 0) for item in items)
         try:
-            return [future.result() for future in futures]
+            return [_first_result(waiting)[0] for _ in items]
         finally:
-            for future in futures:
-                future.cancel()
+            _cancel(waiting)
+
+
+# A failure holds the frames it went through, and a future holds its failure. A frame that held the future as
+# well would close a circle, and all that was decoded would stay until the next full collection.
+
+
+def _first_result(waiting: deque[tuple[Future[R], int]]) -> tuple[R, int]:
+    future, weight = waiting.popleft()
+    try:
+        return future.result(), weight
+    finally:
+        del future
+
+
+def _cancel(waiting: deque[tuple[Future[R], int]]) -> None:
+    while waiting:
+        waiting.popleft()[0].cancel()

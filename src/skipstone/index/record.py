@@ -48,6 +48,8 @@ from skipstone.store.steps import drive
 
 # A row group has some pages, each of which may err.
 _PAGE_FPP: Final = 0.003
+# Row groups of more rows are not measured: a few bytes can claim any number of NULLs, which all take memory.
+_MOST_ROWS: Final = 1 << 27
 
 
 class Origin(IntEnum):
@@ -213,7 +215,7 @@ class _Recorder:
             return [fetched[r] for r in ranges]
 
         rows = int(metadata.row_group_rows[group])
-        if not rows:
+        if not 0 < rows <= _MOST_ROWS:
             return None
         top = [f.name for f in metadata.arrow_schema].index(leaf.path[0])
         everything = RowSet.all(rows)

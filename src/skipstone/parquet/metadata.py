@@ -22,7 +22,7 @@ from skipstone.parquet.structs import (
     PageEncodingStats,
     RowGroup,
 )
-from skipstone.parquet.wire import decode, paused_gc
+from skipstone.parquet.wire import S, decode, paused_gc
 from skipstone.store.ranges import ByteRange
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 # Below this pyarrow parses the whole footer about as fast as the schema is cut out of it.
 _MANY_ROW_GROUPS = 16
 _ORDERS = {"TYPE_ORDER": 1, "IEEE_754_TOTAL_ORDER": 2, "INT96_TIMESTAMP_ORDER": 3}
+_SHORT_LIST = 256
+# The format has ten; whoever keeps a codec's number has room for this many.
+_MOST_CODECS = 1000
+_REQUIRED = attrgetter("type", "codec", "num_values", "total_compressed_size", "data_page_offset")
 _WRITER = re.compile(r"\s*(.*?)\s+version\s+v?(\d{1,9}(?:\.\d{1,9})*)", re.IGNORECASE)
 
 
@@ -62,9 +66,10 @@ class Writer:
 class ParquetMetadata:
     """The metadata of one file: leaves, row groups and raw column chunks.
 
-    Checked when made: the schema is a tree, row counts add up, and every row group has the schema's
-    columns in order. The rest of a chunk is checked when its column is first asked for, because a query
-    touches few columns of a wide file. ``size`` is None when only the metadata is at hand.
+    Checked when made: the schema is a tree, row counts add up, and every row group has the schema's columns
+    in order, each with the fields that the format requires. The rest of a chunk is checked when its column
+    is first asked for, because a query touches few columns of a wide file. ``size`` is None when only the
+    metadata is at hand.
     """
 
     __slots__ = (
@@ -90,7 +95,7 @@ class ParquetMetadata:
             self._read(footer, path, size)
 
     def _read(self, footer: bytes, path: str, size: int | None) -> None:
-        raw = decode(FileMetaData, footer, "footer", path)
+        raw = _decode(FileMetaData, footer, path)
         if raw.schema is None or raw.row_groups is None or raw.num_rows is None or raw.version is None:
             raise CorruptFileError("the footer lacks a required field", path=path)
         self.path = path
@@ -236,11 +241,8 @@ class ParquetMetadata:
         def values(name: str) -> NDArray[np.int64]:
             return np.fromiter(map(attrgetter(name), metas), dtype=np.int64, count=len(metas))
 
-        try:
-            counts, offsets, sizes = map(values, ("num_values", "data_page_offset", "total_compressed_size"))
-            types, codecs = map(values, ("type", "codec"))
-        except (AttributeError, TypeError, OverflowError):
-            return False
+        counts, offsets, sizes = map(values, ("num_values", "data_page_offset", "total_compressed_size"))
+        types, codecs = map(values, ("type", "codec"))
         column = self.leaves[leaf]
         rows = self.row_group_rows
         return bool(
@@ -248,6 +250,7 @@ class ParquetMetadata:
             and (types == column.physical).all()
             and min(counts.min(initial=0), offsets.min(initial=0), sizes.min(initial=0)) >= 0
             and codecs.min(initial=0) >= 0
+            and codecs.max(initial=0) <= _MOST_CODECS
             and ((counts >= rows) if column.max_repetition else (counts == rows)).all()
             and (self.size is None or (offsets <= self.size - sizes).all())
         )
@@ -276,7 +279,7 @@ class ParquetMetadata:
 
     def _detail(self, group: int, leaf: int) -> ChunkDetails | None:
         if self._details is None:
-            self._details = decode(FileDetails, self.footer, "footer", self.path)
+            self._details = _decode(FileDetails, self.footer, self.path)
         # The same bytes have passed the checks of the first decoding, so these parts are there.
         groups = self._details.row_groups
         columns = groups[group].columns if groups is not None else None
@@ -322,6 +325,14 @@ class ParquetMetadata:
                 meta = chunk.meta_data
                 if meta is None or meta.path_in_schema != paths[position]:
                     self._check_path(number, chunk, self.leaves[position])
+                try:
+                    _REQUIRED(meta)
+                except AttributeError as error:
+                    column = self.leaves[position].name
+                    message = f"the chunk's metadata lacks the required field {error.name}"
+                    raise CorruptFileError(
+                        message, path=self.path, unit=_unit(number), column=column
+                    ) from None
 
     def _check_path(self, group: int, chunk: ColumnChunk, leaf: LeafColumn) -> None:
         place: dict[str, Any] = {"path": self.path, "unit": _unit(group), "column": leaf.name}
@@ -338,10 +349,7 @@ class ParquetMetadata:
     def _checked(self, group: int, chunk: ColumnChunk, index: int) -> ColumnMetaData:
         meta = chunk.meta_data
         assert meta is not None
-        try:
-            problem = self._problem(chunk, meta, self.leaves[index], int(self.row_group_rows[group]))
-        except AttributeError:
-            problem = "the chunk lacks a required field"
+        problem = self._problem(chunk, meta, self.leaves[index], int(self.row_group_rows[group]))
         if problem is not None:
             column = self.leaves[index].name
             raise CorruptFileError(problem, path=self.path, unit=_unit(group), column=column)
@@ -354,11 +362,18 @@ class ParquetMetadata:
             return f"the chunk has physical type {meta.type}, the schema {int(leaf.physical)}"
         if min(meta.codec, meta.num_values, meta.data_page_offset, meta.total_compressed_size) < 0:
             return "the chunk has a negative size, offset or count"
+        if meta.codec > _MOST_CODECS:
+            return f"the chunk has compression codec {meta.codec}"
         if (meta.num_values < rows) if leaf.max_repetition else (meta.num_values != rows):
             return f"the chunk holds {meta.num_values} values for {rows} rows"
         if self.size is not None and _range(meta).stop > self.size:
             return f"the chunk ends at byte {_range(meta).stop}, the file at {self.size}"
         return None
+
+
+def _decode(cls: type[S], footer: bytes, path: str) -> S:
+    # Whatever a footer has many of takes three bytes or more; encodings and names are few.
+    return decode(cls, footer, "footer", path, longest=max(len(footer) // 3, _SHORT_LIST))
 
 
 def _with_zone(field: pa.Field, above: tuple[str, ...], instants: set[tuple[str, ...]]) -> pa.Field:

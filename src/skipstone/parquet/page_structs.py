@@ -9,6 +9,7 @@ from skipstone.parquet.wire import BINARY, BOOL, I32, I64, Struct, Union, list_o
 class PageLocation(Struct):
     """Where one data page is and which row of the row group it begins at."""
 
+    least = 7
     offset: int | None = None
     compressed_page_size: int | None = None
     first_row_index: int | None = None

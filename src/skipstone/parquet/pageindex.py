@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+# A data page's header, with nothing but what the format requires, takes 17 bytes.
+_LEAST_PAGE = 16
+
+
 class BadPageIndex(Exception):
     """A page index that can't be trusted; never fatal, the caller notes the reason and does without it."""
 
@@ -101,17 +105,21 @@ def parse_page_index(
 ) -> PageIndex:
     """Decode and check the page index of one chunk; without a column index its pages have places only."""
     rows = int(metadata.row_group_rows[row_group])
-    first_rows, offsets, sizes = _pages(offset_index)
-    _check_pages(first_rows, offsets, sizes, rows, metadata.chunk_range(row_group, leaf))
+    chunk = metadata.chunk_range(row_group, leaf)
+    first_rows, offsets, sizes = _pages(offset_index, chunk.length // _LEAST_PAGE)
+    _check_pages(first_rows, offsets, sizes, rows, chunk)
     empty = PageIndex.places(rows, first_rows, offsets, sizes)
     if column_index is None:
         return empty
-    flat = metadata.leaves[leaf].max_repetition == 0
-    return _with_statistics(empty, _decode(RawColumnIndex, column_index, "column index"), flat)
+    column = metadata.leaves[leaf]
+    # Histograms, though they are not looked at, have an element per page and level.
+    most = len(empty) * (max(column.max_repetition, column.max_definition) + 1)
+    raw = _decode(RawColumnIndex, column_index, "column index", most)
+    return _with_statistics(empty, raw, flat=column.max_repetition == 0)
 
 
-def _pages(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    pages = _decode(RawOffsetIndex, data, "offset index").page_locations
+def _pages(data: bytes, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    pages = _decode(RawOffsetIndex, data, "offset index", most).page_locations
     if pages is None:
         raise BadPageIndex("the offset index lists no pages")
     places = [(page.first_row_index, page.offset, page.compressed_page_size) for page in pages]
@@ -212,8 +220,8 @@ def _range(offset: int | None, length: int | None, size: int | None) -> ByteRang
     return span if size is None or span.stop <= size else None
 
 
-def _decode(cls: Any, data: bytes, what: str) -> Any:
+def _decode(cls: Any, data: bytes, what: str, longest: int) -> Any:
     try:
-        return decode(cls, data, what)
+        return decode(cls, data, what, longest=longest)
     except CorruptFileError as error:
         raise BadPageIndex(error.message) from error

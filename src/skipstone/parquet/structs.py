@@ -78,6 +78,7 @@ class LogicalType(Union):
 class SchemaElement(Struct):
     """One node of the schema tree, which is stored depth first."""
 
+    least = 3
     type: int | None = None
     type_length: int | None = None
     repetition_type: int | None = None
@@ -105,6 +106,7 @@ class SchemaElement(Struct):
 class ColumnOrder(Union):
     """The order that a column's bounds follow."""
 
+    least = 4  # with the schema element of its column
     thrift_spec = spec(
         (1, "TYPE_ORDER", struct(Empty)),
         (2, "IEEE_754_TOTAL_ORDER", struct(Empty)),
@@ -137,7 +139,8 @@ class Statistics(Struct):
 class ColumnMetaData(Struct):
     """One column chunk: where its pages are and what they hold.
 
-    The fields without ``| None`` are required by the format and checked by ``ParquetMetadata.chunks``.
+    The fields without a default are required by the format: ``ParquetMetadata`` refuses a chunk that lacks
+    one, so that nobody after it has to ask.
     """
 
     type: int
@@ -167,6 +170,7 @@ class ColumnMetaData(Struct):
 class ColumnChunk(Struct):
     """A chunk's metadata and where its page index is."""
 
+    least = 16
     file_path: bytes | None = None
     meta_data: ColumnMetaData | None = None
     offset_index_offset: int | None = None
@@ -190,6 +194,7 @@ class ColumnChunk(Struct):
 class SortingColumn(Struct):
     """One key of the order that a row group's rows are said to follow."""
 
+    least = 5
     column_idx: int | None = None
     descending: bool | None = None
     nulls_first: bool | None = None
@@ -199,6 +204,7 @@ class SortingColumn(Struct):
 class RowGroup(Struct):
     """One chunk per leaf column, all of the same rows."""
 
+    least = 7
     columns: list[ColumnChunk] | None = None
     total_byte_size: int | None = None
     num_rows: int | None = None
@@ -214,6 +220,7 @@ class RowGroup(Struct):
 class KeyValue(Struct):
     """One entry of the writer's own metadata."""
 
+    least = 3
     key: bytes | None = None
     value: bytes | None = None
     thrift_spec = spec((1, "key", BINARY), (2, "value", BINARY))
@@ -251,6 +258,7 @@ class FileMetaData(Struct):
 class PageEncodingStats(Struct):
     """How many pages of one type use one encoding."""
 
+    least = 7
     page_type: int | None = None
     encoding: int | None = None
     count: int | None = None
@@ -281,6 +289,7 @@ class ChunkDetails(Struct):
 class ColumnDetails(Struct):
     """The rest of a ColumnChunk."""
 
+    least = 16
     meta_data: ChunkDetails | None = None
     thrift_spec = spec((3, "meta_data", struct(ChunkDetails)))
 
@@ -288,6 +297,7 @@ class ColumnDetails(Struct):
 class RowGroupDetails(Struct):
     """The rest of a RowGroup."""
 
+    least = 7
     columns: list[ColumnDetails] | None = None
     thrift_spec = spec((1, "columns", list_of(struct(ColumnDetails))))
 

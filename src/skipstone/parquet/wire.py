@@ -6,12 +6,16 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from itertools import repeat
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from skipstone.errors import CorruptFileError
 
 WireType: TypeAlias = tuple[int, Any]
 _SHORT = 1024
+# Beyond this the structures of a list are counted while they are decoded; below, their number hardly matters.
+_LONG = 64 * 1024
+_LIST, _STRUCT = 15, 12
 _NO_PAUSE = nullcontext()
 
 # Thrift's type numbers (thrift.Thrift.TType), spelled out so that importing this module imports no Thrift.
@@ -31,13 +35,19 @@ class Struct:
     """
 
     thrift_spec: ClassVar[tuple[Any, ...]] = ()
+    least: ClassVar[int] = 1
+    """The fewest bytes that one in a list can take, with all that the format requires of it."""
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
         return f"{type(self).__name__}({values})"
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
+        return (
+            isinstance(other, Struct)
+            and type(self).__name__ == type(other).__name__
+            and vars(self) == vars(other)
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -76,35 +86,68 @@ def spec(*fields: tuple[int, str, WireType]) -> tuple[Any, ...]:
     return tuple(slots)
 
 
-def decode(cls: type[S], data: bytes, what: str, path: str | None = None) -> S:
-    """Decode one structure; ``what`` names it in the error, as in "footer"."""
-    return decode_prefix(cls, data, what, path)[0]
+def decode(cls: type[S], data: bytes, what: str, path: str | None = None, *, longest: int | None = None) -> S:
+    """Decode one structure; ``what`` names it in the error, as in "footer".
+
+    ``longest`` is how many elements a list can have at most, where that is known from elsewhere.
+    """
+    return decode_prefix(cls, data, what, path, longest=longest)[0]
 
 
-def decode_prefix(cls: type[S], data: bytes, what: str, path: str | None = None) -> tuple[S, int]:
+def decode_prefix(
+    cls: type[S], data: bytes, what: str, path: str | None = None, *, longest: int | None = None
+) -> tuple[S, int]:
     """Decode the structure that ``data`` begins with, and say how many bytes it took.
 
     Hostile bytes end in CorruptFileError. Thrift's C decoder (0.25) bounds its own recursion, also in
     fields it skips, and reads at least one byte per list element; the two limits keep it from allocating
-    a string or list that the data can't fill. What remains is linear (90 bytes per byte seen).
+    a string or list that the data can't fill. What remains is linear: an empty structure is one byte here
+    and 90 in memory, so long data may hold no more structures than complete ones would fit in it.
     """
     protocol_class, transport_class, refusals = _thrift()
     transport = transport_class(data)
     limit = len(data)
-    protocol = protocol_class(transport, string_length_limit=limit, container_length_limit=limit)
+    most = limit if longest is None else min(longest, limit)
+    protocol = protocol_class(transport, string_length_limit=limit, container_length_limit=max(most, 1))
     target = cls()
+    fields = cls.thrift_spec if limit <= _LONG else _bounded(cls.thrift_spec, limit)
     fast = protocol._fast_decode
     try:
         # A page's header is not worth the pause.
         with paused_gc() if limit > _SHORT else _NO_PAUSE:
             if fast is None:
-                target.read(protocol)
+                protocol.readStruct(target, fields)
             else:
-                fast(target, protocol, [cls, cls.thrift_spec])
+                fast(target, protocol, [cls, fields])
+    except StopIteration:
+        message = f"the {what} can't be decoded: more structures than its {limit} bytes can hold"
+        raise CorruptFileError(message, path=path) from None
     except refusals as error:
         reason = str(error) or ("it ends too early" if isinstance(error, EOFError) else type(error).__name__)
         raise CorruptFileError(f"the {what} can't be decoded: {reason}", path=path) from error
     return target, transport.cstringio_buf.tell()
+
+
+def _bounded(fields: tuple[Any, ...], size: int) -> tuple[Any, ...]:
+    """The same fields, with no more structures in lists than ``size`` bytes can hold."""
+    return tuple(
+        entry if entry is None else (*entry[:3], _bounded_type(entry[1], entry[3], size), entry[4])
+        for entry in fields
+    )
+
+
+def _bounded_type(kind: int, arguments: Any, size: int) -> Any:
+    if kind == _LIST and arguments[0] == _STRUCT:
+        cls, fields = arguments[1]
+        inner = _bounded(fields, size)
+        # The decoder makes each struct by calling its class, so this counts them, without a line of Python.
+        count = repeat(None, size // cls.least)
+        counted = type(cls.__name__, (cls,), {"thrift_spec": inner, "__init__": count.__next__})
+        return (_STRUCT, [counted, inner], arguments[2])
+    if kind == _STRUCT:
+        cls, fields = arguments
+        return [cls, _bounded(fields, size)]
+    return arguments
 
 
 @contextmanager

@@ -250,6 +250,10 @@ class Cascade:
                 if kept is not None:
                     indexed[unit, ref.path] = kept
                     continue
+                bad = self._kept(BadPageIndex, unit, _named(bound))
+                if bad is not None:
+                    self._unusable(unit, bound.ref.path, "page index", bad.reason)
+                    continue
                 places = page_index_ranges(file, group, bound.leaf.index)
                 if places[0] is not None and places[1] is not None:
                     wanted.append((unit, bound))
@@ -279,6 +283,10 @@ class Cascade:
             index: PageIndex = parse_page_index(column_index, offset_index, file, group, bound.leaf.index)
         except BadPageIndex as error:
             self._unusable(unit, bound.ref.path, "page index", error.reason)
+            if self.cache is not None:
+                # A new one: that which was raised holds on to all that was decoded.
+                bad = BadPageIndex(error.reason)
+                self.cache.put(self._key(BadPageIndex, unit, _named(bound)), bad, _PAGE_WEIGHT)
             return None
         pages = PageFacts(index, page_facts(file, bound, index))
         if self.cache is not None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+
+import pyarrow as pa
 
 from skipstone.engine.jobs import Engine
 from skipstone.engine.local import stream
@@ -39,16 +42,17 @@ def count_rows(plan: ScanPlan) -> int:
         for task in plan.tasks
         if task.residual
     )
-    work = Work(replace(plan, tasks=open_tasks))
     nothing = Projection.of(plan.schemas.read, [])
+    work = Work(replace(plan, tasks=open_tasks, projection=nothing))
 
-    def matching(piece: Piece) -> int:
-        return len(work.matches(piece, nothing)[0])
+    def matching(pieces: Sequence[Piece]) -> int:
+        found = work.tables(pieces)
+        return len(found) if isinstance(found, pa.Table) else sum(map(len, found))
 
-    pieces = work.pieces(Projection.of(work.schema, work.tested))
+    pieces = ((piece,) for piece in work.pieces(work.both))
     threads, budget = plan.hints.threads, plan.options.memory
     total = proven
-    for found in stream(matching, pieces, threads=threads, weigh=lambda piece: piece.weight, budget=budget):
+    for found in stream(matching, pieces, threads=threads, weigh=work.weigh, budget=budget):
         total += found
         if plan.limit is not None and total >= plan.limit:
             return plan.limit

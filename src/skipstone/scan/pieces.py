@@ -62,12 +62,12 @@ class Growth:
     def __init__(self, rows: int) -> None:
         self._rows = rows
 
-    def split(self, rows: RowSet) -> Iterator[RowSet]:
-        """Parts of a row group's rows, each larger than the one before."""
+    def split(self, rows: RowSet, most: int) -> Iterator[RowSet]:
+        """Parts of a row group's rows, each larger than the one before, up to ``most`` rows."""
         first = 0
         while first < len(rows):
-            count = min(self._rows, len(rows) - first)
-            yield _part(rows, first, count)
+            count = min(self._rows, most, len(rows) - first)
+            yield nth_rows(rows, first, count)
             first += count
             self._rows *= _FASTER
 
@@ -91,7 +91,8 @@ def cut_task(
         done = proven[group] == len(rows)
         cut: Iterable[RowSet] = (rows,)
         if (parts > 1 or growth is not None) and _has_pages(metadata, group, leaves):
-            cut = _split(rows, parts) if growth is None else growth.split(rows)
+            most = -(-len(rows) // parts)
+            cut = _split(rows, most) if growth is None else growth.split(rows, most)
         for part in cut:
             yield Piece(number, group, part, done, weight * len(part) // len(rows))
 
@@ -143,13 +144,12 @@ def _has_pages(metadata: ParquetMetadata, group: int, leaves: Iterable[int]) -> 
     )
 
 
-def _split(rows: RowSet, parts: int) -> Iterator[RowSet]:
-    size = -(-len(rows) // parts)
+def _split(rows: RowSet, size: int) -> Iterator[RowSet]:
     for first in range(0, len(rows), size):
-        yield _part(rows, first, min(size, len(rows) - first))
+        yield nth_rows(rows, first, min(size, len(rows) - first))
 
 
-def _part(rows: RowSet, first: int, count: int) -> RowSet:
+def nth_rows(rows: RowSet, first: int, count: int) -> RowSet:
     """``count`` rows of a set, from its ``first`` on."""
     window = RowSet.from_ranges(rows.total, [(rows.nth(first), rows.nth(first + count - 1) + 1)])
     return rows & window

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import accumulate, product
 from pathlib import Path as FilePath
@@ -21,7 +22,15 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.recorded import RecordedMetadata
 from skipstone.parquet.schema import LeafColumn
-from skipstone.parquet.slice import Part, decode_part, decode_together, part_steps, slice_ranges
+from skipstone.parquet.slice import (
+    FAILURES,
+    Part,
+    decode_batches,
+    decode_part,
+    decode_together,
+    part_steps,
+    slice_ranges,
+)
 from skipstone.parquet.slice.cut import cut_for, take_values
 from skipstone.rows import RowSet
 from skipstone.scan.options import Route
@@ -37,6 +46,8 @@ _PAGE_WEIGHT = 100
 _SCATTERED = 64
 # Below this, cutting an indexed file's pages out costs less than opening its footer.
 _WORTH_A_FOOTER = 8 * 1024 * 1024
+# Rows decoded at a time where few of a row group are wanted.
+_STEP = 65_536
 
 
 class Meter(threading.local):
@@ -86,7 +97,7 @@ class FileReader:
         return found
 
     def read_whole(self, groups: Sequence[int], wanted: Projection) -> pa.Table:
-        """Whole row groups of the wanted columns, in the lake's types; only where ``streams`` is true."""
+        """Whole row groups of the wanted columns, in the lake's types; only where ``opens`` is true."""
         mine = self.columns(wanted)
         counts = self.metadata.row_group_rows[list(groups)].tolist()
         if not mine.fields:
@@ -108,23 +119,21 @@ class FileReader:
         mine = self.columns(wanted)
         if not mine.fields:
             return bare(len(rows))
-        if self.route == "pyarrow" and not rows.is_full:
-            return cut(self._decoded(self.fetch(group, RowSet.all(rows.total), wanted)), rows)
-        indexes = {} if rows.is_full else self._indexes(group, mine.leaves)
-        if self._opens(group, mine) and _needs_every_page(rows, indexes.values()):
+        pyarrow = self.route == "pyarrow"
+        indexes = {} if rows.is_full or pyarrow else self._indexes(group, mine.leaves)
+        opens = self._opens(group, mine)
+        if opens and rows.is_full:
+            return self._whole([group], mine)
+        if pyarrow or (opens and _needs_every_page(rows, indexes.values())):
             # Cutting pages out would read the same bytes, with more steps.
-            return cut(self._whole([group], mine), rows)
+            return joined([*self._chosen(group, rows, mine, _STEP, use_threads=False)])
         return self._part(group, rows, mine, indexes)
 
     def finish(self, found: Part | pa.Table, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
         """What was fetched of some rows in the lake's types."""
         table = self._decoded(found)
         if len(table) != len(rows):
-            raise CorruptFileError(
-                f"{len(table)} rows came back for {len(rows)}",
-                path=self.metadata.path,
-                unit=f"row group {group}",
-            )
+            raise self._corrupt(f"{len(table)} rows came back for {len(rows)}", group, None)
         return self.dress(table, wanted)
 
     def _decoded(self, found: Part | pa.Table) -> pa.Table:
@@ -137,23 +146,22 @@ class FileReader:
             return [self.metadata.chunk_range(group, leaf) for leaf in leaves]
         return slice_ranges(self.metadata, group, leaves, rows, self._indexes(group, leaves))
 
-    def batches(self, group: int, wanted: Projection, rows: int) -> Generator[pa.Table]:
-        """A whole row group in the lake's types, a few rows at a time: for groups too large to hold."""
-        mine = self.columns(wanted)
-        for batch in self._guarded(group, mine, self._stream(group, mine, rows)):
-            yield self.dress(pa.Table.from_batches([batch]), wanted)
+    def batches(self, group: int, rows: RowSet, wanted: Projection, most: int) -> Generator[pa.Table]:
+        """What ``read`` gives, a few rows at a time: for row groups too large to hold."""
+        for table in self._chosen(group, rows, self.columns(wanted), most, use_threads=True):
+            yield self.dress(table, wanted)
 
     @property
-    def streams(self) -> bool:
-        """Whether ``batches`` works here: pyarrow must be able to open the file itself."""
+    def opens(self) -> bool:
+        """Whether pyarrow can open the file itself, and may."""
         return self.files.place.local and self.route != "slice"
 
     # -- the two routes ----------------------------------------------------------------------
 
     def _opens(self, group: int, mine: FileColumns) -> bool:
         """Whether pyarrow may read the file itself; for little of an indexed file, no footer is opened."""
-        if not self.streams or not isinstance(self.metadata, RecordedMetadata):
-            return self.streams
+        if not self.opens or not isinstance(self.metadata, RecordedMetadata):
+            return self.opens
         key = ("stored bytes", group, tuple(mine.leaves))
         size: int | None = self.metadata.memo.get(key)
         if size is None:
@@ -162,27 +170,55 @@ class FileReader:
         return size > _WORTH_A_FOOTER
 
     def _whole(self, groups: Sequence[int], mine: FileColumns) -> pa.Table:
+        tables = []
         try:
             with self._open(groups, mine) as file:
-                return file.reader.read_row_groups(
-                    list(groups), column_indices=mine.leaves, use_threads=False
-                )
-        except (pa.ArrowException, OSError) as error:
+                # One by one: rows that one lacks must not be made up for by the next.
+                for group in groups:
+                    table = file.reader.read_row_group(group, column_indices=mine.leaves, use_threads=False)
+                    if len(table) != self.metadata.row_group_rows[group]:
+                        raise self._blame([group], mine)
+                    tables.append(table)
+        except FAILURES as error:
             raise self._blame(groups, mine, error) from error
+        return joined(tables)
 
-    def _stream(self, group: int, mine: FileColumns, rows: int) -> Generator[pa.RecordBatch]:
-        with self._open([group], mine) as file:
-            yield from file.reader.iter_batches(
-                rows, row_groups=[group], column_indices=mine.leaves, use_threads=True
-            )
-
-    def _guarded(
-        self, group: int, mine: FileColumns, batches: Generator[pa.RecordBatch]
-    ) -> Generator[pa.RecordBatch]:
+    def _chosen(
+        self, group: int, rows: RowSet, mine: FileColumns, most: int, *, use_threads: bool
+    ) -> Generator[pa.Table]:
+        """Chosen rows of a row group, decoded a few at a time and no further than the last of them."""
+        first, stop = 0, rows.last + 1
         try:
-            yield from batches
-        except (pa.ArrowException, OSError) as error:
+            with closing(self._stream(group, mine, min(most, stop), use_threads=use_threads)) as tables:
+                for table in tables:
+                    last = min(first + len(table), stop)
+                    chosen = rows.slice(first, last)
+                    if not chosen.is_empty:
+                        yield cut(table.slice(0, last - first), chosen)
+                    first = last
+                    if first == stop:
+                        return
+        except FAILURES as error:
             raise self._blame([group], mine, error) from error
+        raise self._blame([group], mine)
+
+    def _stream(self, group: int, mine: FileColumns, most: int, *, use_threads: bool) -> Generator[pa.Table]:
+        """All rows of a row group, as they are decoded; nobody has counted them."""
+        total = int(self.metadata.row_group_rows[group])
+        if not mine.fields:
+            yield from (bare(min(most, total - first)) for first in range(0, total, most))
+        elif self._opens(group, mine):
+            with self._open([group], mine) as file:
+                for batch in file.reader.iter_batches(
+                    most, row_groups=[group], column_indices=mine.leaves, use_threads=use_threads
+                ):
+                    yield pa.Table.from_batches([batch])
+        else:
+            part = self._part(group, RowSet.all(total), mine, {})
+            if isinstance(part, Part):
+                yield from decode_batches(part, most, checksums=self.checksums)
+            else:
+                yield part
 
     def _open(self, groups: Sequence[int], mine: FileColumns) -> pq.ParquetFile:
         path = self.files.path(self.entry)
@@ -208,23 +244,31 @@ class FileReader:
         metadata = pyarrow_metadata(self.files.footer(self.entry))
         return pq.ParquetFile(raw, metadata=metadata, page_checksum_verification=self.checksums)
 
-    def _blame(self, groups: Sequence[int], mine: FileColumns, error: Exception) -> SkipstoneError:
-        """The error for a row group that pyarrow can't read, naming the first column at fault."""
-        place, guilty = groups[0], None
+    def _blame(
+        self, groups: Sequence[int], mine: FileColumns, error: Exception | None = None
+    ) -> SkipstoneError:
+        """The error for row groups that can't be decoded, or hold fewer rows than they say.
+
+        It names the first column at fault.
+        """
         for group, leaf in product(groups, mine.leaves):
+            column = self.metadata.leaves[leaf]
+            at = mine.names.index(column.path[0])
+            alone = FileColumns([mine.fields[at]], [leaf], [mine.names[at]])
+            total = int(self.metadata.row_group_rows[group])
             try:
-                with self._open([group], mine) as file:
-                    file.reader.read_row_group(group, column_indices=[leaf], use_threads=False)
-            except (pa.ArrowException, OSError) as found:
-                place, guilty, error = group, self.metadata.leaves[leaf].name, found
-                break
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return CorruptFileError(
-            f"it can't be decoded: {reason}",
-            path=self.metadata.path,
-            unit=f"row group {place}",
-            column=guilty,
-        )
+                found = sum(map(len, self._stream(group, alone, _STEP, use_threads=False)))
+            except FAILURES as cause:
+                return self._corrupt(f"the values can't be decoded: {_first_line(cause)}", group, column.name)
+            except SkipstoneError as cause:
+                return cause
+            if found != total:
+                return self._corrupt(f"{found} rows came back for {total}", group, column.name)
+        reason = "columns differ in length" if error is None else _first_line(error)
+        return self._corrupt(f"the row group can't be decoded: {reason}", groups[0], None)
+
+    def _corrupt(self, message: str, group: int, column: str | None) -> CorruptFileError:
+        return CorruptFileError(message, path=self.metadata.path, unit=f"row group {group}", column=column)
 
     def _part(
         self, group: int, rows: RowSet, mine: FileColumns, indexes: Mapping[int, PageIndex | None]
@@ -423,6 +467,10 @@ def estimate(metadata: ParquetMetadata, group: int, leaves: Sequence[int]) -> in
         least = 16 * int(metadata.row_group_rows[group]) * len(leaves)
         found = metadata.memo[key] = max(int(plain * stored / max(packed, 1)), stored, least)
     return found
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def bare(rows: int) -> pa.Table:

@@ -191,6 +191,9 @@ class _Truth:
         count = file.metadata.row_group(group).num_rows
         if leaves:
             table = file.reader.read_row_group(group, column_indices=leaves, use_threads=True)
+            if len(table) != count:
+                message = f"{len(table)} rows were decoded where {count} should be"
+                raise CorruptFileError(message, path=metadata.path, unit=f"row group {group}")
         else:
             table = pa.table({"": pa.nulls(count)}).select([])
         for name, value in given.items():
@@ -356,7 +359,7 @@ def _compare_order(
         for entry, rows in matching.items()
         for group, mine in group_rows(plan.files.footer(entry), rows)
     ]
-    every = pa.concat_tables(tables) if tables else keys.schema.empty_table()
+    every = pa.concat_tables(tables) if tables else pa.Table.from_batches([], keys.schema)
     right = take(every, sort_positions(every, plan.order, plan.limit)) if tables else every
     at = 0
     with closing(execute(replace(plan, projection=keys)).to_batches()) as batches:

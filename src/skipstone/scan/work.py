@@ -16,7 +16,7 @@ from skipstone.evidence import Array
 from skipstone.filter import RowFilter
 from skipstone.lake.conform import conform
 from skipstone.rows import RowSet
-from skipstone.scan.pieces import Growth, Piece, bundled, cut_task, merge_whole
+from skipstone.scan.pieces import Growth, Piece, bundled, cut_task, merge_whole, nth_rows
 from skipstone.scan.plan import ScanPlan, check_rows
 from skipstone.scan.projection import Path, Projection, with_hidden
 from skipstone.scan.reader import FileReader, Meter, cut, kept, read_together
@@ -25,6 +25,8 @@ from skipstone.trace.scan import Phase
 _FOOTERS_AHEAD = 32
 # A row group that takes more than this share of the memory is decoded a batch at a time.
 _TOO_LARGE = 2
+# Far away, requests side by side gain more than that, up to so many times the memory.
+_FAR_TOO_LARGE = 4
 _MANY = 4
 
 
@@ -135,9 +137,10 @@ class Work:
 
     def too_large(self, pieces: Sequence[Piece]) -> bool:
         """Whether to decode a piece in the consumer's own time, batch by batch."""
-        piece = pieces[0]
-        large = piece.weight * _TOO_LARGE > self.plan.options.memory
-        return large and piece.rows.is_full and self.reader(piece.task).streams
+        piece, memory = pieces[0], self.plan.options.memory
+        if piece.weight * _TOO_LARGE <= memory:
+            return False
+        return piece.weight > _FAR_TOO_LARGE * memory or self.reader(piece.task).opens
 
     def tables(self, pieces: Sequence[Piece]) -> pa.Table | Generator[pa.Table]:
         """The matching rows of pieces: at once, or, where that would be too much, a few at a time."""
@@ -187,11 +190,11 @@ class Work:
         return rows, self._finished(pieces[0], found, wanted)
 
     def stream(self, piece: Piece) -> Generator[pa.Table]:
-        """The matching rows of a whole row group, a few at a time."""
+        """The matching rows of a piece, a few at a time."""
         reader = self.reader(piece.task)
         wanted = self.plan.projection if piece.proven else self.both
         first = 0
-        for table in reader.batches(piece.group, wanted, self.plan.options.batch_rows):
+        for table in reader.batches(piece.group, piece.rows, wanted, self.plan.options.batch_rows):
             self.clock.add(Phase("rows", len(table), 0, 0, 0.0))
             chosen = table if piece.proven else kept(table, self._mask([piece], table, first))
             yield self._finished(piece, chosen, self.plan.projection)
@@ -242,7 +245,8 @@ class Work:
         start = int(self.reader(piece.task).metadata.row_group_starts[piece.group])
         if piece.rows.is_full:
             return np.arange(start + skipped, start + skipped + count)
-        return piece.rows.positions()[skipped : skipped + count] + start
+        rows = piece.rows if count == len(piece.rows) else nth_rows(piece.rows, skipped, count)
+        return rows.positions() + start
 
     def _finished(self, piece: Piece, table: pa.Table, wanted: Projection) -> pa.Table:
         path, evolution = self.plan.tasks[piece.task].path, self.plan.files.evolution

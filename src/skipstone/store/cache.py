@@ -63,14 +63,16 @@ class Cache(Generic[K, V]):
                 if made is None:
                     made = self._making[key] = Future()
                 age = self._age
-            if mine:
-                return self._make(key, make, made, age)
             try:
-                return made.result()
+                return self._make(key, make, made, age) if mine else made.result()
             except CancelledError:
                 # Who made it was interrupted, which is nobody else's failure.
-                if not made.cancelled():
+                if mine or not made.cancelled():
                     raise
+            finally:
+                # A failure holds this frame, and the future the failure: together they would stay until
+                # the next collection, and with them all that the frames below have decoded.
+                del made
 
     def clear(self) -> None:
         """Forget every value; the counters go on."""
@@ -89,6 +91,7 @@ class Cache(Generic[K, V]):
                 made.set_exception(error)
             else:
                 made.cancel()
+            del made  # as above
             raise
         with self._lock:
             if age == self._age:

@@ -24,6 +24,7 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, page_index_ranges, parse_page_index
 from skipstone.store.ranges import ByteRange
 from skipstone.store.source import open_source
+from tests.faults._mutants import mutate
 
 ALLOWED = (SkipstoneError, BadPageIndex, BadBloom, BadDictionary)
 SEED = 20_261_115
@@ -38,30 +39,6 @@ def good(
     duckdb.sql("select i, 'n' || (i % 10) s from range(3000) r(i)").write_parquet(str(duck))
     blooms = {"bloom_filter_options": {"id": {"ndv": 100}}, "write_page_index": True, "max_rows_per_page": 50}
     return [indexed, write(few, row_group_size=100, **blooms), duck.read_bytes()]
-
-
-def mutate(rng: random.Random, data: bytes) -> bytes:
-    """Flip, cut, drop, repeat or splice a few bytes."""
-    out = bytearray(data)
-    for _ in range(rng.choice([1, 1, 1, 2, 5, 20])):
-        at = rng.randrange(len(out) or 1)
-        match rng.randrange(6):
-            case 0:
-                out[at : at + 1] = bytes([rng.randrange(256)])
-            case 1:
-                out[at : at + 1] = bytes([(out[at] if out else 0) ^ (1 << rng.randrange(8))])
-            case 2 if rng.random() < 0.3:
-                del out[at:]
-            case 3:
-                del out[at : at + rng.randrange(1, 9)]
-            case 4:
-                start = rng.randrange(len(data))
-                out[at:at] = data[start : start + rng.randrange(1, 40)]
-            case _:
-                out[at : at + 1] = rng.choice(
-                    [b"\xff" * 9 + b"\x01", b"\xff\xff\xff\xff\x0f", b"\x1c\x1c", b"\x00"]
-                )
-    return bytes(out)
 
 
 @pytest.fixture(autouse=True)

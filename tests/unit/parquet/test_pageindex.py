@@ -15,6 +15,7 @@ from skipstone.parquet.pageindex import (
     page_index_ranges,
     parse_page_index,
 )
+from skipstone.store.ranges import ByteRange
 from skipstone.store.source import open_source
 
 
@@ -115,10 +116,10 @@ def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[..., PageIndex]:
 
     class Metadata:
         row_group_rows = (100,)
-        leaves = (Raw(max_repetition=0), Raw(max_repetition=1))
+        leaves = (Raw(max_repetition=0, max_definition=1), Raw(max_repetition=1, max_definition=2))
 
-        def chunk_range(self, group: int, leaf: int) -> Raw:
-            return Raw(start=100, stop=1_000)
+        def chunk_range(self, group: int, leaf: int) -> ByteRange:
+            return ByteRange(100, 1_000)
 
     def parse(pages: Any = None, leaf: int = 0, **columns: Any) -> PageIndex:
         good = [location(0, 100, 100), location(50, 200, 100)]
@@ -133,7 +134,7 @@ def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[..., PageIndex]:
         }
         parts = {"offset index": Raw(page_locations=good if pages is None else pages)}
         parts["column index"] = Raw(**statistics)
-        monkeypatch.setattr("skipstone.parquet.pageindex._decode", lambda cls, data, what: parts[what])
+        monkeypatch.setattr("skipstone.parquet.pageindex._decode", lambda cls, data, what, _: parts[what])
         return parse_page_index(b"", b"", Metadata(), 0, leaf)  # type: ignore[arg-type]
 
     return parse

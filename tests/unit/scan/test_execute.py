@@ -123,3 +123,26 @@ def test_explain_has_three_forms(lake):
     assert scan.explain(analyze=True, format="html").startswith("<!DOCTYPE html>")
     with pytest.raises(UsageError, match="format"):
         scan.explain(format="pdf")
+
+
+def test_no_rows_have_the_types_of_all(tmp_path):
+    """Arrow's own empty table has no extension type inside of another type."""
+    ids = pa.array([n.to_bytes(16, "big") for n in range(3)], pa.uuid())
+    table = pa.table(
+        {
+            "id": range(3),
+            "plain": ids,
+            "st": pa.StructArray.from_arrays([ids], ["u"]),
+            "list": pa.ListArray.from_arrays(pa.array(range(4), pa.int32()), ids),
+        }
+    )
+    pq.write_table(table, tmp_path / "x.parquet")
+    lake = sk.open(tmp_path)
+    for scan in (lake.scan("id = 7"), lake.scan("id % 2 = 5"), lake.scan(limit=0)):
+        found = scan.to_arrow()
+        assert found.schema == lake.schema
+        assert found.num_rows == 0
+        assert found.to_pylist() == []
+        assert found.combine_chunks().num_rows == 0
+        assert scan.to_reader().read_all().schema == lake.schema
+    assert lake.scan("id = 7").aggregate(sk.count("st")).to_arrow().to_pylist() == [{"count(st)": 0}]

@@ -41,11 +41,12 @@ def test_they_are_read_as_one(lake):
 def test_pieces_grow():
     growth = Growth(10)
     rows = RowSet.from_ranges(1_000, [(0, 30), (500, 800)])
-    parts = list(growth.split(rows))
+    parts = list(growth.split(rows, 1_000))
     assert [len(part) for part in parts] == [10, 40, 160, 120]
-    assert [len(part) for part in growth.split(RowSet.all(1_000))] == [1_000]
+    assert [len(part) for part in growth.split(RowSet.all(1_000), 1_000)] == [1_000]
     whole = parts[0] | parts[1] | parts[2] | parts[3]
     assert whole == rows
+    assert [len(part) for part in Growth(10).split(rows, 100)] == [10, 40, 100, 100, 80]
 
 
 def bundles(*pieces: Piece, memory: int = 1_000) -> list[list[tuple[int, int]]]:

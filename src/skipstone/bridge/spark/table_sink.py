@@ -137,7 +137,7 @@ class Tasks:
         return done.moved
 
     def _profile(self) -> Profile:
-        return profile(self.target.schema.empty_table(), self.layout)
+        return profile(pa.Table.from_batches([], self.target.schema), self.layout)
 
     def index(self, table: Table) -> None:
         """Index what is new; what fails costs time only, and the next job makes up for it."""

@@ -6,8 +6,17 @@ needs it, and a fresh footer. ``plan`` says which bytes, ``pages`` checks what c
 """
 
 from skipstone.parquet.slice.build import Part
-from skipstone.parquet.slice.decode import decode_part, decode_together
+from skipstone.parquet.slice.decode import FAILURES, decode_batches, decode_part, decode_together
 from skipstone.parquet.slice.plan import slice_ranges
 from skipstone.parquet.slice.steps import part_steps, slice_steps
 
-__all__ = ["Part", "decode_part", "decode_together", "part_steps", "slice_ranges", "slice_steps"]
+__all__ = [
+    "FAILURES",
+    "Part",
+    "decode_batches",
+    "decode_part",
+    "decode_together",
+    "part_steps",
+    "slice_ranges",
+    "slice_steps",
+]

@@ -37,6 +37,13 @@ class Cut:
         stops = np.concatenate([cut.stops + offset for cut, offset in zip(cuts, offsets, strict=True)])
         return cls(starts, stops, sum(cut.rows for cut in cuts))
 
+    def window(self, first: int, last: int) -> Cut:
+        """The wanted rows among those from ``first`` to ``last``, counted from there."""
+        inside = slice(self.stops.searchsorted(first, "right"), self.starts.searchsorted(last, "left"))
+        starts = np.maximum(self.starts[inside], first) - first
+        stops = np.minimum(self.stops[inside], last) - first
+        return Cut(starts, stops, int((stops - starts).sum()))
+
     def apply(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """The column's wanted rows, in order."""
         if self.rows == len(column):

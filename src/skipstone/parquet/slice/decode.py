@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -19,11 +19,19 @@ from skipstone.parquet.slice.projection import Wanted
 
 # What pyarrow raises for bytes that it can't decode.
 FAILURES: Final = (pa.ArrowException, OSError, ValueError, MemoryError)
+# A slice of more rows than the first is decoded so many rows at a time, and only what is wanted is kept.
+_MANY_ROWS: Final = 4 * 1024 * 1024
+_FEW_ROWS: Final = 65_536
 
 
 def decode_part(part: Part, *, checksums: bool) -> pa.Table:
     """The wanted rows of a part."""
     return Decoder(part, checksums=checksums).table()
+
+
+def decode_batches(part: Part, rows: int, *, checksums: bool) -> Generator[pa.Table]:
+    """All rows of a part that has whole chunks, so many at a time."""
+    yield from Decoder(part, checksums=checksums).batches(rows)
 
 
 def decode_together(parts: Sequence[Part], *, checksums: bool) -> pa.Table | None:
@@ -92,17 +100,22 @@ class Decoder:
         """The wanted rows of all fields."""
         fields = self._projection.fields
         if self._even:
-            return self.cut.apply_all(self._read(fields)).replace_schema_metadata(None)
+            return self._rows(fields).replace_schema_metadata(None)
         columns, names = [], []
         for field in fields:
             if self._apart(field):
                 name, column = self._merged(field)
             else:
-                part = self._read([field])
-                name, column = part.field(0), self._cut(field.leaves[0]).apply(part.column(0))
+                part = self._rows([field])
+                name, column = part.field(0), part.column(0)
             names.append(name)
             columns.append(column)
         return pa.Table.from_arrays(columns, schema=pa.schema(names))
+
+    def batches(self, rows: int) -> Generator[pa.Table]:
+        """All rows of all fields a few at a time, where whole chunks are at hand."""
+        for table in self._batches(self._projection.fields, rows):
+            yield table.replace_schema_metadata(None)
 
     @property
     def _reader(self) -> pq.core.ParquetReader:
@@ -134,8 +147,8 @@ class Decoder:
     def _merged(self, field: Wanted) -> tuple[pa.Field, pa.ChunkedArray]:
         chains = []
         for leaf, column in zip(field.leaves, field.columns, strict=True):
-            alone = self._read([Wanted((leaf,), (column,))])
-            chains.append(_one_array(self._cut(leaf).apply(alone.column(0))))
+            alone = self._rows([Wanted((leaf,), (column,))])
+            chains.append(_one_array(alone.column(0)))
         target = self._target(field)
         try:
             merged = merge(target.type, chains)
@@ -153,33 +166,65 @@ class Decoder:
             memo[key] = reader.read_row_groups([], column_indices=field.columns, use_threads=False).field(0)
         return memo[key]
 
+    def _rows(self, fields: Sequence[Wanted]) -> pa.Table:
+        """The wanted rows of fields whose pages hold the same rows."""
+        cut = self._cut(fields[0].leaves[0])
+        if self._limit <= _MANY_ROWS:
+            return cut.apply_all(self._read(fields))
+        found, first = [], 0
+        for table in self._batches(fields, _FEW_ROWS):
+            last = first + len(table)
+            found.append(cut.window(first, last).apply_all(table))
+            first = last
+        self._check_count(fields, first)
+        return pa.concat_tables(found)
+
     def _read(self, fields: Sequence[Wanted]) -> pa.Table:
         reader = self._reader
         columns = [column for field in fields for column in field.columns]
         try:
             table = reader.read_row_group(0, column_indices=columns, use_threads=False)
-            for field, column in zip(fields, table.columns, strict=True):
-                if len(field.leaves) > 1:
-                    column.validate()
+            _validate(fields, table)
         except FAILURES as error:
             raise self._blame(fields, error) from error
-        for field, column in zip(fields, table.columns, strict=True):
-            chunk = self._chunks[field.leaves[0]]
-            expected = min(chunk.rows, self._limit)
-            if len(column) != expected:
-                message = f"{len(column)} rows were decoded where {expected} should be"
-                hint = None if chunk.plan.pages is None else WITHOUT_INDEX
-                raise self._corrupt(message, field.leaves[0], hint)
+        self._check_count(fields, len(table))
         return table
 
+    def _batches(self, fields: Sequence[Wanted], rows: int) -> Generator[pa.Table]:
+        columns = [column for field in fields for column in field.columns]
+        try:
+            for batch in self._reader.iter_batches(
+                rows, row_groups=[0], column_indices=columns, use_threads=False
+            ):
+                table = pa.Table.from_batches([batch])
+                _validate(fields, table)
+                yield table
+        except FAILURES as error:
+            raise self._blame(fields, error) from error
+
+    def _check_count(self, fields: Sequence[Wanted], rows: int) -> None:
+        for field in fields:
+            chunk = self._chunks[field.leaves[0]]
+            expected = min(chunk.rows, self._limit)
+            if rows != expected:
+                message = f"{rows} rows were decoded where {expected} should be"
+                hint = None if chunk.plan.pages is None else WITHOUT_INDEX
+                raise self._corrupt(message, field.leaves[0], hint)
+
     def _blame(self, fields: Sequence[Wanted], error: Exception) -> CorruptFileError:
-        """The error, with the name of the first leaf that can't be read alone."""
+        """The error, with the name of the first leaf that can't be read alone, or lacks rows."""
         pairs = [pair for field in fields for pair in zip(field.leaves, field.columns, strict=True)]
         for leaf, column in pairs if len(pairs) > 1 else ():
             try:
-                self._reader.read_row_group(0, column_indices=[column], use_threads=False)
+                # A few rows at a time: whatever is wrong with them, they may be many.
+                batches = self._reader.iter_batches(
+                    _FEW_ROWS, row_groups=[0], column_indices=[column], use_threads=False
+                )
+                self._check_count([Wanted((leaf,), (column,))], sum(map(len, batches)))
             except FAILURES as reason:
                 return self._corrupt(str(reason), leaf)
+            except CorruptFileError as short:
+                return short
         return self._corrupt(str(error), pairs[0][0])
 
     def _corrupt(self, message: str, leaf: int, hint: str | None = None) -> CorruptFileError:
@@ -190,6 +235,13 @@ class Decoder:
             column=self._part.metadata.leaves[leaf].name,
             hint=hint,
         )
+
+
+def _validate(fields: Sequence[Wanted], table: pa.Table) -> None:
+    """pyarrow pairs the leaves of a field without a look at whether they fit."""
+    for field, column in zip(fields, table.columns, strict=True):
+        if len(field.leaves) > 1:
+            column.validate()
 
 
 def _key(chunk: Chunk) -> bytes | None:

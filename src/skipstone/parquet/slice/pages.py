@@ -26,7 +26,7 @@ class Chunk:
     """The bytes of one leaf in a slice, and how many values they hold.
 
     ``rows`` is how many rows they must decode to. ``proven`` is false when only decoding can tell whether
-    they do, because repeated values of the first page version don't count their rows.
+    they do, because repeated values have their rows in levels, whatever a page's header says.
     """
 
     plan: LeafPlan
@@ -82,7 +82,7 @@ def complete(
 def _open_pages(
     metadata: ParquetMetadata, group: int, plan: LeafPlan, pages: Pages, bodies: Sequence[bytes]
 ) -> Chunk | Missing:
-    values, coded, proven = 0, False, True
+    values, coded = 0, False
     flat = metadata.leaves[plan.leaf].max_repetition == 0
     data = tuple(bodies[1:]) if pages.fetched else tuple(bodies)
     places = _places(pages)
@@ -96,9 +96,7 @@ def _open_pages(
             count, rows, encoding = _header(metadata, group, plan.leaf, body, offset - start, size)
             if flat and rows is None:
                 rows = count
-            if rows is None:
-                proven = False
-            elif rows != expected or (flat and count != expected):
+            if rows is not None and (rows != expected or (flat and count != expected)):
                 message = f"page {number} holds {rows} rows, its page index says {expected}"
                 raise _bad_index(metadata, group, plan.leaf, message)
             if not count:
@@ -107,7 +105,7 @@ def _open_pages(
             coded = coded or encoding in DICTIONARY_ENCODINGS
     if empty:
         data = _without(data, empty)
-    chunk = Chunk(plan, data, values, sum(place[3] for place in places), proven)
+    chunk = Chunk(plan, data, values, sum(place[3] for place in places), proven=flat)
     if not coded:
         return chunk
     if pages.fetched:
