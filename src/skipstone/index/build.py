@@ -17,7 +17,7 @@ from xxhash import xxh3_128_hexdigest
 from skipstone.errors import FileError, ReadError, SchemaError
 from skipstone.evidence import Array
 from skipstone.explain.report import Report, Skipped
-from skipstone.index.container import BadIndex, Container, Fetched, Held, Mapped
+from skipstone.index.container import BadIndex, Container, Fetched, Held, LocalFile
 from skipstone.index.draft import Draft
 from skipstone.index.manifest import (
     Manifest,
@@ -151,10 +151,10 @@ def open_segment(
     return segment
 
 
-def _bytes(access: Files, entry: Listed) -> Mapped | Fetched | Held:
+def _bytes(access: Files, entry: Listed) -> LocalFile | Fetched | Held:
     place = access.place
     if place.local:
-        return Mapped(place.path(entry.key))
+        return LocalFile(place.path(entry.key))
     if entry.size <= _SMALL_SEGMENT:
         return Held(access.source(entry).read_ranges([ByteRange(0, entry.size)])[0])
     return Fetched(entry.key, access.source(entry).read_ranges)

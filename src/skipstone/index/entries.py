@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import ConflictError, CorruptFileError, FileError, ReadError
-from skipstone.index.container import COMMON, BadIndex, Container, Held, Mapped, Writer
+from skipstone.index.container import COMMON, BadIndex, Container, Held, LocalFile, Writer
 from skipstone.index.manifest import ENTRIES
 from skipstone.lake.files import Files
 from skipstone.lake.iceberg.inventory import Inventory, Kept, identities
@@ -59,9 +59,9 @@ def _kept(container: Container, name: str, *, own: bool) -> Kept:
     return Kept(entries, dict(zip(map(tuple, told), spans, strict=True)))
 
 
-def _bytes(access: Files, entry: Listed) -> Mapped | Held:
+def _bytes(access: Files, entry: Listed) -> LocalFile | Held:
     if access.place.local:
-        return Mapped(access.place.path(entry.key))
+        return LocalFile(access.place.path(entry.key))
     return Held(access.source(entry).read_ranges([ByteRange(0, entry.size)])[0])
 
 

@@ -82,6 +82,10 @@ class PageIndex:
         """Rows per page; a page may have none."""
         return np.diff(self.first_rows, append=self.rows)
 
+    def check(self, chunk: ByteRange) -> None:
+        """Refuse pages outside of their chunk, or at rows that can't be."""
+        _check_pages(self.first_rows, self.offsets, self.sizes, self.rows, chunk)
+
 
 def page_index_ranges(
     metadata: ParquetMetadata, row_group: int, leaf: int

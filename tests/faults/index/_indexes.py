@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import skipstone as sk
-from skipstone.index.container import Container, Mapped
+from skipstone.index.container import Container, LocalFile
 from skipstone.store.cache import Cache
 from skipstone.store.place import open_root
 from tests.faults import _files
@@ -146,7 +146,7 @@ def check_all(lake: Any, table: pa.Table) -> Any:
 def regions(path: Path) -> dict[str, list[range]]:
     """The parts of a segment: by array, the directory, what is between."""
     size = path.stat().st_size
-    box = Container.open_alone(path.name, Mapped(str(path)), size, Cache(1))
+    box = Container.open_alone(path.name, LocalFile(str(path)), size, Cache(1))
     found: dict[str, list[range]] = {}
     for key in box.arrays():
         entry = box._entries[key]
