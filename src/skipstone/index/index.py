@@ -20,7 +20,15 @@ from skipstone.explain.report import Report
 from skipstone.index.build import Job, Progress, open_segment
 from skipstone.index.container import BadIndex
 from skipstone.index.coverage import Coverage
-from skipstone.index.manifest import Manifest, SegmentNote, is_kept, is_manifest, is_own, read_manifest
+from skipstone.index.manifest import (
+    Manifest,
+    SegmentNote,
+    is_kept,
+    is_manifest,
+    is_segment,
+    left_behind,
+    read_manifest,
+)
 from skipstone.index.marks import marks_of
 from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path, Spec
@@ -350,9 +358,11 @@ class LakeIndex:
 
     def drop(self) -> None:
         """Delete the index; the lake's own files stay as they are."""
-        names = [entry.key for entry in self.place.below("")]
+        listed = self.place.below("")
+        names = [entry.key for entry in listed]
         # Manifests first: without one nobody looks for segments.
-        self.place.delete([*filter(is_manifest, names), *filter(is_own, names), *filter(is_kept, names)])
+        manifests, segments = filter(is_manifest, names), filter(is_segment, names)
+        self.place.delete([*manifests, *segments, *filter(is_kept, names), *left_behind(listed)])
         self._renewed()
 
     def _renewed(self) -> None:

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from skipstone.errors import ReadError
+from skipstone.errors import MissingFileError, ReadError
 from skipstone.store.pool import side_by_side, side_by_side_async
 from skipstone.store.ranges import ByteRange, coalesce
 from skipstone.store.source import IoCounter, check_size, gone, stale
@@ -211,7 +211,7 @@ class ObjectSource:
         # A failed request is one too, unless the client itself refused.
         self.counter.add(0 if isinstance(error, exceptions.NotSupportedError) else 1, 0)
         if isinstance(error, FileNotFoundError):
-            return gone(self.path) if self._expected else ReadError("no such object", path=self.path)
+            return gone(self.path) if self._expected else MissingFileError("no such object", path=self.path)
         if isinstance(error, exceptions.PreconditionError):
             return self._changed()
         found = refusal(error, self.path)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
-from skipstone.errors import ReadError, UsageError
+from skipstone.errors import MissingFileError, ReadError, UsageError
 from skipstone.store.source import Source, local_path
 
 
@@ -124,7 +124,7 @@ def open_root(x: Any, *, storage_options: Mapping[str, Any] | None = None, store
 
 def missing(path: str) -> ReadError:
     """The error for a name with nothing behind it."""
-    return ReadError("no such file or directory", path=path)
+    return MissingFileError("no such file or directory", path=path)
 
 
 _MAGIC = re.compile(r"[*?\[]")

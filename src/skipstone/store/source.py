@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from skipstone.errors import ReadError, UsageError
+from skipstone.errors import MissingFileError, ReadError, UsageError
 from skipstone.store.ranges import ByteRange
 
 
@@ -80,12 +80,12 @@ def check_size(source: Source, size: int | None) -> None:
 def stale(path: str) -> ReadError:
     """The error for metadata or a listing of another file, or of another version of it."""
     message = "it is not the file that the metadata was read from, or that was listed"
-    return ReadError(message, path=path, hint=_AGAIN)
+    return MissingFileError(message, path=path, hint=_AGAIN)
 
 
 def gone(path: str) -> ReadError:
     """The error for a file that was there when its metadata was read, or when it was listed."""
-    return ReadError("the file is there no more", path=path, hint=_AGAIN)
+    return MissingFileError("file no longer exists", path=path, hint=_AGAIN)
 
 
 _AGAIN = "it was replaced or deleted: read the metadata again, or refresh the lake"
