@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from skipstone.errors import ConflictError, CorruptFileError, FileError, ReadError
-from skipstone.index.container import COMMON, BadIndex, Container, Held, LocalFile, Writer
+from skipstone.errors import ConflictError, FileError
+from skipstone.index.container import COMMON, BadIndex, Container, Held, LocalFile, Writer, parsing
 from skipstone.index.manifest import ENTRIES
 from skipstone.lake.files import Files
 from skipstone.lake.iceberg.inventory import Inventory, Kept, identities
@@ -35,10 +35,11 @@ def read_entries(access: Files, version: str) -> tuple[Kept, Kept] | None:
     """
     for _, entry in _listed(access):
         try:
-            container = Container.open_alone(entry.key, _bytes(access, entry), entry.size, Cache(0))
-            own = container.head["version"] == version
-            data, deletes = (_kept(container, name, own=own) for name in _CONTENTS)
-        except (BadIndex, ReadError, CorruptFileError, KeyError, ValueError, TypeError, pa.ArrowException):
+            with parsing("entries"):
+                container = Container.open_alone(entry.key, _bytes(access, entry), entry.size, Cache(0))
+                own = container.head["version"] == version
+                data, deletes = (_kept(container, name, own=own) for name in _CONTENTS)
+        except BadIndex:
             continue
         return data, deletes
     return None
@@ -48,8 +49,10 @@ def _kept(container: Container, name: str, *, own: bool) -> Kept:
     counts, entries = container.whole((COMMON, f"{name}/counts")), Entries.empty()
     if counts.any():
         table = pa.ipc.open_file(pa.py_buffer(container.whole((COMMON, name)))).read_all()
+        # Offsets that lie would be followed out of the buffers.
+        table.validate(full=True)
         entries = Entries.from_table(table)
-    if counts.sum() != len(entries):
+    if (counts < 0).any() or counts.sum() != len(entries):
         raise ValueError("entries are missing")
     if own:
         return Kept(entries, {}, counts)

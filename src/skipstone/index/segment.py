@@ -98,6 +98,8 @@ class Segment:
                 self._seen(tuple(map(str, path))): Column(number, type)
                 for number, (path, type) in enumerate(zip(head["paths"], self._types, strict=True))
             }
+            if not {column for column, _ in self.container.arrays()} <= {COMMON, *range(len(types))}:
+                raise ValueError("arrays of unknown columns")
         self.container.rule = self._rule
 
     def __len__(self) -> int:
@@ -362,12 +364,21 @@ class Segment:
         rows = int(self.common("group_rows")[group])
         found = PageIndex.places(rows, first_rows, offsets, sizes.astype(np.int64))
         if (column.number, group) not in self._paged:
-            self._check_places(found, column, group)
+            self._check_places(found, column, group, last)
             self._paged.add((column.number, group))
         return found
 
-    def _check_places(self, found: PageIndex, column: Column, group: int) -> None:
-        """Refuse pages that lie outside their chunk, overlap, or begin at impossible rows."""
+    def _check_places(self, found: PageIndex, column: Column, group: int, last_page: int) -> None:
+        """Refuse pages outside their chunk, or that leave bytes or rows of it out."""
+        key = (column.number, "page/first_rows")
+        if last_page < self.container.count(key):
+            ((after,),) = self.container.slices([(key, last_page, last_page + 1)])
+            if after:
+                raise BadIndex(
+                    f"row group {group} has more pages of column {column.number}", self.container.name
+                )
+        if not found.is_contiguous:
+            raise BadIndex(f"pages of column {column.number} are apart", self.container.name)
         file = int(np.searchsorted(self.firsts, group, side="right")) - 1
         first, last = int(self.firsts[file]), int(self.firsts[file + 1])
         shell = self.shell(int(self.common("kin")[file]))

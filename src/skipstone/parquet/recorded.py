@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
+from skipstone.errors import CorruptFileError
 from skipstone.evidence import ColumnFacts
 from skipstone.ir.nodes import ColumnRef
 from skipstone.parquet.dictionary import dictionary_complete
@@ -95,13 +96,13 @@ def check_chunks(
     Whatever they name lies in the file, each in a place of its own: none is read as another.
     """
     if len(chunks) != len(leaves) * len(rows):
-        raise ValueError(f"{len(chunks)} chunks of {len(leaves)} columns in {len(rows)} row groups")
+        raise CorruptFileError(f"{len(chunks)} chunks of {len(leaves)} columns in {len(rows)} row groups")
     flat = np.repeat([leaf.max_repetition == 0 for leaf in leaves], len(rows))
     values = chunks["values"]
     if (values < 0).any() or (values != np.tile(rows, len(leaves)))[flat].any():
-        raise ValueError("a chunk has other values than its row group has rows")
+        raise CorruptFileError("a chunk has other values than its row group has rows")
     if (chunks["dictionary_use"] > _COMPLETE).any():
-        raise ValueError("a chunk's use of its dictionary is unknown")
+        raise CorruptFileError("a chunk's use of its dictionary is unknown")
     first = np.where(
         (chunks["dictionary"] > 0) & (chunks["dictionary"] < chunks["start"]),
         chunks["dictionary"],
@@ -114,12 +115,12 @@ def check_chunks(
         spans.append((chunks[name][known], np.maximum(chunks[f"{name}_size"][known], 1)))
     starts, sizes = (np.concatenate(part).astype(np.int64) for part in zip(*spans, strict=True))
     if (starts < 0).any() or (sizes < 0).any() or (starts > size).any() or (sizes > size - starts).any():
-        raise ValueError("a chunk lies outside of its file")
+        raise CorruptFileError("a chunk lies outside of its file")
     some = sizes > 0
     order = np.argsort(starts[some], kind="stable")
     starts, stops = starts[some][order], (starts + sizes)[some][order]
     if (starts[1:] < stops[:-1]).any():
-        raise ValueError("chunks overlap")
+        raise CorruptFileError("chunks overlap")
 
 
 class Records(Protocol):
