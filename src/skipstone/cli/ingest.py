@@ -289,9 +289,9 @@ class _Work:
 
     def _is_new(self) -> bool:
         from skipstone.ingest.sources import find_sources
-        from skipstone.store.place import open_root
+        from skipstone.lake.beside import open_lake_root
 
-        place = open_root(self.lake, storage_options=self.where["storage_options"])
+        place = open_lake_root(self.lake, self.where["storage_options"])
         return bool(find_sources(self.source, place, **self.where).new)
 
 

@@ -32,8 +32,8 @@ from skipstone.index.manifest import (
 from skipstone.index.marks import marks_of
 from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path, Spec
+from skipstone.lake.beside import FOLDER
 from skipstone.lake.files import Files
-from skipstone.lake.records import FOLDER
 from skipstone.store.place import Listed, Place
 
 if TYPE_CHECKING:

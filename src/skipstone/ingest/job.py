@@ -29,7 +29,8 @@ from skipstone.ingest.lakes import (
 from skipstone.ingest.skips import look_ups
 from skipstone.ingest.tables import frame_of
 from skipstone.lake.append import Append, Source
-from skipstone.store.place import Place, open_root
+from skipstone.lake.beside import open_lake_root
+from skipstone.store.place import Place
 from skipstone.write.files import Written
 from skipstone.write.layout import Layout
 from skipstone.write.profile import profile
@@ -193,7 +194,7 @@ def ingest(
             **layout,
         )
     chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
-    place = open_root(path, storage_options=storage_options)
+    place = open_lake_root(path, storage_options)
     return Ingest(place, chosen, frame.sparkSession, index, queries, progress).take(frame)
 
 

@@ -13,8 +13,9 @@ import pyarrow as pa
 from skipstone.engine.jobs import Engine
 from skipstone.errors import ReadError, SchemaError, UnknownColumnError, UsageError
 from skipstone.index.lake import Indexed, IndexedLake
+from skipstone.lake.beside import FOLDER, with_own_files
 from skipstone.lake.directory import is_visible
-from skipstone.lake.records import FOLDER, list_settled
+from skipstone.lake.records import list_settled
 from skipstone.lake.schema import merge_schemas
 from skipstone.store.place import Place
 from skipstone.write.columns import find_path
@@ -45,7 +46,7 @@ def check_place(place: Place) -> None:
     while above is not None:
         # Who may not list what is above can't have a lake there.
         with suppress(ReadError):
-            if above.below(FOLDER):
+            if with_own_files(above).below(FOLDER):
                 hint = f"take rows into {above.uri}, or put the new lake beside it"
                 raise UsageError("it lies in another lake", path=place.uri, hint=hint)
         above = above.parent()

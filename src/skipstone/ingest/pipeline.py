@@ -17,7 +17,8 @@ from skipstone.explain.ingest import IngestReport, PipelineReport
 from skipstone.index.lake import IndexedLake
 from skipstone.ingest.job import Ingest, Progress, make_layout
 from skipstone.ingest.sources import Sources, find_sources, has_tabs
-from skipstone.store.place import Listed, open_root
+from skipstone.lake.beside import open_lake_root
+from skipstone.store.place import Listed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -63,7 +64,7 @@ def ingest_new(
     since they were taken in are left alone, and told of. The other options are those of ``ingest``.
     """
     chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
-    place = open_root(path, storage_options=storage_options)
+    place = open_lake_root(path, storage_options)
     found = find_sources(source, place, format, storage_options)
     batches = found.batches(batch_bytes)
     reports: list[IngestReport] = []

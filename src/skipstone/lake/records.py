@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from skipstone.errors import ReadError
+from skipstone.lake.beside import FOLDER, with_own_files
 from skipstone.store.place import Listed, Place
 
-FOLDER: Final = "_skipstone"
 APPENDS: Final = f"{FOLDER}/appends"
 STAGED: Final = f"{FOLDER}/staged"
 SOURCES: Final = f"{FOLDER}/sources"
@@ -174,4 +174,4 @@ def _lakes(place: Place) -> Iterator[Place]:
     while above is not None and "=" in above.uri.rstrip("/").rpartition("/")[2]:
         above = above.parent()
         if above is not None:
-            yield above
+            yield with_own_files(above)

@@ -20,10 +20,10 @@ from skipstone.store.cache import Cache
 from skipstone.store.place import open_root
 from tests.faults import _files
 from tests.faults._place import WatchedPlace
+from tests.support.places import own_files
 
 FILES = 5
 
-FOLDER = "_skipstone"
 COLUMNS = ["id", "x", "text", "st.a"]
 
 
@@ -99,7 +99,7 @@ def patience(seconds: int = 20) -> Iterator[None]:
 def copied(root: Path, folder: Path) -> Path:
     """A copy of the index, which still fits the lake."""
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(root / FOLDER, folder)
+    shutil.copytree(own_files(root), folder)
     return folder
 
 

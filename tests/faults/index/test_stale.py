@@ -25,6 +25,7 @@ from tests.faults.index._indexes import (
     segments,
     write_file,
 )
+from tests.support.places import own_files
 
 
 @pytest.mark.parametrize("near", [True, False], ids=["mapped", "fetched"])
@@ -60,13 +61,13 @@ def test_deleted_while_the_lake_is_open(
         assert used.problems
 
 
-def test_truncated_while_it_is_mapped(own: Path, table: pa.Table) -> None:
+def test_truncated_while_it_is_in_use(own: Path, table: pa.Table) -> None:
     """A segment cut short in place; in a process of its own, which a bus error would end."""
     code = f"""
 import os, glob, skipstone as sk
 lake = sk.open({str(own)!r})
 assert lake.scan("id = 417").count() == 1
-for path in glob.glob({str(own)!r} + "/_skipstone/segment-*"):
+for path in glob.glob({str(own_files(own))!r} + "/segment-*"):
     os.truncate(path, 100)
 assert lake.scan("id between 350 and 460").count() == 111
 assert lake.scan("text = 'word 007'").count() == {table.filter(pc.equal(table["text"], "word 007")).num_rows}

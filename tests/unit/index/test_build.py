@@ -25,8 +25,7 @@ import skipstone.index.build as module
 from skipstone.errors import ReadError, SkipstoneError, UnknownColumnError, UsageError
 from skipstone.index.manifest import read_manifest
 from skipstone.store.place import open_root
-
-FOLDER = "_skipstone"
+from tests.support.places import own_files
 
 
 def write(root: Path, number: int, rows: int = 50, **options: Any) -> None:
@@ -109,7 +108,7 @@ def test_another_choice_is_another_index(root: Path) -> None:
 def test_choices_that_make_no_sense(root: Path, choice: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         sk.open(root).index.build(**{"engine": "local", **choice})
-    assert not (root / FOLDER).exists()
+    assert not own_files(root).exists()
 
 
 def test_nothing_to_refresh(root: Path) -> None:
@@ -256,13 +255,13 @@ def test_a_build_deletes_no_segment_that_another_may_be_committing(root: Path) -
     lake = sk.open(root)
     report = lake.index.build(engine="local")
     assert report.merged > report.segments
-    parts = {*(root / FOLDER).glob("segment-*")}
+    parts = {*own_files(root).glob("segment-*")}
     assert len(parts) == report.merged + report.segments
     for path in parts:
         os.utime(path, (0, 0))
     write(root, 20)
     report = lake.index.refresh(engine="local")
-    assert len({*(root / FOLDER).glob("segment-*")} & parts) < len(parts), "swept once they are old"
+    assert len({*own_files(root).glob("segment-*")} & parts) < len(parts), "swept once they are old"
     assert covered(root) == 17
 
 
@@ -346,7 +345,7 @@ def test_two_processes_refresh_while_a_third_reads(root: Path) -> None:
     report = sk.open(root).index.refresh(engine="local")
     assert report.kept + report.adopted + report.indexed == total
     assert covered(root) == total
-    assert not [p for p in (root / FOLDER).iterdir() if p.name.startswith(".")]
+    assert not [p for p in own_files(root).iterdir() if p.name.startswith(".")]
 
 
 def test_a_commit_with_an_older_listing_keeps_what_is_newer(root: Path) -> None:
@@ -401,8 +400,8 @@ def test_killed_at_any_time(root: Path) -> None:
     for _ in range(3):
         worker = spawn(KILLED, str(root), "1000")
         deadline = time.monotonic() + 30
-        before = len(list((root / FOLDER).iterdir()))
-        while time.monotonic() < deadline and len(list((root / FOLDER).iterdir())) == before:
+        before = len(list(own_files(root).iterdir()))
+        while time.monotonic() < deadline and len(list(own_files(root).iterdir())) == before:
             time.sleep(0.005)
         time.sleep(rng.random() * 0.03)
         worker.kill()
@@ -415,7 +414,7 @@ def test_killed_at_any_time(root: Path) -> None:
 def test_a_half_written_segment_is_not_adopted(root: Path) -> None:
     lake = sk.open(root)
     lake.index.build(engine="local")
-    folder = root / FOLDER
+    folder = own_files(root)
     for path in folder.glob("manifest-*"):
         path.unlink()
     segments = sorted(folder.glob("segment-*"))
@@ -431,9 +430,9 @@ def test_segments_of_another_lake_are_not_adopted(root: Path, tmp_path: Path) ->
     other = tmp_path / "other"
     shutil.copytree(root, other)
     sk.open(other).index.build(engine="local")
-    (root / FOLDER).mkdir()
-    for path in (other / FOLDER).glob("segment-*"):
-        shutil.copy2(path, root / FOLDER)
+    own_files(root).mkdir()
+    for path in own_files(other).glob("segment-*"):
+        shutil.copy2(path, own_files(root))
     report = sk.open(root).index.build(engine="local")
     assert (report.adopted, report.indexed) == (0, 6)
     assert covered(root) == 6

@@ -18,7 +18,6 @@ import skipstone.index.coverage as coverage_module
 from skipstone.errors import SkipstoneError, UsageError
 
 FILES = 5
-FOLDER = "_skipstone"
 
 
 def table(number: int) -> pa.Table:

@@ -33,8 +33,9 @@ from skipstone.ingest.lakes import (
     refuse_overwrite,
 )
 from skipstone.lake.append import Append
+from skipstone.lake.beside import open_lake_root
 from skipstone.lake.lease import Lease
-from skipstone.store.place import Place, open_root
+from skipstone.store.place import Place
 from skipstone.write.files import Written, sort_batch, write_files
 from skipstone.write.layout import Layout
 from skipstone.write.profile import Profile, profile
@@ -123,7 +124,7 @@ def write_options(given: dict[str, str]) -> tuple[Place, Layout, bool]:
     layout = make_layout(
         **known, cluster=chosen.pop("cluster", "sort"), target_file_bytes=size, others=chosen
     )
-    return open_root(path, storage_options=storage or None), layout, index
+    return open_lake_root(path, storage or None), layout, index
 
 
 def is_true(given: dict[str, str], name: str) -> bool:
