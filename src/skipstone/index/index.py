@@ -32,7 +32,7 @@ from skipstone.index.manifest import (
 from skipstone.index.marks import marks_of
 from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path, Spec
-from skipstone.lake.beside import FOLDER
+from skipstone.lake.beside import FOLDER, own_place
 from skipstone.lake.files import Files
 from skipstone.store.place import Listed, Place
 
@@ -54,7 +54,7 @@ class LakeIndex:
     def __init__(self, lake: Indexed, root: Place | None, *, changed: bool = False) -> None:
         self._lake = lake
         self._inside = root is None
-        self.place = lake.access.place.child(FOLDER) if root is None else root
+        self.place = own_place(lake.access.place) if root is None else root
         self.access = Files(self.place, retry=lake.access.retry)
         self._lock = threading.Lock()
         self._loaded = False

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,6 +48,12 @@ def with_own_files(place: Place) -> Place:
     except ReadError:
         return place
     return beside if is_beside else place
+
+
+def own_place(place: Any) -> Place:
+    """Where the own files of a lake are, or of the lake that a single file is in."""
+    whole = replace(place, only=None) if getattr(place, "only", None) is not None else place
+    return with_own_files(whole).child(FOLDER)
 
 
 def _is_beside(place: Place, own: Place) -> bool:

@@ -108,7 +108,8 @@ def check_chunks(
         chunks["dictionary"],
         chunks["start"],
     )
-    spans = [(first, chunks["size"])]
+    # Of chunks without values some writers say that they begin at 0.
+    spans = [(first, np.where(values > 0, chunks["size"], 0))]
     for name in ("bloom", "places", "bounds"):
         # Of some filters only the place is known.
         known = (chunks[name] >= 0) & ((chunks[f"{name}_size"] > 0) | (name == "bloom"))

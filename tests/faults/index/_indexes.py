@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 import skipstone as sk
 from skipstone.index.container import Container, LocalFile
+from skipstone.index.manifest import Manifest
 from skipstone.store.cache import Cache
 from skipstone.store.place import open_root
 from tests.faults import _files
@@ -111,7 +112,9 @@ def open_beside(root: Path, folder: Path, *, near: bool) -> tuple[Any, WatchedPl
 
 
 def segments(folder: Path) -> list[Path]:
-    return sorted(folder.glob("segment-*.skip"))
+    """Those that the newest manifest names; the parts they were merged from lie there as well."""
+    named = {note.name for note in Manifest.decode(manifests(folder)[-1].read_bytes()).segments}
+    return sorted(folder / name for name in named)
 
 
 def manifests(folder: Path) -> list[Path]:
