@@ -1,6 +1,7 @@
 """What jobs that append to a lake tell of themselves, and listings in which each job is whole or absent.
 
-A job's files are named for it, so that a listing tells whose they are; whether they count, its records tell:
+A job's files are named for it, so that a listing tells whose they are; whether they count, its records tell.
+These are their keys in the lake (``lake/beside.py`` says where they are):
 
     _skipstone/appends/<job>.publish    its files are being moved to their places
     _skipstone/appends/<job>.done       all of them are there; if empty: it was given up, and never will be

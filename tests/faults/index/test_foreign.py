@@ -27,7 +27,6 @@ from tests.faults.index._indexes import (
     copied,
     manifests,
     open_beside,
-    segments,
 )
 from tests.support.places import own_files
 
@@ -46,7 +45,7 @@ def reformatted(path: Path, number: int) -> None:
 @pytest.mark.parametrize("kind", ["segment", "manifest"])
 def test_another_format(root: Path, tmp_path: Path, table: pa.Table, kind: str, number: int) -> None:
     folder = copied(root, tmp_path / "i")
-    for path in segments(folder) if kind == "segment" else manifests(folder):
+    for path in folder.glob(f"{kind}-*"):
         reformatted(path, number)
     lake, _ = open_beside(root, folder, near=True)
     used = check_all(lake, table)
