@@ -48,7 +48,12 @@ def write_file(path: Path, number: int) -> None:
 
 
 def build(lake: Any, **choice: Any) -> Any:
-    return lake.index.build(COLUMNS, blooms=["id", "text"], engine="local", **choice)
+    """Build the index, and delete what the sweep would delete a day later: parts that were merged at once."""
+    report = lake.index.build(COLUMNS, blooms=["id", "text"], engine="local", **choice)
+    folder = Path(lake.index.uri)
+    for path in {*folder.glob("segment-*.skip")} - {*segments(folder)}:
+        path.unlink()
+    return report
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,7 @@ def open_beside(root: Path, folder: Path, *, near: bool) -> tuple[Any, WatchedPl
 
 
 def segments(folder: Path) -> list[Path]:
-    """Those that the newest manifest names; the parts they were merged from lie there as well."""
+    """Those that the newest manifest names."""
     named = {note.name for note in Manifest.decode(manifests(folder)[-1].read_bytes()).segments}
     return sorted(folder / name for name in named)
 
