@@ -48,9 +48,13 @@ TIMES = 3
 PHASES = ("survey", "write", "publish", "index")
 LOOK_UPS = 5.0
 """How many times as fast as the best peer look-ups by a key are meant to be."""
-INDEX = "_skipstone"
 FEW = 10_000
 _WIDTH = 160
+
+
+def own_files(folder: Path) -> Path:
+    """Where a lake's index is."""
+    return folder.parent / ".skipstone" / folder.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +232,7 @@ def kept_folder(events: Events, files: int, data: Path) -> Path:
 def is_usable(folder: Path) -> bool:
     """Whether there is a lake with an index that this version can use."""
     try:
-        open_indexed(Lake("ingested", folder), folder / INDEX)
+        open_indexed(Lake("ingested", folder), own_files(folder))
     except (AssertionError, sk.SkipstoneError):
         return False
     return True
@@ -295,7 +299,7 @@ def ask(bench: Bench, events: Events, folder: Path) -> None:
         variants_of(partial(queries, events)),
         bench.given.only,
         warm=True,
-        index=folder / INDEX,
+        index=own_files(folder),
         peers_only=False,
         promises=_promises(events),
     )

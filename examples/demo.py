@@ -162,7 +162,7 @@ def index(folder: Path, where: str) -> None:
     lake = sk.open(folder)
     report = lake.index.build(engine="local")
     print(draw_report(report, width=on.width, color=on.color))
-    status = replace(lake.index.status(), place=f"{folder.name}/_skipstone", segments=())
+    status = replace(lake.index.status(), place=f".skipstone/{folder.name}", segments=())
     print(draw_status(status, width=on.width, color=on.color), "\n")
     for said, use in (("without the index", False), ("with the index", True)):
         fresh = sk.open(folder)

@@ -198,7 +198,7 @@ def open(
 
     ``path`` is a path or a URI; ``storage_options`` go to obstore, or give an obstore ``store`` and the
     path within it. ``schema`` sets the columns and their types instead of taking them from the files.
-    ``index_root`` is where the lake's index is, unless in ``_skipstone`` in the lake itself.
+    ``index_root`` is where the lake's index is, unless in ``.skipstone`` beside the lake.
 
     With a ``catalog`` (as :func:`catalog` takes it) ``path`` is a table's name; a metadata file
     (``….metadata.json``) or a pyiceberg table is opened as a table too. ``snapshot`` is an id, a tag, a

@@ -12,6 +12,7 @@
     │   ├── CorruptFileError      metadata that contradicts itself or the file's size
     │   ├── EncryptedFileError    encrypted footer or columns
     │   ├── ReadError             bytes that could not be read, or came back short
+    │   │   └── MissingFileError  a file that doesn't exist, or no longer as it was listed
     │   ├── WriteError            a file that could not be written or deleted
     │   ├── ConflictError         a file that somebody else wrote first
     │   └── SchemaError           columns or partitions that don't fit the rest of the lake
@@ -33,6 +34,7 @@ __all__ = [
     "EncryptedFileError",
     "FileError",
     "JobError",
+    "MissingFileError",
     "NotExpressibleError",
     "NotParquetError",
     "ParseError",
@@ -217,6 +219,10 @@ class ReadError(FileError):
     ) -> None:
         super().__init__(message, path=path, unit=unit, column=column, hint=hint)
         self.transient = transient
+
+
+class MissingFileError(ReadError):
+    """A file that doesn't exist, or no longer as it was when its metadata was read or when it was listed."""
 
 
 class WriteError(FileError):

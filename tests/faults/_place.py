@@ -136,8 +136,14 @@ class WatchedPlace:
     def delete(self, keys: Any) -> None:
         self.place.delete(keys)
 
-    def parent(self) -> None:
-        return None
+    def parent(self) -> WatchedPlace | None:
+        """The place above, whose requests are written down here as well."""
+        above = self.place.parent()
+        if above is None:
+            return None
+        place = WatchedPlace(above, self.fault, local=self.local)
+        place.requests, place._lock = self.requests, self._lock
+        return place
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> WatchedSource:
         return WatchedSource(self, key, self.place.open(key, version=version, size=size))

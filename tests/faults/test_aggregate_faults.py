@@ -28,6 +28,7 @@ from skipstone.errors import (
 )
 from tests.faults._files import FILES, ROWS, fault_table
 from tests.property._patch import data_pages, page_header_size
+from tests.support.places import own_files
 
 VICTIM = "part-1.parquet"
 GROUP = 100
@@ -198,7 +199,7 @@ def test_a_damaged_index_changes_no_answer(own_lake: Path) -> None:
         sk.open(own_lake).scan(where, index=False).aggregate(*FUNCTIONS, **given).to_pylist()
         for where, given in asked
     ]
-    segments = [*(own_lake / "_skipstone").rglob("*.skip")]
+    segments = [*own_files(own_lake).rglob("*.skip")]
     assert segments
     rng = random.Random("flips")
     for _ in range(FLIPS):
@@ -218,7 +219,7 @@ def test_a_damaged_index_changes_no_answer(own_lake: Path) -> None:
 def test_a_segment_that_is_cut_short_or_gone(own_lake: Path) -> None:
     sk.open(own_lake).index.build(sums=True, engine="local")
     wanted = sk.open(own_lake).scan(index=False).aggregate(*FUNCTIONS).to_pylist()
-    for path in (own_lake / "_skipstone").rglob("*.skip"):
+    for path in own_files(own_lake).rglob("*.skip"):
         body = path.read_bytes()
         for length in (0, 10, len(body) // 2, len(body) - 1):
             path.write_bytes(body[:length])

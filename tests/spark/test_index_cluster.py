@@ -9,7 +9,6 @@ import pytest
 
 import skipstone as sk
 from skipstone.index import build
-from skipstone.index.manifest import Manifest
 from tests.spark.test_cluster_engine import gone, run
 
 if TYPE_CHECKING:
@@ -158,10 +157,8 @@ if __name__ == "__main__":
 
 
 def debris(root: Path) -> set[str]:
-    """What lies in an index and isn't a manifest or a segment of one that still counts."""
-    manifests = [path for path in root.iterdir() if path.name.startswith("manifest-")]
-    named = {note.name for path in manifests for note in Manifest.decode(path.read_bytes()).segments}
-    return {path.name for path in root.iterdir()} - {path.name for path in manifests} - named
+    """What lies in an index and is neither a manifest nor a segment."""
+    return {path.name for path in root.iterdir() if not path.name.startswith(("manifest-", "segment-"))}
 
 
 @pytest.mark.slow
@@ -173,7 +170,7 @@ def test_executors_of_their_own_one_of_which_is_killed(tmp_path: Path) -> None:
     assert found["told"][-1] == [24, 24]
     assert len(found["executors"]) == 2
     assert found["refresh"] == {**whole, "files": 29, "covered": 29, "report": [6, 23, 1]}
-    assert debris(tmp_path / "lake" / "_skipstone") == set()
+    assert debris(tmp_path / ".skipstone" / "lake") == set()
     # The killed executor's group was done by another one.
     assert found["other"] == {**whole, "files": 29, "covered": 29, "report": [29, 0, 0]}
     assert found["killed"] in found["pids"]
@@ -214,4 +211,4 @@ def test_spark_connect(tmp_path: Path) -> None:
     whole = {"right": True, "kept": 100, "problems": []}
     assert found["refresh"] == {**whole, "files": 24, "covered": 24, "report": [12, 12, 0]}
     assert found["alive"] == 5
-    assert debris(tmp_path / "lake" / "_skipstone") == set()
+    assert debris(tmp_path / ".skipstone" / "lake") == set()

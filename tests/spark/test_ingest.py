@@ -23,6 +23,7 @@ import pytest
 import skipstone as sk
 from skipstone.errors import JobError, ReadError, SchemaError, UnknownColumnError, UsageError, WriteError
 from skipstone.index.index import LakeIndex
+from tests.support.places import own_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,12 +48,12 @@ from range(0, 400, 1, 2)
 
 def files(root: Path) -> list[Path]:
     """What readers that know nothing of Skipstone take for data."""
-    return sorted(p for p in root.rglob("*.parquet") if "_skipstone" not in p.relative_to(root).parts)
+    return sorted(root.rglob("*.parquet"))
 
 
 def staged(root: Path) -> list[str]:
     """What an ingest that is over must not leave."""
-    names = [str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()]
+    names = [str(p.relative_to(root.parent)) for p in own_files(root).rglob("*") if p.is_file()]
     return [name for name in names if "staged" in name or name.endswith((".lease", ".tmp"))]
 
 

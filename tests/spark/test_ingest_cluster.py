@@ -137,7 +137,7 @@ def slow(batches):
 if __name__ == "__main__":
     import threading
     def kill():
-        while len(list((folder / "lake" / "_skipstone" / "staged").glob("*/*.staged"))) < 5:
+        while len(list((folder / ".skipstone" / "lake" / "staged").glob("*/*.staged"))) < 5:
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGKILL)
     spark = sk.spark("local[2]", conf=CONF)

@@ -14,6 +14,7 @@ import pytest
 
 import skipstone as sk
 from tests.spark.test_ingest import TYPES, files, same, staged
+from tests.support.places import own_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,7 +57,7 @@ def test_partitions_and_sizes(spark: SparkSession, tmp_path: Path) -> None:
         assert max(sizes) <= 1.3 * 150_000
         assert sum(sizes) / len(sizes) >= 0.4 * 150_000
         assert sk.open(tmp_path / name).scan("p = 3").count() == 50_000
-        assert not (tmp_path / name / "_skipstone" / "manifest-000000000001.json").exists()
+        assert not (own_files(tmp_path / name) / "manifest-000000000001.json").exists()
     # The lake's partitions are known the second time.
     write(spark.range(5).selectExpr("id", "id k", "id p"), tmp_path / "a")
     assert sk.open(tmp_path / "a").scan().count() == 200_005

@@ -102,7 +102,7 @@ IndexRootOption = Annotated[
     typer.Option(
         "--index-root",
         metavar="PATH",
-        help="Where the index is, unless in _skipstone in the lake: a path or a URI.",
+        help="Where the index is, unless in .skipstone beside the lake: a path or a URI.",
         rich_help_panel=_READING,
     ),
 ]

@@ -1,6 +1,6 @@
 """What an index covers, how old and how large it is, and what it was asked to hold.
 
-lake/events/_skipstone  version 3, format 1, written 2 days ago
+lake/.skipstone/events  version 3, format 1, written 2 days ago
 ├─ files  ███████████████████░  98 of 100 known
 │     unknown  2 files: day=2026-01-05/part-2.parquet, day=2026-01-05/part-3.parquet
 ├─ size   █░░░░░░░░░░░░░░░░░░░  3.1 MB, 7 % of the lake's 44.6 MB

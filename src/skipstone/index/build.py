@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from xxhash import xxh3_128_hexdigest
 
-from skipstone.errors import FileError, ReadError, SchemaError
+from skipstone.errors import FileError, MissingFileError, ReadError, SchemaError
 from skipstone.evidence import Array
 from skipstone.explain.report import Report, Skipped
-from skipstone.index.container import BadIndex, Container, Fetched, Held, Mapped
+from skipstone.index.container import BadIndex, Container, Fetched, Held, LocalFile
 from skipstone.index.draft import Draft
 from skipstone.index.manifest import (
     Manifest,
     SegmentNote,
     commit,
     is_segment,
-    named_segments,
     read_manifest,
 )
 from skipstone.index.marks import marks_of, match
@@ -96,7 +95,7 @@ def index_group(group: Group) -> Indexed:
                 continue
             drafts.append(record_file(files, entry, group.spec))
         except (FileError, SchemaError) as error:
-            if isinstance(error, ReadError) and not _settled(error):
+            if isinstance(error, ReadError) and not isinstance(error, MissingFileError):
                 raise  # the store, not the file: the task is tried again
             skipped.append(Skipped(files.path(entry), error.message))
     note = (
@@ -105,11 +104,6 @@ def index_group(group: Group) -> Indexed:
         else None
     )
     return Indexed(note, tuple(skipped), files.io())
-
-
-def _settled(error: ReadError) -> bool:
-    """Whether trying again is no use: the file is gone or another one."""
-    return "no more" in error.message or "not the file" in error.message or "no such" in error.message
 
 
 def write_segment(place: Place, draft: Draft, spec: str, *, own_blooms: bool) -> SegmentNote:
@@ -151,10 +145,10 @@ def open_segment(
     return segment
 
 
-def _bytes(access: Files, entry: Listed) -> Mapped | Fetched | Held:
+def _bytes(access: Files, entry: Listed) -> LocalFile | Fetched | Held:
     place = access.place
     if place.local:
-        return Mapped(place.path(entry.key))
+        return LocalFile(place.path(entry.key))
     if entry.size <= _SMALL_SEGMENT:
         return Held(access.source(entry).read_ranges([ByteRange(0, entry.size)])[0])
     return Fetched(entry.key, access.source(entry).read_ranges)
@@ -326,10 +320,8 @@ class Job:
                 return None
             return replace(before, segments=tuple(segments), spec=self.spec.told())
 
+        # What was merged at once is left to the sweep: another job may be committing a segment of that name.
         after = commit(self.index, change)
-        named = named_segments(self.index)
-        # What was merged at once has never been in a manifest; who has found it none the less looks again.
-        self.index.delete(note.name for note in notes if note.name not in named)
         merged = sum(len(group) for group, note in swaps or () if note in after.segments)
         return after, dropped, merged
 

@@ -1,24 +1,29 @@
 """A segment's file: plain arrays one after the other, and at the end a directory of them with checksums.
 
-An array is found by column and name, so that a reader fetches or maps only what it uses. Every 64 KiB of an
-array (a *sheet*) have a checksum of their own, tested when they are first touched: a flipped bit is a
-:class:`BadIndex`, never another answer, and a few rows of a long array cost a few sheets.
+An array is found by column and name, so that a reader reads only what it uses. Every 64 KiB of an array (a
+*sheet*) have a checksum of their own, tested when they are first read: a flipped bit is a :class:`BadIndex`,
+never another answer, and a few rows of a long array cost a few sheets. Whoever opens a container gives it a
+:class:`Rule` for each array, so that an index that lies about its own structure is a :class:`BadIndex` too.
+
+Files are read, never mapped: touching a mapped file that was truncated kills the process.
 """
 
 from __future__ import annotations
 
 import json
-import mmap
+import os
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import numpy as np
+import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from skipstone.errors import ReadError
+from skipstone.errors import ReadError, SkipstoneError
 from skipstone.evidence import Array
 from skipstone.store.cache import Cache
 from skipstone.store.ranges import ByteRange
@@ -36,6 +41,9 @@ _ENTRY: Final = np.dtype(
 )
 # Up to this size an array of a remote index is fetched whole, and kept.
 _WHOLE: Final = 256 * 1024
+# A directory unpacks to a few megabytes, even that of tables with thousands of columns.
+_MOST_UNPACKED: Final = 32 * 1024 * 1024
+_WIDEST: Final = 64
 
 Key = tuple[int, str]
 
@@ -47,6 +55,28 @@ class BadIndex(Exception):
         super().__init__(reason)
         self.reason = reason
         self.name = name
+
+
+@contextmanager
+def parsing(what: str, name: str = "") -> Iterator[None]:
+    """Turn whatever fails while a part of an index is taken apart into a :class:`BadIndex`."""
+    try:
+        yield
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        MemoryError,
+        OSError,
+        RecursionError,
+        SkipstoneError,
+        TypeError,
+        ValueError,
+        pa.ArrowException,
+        struct.error,
+        zlib.error,
+    ) as error:
+        raise BadIndex(f"{what} can't be read: {error}", name) from error
 
 
 # -- writing -----------------------------------------------------------------------------------
@@ -94,31 +124,55 @@ class Writer:
 class Bytes(Protocol):
     """Where a container's bytes come from."""
 
-    def view(self) -> memoryview | None:
-        """All bytes as they lie in memory, or None where they must be fetched."""
+    @property
+    def near(self) -> bool:
+        """Whether reading a sheet costs next to nothing, so that nothing is read ahead of its use."""
 
-    def fetch(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+    def size(self) -> int | None:
+        """How many bytes there are, if that is known without a request."""
+
+    def fetch(self, ranges: Sequence[ByteRange]) -> Sequence[bytes | memoryview]:
         """Some bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
-    """A local file, mapped: what is never touched is never read."""
+class LocalFile:
+    """A local file: what is never asked for is never read."""
 
     path: str
 
-    def view(self) -> memoryview:
-        """The file's bytes."""
-        with open(self.path, "rb") as file:  # noqa: PTH123
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if hasattr(mmap, "MADV_RANDOM"):
-            # What lies next to a few bytes is not wanted; what is wanted whole is asked for as such.
-            mapped.madvise(mmap.MADV_RANDOM)
-        return memoryview(mapped)
+    @property
+    def near(self) -> bool:
+        """It is."""
+        return True
+
+    def size(self) -> int:
+        """The file's size."""
+        return os.stat(self.path).st_size  # noqa: PTH116
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """Not needed: there is a view."""
-        raise AssertionError(ranges)
+        """Some bytes of the file as it is now."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return [self._read(descriptor, span) for span in ranges]
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise BadIndex(f"segment can't be read: {error.strerror}", self._name) from error
+
+    def _read(self, descriptor: int, span: ByteRange) -> bytes:
+        body = os.pread(descriptor, span.length, span.start)
+        while len(body) < span.length:
+            more = os.pread(descriptor, span.length - len(body), span.start + len(body))
+            if not more:
+                raise BadIndex("segment was truncated while it was in use", self._name)
+            body += more
+        return body
+
+    @property
+    def _name(self) -> str:
+        return os.path.basename(self.path)  # noqa: PTH119
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +181,19 @@ class Held:
 
     data: bytes
 
-    def view(self) -> memoryview:
-        """The file's bytes."""
-        return memoryview(self.data)
+    @property
+    def near(self) -> bool:
+        """It is."""
+        return True
 
-    def fetch(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """Not needed: there is a view."""
-        raise AssertionError(ranges)
+    def size(self) -> int:
+        """The file's size."""
+        return len(self.data)
+
+    def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        """Some bytes."""
+        view = memoryview(self.data)
+        return [view[span.start : span.stop] for span in ranges]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +203,13 @@ class Fetched:
     name: str
     read: Callable[[Sequence[ByteRange]], list[bytes]]
 
-    def view(self) -> None:
-        """There is none."""
+    @property
+    def near(self) -> bool:
+        """It is not."""
+        return False
+
+    def size(self) -> None:
+        """Not known without a request."""
         return
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[bytes]:
@@ -152,7 +217,19 @@ class Fetched:
         try:
             return self.read(ranges)
         except ReadError as error:
-            raise BadIndex(f"it can't be read: {error.message}", self.name) from error
+            raise BadIndex(f"segment can't be read: {error.message}", self.name) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What an array must be like: its type, its length, and between which values its elements lie."""
+
+    dtype: np.dtype[Any]
+    count: int | None = None
+    low: int | None = None
+    high: int | None = None
+    rising: bool = False
+    """Whether no element is less than the one before it; tested when the array is first used whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +238,10 @@ class _Entry:
     start: int
     size: int
     sum: int
+
+    @property
+    def count(self) -> int:
+        return self.size // self.dtype.itemsize
 
 
 @dataclass(slots=True)
@@ -175,68 +256,66 @@ class Container:
     """That of its directory, and so of everything in it."""
     head: dict[str, Any]
     cache: Cache[Any, Any]
-    """Keeps what was fetched; a mapped file needs none."""
-    _view: memoryview | None
+    """Keeps what was fetched from elsewhere."""
     _entries: dict[Key, _Entry]
     _sums: Array
     _good: Array
-    """Which sheets have passed their test."""
+    """Which sheets of near files have been read and tested."""
+    rule: Callable[[Key], Rule | None] = lambda _: None
+    """What arrays must be like; those without a rule may be anything."""
+    _known: dict[Key, tuple[_Entry, Rule | None]] = field(default_factory=dict)
+    """Arrays that were asked for, whose type and length are those of their rule."""
     _arrays: dict[Key, Array] = field(default_factory=dict)
+    """Arrays of near files, as far as their sheets were read; memory that is never written costs nothing."""
+    _whole: dict[Key, Array] = field(default_factory=dict)
+    """Those that were read whole."""
 
     @classmethod
     def open(cls, name: str, bytes: Bytes, size: int, tail: int, cache: Cache[Any, Any]) -> Container:
         """Read the directory; ``tail`` is what :meth:`Writer.parts` said."""
-        try:
+        with parsing("directory"):
             return cls._open(name, bytes, size, tail, cache)
-        except (ValueError, KeyError, IndexError, TypeError, struct.error, zlib.error, OSError) as error:
-            raise BadIndex(f"its directory can't be read: {error}") from error
 
     @classmethod
     def open_alone(cls, name: str, bytes: Bytes, size: int, cache: Cache[Any, Any]) -> Container:
         """Open a container of which only the size is known."""
-        try:
-            view = bytes.view()
-            end = ByteRange(max(size - _TRAILER.size, 0), size)
-            last = view[end.start :] if view is not None else bytes.fetch([end])[0]
+        with parsing("directory"):
+            (last,) = bytes.fetch([ByteRange(max(size - _TRAILER.size, 0), size)])
             tail = sum(_TRAILER.unpack(last)[3:6]) + _TRAILER.size
-        except (ValueError, struct.error, OSError) as error:
-            raise BadIndex(f"its directory can't be read: {error}") from error
-        if tail > size:
-            raise BadIndex("its directory is damaged")
         return cls.open(name, bytes, size, tail, cache)
 
     @classmethod
     def _open(cls, name: str, bytes: Bytes, size: int, tail: int, cache: Cache[Any, Any]) -> Container:
-        view = bytes.view()
-        if view is not None and len(view) != size:
-            raise BadIndex(f"it has {len(view):,} bytes instead of {size:,}")
-        start = size - tail
-        end: Any = view[start:] if view is not None else bytes.fetch([ByteRange(start, size)])[0]
+        found = bytes.size()
+        if found is not None and found != size:
+            raise BadIndex(f"segment has {found:,} bytes instead of {size:,}")
+        if not _TRAILER.size <= tail <= size:
+            raise BadIndex("directory is damaged")
+        (end,) = bytes.fetch([ByteRange(size - tail, size)])
         magic, version, _, *lengths, check, last = _TRAILER.unpack(end[-_TRAILER.size :])
         if magic != _MAGIC or last != _MAGIC:
-            raise BadIndex("it is no segment of an index")
+            raise BadIndex("file is not a segment of an index")
         if version != FORMAT:
-            raise BadIndex(f"its format is {version}, this version of Skipstone reads {FORMAT}")
+            raise BadIndex(f"format is {version}, this version of Skipstone reads {FORMAT}")
         if sum(lengths) + _TRAILER.size != tail or xxh3_64_intdigest(end[: -_TRAILER.size]) != check:
-            raise BadIndex("its directory is damaged")
+            raise BadIndex("directory is damaged")
         told, table, sums = lengths
         parts = memoryview(end)
-        head = json.loads(zlib.decompress(parts[:told]))
-        packed = zlib.decompress(parts[told : told + table])
+        head = json.loads(_unpacked(parts[:told]))
+        packed = _unpacked(parts[told : told + table])
         count, at, columns = len(packed) // _ENTRY.itemsize, 0, []
         for part in _ENTRY.names or ():
             dtype = _ENTRY[part]
-            columns.append(np.frombuffer(packed, dtype=dtype, count=count, offset=at).tolist())
+            columns.append(np.frombuffer(packed, dtype=dtype, count=count, offset=at))
             at += count * dtype.itemsize
         marks = np.frombuffer(end, dtype="<u8", count=sums // 8, offset=told + table)
-        names, types = head.pop("names"), [np.dtype(type) for type in head.pop("types")]
+        names, types = head.pop("names"), [_plain(type) for type in head.pop("types")]
+        _check_layout(columns, np.array([type.itemsize for type in types]), len(marks), size - tail)
         known = {
             (column, names[kind]): _Entry(types[type], start, length, first)
-            for column, kind, type, start, length, first in zip(*columns, strict=True)
+            for column, kind, type, start, length, first in zip(*(c.tolist() for c in columns), strict=True)
         }
-        return cls(
-            name, bytes, tail, check, head, cache, view, known, marks, np.zeros(len(marks), dtype=bool)
-        )
+        return cls(name, bytes, tail, check, head, cache, known, marks, np.zeros(len(marks), dtype=bool))
 
     def __contains__(self, key: Key) -> bool:
         return key in self._entries
@@ -251,92 +330,123 @@ class Container:
 
     def count(self, key: Key) -> int:
         """Length of an array."""
-        entry = self._entries[key]
-        return entry.size // entry.dtype.itemsize
+        return self._entry(key)[0].count
 
     def load(self, keys: Iterable[Key]) -> None:
         """Fetch arrays that will be needed whole, together."""
-        if self._view is not None:
+        if self.bytes.near:
             return
         wanted = [
             key for key in keys if key in self._entries and self.cache.get((self.check_sum, key)) is None
         ]
-        ranges = [self._range(self._entries[key]) for key in wanted]
+        ranges = [self._range(self._entry(key)[0]) for key in wanted]
         if not ranges:
             return
         for key, body in zip(wanted, self.bytes.fetch(ranges), strict=True):
-            entry = self._entries[key]
-            self._test(entry, memoryview(body), 0)
-            self.cache.put((self.check_sum, key), np.frombuffer(body, dtype=entry.dtype), len(body))
+            self.cache.put((self.check_sum, key), self._tested(key, body), len(body))
 
     def whole(self, key: Key) -> Array:
         """An array, tested."""
-        found = self._arrays.get(key)
+        found = self._whole.get(key)
         if found is not None:
             return found
-        entry = self._entries[key]
-        if self._view is None:
-            self.load([key])
-            kept: Array | None = self.cache.get((self.check_sum, key))
-            if kept is not None:
-                return kept
-            # Too large for the cache.
-            large = self.bytes.fetch([self._range(entry)])[0] if entry.size else b""
-            self._test(entry, memoryview(large), 0)
-            return np.frombuffer(large, dtype=entry.dtype)
-        body = self._view[entry.start : entry.start + entry.size]
-        self._want(entry.start, entry.size)
-        self._test(entry, body, 0)
-        found = self._arrays[key] = np.frombuffer(body, dtype=entry.dtype)
-        return found
+        entry, rule = self._entry(key)
+        if self.bytes.near:
+            array = self._near(key, entry, np.arange(self._sheets(entry)))
+            self._check_order(key, array, rule)
+            return self._whole.setdefault(key, array)
+        self.load([key])
+        kept: Array | None = self.cache.get((self.check_sum, key))
+        if kept is not None:
+            return kept
+        # Too large for the cache.
+        return self._tested(key, self.bytes.fetch([self._range(entry)])[0] if entry.size else b"")
 
     def slices(self, wanted: Sequence[tuple[Key, int, int]]) -> list[Array]:
-        """Parts of arrays, ``start`` to ``stop``, of which only the sheets they lie in are touched."""
-        if self._view is None:
+        """Parts of arrays, ``start`` to ``stop``, of which only the sheets they lie in are read."""
+        for key, start, stop in wanted:
+            if not 0 <= start <= stop <= self._entry(key)[0].count:
+                raise self._bad(key, "is shorter than another array says")
+        if not self.bytes.near:
             return self._fetched(wanted)
-        self.check()
-        return [self._mapped(key, start, stop) for key, start, stop in wanted]
+        return [self._part(key, start, stop) for key, start, stop in wanted]
 
     def take(self, key: Key, rows: Array) -> Array:
-        """Elements of an array, of which only the sheets they lie in are touched."""
-        if self._view is None or key in self._arrays:
-            return self.whole(key)[rows]
-        entry = self._entries[key]
-        body = self._view[entry.start : entry.start + entry.size]
-        array = np.frombuffer(body, dtype=entry.dtype)
-        if len(rows):
+        """Elements of an array, of which only the sheets they lie in are read."""
+        found = self._whole.get(key)
+        if found is None:
+            if not self.bytes.near:
+                found = self.whole(key)
+            else:
+                entry, _ = self._entry(key)
+                found = self._near(key, entry, np.unique(rows * entry.dtype.itemsize // _SHEET))
+        try:
+            return found[rows]
+        except IndexError:
+            raise self._bad(key, "is shorter than another array says") from None
+
+    def _entry(self, key: Key) -> tuple[_Entry, Rule | None]:
+        """An array's place and rule, whose type and length are tested when it is first asked for."""
+        known = self._known.get(key)
+        if known is None:
+            entry = self._entries.get(key)
+            if entry is None:
+                raise self._bad(key, "is missing")
+            with parsing(f"array {key[1]}", self.name):
+                rule = self.rule(key)
+            if rule is not None and entry.dtype != rule.dtype:
+                raise self._bad(key, f"is of type {entry.dtype} instead of {rule.dtype}")
+            if rule is not None and rule.count is not None and entry.count != rule.count:
+                raise self._bad(key, f"has {entry.count:,} elements instead of {rule.count:,}")
+            known = self._known[key] = entry, rule
+        return known
+
+    def _part(self, key: Key, start: int, stop: int) -> Array:
+        found = self._whole.get(key)
+        if found is None:
+            entry, _ = self._entry(key)
             width = entry.dtype.itemsize
-            if not self._good[entry.sum : entry.sum + self._sheets(entry)].all():
-                for sheet in np.unique(rows * width // _SHEET).tolist():
-                    self._test_sheet(entry, sheet, body[sheet * _SHEET : (sheet + 1) * _SHEET])
-        return array[rows]
+            first, last = start * width // _SHEET, -(-stop * width // _SHEET)
+            found = self._arrays.get(key)
+            if found is None or not self._good[entry.sum + first : entry.sum + last].all():
+                found = self._near(key, entry, np.arange(first, last))
+        return found[start:stop]
 
-    def check(self) -> None:
-        """Refuse a mapped file that was cut short, since touching what is gone kills the process."""
-        mapped = None if self._view is None else self._view.obj
-        if isinstance(mapped, mmap.mmap) and mapped.size() != len(mapped):
-            raise BadIndex("it was changed while it was in use", self.name)
-
-    def _mapped(self, key: Key, start: int, stop: int) -> Array:
-        entry, view = self._entries[key], self._view
-        assert view is not None
-        width = entry.dtype.itemsize
-        first, last = start * width // _SHEET, -(-stop * width // _SHEET)
-        if not self._good[entry.sum + first : entry.sum + last].all():
-            self._test(entry, view[entry.start + first * _SHEET : self._stop(entry, last)], first)
-        return np.frombuffer(view, dtype=entry.dtype, count=stop - start, offset=entry.start + start * width)
+    def _near(self, key: Key, entry: _Entry, sheets: Array) -> Array:
+        """An array of which these sheets have been read and tested."""
+        array = self._arrays.get(key)
+        if array is None:
+            # Of threads that come at once all get the same memory, and write the same to it.
+            array = self._arrays.setdefault(key, np.empty(entry.count, dtype=entry.dtype))
+        if not len(sheets):
+            return array
+        if not -1 < sheets[0] <= sheets[-1] < self._sheets(entry):
+            raise self._bad(key, "is shorter than another array says")
+        missing = sheets[~self._good[entry.sum + sheets]]
+        if len(missing):
+            memory = array.view(np.uint8)
+            runs = [
+                (int(r[0]), int(r[-1]) + 1)
+                for r in np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1)
+            ]
+            ranges = [ByteRange(entry.start + low * _SHEET, self._stop(entry, high)) for low, high in runs]
+            for (low, high), body in zip(runs, self.bytes.fetch(ranges), strict=True):
+                self._test(key, memoryview(body), low)
+                memory[low * _SHEET : low * _SHEET + len(body)] = np.frombuffer(body, dtype=np.uint8)
+                self._good[entry.sum + low : entry.sum + high] = True
+        return array
 
     def _fetched(self, wanted: Sequence[tuple[Key, int, int]]) -> list[Array]:
         """Small arrays are fetched whole and kept, of large ones the sheets that are needed."""
         self.load(key for key, _, _ in wanted if self._entries[key].size <= _WHOLE)
         ranges: list[ByteRange] = []
-        places: dict[int, tuple[_Entry, int]] = {}
+        places: dict[int, int] = {}
         for number, (key, start, stop) in enumerate(wanted):
             entry = self._entries[key]
             if entry.size > _WHOLE and stop > start:
                 width = entry.dtype.itemsize
                 first, last = start * width // _SHEET, -(-stop * width // _SHEET)
-                places[number] = entry, first
+                places[number] = first
                 ranges.append(ByteRange(entry.start + first * _SHEET, self._stop(entry, last)))
         bodies = iter(self.bytes.fetch(ranges) if ranges else ())
         found = []
@@ -344,21 +454,13 @@ class Container:
             if number not in places:
                 found.append(self.whole(key)[start:stop])
                 continue
-            entry, first = places[number]
-            body = next(bodies)
-            self._test(entry, memoryview(body), first)
-            offset = start * entry.dtype.itemsize - first * _SHEET
-            found.append(np.frombuffer(body, dtype=entry.dtype, count=stop - start, offset=offset))
+            dtype, first, body = self._entries[key].dtype, places[number], next(bodies)
+            self._test(key, memoryview(body), first)
+            offset = start * dtype.itemsize - first * _SHEET
+            found.append(np.frombuffer(body, dtype=dtype, count=stop - start, offset=offset))
         return found
 
-    def _want(self, start: int, size: int) -> None:
-        """Have a part of a mapped file read in one go, before it is touched page by page."""
-        mapped = None if self._view is None else self._view.obj
-        if isinstance(mapped, mmap.mmap) and size and hasattr(mmap, "MADV_WILLNEED"):
-            inside = start % mmap.PAGESIZE
-            mapped.madvise(mmap.MADV_WILLNEED, start - inside, size + inside)
-
-    # -- checksums ---------------------------------------------------------------------------
+    # -- tests -------------------------------------------------------------------------------
 
     @staticmethod
     def _range(entry: _Entry) -> ByteRange:
@@ -372,16 +474,61 @@ class Container:
     def _stop(entry: _Entry, sheet: int) -> int:
         return entry.start + min(sheet * _SHEET, entry.size)
 
-    def _test(self, entry: _Entry, body: memoryview, first: int) -> None:
-        """Test the sheets of ``body``, which begins with the sheet ``first``."""
-        for number, at in enumerate(range(0, len(body), _SHEET)):
-            self._test_sheet(entry, first + number, body[at : at + _SHEET])
+    def _tested(self, key: Key, body: Any) -> Array:
+        """A whole array of its bytes."""
+        entry, rule = self._entry(key)
+        self._test(key, memoryview(body), 0)
+        array: Array = np.frombuffer(body, dtype=entry.dtype)
+        self._check_order(key, array, rule)
+        return array
 
-    def _test_sheet(self, entry: _Entry, sheet: int, body: memoryview) -> None:
-        at = entry.sum + sheet
-        if self._view is not None and self._good[at]:
-            return
-        self._want(entry.start + sheet * _SHEET, len(body))
-        if xxh3_64_intdigest(body) != int(self._sums[at]):
-            raise BadIndex("a part of it is damaged: the checksum is another", self.name)
-        self._good[at] = True
+    def _test(self, key: Key, body: memoryview, first: int) -> None:
+        """Test the sheets of ``body``, which begins with the sheet ``first``: checksums, then values."""
+        entry, rule = self._entry(key)
+        for number, at in enumerate(range(0, len(body), _SHEET)):
+            if xxh3_64_intdigest(body[at : at + _SHEET]) != int(self._sums[entry.sum + first + number]):
+                raise BadIndex("a part of it is damaged: the checksum is another", self.name)
+        if rule is not None and (rule.low is not None or rule.high is not None) and len(body):
+            values = np.frombuffer(body, dtype=entry.dtype)
+            low = rule.low is None or values.min() >= rule.low
+            if not low or (rule.high is not None and values.max() > rule.high):
+                raise self._bad(key, "has values that can't be")
+
+    def _check_order(self, key: Key, array: Array, rule: Rule | None) -> None:
+        if rule is not None and rule.rising and (array[1:] < array[:-1]).any():
+            raise self._bad(key, "is out of order")
+
+    def _bad(self, key: Key, reason: str) -> BadIndex:
+        column = "" if key[0] == COMMON else f" of column {key[0]}"
+        return BadIndex(f"array {key[1]}{column} {reason}", self.name)
+
+
+def _unpacked(packed: memoryview) -> bytes:
+    """What was compressed, unless it is more than a directory could be."""
+    stream = zlib.decompressobj()
+    body = stream.decompress(packed, _MOST_UNPACKED)
+    if not stream.eof:
+        raise BadIndex("directory is too large" if stream.unconsumed_tail else "directory is damaged")
+    return body
+
+
+def _plain(name: str) -> np.dtype[Any]:
+    """A type of fixed width without references, fields or shape."""
+    found = np.dtype(name)
+    if found.kind not in "biufV" or found.names or found.subdtype or not 0 < found.itemsize <= _WIDEST:
+        raise BadIndex(f"directory has an array of type {found}")
+    return found
+
+
+def _check_layout(columns: Sequence[Array], widths: Array, sums: int, end: int) -> None:
+    """Refuse entries other than arrays one after the other, as :meth:`Writer.parts` lays them out."""
+    _, _, types, starts, sizes, firsts = columns
+    if (sizes < 0).any() or (sizes > end).any() or (sizes % widths[types] if len(types) else sizes).any():
+        raise BadIndex("directory has an array of an impossible size")
+    sheets = -(-sizes // _SHEET)
+    padded = sizes + -sizes % _ALIGN
+    stops = _ALIGN + np.cumsum(padded)
+    if not np.array_equal(firsts, np.cumsum(sheets) - sheets) or sheets.sum() != sums:
+        raise BadIndex("directory has other checksums than arrays")
+    if not np.array_equal(starts, stops - padded) or (len(stops) and stops[-1] > end):
+        raise BadIndex("directory has arrays outside of the file")

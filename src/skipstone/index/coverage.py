@@ -116,11 +116,6 @@ class Coverage:
         problems = [*self.problems, f"{name}: {bad.reason}"]
         return Coverage(self.manifest, self.access, self.entries, left, problems, self.marks, self.distrust)
 
-    def check(self) -> None:
-        """Refuse segments that were changed in place, which would be fatal to touch."""
-        for segment in self.segments:
-            segment.container.check()
-
     @cached_property
     def _files(self) -> list[Array]:
         """Per segment and row the number of the file in the listing, or -1."""
@@ -336,7 +331,7 @@ class Recorded:
         counts, groups = segment.groups_of(rows)
         files = coverage.files_of(number, rows)
         kins = np.repeat(segment.some("kin", rows), counts)
-        return cls(coverage, segment, files, counts, segment.some("group_rows", groups), groups, kins)
+        return cls(coverage, segment, files, counts, segment.rows_of(rows, counts, groups), groups, kins)
 
     def file(self, number: int) -> ParquetMetadata:
         """A file's metadata."""

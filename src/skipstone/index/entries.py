@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from skipstone.errors import ConflictError, CorruptFileError, FileError, ReadError
-from skipstone.index.container import COMMON, BadIndex, Container, Held, Mapped, Writer
+from skipstone.errors import ConflictError, FileError
+from skipstone.index.container import COMMON, BadIndex, Container, Held, LocalFile, Writer, parsing
 from skipstone.index.manifest import ENTRIES
 from skipstone.lake.files import Files
 from skipstone.lake.iceberg.inventory import Inventory, Kept, identities
@@ -35,14 +35,15 @@ def read_entries(access: Files, version: str) -> tuple[Kept, Kept] | None:
     """
     try:
         listed = _listed(access)
-    except ReadError:
+    except FileError:
         return None  # as if there were no index; its status and the trace say why
     for _, entry in listed:
         try:
-            container = Container.open_alone(entry.key, _bytes(access, entry), entry.size, Cache(0))
-            own = container.head["version"] == version
-            data, deletes = (_kept(container, name, own=own) for name in _CONTENTS)
-        except (BadIndex, ReadError, CorruptFileError, KeyError, ValueError, TypeError, pa.ArrowException):
+            with parsing("entries"):
+                container = Container.open_alone(entry.key, _bytes(access, entry), entry.size, Cache(0))
+                own = container.head["version"] == version
+                data, deletes = (_kept(container, name, own=own) for name in _CONTENTS)
+        except BadIndex:
             continue
         return data, deletes
     return None
@@ -52,8 +53,10 @@ def _kept(container: Container, name: str, *, own: bool) -> Kept:
     counts, entries = container.whole((COMMON, f"{name}/counts")), Entries.empty()
     if counts.any():
         table = pa.ipc.open_file(pa.py_buffer(container.whole((COMMON, name)))).read_all()
+        # Offsets that lie would be followed out of the buffers.
+        table.validate(full=True)
         entries = Entries.from_table(table)
-    if counts.sum() != len(entries):
+    if (counts < 0).any() or counts.sum() != len(entries):
         raise ValueError("entries are missing")
     if own:
         return Kept(entries, {}, counts)
@@ -63,9 +66,9 @@ def _kept(container: Container, name: str, *, own: bool) -> Kept:
     return Kept(entries, dict(zip(map(tuple, told), spans, strict=True)))
 
 
-def _bytes(access: Files, entry: Listed) -> Mapped | Held:
+def _bytes(access: Files, entry: Listed) -> LocalFile | Held:
     if access.place.local:
-        return Mapped(access.place.path(entry.key))
+        return LocalFile(access.place.path(entry.key))
     return Held(access.source(entry).read_ranges([ByteRange(0, entry.size)])[0])
 
 

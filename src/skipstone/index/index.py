@@ -20,12 +20,20 @@ from skipstone.explain.report import Report
 from skipstone.index.build import Job, Progress, open_segment
 from skipstone.index.container import BadIndex
 from skipstone.index.coverage import Coverage
-from skipstone.index.manifest import Manifest, SegmentNote, is_kept, is_manifest, is_own, read_manifest
+from skipstone.index.manifest import (
+    Manifest,
+    SegmentNote,
+    is_kept,
+    is_manifest,
+    is_segment,
+    left_behind,
+    read_manifest,
+)
 from skipstone.index.marks import marks_of
 from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path, Spec
+from skipstone.lake.beside import FOLDER, own_place
 from skipstone.lake.files import Files
-from skipstone.lake.records import FOLDER
 from skipstone.store.place import Listed, Place
 
 if TYPE_CHECKING:
@@ -46,7 +54,7 @@ class LakeIndex:
     def __init__(self, lake: Indexed, root: Place | None, *, changed: bool = False) -> None:
         self._lake = lake
         self._inside = root is None
-        self.place = lake.access.place.child(FOLDER) if root is None else root
+        self.place = own_place(lake.access.place) if root is None else root
         self.access = Files(self.place, retry=lake.access.retry)
         self._lock = threading.Lock()
         self._loaded = False
@@ -350,9 +358,11 @@ class LakeIndex:
 
     def drop(self) -> None:
         """Delete the index; the lake's own files stay as they are."""
-        names = [entry.key for entry in self.place.below("")]
+        listed = self.place.below("")
+        names = [entry.key for entry in listed]
         # Manifests first: without one nobody looks for segments.
-        self.place.delete([*filter(is_manifest, names), *filter(is_own, names), *filter(is_kept, names)])
+        manifests, segments = filter(is_manifest, names), filter(is_segment, names)
+        self.place.delete([*manifests, *segments, *filter(is_kept, names), *left_behind(listed)])
         self._renewed()
 
     def _renewed(self) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import pyarrow as pa
 
 from skipstone.evidence import Array
-from skipstone.index.container import Container, Key
+from skipstone.index.container import BadIndex, Container, Key
 from skipstone.index.levels import join_bytes
 from skipstone.partial.blocks import Blocks
+
+_ALWAYS: Final = frozenset(("known", "count", "lower", "upper", "has"))
 
 
 @dataclass(eq=False)
@@ -35,12 +39,24 @@ class Kept:
         keys = self._names.get((column, f"sum/{level}"))
         if keys is None:
             return None
+        self._check(keys, column, level)
         self.container.load(keys.values())
         arrays = {name: self.container.take(key, units) for name, key in keys.items()}
         return Blocks.from_arrays(type, arrays)
 
+    def _check(self, names: Iterable[str], column: int, level: str) -> None:
+        """Refuse aggregates of which arrays are missing: those that are left out are taken for zeros."""
+        found = set(names)
+        parts = {name.partition("/")[0] for name in found if "/" in name}
+        rows = {f"{part}/{k}" for part in parts for k in range(sum(n.startswith(f"{part}/") for n in found))}
+        if not _ALWAYS | rows <= found or not parts & {"limbs", "parts"}:
+            raise BadIndex(f"arrays of sum/{level} of column {column} are missing", self.container.name)
+
     def sums(self, column: int, type: pa.DataType) -> dict[str, Blocks]:
         """All aggregates of a column, by level."""
+        for (owner, name), keys in self._names.items():
+            if owner == column and name.startswith("sum/"):
+                self._check(keys, column, name.removeprefix("sum/"))
         return {
             name.removeprefix("sum/"): Blocks.from_arrays(
                 type, {part: self.container.whole(key) for part, key in keys.items()}

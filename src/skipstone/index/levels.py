@@ -11,7 +11,7 @@ import pyarrow as pa
 from skipstone.domain.keys import Kind, key_space
 from skipstone.evidence import Array, Bounds, ColumnFacts
 from skipstone.evidence.hull import hull, reduce_blocks
-from skipstone.index.container import Container, Key, Writer
+from skipstone.index.container import BadIndex, Container, Key, Writer
 
 _EXACT_LOW, _EXACT_HIGH, _VALUE, _NULL, _NAN, _KNOWN_LOW, _KNOWN_HIGH = (1 << bit for bit in range(7))
 _KNOWN = {"lower": _KNOWN_LOW, "upper": _KNOWN_HIGH}
@@ -180,6 +180,7 @@ class LevelReader:
         """Byte bounds of some units, of which nothing else is touched."""
         offsets, data = self.key(f"{name}/offsets"), self.key(f"{name}/data")
         starts, stops = self.container.take(offsets, rows), self.container.take(offsets, rows + 1)
+        self._check(starts <= stops)
         ends = np.cumsum(stops - starts)
         body = self.container.take(
             data, np.arange(ends[-1] if len(ends) else 0) + np.repeat(stops - ends, stops - starts)
@@ -194,6 +195,8 @@ class LevelReader:
             return self._facts(flags, low, high)
         places = [(self.key(f"{name}/offsets"), start, stop + 1) for name in ("lower", "upper")]
         flags, *offsets = self.container.slices([(self.key("flags"), start, stop), *places])
+        for at in offsets:
+            self._check(at[:-1] <= at[1:])
         data = self.container.slices(
             [
                 (self.key(f"{name}/data"), int(at[0]), int(at[-1]))
@@ -203,6 +206,10 @@ class LevelReader:
         known = [(flags & bit) != 0 for bit in (_KNOWN_LOW, _KNOWN_HIGH)]
         parts = zip(offsets, data, known, strict=True)
         return self._facts(flags, *(join_bytes(at - at[0], body, sure) for at, body, sure in parts))
+
+    def _check(self, rising: Array) -> None:
+        if not rising.all():
+            raise BadIndex(f"offsets of {self.level} are out of order", self.container.name)
 
     def level_of(self, units: int) -> Level:
         """Facts and counts of every unit."""

@@ -161,12 +161,18 @@ def sweep(place: Place, current: Manifest) -> None:
     # Not too soon: who has just listed may still read it, or be about to take the number after it.
     old = [e.key for number, e in manifests if number <= current.number - _KEPT and _age(e) > _SOON_SECONDS]
     named = named_segments(place, old)
-    orphans = [
-        entry.key
-        for entry in listed
-        if is_own(entry.key) and entry.key not in named and _age(entry) > _GRACE_SECONDS
-    ]
-    place.delete([*old, *orphans])
+    orphans = [e.key for e in listed if is_segment(e.key) and e.key not in named and is_old(e)]
+    place.delete([*old, *orphans, *left_behind(listed)])
+
+
+def left_behind(listed: Iterable[Listed]) -> list[str]:
+    """What writers that were killed have left of files; no writer is at work on one of them any more."""
+    return [entry.key for entry in listed if _LEFT.fullmatch(entry.key) and is_old(entry)]
+
+
+def is_old(entry: Listed) -> bool:
+    """Whether a file is so old that no job still wants it if no manifest names it."""
+    return _age(entry) > _GRACE_SECONDS
 
 
 def named_segments(place: Place, without: Collection[str] = ()) -> set[str]:
@@ -192,11 +198,6 @@ def _age(entry: Listed) -> float:
 def is_manifest(key: str) -> bool:
     """Whether a file of an index is a manifest."""
     return _NAME.fullmatch(key) is not None
-
-
-def is_own(key: str) -> bool:
-    """Whether a file is a segment, or what a writer that was killed has left of one."""
-    return is_segment(key) or _LEFT.fullmatch(key) is not None
 
 
 def is_kept(key: str) -> bool:

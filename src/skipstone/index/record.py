@@ -32,7 +32,7 @@ from skipstone.parquet.makebloom import build_bloom
 from skipstone.parquet.measure import Measured, NotMeasurable, measure
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
-from skipstone.parquet.recorded import record_chunks
+from skipstone.parquet.recorded import check_chunks, record_chunks
 from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.slice import slice_steps
 from skipstone.parquet.trust import null_counts_trusted
@@ -67,6 +67,7 @@ def record_file(files: Files, entry: Listed, spec: Spec) -> Draft:
     recorder = _Recorder(files, entry, metadata, spec)
     recorder.fetch()
     chunks = record_chunks(metadata)
+    check_chunks(chunks, metadata.leaves, metadata.row_group_rows, entry.size)
     groups = metadata.row_group_count
     return Draft(
         keys=[entry.key],
@@ -134,7 +135,8 @@ class _Recorder:
 
     def _parsed(self, bounds: bytes | None, places: bytes, group: int, leaf: int) -> PageIndex | None:
         try:
-            return parse_page_index(bounds, places, self.metadata, group, leaf)
+            found = parse_page_index(bounds, places, self.metadata, group, leaf)
+            return found if found.is_contiguous else None
         except BadPageIndex:
             # Bounds that can't be trusted leave the places.
             return None if bounds is None else self._parsed(None, places, group, leaf)

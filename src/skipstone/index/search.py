@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from skipstone.domain.spans import ByteSpans, NumberSpans
 from skipstone.evidence import Array, ColumnFacts
-from skipstone.index.container import Container, Key
-from skipstone.index.levels import split_bytes
+from skipstone.index.container import BadIndex, Container
+from skipstone.index.levels import LevelReader, split_bytes
 from skipstone.ir.nodes import All, Any, Leaf, Node
 
 _MOST: Final = np.iinfo(np.uint64).max
@@ -64,8 +64,8 @@ def head(value: bytes) -> int:
 class Found:
     """The units that may meet a leaf, as runs of a sort order."""
 
-    container: Container
-    order: Key
+    bounds: LevelReader
+    """Those of the units."""
     starts: Array
     stops: Array
 
@@ -76,14 +76,23 @@ class Found:
 
     def units(self) -> Array:
         """The units themselves, ascending."""
+        container, order = self.bounds.container, self.bounds.key("order")
         if len(self.starts) == 1:
-            (found,) = self.container.slices([(self.order, int(self.starts[0]), int(self.stops[0]))])
+            places: Array = np.arange(int(self.starts[0]), int(self.stops[0]))
+            (found,) = container.slices([(order, int(self.starts[0]), int(self.stops[0]))])
         else:
             lengths = self.stops - self.starts
             ends = np.cumsum(lengths)
             places = np.arange(self.size) + np.repeat(self.starts - ends + lengths, lengths)
-            found = self.container.take(self.order, places)
+            found = container.take(order, places)
         units: Array = np.sort(found).astype(np.int64)
+        lower = self.bounds.take(found).lower
+        if isinstance(lower, pa.Array):
+            lower = heads(lower, 0)
+        if (units[1:] == units[:-1]).any() or (
+            lower != container.whole(self.bounds.key("start"))[places]
+        ).any():
+            raise BadIndex(f"array file/order of column {self.bounds.column} is another's", container.name)
         return units
 
 
@@ -92,15 +101,16 @@ def search_leaf(leaf: Leaf, container: Container, column: int, type: pa.DataType
     domain = leaf.true
     if leaf.ref.via or leaf.ref.type != type or domain.nulls or domain.nans or domain.spans.is_all:
         return None
-    start, reach, order = ((column, f"file/{name}") for name in ("start", "reach", "order"))
-    if order not in container:
+    bounds = LevelReader(container, column, "file", type)
+    start, reach = bounds.key("start"), bounds.key("reach")
+    if bounds.key("order") not in container:
         return None
     spans = domain.spans
     lows, highs = (spans.lows, spans.highs) if isinstance(spans, NumberSpans) else _byte_spans(spans)
     container.load([start, reach])
     stops = np.searchsorted(container.whole(start), highs, side="right")
     starts = np.searchsorted(container.whole(reach), lows, side="left")
-    return Found(container, order, *_merged(starts, stops))
+    return Found(bounds, *_merged(starts, stops))
 
 
 def _byte_spans(spans: ByteSpans) -> tuple[Array, Array]:

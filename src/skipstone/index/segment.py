@@ -6,14 +6,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone.domain.keys import storage_type
+from skipstone.domain.keys import Kind, key_space, storage_type
 from skipstone.evidence import Array, ColumnFacts
-from skipstone.index.container import COMMON, BadIndex, Container
+from skipstone.index.container import COMMON, BadIndex, Container, Key, Rule, parsing
 from skipstone.index.draft import ColumnDraft, Draft, Pages, runs
 from skipstone.index.filters import Absent, Filters
 from skipstone.index.kept import Kept
@@ -26,14 +25,22 @@ from skipstone.parquet.evidence import row_group_facts
 from skipstone.parquet.footer import parse_footer
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.naming import Naming
-from skipstone.parquet.pageindex import PageIndex
-from skipstone.parquet.recorded import CHUNK, RecordedMetadata, record_chunks
+from skipstone.parquet.pageindex import BadPageIndex, PageIndex
+from skipstone.parquet.recorded import (
+    CHUNK,
+    RecordedMetadata,
+    check_chunks,
+    chunk_range,
+    record_chunks,
+)
 from skipstone.parquet.values import widen
 from skipstone.partial.blocks import Blocks
 from skipstone.prune.pages import PageFacts
 from skipstone.store.place import Listed
 
 _CHUNK = CHUNK.itemsize
+_MOST = 1 << 62
+_U1, _U4, _I4, _U8, _I8 = (np.dtype(name) for name in ("|u1", "<u4", "<i4", "<u8", "<i8"))
 Footer = Callable[[BadIndex | None], ParquetMetadata]
 """Opens a file's footer, and takes the reason if it is damage."""
 
@@ -54,59 +61,144 @@ class Segment:
     naming: Naming | None = None
     """How the lake calls the columns that are stored under other names."""
     _shells: dict[int, ParquetMetadata] = field(default_factory=dict)
+    _chunks: dict[int, Array] = field(default_factory=dict)
+    """By file, as far as they were checked."""
+    _paged: set[tuple[int, int]] = field(default_factory=set)
+    """Columns and row groups whose pages were checked."""
+    files: int = field(init=False)
+    groups: int = field(init=False)
+    """How many row groups its files have."""
+    rows: int = field(init=False)
+    """How many rows its files have."""
+    block: int = field(init=False)
+    """Files per block."""
+    spec: str = field(init=False)
+    """The digest of what was asked for when it was made."""
+    own_blooms: bool = field(init=False)
+    """Whether the filters that its files have were taken over."""
+    alone: bool = field(init=False)
+    """Whether every file is one row group."""
+    columns: dict[Path, Column] = field(init=False)
+    """Its columns by path."""
 
-    @cached_property
-    def _head(self) -> dict[str, Any]:
-        try:
-            head: dict[str, Any] = json.loads(self.container.head["segment"])
-            return head
-        except (KeyError, ValueError) as error:
-            raise BadIndex(f"its directory can't be read: {error}", self.container.name) from error
+    def __post_init__(self) -> None:
+        """Read what the directory says of the segment, and hold its arrays to that."""
+        with parsing("directory", self.container.name):
+            head = json.loads(self.container.head["segment"])
+            counts = self.files, self.groups, self.rows, self.block = [
+                head[name] for name in ("files", "groups", "rows", "block")
+            ]
+            if not all(type(count) is int and 0 <= count < _MOST for count in counts) or not self.block:
+                raise ValueError("impossible counts")
+            self.spec, self.own_blooms = str(head["spec"]), bool(head["own_blooms"])
+            self.alone = self.groups == self.files and (COMMON, "firsts") not in self.container
+            types = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(head["types"]))).types
+            self._types = [None if pa.types.is_null(type) else type for type in types]
+            self.columns = {
+                self._seen(tuple(map(str, path))): Column(number, type)
+                for number, (path, type) in enumerate(zip(head["paths"], self._types, strict=True))
+            }
+            if not {column for column, _ in self.container.arrays()} <= {COMMON, *range(len(types))}:
+                raise ValueError("arrays of unknown columns")
+        self.container.rule = self._rule
 
     def __len__(self) -> int:
-        return int(self._head["files"])
-
-    @property
-    def groups(self) -> int:
-        """How many row groups its files have."""
-        return int(self._head["groups"])
-
-    @property
-    def rows(self) -> int:
-        """How many rows its files have."""
-        return int(self._head["rows"])
-
-    @property
-    def alone(self) -> bool:
-        """Whether every file is one row group."""
-        return self.groups == len(self) and (COMMON, "firsts") not in self.container
-
-    @property
-    def spec(self) -> str:
-        """The digest of what was asked for when it was made."""
-        return str(self._head["spec"])
-
-    @property
-    def own_blooms(self) -> bool:
-        """Whether the filters that its files have were taken over."""
-        return bool(self._head["own_blooms"])
-
-    @property
-    def block(self) -> int:
-        """Files per block."""
-        return int(self._head["block"])
-
-    @cached_property
-    def columns(self) -> dict[Path, Column]:
-        """Its columns by path."""
-        types = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(self._head["types"]))).types
-        return {
-            self._seen(tuple(path)): Column(number, None if pa.types.is_null(type) else type)
-            for number, (path, type) in enumerate(zip(self._head["paths"], types, strict=True))
-        }
+        return self.files
 
     def _seen(self, stored: Path) -> Path:
         return stored if self.naming is None else self.naming.path(stored)
+
+    def _rule(self, key: Key) -> Rule:
+        """What one of its arrays must be like."""
+        column, name = key
+        if name.endswith("/offsets") and name != "page/offsets":
+            stem, _, _ = name.rpartition("/")
+            data = (column, f"{stem}/data")
+            count = None if stem == "kins" else 1 + self._units(column, stem)
+            return Rule(_I8, count, 0, self.container.count(data), rising=True)
+        if name.endswith("/data"):
+            return Rule(_U1)
+        if name == "page/first_rows":
+            return Rule(_I8)
+        if column == COMMON:
+            return self._common_rule(name)
+        level, _, part = name.partition("/")
+        if level in ("group_bloom", "page_bloom"):
+            return self._bloom_rule(column, level, part)
+        if level == "sum":
+            return self._sum_rule(column, part)
+        return self._level_rule(column, level, part)
+
+    def _level_rule(self, column: int, level: str, part: str) -> Rule:
+        units = self._units(column, level)
+        match level, part:
+            case _, "nulls" | "nans" | "distinct" | "rises":
+                return Rule(_I8, units, UNKNOWN)
+            case _, "lower" | "upper":
+                return Rule(key_space(self._type(column)).dtype, units)
+            case "file", "start" | "reach":
+                space = key_space(self._type(column))
+                return Rule(_U8 if space.kind is Kind.BYTES else space.dtype, units, rising=True)
+            case "file", "order":
+                return Rule(_U4, units, 0, units - 1)
+            case "page", "firsts":
+                return Rule(_I8, self.groups + 1, 0, units, rising=True)
+            case "page", "offsets":
+                return Rule(_I8, units)
+            case "page", "sizes":
+                return Rule(_I4, units)
+        return Rule(_U1, units)
+
+    def _type(self, column: int) -> pa.DataType:
+        found = self._types[column]
+        if found is None:
+            raise ValueError(f"column {column} has no facts")
+        return found
+
+    def _common_rule(self, name: str) -> Rule:
+        files, groups = self.files, self.groups
+        match name:
+            case "marks":
+                return Rule(_U8, 2 * files)
+            case "kin":
+                return Rule(_U4, files, 0, self.container.count((COMMON, "kins/offsets")) - 2)
+            case "firsts":
+                return Rule(_I8, files + 1, 0, groups, rising=True)
+            case "group_rows":
+                return Rule(_I8, groups, 0, self.rows)
+            case "group_sizes":
+                return Rule(_I8, 2 * groups, 0)
+            case "chunks":
+                return Rule(_U1)
+            case "chunk_counts":
+                return Rule(_I8, files, 0, self.container.size((COMMON, "chunks")) // _CHUNK)
+            case "rows":
+                return Rule(_I8, files, 0, self.rows)
+        return Rule(_I8, files, 0)
+
+    def _bloom_rule(self, column: int, level: str, part: str) -> Rule:
+        size, _, which = part.partition("/")
+        units = (column, f"{level}/{size}/units")
+        if which == "bits":
+            return Rule(_U4, 8 * int(size) * self.container.count(units))
+        most = self.groups if level == "group_bloom" else self._units(column, "page")
+        return Rule(_U4, None, 0, most - 1, rising=True)
+
+    def _sum_rule(self, column: int, part: str) -> Rule:
+        level, _, name = part.partition("/")
+        kind = Blocks.stored_type(self._type(column), name.partition("/")[0])
+        return Rule(kind, self._units(column, level))
+
+    def _units(self, column: int, level: str) -> int:
+        """How many units there are of a kind, or byte strings of a name."""
+        match level.split("/"):
+            case ["page", *_]:
+                return self.container.count((column, "page/first_rows"))
+            case ["block", *_]:
+                return -(-self.files // self.block)
+            case ["group", *_] | ["sketch", *_]:
+                return self.groups
+        return self.files
 
     # -- files -------------------------------------------------------------------------------
 
@@ -134,7 +226,18 @@ class Segment:
             return np.ones(len(files), dtype=np.int64), files
         firsts = self.some("firsts", files)
         counts = self.some("firsts", files + 1) - firsts
+        if (counts < 0).any():
+            raise BadIndex("array firsts is out of order", self.container.name)
         return counts, runs(firsts, counts)
+
+    def rows_of(self, files: Array, counts: Array, groups: Array) -> Array:
+        """The rows of some files' row groups, of which each has ``counts``."""
+        rows = self.some("group_rows", groups)
+        ends = np.cumsum(counts)
+        totals = np.concatenate(([0], np.cumsum(rows)))
+        if not np.array_equal(totals[ends] - totals[ends - counts], self.some("rows", files)):
+            raise BadIndex("row groups have other rows than their files", self.container.name)
+        return rows
 
     @cached_property
     def chunk_firsts(self) -> Array:
@@ -142,6 +245,19 @@ class Segment:
         firsts = np.zeros(len(self) + 1, dtype=np.int64)
         np.cumsum(self.common("chunk_counts"), out=firsts[1:])
         return firsts
+
+    def chunks(self, file: int) -> Array:
+        """The chunks of a file, all row groups of a leaf one after the other."""
+        found = self._chunks.get(file)
+        if found is None:
+            first, last = (int(self.chunk_firsts[file + end]) * _CHUNK for end in (0, 1))
+            (body,) = self.container.slices([((COMMON, "chunks"), first, last)])
+            leaves = self.shell(int(self.common("kin")[file])).leaves
+            rows = self.common("group_rows")[int(self.firsts[file]) : int(self.firsts[file + 1])]
+            with parsing("chunks", self.container.name):
+                check_chunks(body.view(CHUNK), leaves, rows, int(self.common("sizes")[file]))
+            found = self._chunks[file] = body.view(CHUNK)
+        return found
 
     def prepare(self) -> None:
         """Fetch what every question needs, together; what is mapped needs no fetching."""
@@ -157,8 +273,9 @@ class Segment:
         """The footer without row groups that some of the files share."""
         found = self._shells.get(kin)
         if found is None:
-            shell = parse_footer(self.texts("kins")[kin].as_py(), self.container.name, None)
-            found = self._shells[kin] = shell if self.naming is None else self.naming.apply(shell)
+            with parsing("schema", self.container.name):
+                shell = parse_footer(self.texts("kins")[kin].as_py(), self.container.name, None)
+                found = self._shells[kin] = shell if self.naming is None else self.naming.apply(shell)
         return found
 
     def metadata(self, file: int, entry: Listed, path: str, footer: Footer) -> RecordedMetadata:
@@ -167,6 +284,8 @@ class Segment:
         sizes = self.common("group_sizes").reshape(-1, 2)[first:last]
         shell = self.shell(int(self.common("kin")[file]))
         rows = self.common("group_rows")[first:last]
+        if self.common("sizes")[file] != entry.size or self.common("rows")[file] != rows.sum():
+            raise BadIndex("a file's size or rows are another's", self.container.name)
         records = _Records(self, file, shell, footer)
         mark = hash(self.container.name)
         return RecordedMetadata(shell, path, entry.size, entry.version, rows, sizes, records, mark)
@@ -243,7 +362,32 @@ class Segment:
         keys = [((column.number, f"page/{name}"), first, last) for name in names]
         first_rows, offsets, sizes = self.container.slices(keys)
         rows = int(self.common("group_rows")[group])
-        return PageIndex.places(rows, first_rows, offsets, sizes.astype(np.int64))
+        found = PageIndex.places(rows, first_rows, offsets, sizes.astype(np.int64))
+        if (column.number, group) not in self._paged:
+            self._check_places(found, column, group, last)
+            self._paged.add((column.number, group))
+        return found
+
+    def _check_places(self, found: PageIndex, column: Column, group: int, last_page: int) -> None:
+        """Refuse pages outside their chunk, or that leave bytes or rows of it out."""
+        key = (column.number, "page/first_rows")
+        if last_page < self.container.count(key):
+            ((after,),) = self.container.slices([(key, last_page, last_page + 1)])
+            if after:
+                raise BadIndex(
+                    f"row group {group} has more pages of column {column.number}", self.container.name
+                )
+        if not found.is_contiguous:
+            raise BadIndex(f"pages of column {column.number} are apart", self.container.name)
+        file = int(np.searchsorted(self.firsts, group, side="right")) - 1
+        first, last = int(self.firsts[file]), int(self.firsts[file + 1])
+        shell = self.shell(int(self.common("kin")[file]))
+        numbers = [leaf.index for leaf in shell.leaves if self.columns.get(leaf.path) == column]
+        try:
+            for number in numbers:
+                found.check(chunk_range(self.chunks(file)[number * (last - first) + group - first]))
+        except BadPageIndex as error:
+            raise BadIndex(error.reason, self.container.name) from error
 
     def page_span(self, group: int, path: Path) -> tuple[int, int] | None:
         """The numbers of a chunk's first page and of the one past the last."""
@@ -366,12 +510,10 @@ class _Records:
         segment = self.segment
         groups = int(segment.firsts[self.file + 1] - segment.firsts[self.file])
         try:
-            first = int(segment.chunk_firsts[self.file]) + leaf * groups
-            span = ((COMMON, "chunks"), first * _CHUNK, (first + groups) * _CHUNK)
-            (rows,) = segment.container.slices([span])
+            chunks = segment.chunks(self.file)
         except BadIndex as bad:
-            return record_chunks(self.footer(bad))[leaf * groups : (leaf + 1) * groups]
-        return rows.view(CHUNK)
+            chunks = record_chunks(self.footer(bad))
+        return chunks[leaf * groups : (leaf + 1) * groups]
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
         """What is known about a column in each row group; from the footer where the segment doesn't say."""

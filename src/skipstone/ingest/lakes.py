@@ -23,11 +23,12 @@ from skipstone.errors import (
     UsageError,
 )
 from skipstone.index.lake import Indexed, IndexedLake
+from skipstone.lake.beside import FOLDER, open_lake_root, with_own_files
 from skipstone.lake.directory import is_visible
 from skipstone.lake.iceberg.catalogs import is_table_name
-from skipstone.lake.records import FOLDER, job_of, list_settled, modified
+from skipstone.lake.records import job_of, list_settled, modified
 from skipstone.lake.schema import children, merge_schemas
-from skipstone.store.place import Place, open_root
+from skipstone.store.place import Place
 from skipstone.write.columns import find_path
 from skipstone.write.layout import Layout
 
@@ -43,7 +44,7 @@ def lake_place(path: Any, storage_options: Mapping[str, Any] | None = None) -> P
     if isinstance(path, str) and is_table_name(path) and not os.path.lexists(path):
         hint = f'give sk.ingest the catalog of the table, or "./{path}" for a new directory'
         raise UsageError("the name looks like a table's, and no directory is called so", path=path, hint=hint)
-    return open_root(path, storage_options=storage_options)
+    return open_lake_root(path, storage_options)
 
 
 def opened(place: Place) -> IndexedLake | None:
@@ -65,7 +66,7 @@ def check_place(place: Place) -> None:
     while above is not None:
         # Who may not list what is above can't have a lake there.
         with suppress(ReadError):
-            if above.below(FOLDER):
+            if with_own_files(above).below(FOLDER):
                 hint = f"take rows into {above.uri}, or put the new lake beside it"
                 raise UsageError("it lies in another lake", path=place.uri, hint=hint)
         above = above.parent()

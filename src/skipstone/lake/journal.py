@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from typing import Final
 
 from skipstone.engine.local import gather
 from skipstone.errors import ConflictError, CorruptFileError, ReadError
-from skipstone.lake.records import SOURCES, read_records, source_key
+from skipstone.lake.beside import BesidePlace
+from skipstone.lake.records import SOURCES, job_of, read_records, source_key
 from skipstone.store.place import Listed, Place
 
 MANY_JOURNALS: Final = 64
 """With more than these the next job writes them into its own."""
 _TRIES: Final = 20
 _THREADS: Final = 16
+_JOURNAL: Final = re.compile(rf"{SOURCES}/([0-9a-f]{{20}})\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,24 @@ def ingested(place: Place) -> set[Source]:
     return set(read_journals(place).sources)
 
 
+def is_stale(place: Place, journals: Iterable[Listed]) -> bool:
+    """Whether journals beside a lake are of another lake, which had its name and was moved or deleted.
+
+    Files are published before their journal: a lake without a file of any job that has one is another. What
+    is in the lake's own directory goes where the lake goes.
+    """
+    jobs = {name[1] for entry in journals if (name := _JOURNAL.fullmatch(entry.key))}
+    if not jobs or not isinstance(place, BesidePlace):
+        return False
+    return not any(job_of(entry.key) in jobs for entry in place.lake.below(""))
+
+
 def read_journals(place: Place) -> Journals:
     """All journals that count, as they were at one time."""
     for _ in range(_TRIES):
         before = place.below(SOURCES)
+        if is_stale(place, before):
+            return Journals((), frozenset())
         unfinished = {job for job, record in read_records(place).items() if record.is_unfinished}
         hidden = {source_key(job) for job in unfinished}
         entries = [e for e in before if e.key.endswith(".json") and e.key not in hidden]

@@ -1,6 +1,7 @@
 """What jobs that append to a lake tell of themselves, and listings in which each job is whole or absent.
 
-A job's files are named for it, so that a listing tells whose they are; whether they count, its records tell:
+A job's files are named for it, so that a listing tells whose they are; whether they count, its records tell.
+These are their keys in the lake (``lake/beside.py`` says where they are):
 
     _skipstone/appends/<job>.publish    its files are being moved to their places
     _skipstone/appends/<job>.done       all of them are there; if empty: it was given up, and never will be
@@ -18,9 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from skipstone.errors import ReadError
+from skipstone.lake.beside import FOLDER, with_own_files
 from skipstone.store.place import Listed, Place
 
-FOLDER: Final = "_skipstone"
 APPENDS: Final = f"{FOLDER}/appends"
 STAGED: Final = f"{FOLDER}/staged"
 SOURCES: Final = f"{FOLDER}/sources"
@@ -174,4 +175,4 @@ def _lakes(place: Place) -> Iterator[Place]:
     while above is not None and "=" in above.uri.rstrip("/").rpartition("/")[2]:
         above = above.parent()
         if above is not None:
-            yield above
+            yield with_own_files(above)

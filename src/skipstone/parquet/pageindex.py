@@ -86,6 +86,15 @@ class PageIndex:
         """Rows per page; a page may have none."""
         return np.diff(self.first_rows, append=self.rows)
 
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether each page begins where the one before it ends, as all writers known put them."""
+        return bool((self.offsets[1:] == self.offsets[:-1] + self.sizes[:-1]).all())
+
+    def check(self, chunk: ByteRange) -> None:
+        """Refuse pages outside of their chunk, or at rows that can't be."""
+        _check_pages(self.first_rows, self.offsets, self.sizes, self.rows, chunk)
+
 
 def page_index_ranges(
     metadata: ParquetMetadata, row_group: int, leaf: int

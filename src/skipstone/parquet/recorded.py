@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
+from skipstone.errors import CorruptFileError
 from skipstone.evidence import ColumnFacts
 from skipstone.ir.nodes import ColumnRef
 from skipstone.parquet.dictionary import dictionary_complete
@@ -13,10 +14,15 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import PageIndex
 from skipstone.parquet.slice.plan import Use, dictionary_use
 from skipstone.parquet.structs import ChunkDetails, ColumnChunk, ColumnMetaData, PageEncodingStats
+from skipstone.store.ranges import ByteRange
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
     from numpy.typing import NDArray
+
+    from skipstone.parquet.schema import LeafColumn
 
 CHUNK: Final = np.dtype(
     [
@@ -73,6 +79,49 @@ def _use(metadata: ParquetMetadata, group: int, leaf: int) -> int:
     if dictionary_complete(metadata, group, leaf):
         return _COMPLETE
     return _USES.index(dictionary_use(metadata, group, leaf))
+
+
+def chunk_range(chunk: Any) -> ByteRange:
+    """The bytes of a recorded chunk, dictionary page included."""
+    start, dictionary = int(chunk["start"]), int(chunk["dictionary"])
+    start = dictionary if 0 < dictionary < start else start
+    return ByteRange(start, start + int(chunk["size"]))
+
+
+def check_chunks(
+    chunks: NDArray[Any], leaves: Sequence[LeafColumn], rows: NDArray[np.int64], size: int
+) -> None:
+    """Refuse recorded chunks of a file of that size and of row groups of these rows that can't be true.
+
+    Whatever they name lies in the file, each in a place of its own: none is read as another.
+    """
+    if len(chunks) != len(leaves) * len(rows):
+        raise CorruptFileError(f"{len(chunks)} chunks of {len(leaves)} columns in {len(rows)} row groups")
+    flat = np.repeat([leaf.max_repetition == 0 for leaf in leaves], len(rows))
+    values = chunks["values"]
+    if (values < 0).any() or (values != np.tile(rows, len(leaves)))[flat].any():
+        raise CorruptFileError("a chunk has other values than its row group has rows")
+    if (chunks["dictionary_use"] > _COMPLETE).any():
+        raise CorruptFileError("a chunk's use of its dictionary is unknown")
+    first = np.where(
+        (chunks["dictionary"] > 0) & (chunks["dictionary"] < chunks["start"]),
+        chunks["dictionary"],
+        chunks["start"],
+    )
+    # Of chunks without values some writers say that they begin at 0.
+    spans = [(first, np.where(values > 0, chunks["size"], 0))]
+    for name in ("bloom", "places", "bounds"):
+        # Of some filters only the place is known.
+        known = (chunks[name] >= 0) & ((chunks[f"{name}_size"] > 0) | (name == "bloom"))
+        spans.append((chunks[name][known], np.maximum(chunks[f"{name}_size"][known], 1)))
+    starts, sizes = (np.concatenate(part).astype(np.int64) for part in zip(*spans, strict=True))
+    if (starts < 0).any() or (sizes < 0).any() or (starts > size).any() or (sizes > size - starts).any():
+        raise CorruptFileError("a chunk lies outside of its file")
+    some = sizes > 0
+    order = np.argsort(starts[some], kind="stable")
+    starts, stops = starts[some][order], (starts + sizes)[some][order]
+    if (starts[1:] < stops[:-1]).any():
+        raise CorruptFileError("chunks overlap")
 
 
 class Records(Protocol):

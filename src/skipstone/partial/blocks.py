@@ -150,6 +150,12 @@ class Blocks:
         return found
 
     @classmethod
+    def stored_type(cls, type: pa.DataType, name: str) -> np.dtype[Any]:
+        """The type of an array that :meth:`to_arrays` gives, without the number of its row."""
+        array = cls.unknown(type, 0)._arrays()[name]
+        return np.dtype((np.void, key_space(type).width)) if isinstance(array, pa.Array) else array.dtype
+
+    @classmethod
     def from_arrays(cls, type: pa.DataType, arrays: Mapping[str, Array]) -> Blocks:
         """What :meth:`to_arrays` gave."""
         blank = cls.unknown(type, len(arrays["known"]))

@@ -66,8 +66,6 @@ def _planned(lake: Indexed, question: Question, ask: Callable[[_Planner], T]) ->
     while True:
         coverage = lake.index.coverage if use else None
         try:
-            if coverage is not None:
-                coverage.check()
             return ask(_Planner(lake, question, Ledger(lambda: _cost(lake)), coverage))
         except BadIndex as error:
             lake.index.distrust(error)

@@ -156,11 +156,15 @@ class LocalPlace:
     def _to_change(self, key: str) -> Path:
         """The path of a file that may be written, moved or deleted; a link in its place is not followed."""
         path = Path(self.uri, check_key(key, self.uri, WriteError))
-        root = self.root or self.uri
-        if leads_out(str(path.parent), root):
-            hint = "Skipstone changes files below the root only: replace the link by a directory"
-            raise WriteError(f"a link leads out of {root}", path=str(path), hint=hint)
+        check_change(path, self.root or self.uri)
         return path
+
+
+def check_change(path: Path, root: str) -> None:
+    """Refuse to write, move or delete a file that a link puts outside the root."""
+    if leads_out(str(path.parent), root):
+        hint = "Skipstone changes files below the root only: replace the link by a directory"
+        raise WriteError(f"a link leads out of {root}", path=str(path), hint=hint)
 
 
 def leads_out(path: str, root: str) -> bool:

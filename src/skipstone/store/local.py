@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from skipstone.errors import ReadError
+from skipstone.errors import MissingFileError, ReadError
 from skipstone.store.ranges import ByteRange, coalesce
 from skipstone.store.source import IoCounter, check_size, gone, stale
 
@@ -144,6 +144,8 @@ def identity_of(found: os.stat_result) -> tuple[int, int, int]:
 
 def refusal(error: Exception, path: str, what: str = "") -> ReadError:
     """A failed system call as an error that names the file."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return MissingFileError(f"{what}no such file", path=path)
     transient = isinstance(error, ConnectionError | TimeoutError) or (
         isinstance(error, OSError) and error.errno in _TRANSIENT
     )
@@ -155,8 +157,6 @@ _TRANSIENT = frozenset((errno.EIO, errno.EINTR, errno.ESTALE, errno.EAGAIN, errn
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return "no such file"
     if isinstance(error, PermissionError):
         return "permission denied"
     if isinstance(error, OSError) and error.errno == errno.EMFILE:

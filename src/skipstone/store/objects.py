@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from skipstone.errors import ReadError, scrub
+from skipstone.errors import MissingFileError, ReadError, scrub
 from skipstone.store.options import client_settings, surroundings, with_profile
 from skipstone.store.pool import side_by_side, side_by_side_async
 from skipstone.store.ranges import ByteRange, coalesce
@@ -219,7 +219,7 @@ class ObjectSource:
         # A failed request is one too, unless the client itself refused.
         self.counter.add(0 if isinstance(error, exceptions.NotSupportedError) else 1, 0)
         if isinstance(error, FileNotFoundError):
-            return gone(self.path) if self._expected else ReadError("no such object", path=self.path)
+            return gone(self.path) if self._expected else MissingFileError("no such object", path=self.path)
         if isinstance(error, exceptions.PreconditionError):
             return self._changed()
         found = refusal(error, self.path)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
-from skipstone.errors import FileError, ReadError, UsageError
+from skipstone.errors import FileError, MissingFileError, ReadError, UsageError
 from skipstone.store.source import Source, local_path
 
 
@@ -156,7 +156,7 @@ def check_key(key: str, root: str, error: type[FileError] = ReadError) -> str:
 
 def missing(path: str) -> ReadError:
     """The error for a name with nothing behind it."""
-    return ReadError("no such file or directory", path=path)
+    return MissingFileError("no such file or directory", path=path)
 
 
 _MAGIC = re.compile(r"[*?\[]")

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from skipstone.errors import ReadError, UsageError
+from skipstone.errors import MissingFileError, ReadError, UsageError
 from skipstone.store.ranges import ByteRange
 
 
@@ -84,14 +84,14 @@ def stale(path: str, expected: int | None = None, found: int | None = None) -> R
     """
     if expected is None:
         message = "it is not the file that the metadata was read from, or that was listed"
-        return ReadError(message, path=path, hint=_AGAIN)
+        return MissingFileError(message, path=path, hint=_AGAIN)
     message = f"file has {found:,} bytes and its table says {expected:,}: not the file that was committed"
     return ReadError(message, path=path, hint=_RESTORE)
 
 
 def gone(path: str) -> ReadError:
     """The error for a file that was there when its metadata was read, or when it was listed."""
-    return ReadError("the file is there no more", path=path, hint=_AGAIN)
+    return MissingFileError("file no longer exists", path=path, hint=_AGAIN)
 
 
 _AGAIN = "it was replaced or deleted: read the metadata again, or refresh the lake"

@@ -15,15 +15,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import skipstone as sk
-from skipstone.index.container import Container, Mapped
+from skipstone.index.container import Container, LocalFile
+from skipstone.index.manifest import Manifest
 from skipstone.store.cache import Cache
 from skipstone.store.place import open_root
 from tests.faults import _files
 from tests.faults._place import WatchedPlace
+from tests.support.places import own_files
 
 FILES = 5
 
-FOLDER = "_skipstone"
 COLUMNS = ["id", "x", "text", "st.a"]
 
 
@@ -47,7 +48,12 @@ def write_file(path: Path, number: int) -> None:
 
 
 def build(lake: Any, **choice: Any) -> Any:
-    return lake.index.build(COLUMNS, blooms=["id", "text"], engine="local", **choice)
+    """Build the index, and delete what the sweep would delete a day later: parts that were merged at once."""
+    report = lake.index.build(COLUMNS, blooms=["id", "text"], engine="local", **choice)
+    folder = Path(lake.index.uri)
+    for path in {*folder.glob("segment-*.skip")} - {*segments(folder)}:
+        path.unlink()
+    return report
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def patience(seconds: int = 20) -> Iterator[None]:
 def copied(root: Path, folder: Path) -> Path:
     """A copy of the index, which still fits the lake."""
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(root / FOLDER, folder)
+    shutil.copytree(own_files(root), folder)
     return folder
 
 
@@ -111,7 +117,9 @@ def open_beside(root: Path, folder: Path, *, near: bool) -> tuple[Any, WatchedPl
 
 
 def segments(folder: Path) -> list[Path]:
-    return sorted(folder.glob("segment-*.skip"))
+    """Those that the newest manifest names."""
+    named = {note.name for note in Manifest.decode(manifests(folder)[-1].read_bytes()).segments}
+    return sorted(folder / name for name in named)
 
 
 def manifests(folder: Path) -> list[Path]:
@@ -146,7 +154,7 @@ def check_all(lake: Any, table: pa.Table) -> Any:
 def regions(path: Path) -> dict[str, list[range]]:
     """The parts of a segment: by array, the directory, what is between."""
     size = path.stat().st_size
-    box = Container.open_alone(path.name, Mapped(str(path)), size, Cache(1))
+    box = Container.open_alone(path.name, LocalFile(str(path)), size, Cache(1))
     found: dict[str, list[range]] = {}
     for key in box.arrays():
         entry = box._entries[key]

@@ -22,14 +22,13 @@ from skipstone.errors import SkipstoneError
 from skipstone.index.container import FORMAT
 from tests.faults.index._indexes import (
     FILES,
-    FOLDER,
     build,
     check_all,
     copied,
     manifests,
     open_beside,
-    segments,
 )
+from tests.support.places import own_files
 
 
 def reformatted(path: Path, number: int) -> None:
@@ -46,7 +45,7 @@ def reformatted(path: Path, number: int) -> None:
 @pytest.mark.parametrize("kind", ["segment", "manifest"])
 def test_another_format(root: Path, tmp_path: Path, table: pa.Table, kind: str, number: int) -> None:
     folder = copied(root, tmp_path / "i")
-    for path in segments(folder) if kind == "segment" else manifests(folder):
+    for path in folder.glob(f"{kind}-*"):
         reformatted(path, number)
     lake, _ = open_beside(root, folder, near=True)
     used = check_all(lake, table)
@@ -97,7 +96,7 @@ def test_a_manifest_that_makes_no_sense(
 
 def test_the_index_of_another_lake(root: Path, own: Path, table: pa.Table) -> None:
     """Same names, same sizes even: the files are others, so no entry is used."""
-    other = copied(root, own / FOLDER)
+    other = copied(root, own_files(own))
     used = check_all(sk.open(own), table)
     assert used.covered == 0
     report = sk.open(own).index.refresh(engine="local")
@@ -115,8 +114,8 @@ def test_an_index_of_other_rows_under_the_same_names(tmp_path: Path) -> None:
             table = pa.table({"id": pa.array(range(start, start + 10), pa.int64())})
             pq.write_table(table, tmp_path / name / f"f{n}.parquet")
         sk.open(tmp_path / name).index.build(engine="local")
-    shutil.rmtree(tmp_path / "b" / FOLDER)
-    shutil.copytree(tmp_path / "a" / FOLDER, tmp_path / "b" / FOLDER)
+    shutil.rmtree(own_files(tmp_path / "b"))
+    shutil.copytree(own_files(tmp_path / "a"), own_files(tmp_path / "b"))
     lake = sk.open(tmp_path / "b")
     assert lake.scan("id = 1005").to_arrow()["id"].to_pylist() == [1005]
     assert lake.scan("id = 5").count() == 0
@@ -147,8 +146,8 @@ def garbage(folder: Path, rng: random.Random) -> None:
 def test_a_folder_full_of_garbage(own: Path, table: pa.Table) -> None:
     """No row is lost; a build makes a good index in spite of it, and is found the next time."""
     rng = random.Random(8)
-    shutil.rmtree(own / FOLDER)
-    garbage(own / FOLDER, rng)
+    shutil.rmtree(own_files(own))
+    garbage(own_files(own), rng)
     used = check_all(sk.open(own), table)
     assert used.covered == 0
     assert used.problems
@@ -156,12 +155,12 @@ def test_a_folder_full_of_garbage(own: Path, table: pa.Table) -> None:
     used = check_all(sk.open(own), table)
     assert used.covered == FILES
     assert used.problems == ()
-    (own / FOLDER / "readme.txt").exists()
+    (own_files(own) / "readme.txt").exists()
 
 
 def test_garbage_in_the_place_of_the_highest_number(own: Path, table: pa.Table) -> None:
     """No number is the last: an index can be built after any of them."""
-    (own / FOLDER / "manifest-999999999999.json").write_bytes(b"what")
+    (own_files(own) / "manifest-999999999999.json").write_bytes(b"what")
     used = check_all(sk.open(own), table)
     assert used.problems
     build(sk.open(own))
@@ -171,8 +170,8 @@ def test_garbage_in_the_place_of_the_highest_number(own: Path, table: pa.Table) 
 
 
 def test_a_file_where_the_folder_should_be(own: Path, table: pa.Table) -> None:
-    shutil.rmtree(own / FOLDER)
-    (own / FOLDER).write_bytes(b"no folder")
+    shutil.rmtree(own_files(own))
+    own_files(own).write_bytes(b"no folder")
     check_all(sk.open(own), table)
     with pytest.raises(SkipstoneError):
         build(sk.open(own))
@@ -182,10 +181,10 @@ def test_a_file_where_the_folder_should_be(own: Path, table: pa.Table) -> None:
 def test_a_folder_that_may_not_be_read(
     own: Path, tmp_path: Path, table: pa.Table, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = own / FOLDER
+    folder = own_files(own)
     if where == "outside":
         folder = tmp_path / "index"
-        (own / FOLDER).rename(folder)
+        own_files(own).rename(folder)
     scandir = os.scandir
 
     def refused(path: Any = ".") -> Any:
@@ -202,7 +201,7 @@ def test_a_folder_that_may_not_be_read(
 
 def test_files_that_may_not_be_read(own: Path, table: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the index, none; the lake's are read as ever."""
-    for path in (own / FOLDER).iterdir():
+    for path in own_files(own).iterdir():
         path.unlink()
         path.symlink_to(own / "nowhere" / path.name)
     used = check_all(sk.open(own), table)

@@ -12,7 +12,6 @@ import skipstone as sk
 from skipstone.errors import SkipstoneError
 from tests.faults.index._indexes import (
     FILES,
-    FOLDER,
     QUESTIONS,
     build,
     check,
@@ -24,11 +23,12 @@ from tests.faults.index._indexes import (
     segments,
     write_file,
 )
+from tests.support.places import own_files
 
 
 def test_refresh_heals(own: Path, table: pa.Table) -> None:
     """Damaged segments are made anew by the next build or refresh."""
-    for path in segments(own / FOLDER):
+    for path in segments(own_files(own)):
         data = bytearray(path.read_bytes())
         data[-100] ^= 1
         path.write_bytes(data)
@@ -42,7 +42,7 @@ def test_refresh_heals(own: Path, table: pa.Table) -> None:
 
 def test_refresh_with_a_damaged_manifest(own: Path, table: pa.Table) -> None:
     """It can't know what was asked for: an error of ours that says what to do, or a good index."""
-    manifests(own / FOLDER)[0].write_bytes(b"damage")
+    manifests(own_files(own))[0].write_bytes(b"damage")
     lake = sk.open(own)
     with contextlib.suppress(SkipstoneError):
         lake.index.refresh(engine="local")
@@ -53,7 +53,7 @@ def test_refresh_with_a_damaged_manifest(own: Path, table: pa.Table) -> None:
 
 
 def test_damage_deep_in_a_segment_is_healed_by_a_rebuild(own: Path, table: pa.Table) -> None:
-    for path in segments(own / FOLDER):
+    for path in segments(own_files(own)):
         data = bytearray(path.read_bytes())
         for span in regions(path)["group/flags"]:
             data[span.start] ^= 1
@@ -70,7 +70,7 @@ def test_damaged_segments_are_not_merged_into_good_ones(
 ) -> None:
     import skipstone.index.build as build_module
 
-    for path in segments(own / FOLDER):
+    for path in segments(own_files(own)):
         data = bytearray(path.read_bytes())
         for span in regions(path).get("page/lower", regions(path)["group/lower"])[:1]:
             data[span.start] ^= 0x40
@@ -86,9 +86,9 @@ def test_damaged_segments_are_not_merged_into_good_ones(
 
 def test_the_lake_can_be_read_while_an_index_breaks_under_it(own: Path, table: pa.Table) -> None:
     """Damage that comes between two questions, on an index that is fetched."""
-    lake, _ = open_beside(own, own / FOLDER, near=False)
+    lake, _ = open_beside(own, own_files(own), near=False)
     check(lake, table, QUESTIONS[0])
-    for path in segments(own / FOLDER):
+    for path in segments(own_files(own)):
         path.write_bytes(b"\0" * path.stat().st_size)
     for question in QUESTIONS:
         check(lake, table, question)

@@ -12,6 +12,7 @@ import pytest
 
 from skipstone.cli import index as module
 from skipstone.cli.output import Exit
+from tests.support.places import own_files
 
 Run = Callable[..., Any]
 LOCAL = ("--engine", "local")
@@ -40,7 +41,7 @@ class TestBuild:
 
     def test_json(self, run: Run, lake: Path) -> None:
         told = json.loads(run("index", "build", lake, *LOCAL, "--format", "json").stdout)
-        assert (told["lake"], told["place"]) == (str(lake), str(lake / "_skipstone"))
+        assert (told["lake"], told["place"]) == (str(lake), str(own_files(lake)))
         assert (told["version"], told["indexed"], told["kept"], told["skipped"]) == (1, 4, 0, [])
 
     def test_choices(self, run: Run, lake: Path) -> None:
@@ -147,7 +148,7 @@ class TestRefresh:
 
     def test_a_damaged_manifest(self, run: Run, lake: Path) -> None:
         run("index", "build", lake, *LOCAL)
-        for file in (lake / "_skipstone").glob("manifest-*"):
+        for file in own_files(lake).glob("manifest-*"):
             file.write_bytes(b"?")
         done = run("index", "refresh", lake, *LOCAL)
         assert (done.exit_code, done.stdout) == (Exit.FILE, "")
@@ -215,10 +216,10 @@ class TestDrop:
     def test_yes(self, run: Run, lake: Path) -> None:
         run("index", "build", lake, *LOCAL)
         done = run("index", "drop", lake, "--yes")
-        assert (done.exit_code, done.stdout) == (0, f"deleted the index in {lake}/_skipstone\n")
+        assert (done.exit_code, done.stdout) == (0, f"deleted the index in {own_files(lake)}\n")
         assert status(run, lake)["exists"] is False
         done = run("index", "drop", lake)
-        assert (done.exit_code, done.stdout) == (0, f"there is no index in {lake}/_skipstone\n")
+        assert (done.exit_code, done.stdout) == (0, f"there is no index in {own_files(lake)}\n")
 
     @pytest.mark.parametrize("answer", [True, False])
     def test_asked(self, run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch, answer: bool) -> None:
@@ -227,7 +228,7 @@ class TestDrop:
         monkeypatch.setattr(module, "_agreed", lambda question: asked.append(question) or answer)
         done = run("index", "drop", lake)
         assert done.exit_code == 0
-        assert asked[0].startswith(f"Delete the index in {lake}/_skipstone (4 files, ")
+        assert asked[0].startswith(f"Delete the index in {own_files(lake)} (4 files, ")
         assert status(run, lake)["exists"] is not answer
         assert ("nothing was deleted" in done.stdout) is not answer
 
@@ -270,7 +271,7 @@ class TestOtherCommands:
 
     def test_damage_is_noted(self, run: Run, lake: Path) -> None:
         run("index", "build", lake, *LOCAL)
-        for file in (lake / "_skipstone").glob("segment-*"):
+        for file in own_files(lake).glob("segment-*"):
             file.write_bytes(file.read_bytes()[:-1])
         done = run("explain", lake, *self.WHERE)
         assert (done.exit_code, done.stderr) == (0, "")

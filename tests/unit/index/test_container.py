@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from skipstone.errors import ReadError
 from skipstone.index import container as module
-from skipstone.index.container import COMMON, BadIndex, Container, Fetched, Mapped, Writer
+from skipstone.index.container import COMMON, BadIndex, Container, Fetched, LocalFile, Writer
 from skipstone.store.cache import Cache
 from skipstone.store.ranges import ByteRange
 
@@ -48,7 +48,7 @@ def opened(data: bytes, tail: int, path: Path | None, cache: int = 1 << 20) -> t
         source: Any = Fetched("name", remote.read)
     else:
         path.write_bytes(data)
-        source = Mapped(str(path))
+        source = LocalFile(str(path))
     return Container.open("name", source, len(data), tail, Cache(cache)), remote
 
 
@@ -157,7 +157,7 @@ def test_opened_alone(tmp_path: Path) -> None:
     given = arrays(SIZES)
     data, tail = written(given)
     (tmp_path / "c").write_bytes(data)
-    for source in (Mapped(str(tmp_path / "c")), Fetched("c", Remote(data).read)):
+    for source in (LocalFile(str(tmp_path / "c")), Fetched("c", Remote(data).read)):
         box = Container.open_alone("c", source, len(data), Cache(1 << 20))
         assert box.tail == tail
         assert np.array_equal(box.whole((COMMON, "a/9")), given[COMMON, "a/9"])
@@ -196,7 +196,7 @@ def test_cut_short(tmp_path: Path, cut: int) -> None:
     data, tail = written(arrays(SIZES))
     short = data[:cut]
     (tmp_path / "c").write_bytes(short)
-    for source in (Mapped(str(tmp_path / "c")), Fetched("c", Remote(short).read)):
+    for source in (LocalFile(str(tmp_path / "c")), Fetched("c", Remote(short).read)):
         with pytest.raises(BadIndex):
             Container.open("c", source, len(data), tail, Cache(1))
         with pytest.raises(BadIndex):
@@ -213,7 +213,7 @@ def test_another_format_or_no_segment(tmp_path: Path) -> None:
     with pytest.raises(BadIndex):
         opened(bytes(len(data)), tail, tmp_path / "d")
     with pytest.raises(BadIndex):
-        Container.open("c", Mapped(str(tmp_path / "gone")), 5, 5, Cache(1))
+        Container.open("c", LocalFile(str(tmp_path / "gone")), 5, 5, Cache(1))
 
 
 def test_a_failed_fetch_is_a_bad_index() -> None:

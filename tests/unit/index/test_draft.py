@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import skipstone as sk
-from skipstone.index.container import Container, Fetched, Mapped
+from skipstone.index.container import Container, Fetched, LocalFile
 from skipstone.index.draft import ColumnDraft, Draft, ranges
 from skipstone.index.levels import Level
 from skipstone.index.record import record_file
@@ -151,7 +151,7 @@ def reopened(draft: Draft, folder: Path) -> Iterator[Segment]:
     data = b"".join(parts)
     (folder / "segment").write_bytes(data)
     sources: list[Any] = [
-        Mapped(str(folder / "segment")),
+        LocalFile(str(folder / "segment")),
         Fetched("segment", lambda ranges: [data[r.start : r.stop] for r in ranges]),
     ]
     for source in sources:

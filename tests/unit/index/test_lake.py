@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ import skipstone.index.coverage as coverage_module
 from skipstone.errors import SkipstoneError, UsageError
 
 FILES = 5
-FOLDER = "_skipstone"
 
 
 def table(number: int) -> pa.Table:
@@ -203,6 +203,19 @@ def test_drop_leaves_the_lake_alone(root: Path, tmp_path: Path) -> None:
     lake.index.drop()
     lake.index.build(engine="local")
     assert use(lake.scan("id = 123")).covered == FILES
+
+
+def test_drop_leaves_what_a_build_is_writing(root: Path, tmp_path: Path) -> None:
+    """A file without its name yet may be a running build's; only one that is old is certainly nobody's."""
+    folder = tmp_path / "index"
+    lake = sk.open(root, index_root=folder)
+    lake.index.build(engine="local")
+    fresh, old = (folder / f".{digit * 32}.tmp" for digit in "ab")
+    for path in (fresh, old):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    lake.index.drop()
+    assert [*folder.iterdir()] == [fresh]
 
 
 @pytest.mark.parametrize("where", [".", "..", "_idx", "sub/_deep"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from skipstone.domain.keys import Kind, key_space
 from skipstone.evidence import ColumnFacts
-from skipstone.index.container import Container, Fetched, Mapped, Writer
+from skipstone.index.container import Container, Fetched, LocalFile, Writer
 from skipstone.index.levels import (
     COUNTS,
     UNKNOWN,
@@ -91,7 +91,7 @@ def readers(level: Level, folder: Path) -> list[LevelReader]:
     data = b"".join(parts)
     (folder / "level").write_bytes(data)
     sources: list[Any] = [
-        Mapped(str(folder / "level")),
+        LocalFile(str(folder / "level")),
         Fetched("level", lambda ranges: [data[r.start : r.stop] for r in ranges]),
     ]
     boxes = [Container.open("level", source, len(data), tail, Cache(1 << 20)) for source in sources]

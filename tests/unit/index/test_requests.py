@@ -20,7 +20,6 @@ from skipstone.store.cache import Cache
 from skipstone.store.place import open_place
 from tests.faults._place import Request, WatchedPlace
 
-FOLDER = "_skipstone"
 ROWS = 4000
 
 
@@ -234,7 +233,7 @@ def test_a_wide_table_loads_what_it_uses(wide: tuple[Home, Path], s3: dict[str, 
     for request in home.index(place):
         if not request.key.startswith("segment-"):
             continue
-        body = bytes(obstore.get(store, f"wide/{FOLDER}/{request.key}").bytes())
+        body = bytes(obstore.get(store, f".skipstone/wide/{request.key}").bytes())
         bodies[request.key] = len(body)
         source = Fetched(request.key, lambda ranges, body=body: [body[r.start : r.stop] for r in ranges])
         box = Container.open_alone(request.key, source, len(body), Cache(1))

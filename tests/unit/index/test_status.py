@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
+from tests.support.places import own_files
 
 FILES = 6
 
@@ -52,8 +53,8 @@ def test_there_is_none(root: Path) -> None:
         FILES,
     )
     assert (found.segments, found.columns, found.sizes.total, found.problems) == ((), (), 0, ())
-    assert found.place == str(root / "_skipstone")
-    assert not (root / "_skipstone").exists()
+    assert found.place == str(own_files(root))
+    assert not own_files(root).exists()
 
 
 def test_a_whole_one(root: Path) -> None:
@@ -75,7 +76,7 @@ def test_every_byte_is_accounted_for(root: Path) -> None:
     lake = sk.open(root)
     lake.index.build(["id", "price", "name"], ["name"], engine="local", sums=True, sketches=True)
     found = lake.index.status()
-    segments = list((root / "_skipstone").glob("segment-*"))
+    segments = list(own_files(root).glob("segment-*"))
     named = {segment.name for segment in found.segments}
     assert found.sizes.total == sum(file.stat().st_size for file in segments if file.name in named)
     assert found.sizes.other == 0
@@ -128,13 +129,13 @@ def test_a_copied_lake_is_unknown(root: Path, tmp_path: Path) -> None:
 
 def test_damaged_parts_are_told(root: Path) -> None:
     sk.open(root).index.build(engine="local")
-    manifest = max((root / "_skipstone").glob("manifest-*"))
+    manifest = max(own_files(root).glob("manifest-*"))
     whole = manifest.read_bytes()
     manifest.write_bytes(whole[:-9])
     found = sk.open(root).index.status()
     assert (found.exists, found.version, found.problems) == (True, 0, ("its manifest is damaged",))
     manifest.write_bytes(whole)
-    for file in (root / "_skipstone").glob("segment-*"):
+    for file in own_files(root).glob("segment-*"):
         file.write_bytes(file.read_bytes()[:-1])
     found = sk.open(root).index.status()
     assert (found.version, found.covered, found.stale) == (1, 0, 0)

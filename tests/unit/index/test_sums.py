@@ -13,7 +13,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.index import container
-from skipstone.index.container import Bytes, Container, Fetched, Mapped
+from skipstone.index.container import Bytes, Container, Fetched, LocalFile
 from skipstone.index.draft import Draft
 from skipstone.index.levels import UNKNOWN
 from skipstone.index.record import record_file
@@ -78,7 +78,7 @@ def segment(root: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest
     place = tmp_path_factory.mktemp("segment") / "segment"
     place.write_bytes(data)
     fetched = Fetched("segment", lambda ranges: [data[r.start : r.stop] for r in ranges])
-    source: Bytes = Mapped(str(place)) if request.param == "mapped" else fetched
+    source: Bytes = LocalFile(str(place)) if request.param == "mapped" else fetched
     return Segment(Container.open("segment", source, len(data), tail, Cache(1 << 22)))
 
 

@@ -94,7 +94,7 @@ def test_a_link_to_nothing_fails_who_reads_it(tmp_path: Path) -> None:
     place, _ = open_place(tmp_path)
     lost = place.list()[1]
     assert lost.key == "lost.parquet"
-    with pytest.raises(ReadError, match="no more"):
+    with pytest.raises(ReadError, match="no longer exists"):
         place.open(lost.key, version=lost.version).tail(1)
 
 
@@ -164,7 +164,7 @@ def test_nothing_is_touched_before_the_first_read(tmp_path: Path) -> None:
     place, _ = open_place(tmp_path)
     source = place.open("missing.parquet", version=(10, 1, 1))
     assert (source.size(), source.version()) == (10, (10, 1, 1))
-    with pytest.raises(ReadError, match=r"missing\.parquet.*no more.*refresh"):
+    with pytest.raises(ReadError, match=r"missing\.parquet.*no longer exists.*refresh"):
         source.read_ranges([ByteRange(0, 1)])
     with pytest.raises(ReadError, match="no such file"):
         place.open("missing.parquet").tail(1)

@@ -1,0 +1,198 @@
+"""Where Skipstone's own files of a lake are: beside the lake, or in it.
+
+Polars and DuckDB take every file below a directory for data, whatever it is called. So the index, the records
+and the stages of the lake ``<name>`` are in ``.skipstone/<name>`` in the directory above it; readers of that
+directory pass over it as they do over other hidden ones. All other code knows these files by their keys in
+the lake, ``_skipstone/...``.
+
+They are in the lake itself, in the directory ``_skipstone``, if it exists (older versions wrote to it), if
+there is nothing above the lake (the root of a bucket), or if the directory above can't hold them: the lake is
+a link or a file system of its own, nobody may write there, or in a directory that all users share, such as
+/tmp, another user has the place.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from skipstone.errors import ReadError
+from skipstone.store.folder import check_change
+from skipstone.store.place import Listed, Place, open_root
+from skipstone.store.source import Source
+
+FOLDER: Final = "_skipstone"
+"""The directory of a lake's own files, by its key in the lake."""
+BESIDE: Final = ".skipstone"
+"""The directory of all lakes' own files, in the directory above them."""
+
+
+def open_lake_root(path: object, storage_options: Mapping[str, Any] | None = None) -> Place:
+    """The place of a directory lake, which need not exist yet."""
+    return with_own_files(open_root(path, storage_options=storage_options))
+
+
+def with_own_files(place: Place) -> Place:
+    """The place of a lake, with its own files wherever they are."""
+    if isinstance(place, BesidePlace):
+        return place
+    above, name = place.parent(), place.uri.rstrip("/").rpartition("/")[2]
+    if above is None or not name or above.child(name).uri != place.uri:
+        return place
+    beside = BesidePlace(place, above, name)
+    try:
+        is_beside = _is_beside(place, beside.own) if place.local else not place.below(FOLDER)
+    except ReadError:
+        return place
+    return beside if is_beside else place
+
+
+def own_place(place: Any) -> Place:
+    """Where the own files of a lake are, or of the lake that a single file is in."""
+    whole = replace(place, only=None) if getattr(place, "only", None) is not None else place
+    return with_own_files(whole).child(FOLDER)
+
+
+def _is_beside(place: Place, own: Place) -> bool:
+    """Whether the own files of a local lake are, or are to be, beside it."""
+    folder = Path(own.uri).parent
+    if Path(place.path(FOLDER)).is_dir() or not _is_trusted(folder, Path(place.uri)):
+        return False
+    if Path(own.uri).is_dir():
+        return True
+    if Path(place.uri).is_symlink():
+        return False
+    # What is still to be made will be in the first directory above that exists.
+    exists = next(each for each in (folder, *folder.parents) if each.is_dir())
+    apart = Path(place.uri).is_dir() and Path(place.uri).stat().st_dev != exists.stat().st_dev
+    return not apart and os.access(exists, os.W_OK | os.X_OK)
+
+
+def _is_trusted(folder: Path, lake: Path) -> bool:
+    """Whether only those can have written there who can write to the lake, or replace it."""
+    try:
+        shared = folder.parent.stat().st_mode & stat.S_ISVTX
+        return not shared or folder.lstat().st_uid in (0, os.geteuid(), lake.stat().st_uid)
+    except FileNotFoundError:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class BesidePlace:
+    """A lake whose own files are in a directory beside it."""
+
+    lake: Place
+    above: Place
+    name: str
+
+    @property
+    def own(self) -> Place:
+        """Where its own files are."""
+        return self.above.child(f"{BESIDE}/{self.name}")
+
+    @property
+    def uri(self) -> str:
+        """The lake's name."""
+        return self.lake.uri
+
+    @property
+    def local(self) -> bool:
+        """Whether the files are in the local file system."""
+        return self.lake.local
+
+    def below(self, prefix: str) -> list[Listed]:
+        """The files below a directory."""
+        if not prefix:
+            return _sorted(self.lake.below(""), self._all_owned())
+        inner = _inner(prefix.strip("/"))
+        return self.lake.below(prefix) if inner is None else self._owned(inner)
+
+    def folders(self) -> list[str]:
+        """The directories in the lake, that of its own files included."""
+        found = self.lake.folders()
+        return sorted([*found, FOLDER]) if self._all_owned() else found
+
+    def files_here(self) -> list[Listed]:
+        """The files in the root itself."""
+        return self.lake.files_here()
+
+    def child(self, key: str) -> Place:
+        """The place below this one."""
+        place, inner = self._at(key)
+        return place.child(inner) if inner else place
+
+    def parent(self) -> Place | None:
+        """The place above the lake."""
+        return self.above
+
+    def open(self, key: str, *, version: object | None = None, size: int | None = None) -> Source:
+        """A file, untouched before its first read."""
+        place, inner = self._at(key)
+        return place.open(inner, version=version, size=size)
+
+    def write(self, key: str, parts: Iterable[bytes | memoryview], *, exclusive: bool = False) -> None:
+        """Write a file whole or not at all."""
+        place, inner = self._at(key)
+        place.write(inner, parts, exclusive=exclusive)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete files."""
+        found = [self._at(key) for key in keys]
+        self.own.delete(inner for place, inner in found if place != self.lake)
+        self.lake.delete(inner for place, inner in found if place == self.lake)
+
+    def move(self, key: str, to: str) -> None:
+        """Give a file another key."""
+        if self.local:
+            # The place above would follow links from this lake into the one beside it.
+            for place, inner in (self._at(key), self._at(to)):
+                check_change(Path(place.path(inner)), place.uri)
+        self.above.move(self._from_above(key), self._from_above(to))
+
+    def clear(self, prefix: str) -> None:
+        """Delete all that is below a directory and the directory itself."""
+        place, inner = self._at(prefix)
+        place.clear(inner)
+
+    def path(self, key: str) -> str:
+        """The full path or URI of a file."""
+        place, inner = self._at(key)
+        return place.path(inner) if inner else place.uri
+
+    def _at(self, key: str) -> tuple[Place, str]:
+        inner = _inner(key)
+        return (self.lake, key) if inner is None else (self.own, inner)
+
+    def _from_above(self, key: str) -> str:
+        inner = _inner(key)
+        return f"{self.name}/{key}" if inner is None else f"{BESIDE}/{self.name}/{inner}"
+
+    def _owned(self, prefix: str) -> list[Listed]:
+        return [Listed(f"{FOLDER}/{e.key}", e.size, e.version) for e in self.own.below(prefix)]
+
+    def _all_owned(self) -> list[Listed]:
+        """Its own files; none if they can't be listed, since the lake can be read without them."""
+        try:
+            return self._owned("")
+        except ReadError:
+            return []
+
+    # The last that names the type, which this name hides.
+    def list(self) -> list[Listed]:
+        """Every file of the lake, and every one of its own."""
+        return _sorted(self.lake.list(), self._all_owned())
+
+
+def _inner(key: str) -> str | None:
+    """The key of one of the lake's own files in their directory; None if it isn't one."""
+    if key == FOLDER:
+        return ""
+    return key.removeprefix(f"{FOLDER}/") if key.startswith(f"{FOLDER}/") else None
+
+
+def _sorted(one: Iterable[Listed], other: Iterable[Listed]) -> list[Listed]:
+    return sorted((*one, *other), key=lambda entry: entry.key)
