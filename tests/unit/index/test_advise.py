@@ -17,6 +17,8 @@ import skipstone as sk
 from skipstone.errors import PredicateError, ReadError, UsageError
 from skipstone.explain.advice import Advice
 from skipstone.index.advise import advise
+from skipstone.index.advise.questions import read_questions
+from skipstone.index.advise.sample import LakeSample
 from tests.property._lakes import random_lake
 
 ROWS, FILES = 80_000, 8
@@ -211,17 +213,12 @@ WORKLOADS = [
 
 
 def predicted(lake: sk.Lake, workload: Workload, *, sample: int = 64) -> float:
-    """The share of rows that is predicted to be left, by the room's own model whether it helps or not."""
-    from skipstone.index.advise.asked import read_questions
-    from skipstone.index.advise.layout import Boxes, after
-    from skipstone.index.advise.profile import profile
-    from skipstone.index.advise.sample import Sample
-
+    """The share of rows that is predicted to be read, whether that is less than today or not."""
     questions = read_questions(workload.wheres, lake.query_schema).questions
-    taken = Sample.of(lake, sample)
-    profiles = {ref.path: profile(taken, ref) for one in questions for ref in one.refs}
-    order = [profiles[name,] for name in workload.by.split()]
-    return 1 - after(Boxes.of(taken, profiles), order, questions)
+    refs = list({ref.path: ref for question in questions for ref in question.refs}.values())
+    rows = LakeSample.of(lake, sample).read_rows(refs)
+    by = [(name,) for name in workload.by.split()]
+    return float(np.mean(rows.shares_read(questions, by, "sort" if len(by) == 1 else "zorder")))
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: f"{w.by}: {w.wheres[0]}")
