@@ -9,7 +9,7 @@ import numpy as np
 
 from skipstone.index.advise.advisor import bloom_pays, mean
 from skipstone.index.advise.questions import read_questions
-from skipstone.index.advise.rows import RowSample, comparable
+from skipstone.index.advise.rows import RowSample, SampledColumn, keys_of
 from skipstone.ingest.frame import Survey
 from skipstone.write.columns import find_column
 from skipstone.write.layout import Layout
@@ -21,9 +21,13 @@ def advised(found: Survey, layout: Layout, queries: Any) -> Layout:
         return layout
     questions = read_questions(queries, found.sample.schema).questions
     refs = {ref.path: ref for question in questions for ref in question.node.refs()}
-    columns = {path: comparable(ref.type, find_column(found.sample, ref.name)) for path, ref in refs.items()}
+    keys = {path: keys_of(ref.type, find_column(found.sample, ref.name)) for path, ref in refs.items()}
     sample = RowSample(
-        values={path: column for path, column in columns.items() if column is not None},
+        {
+            path: SampledColumn.of(refs[path].type, values)
+            for path, values in keys.items()
+            if values is not None
+        },
         partitions=np.zeros(found.sample.num_rows, dtype=np.int64),
         rows=found.rows,
         page_rows={},

@@ -215,10 +215,9 @@ WORKLOADS = [
 def predicted(lake: sk.Lake, workload: Workload, *, sample: int = 64) -> float:
     """The share of rows that is predicted to be read, whether that is less than today or not."""
     questions = read_questions(workload.wheres, lake.query_schema).questions
-    refs = list({ref.path: ref for question in questions for ref in question.refs}.values())
-    rows = LakeSample.of(lake, sample).read_rows(refs)
-    by = [(name,) for name in workload.by.split()]
-    return float(np.mean(rows.shares_read(questions, by, "sort" if len(by) == 1 else "zorder")))
+    refs = {ref.path: ref for question in questions for ref in question.node.refs()}
+    rows = LakeSample.of(lake, sample).read_rows(list(refs.values()))
+    return float(np.mean(rows.shares_read(questions, [(name,) for name in workload.by.split()])))
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: f"{w.by}: {w.wheres[0]}")

@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import Kind, is_ordered, key_space, storage_type
+from skipstone.domain.keys import Kind, from_key, is_ordered, key_space, storage_type
 from skipstone.errors import PredicateError, UsageError
 from skipstone.explain.advice import Advice, ColumnAdvice, LayoutAdvice
 from skipstone.explain.units import percent
 from skipstone.index.advise.questions import Question, Workload, bind, pick, read_questions
-from skipstone.index.advise.rows import Order, Path, RowSample
+from skipstone.index.advise.rows import Path, RowSample, SampledColumn
 from skipstone.index.advise.sample import LakeSample, Skips
 from skipstone.ir.bind import Binder
 from skipstone.ir.nodes import All, ColumnRef
@@ -108,8 +108,7 @@ def _leaves(schema: pa.Schema) -> list[ColumnRef]:
 def _look_ups(rows: RowSample, refs: Sequence[ColumnRef], schema: pa.Schema) -> Iterator[Question]:
     """Values and ranges of every column, evenly spread over its sampled values; columns weigh the same."""
     for ref in refs:
-        values = rows.values.get(ref.path)
-        predicates = [] if values is None else _of_column(ref, values)
+        predicates = _of_column(ref, rows.columns[ref.path]) if ref.path in rows.columns else []
         for predicate in predicates:
             try:
                 yield bind(predicate, schema, 1 / len(predicates))
@@ -117,24 +116,19 @@ def _look_ups(rows: RowSample, refs: Sequence[ColumnRef], schema: pa.Schema) -> 
                 continue  # a type that predicates can't compare
 
 
-def _of_column(ref: ColumnRef, values: pa.ChunkedArray) -> list[Predicate]:
-    known = values.drop_null()
-    is_float = key_space(ref.type).kind is Kind.FLOAT
-    if is_float:
-        known = known.filter(pc.is_finite(known))
-    if not len(known):
-        return []
-    ordered = known.take(pc.sort_indices(known))
-    name = Column(ref.path)
+def _of_column(ref: ColumnRef, column: SampledColumn) -> list[Predicate]:
+    name, ends = Column(ref.path), np.cumsum(column.counts)
 
     def at(share: float) -> Literal:
-        return Literal(ordered[min(int(share * len(ordered)), len(ordered) - 1)])
+        number = int(np.searchsorted(ends, min(share, 1.0) * (ends[-1] - 1), side="right"))
+        return Literal(from_key(ref.type, column.keys[number : number + 1].tolist()[0]))
 
-    starts = [(number + 0.5) / _RANGES for number in range(_RANGES)]
-    ranges: list[Predicate] = [Between(name, at(start), at(start + _RANGE_SHARE)) for start in starts]
+    starts = [(number + 0.5) / _RANGES for number in range(_RANGES)] if len(ends) else []
+    found: list[Predicate] = [Between(name, at(start), at(start + _RANGE_SHARE)) for start in starts]
     # Nobody looks up a single floating-point number.
-    points = 0 if is_float else _POINTS
-    return [Compare("=", name, at((number + 0.5) / points)) for number in range(points)] + ranges
+    if len(ends) and key_space(ref.type).kind is not Kind.FLOAT:
+        found += [Compare("=", name, at((number + 0.5) / _POINTS)) for number in range(_POINTS)]
+    return found
 
 
 def mean(questions: Sequence[Question], figures: Iterable[float]) -> float:
@@ -221,23 +215,22 @@ def _advise_layouts(
     """Layouts that would read less, the best first; of the columns that are asked for most."""
     weights = {
         path: sum(question.weight for question in questions if question.conjuncts(path))
-        for path in rows.values
+        for path in rows.columns
         if not files.survey.gives(path)
     }
     paths = sorted((path for path in weights if weights[path]), key=lambda path: -weights[path])[:_SORTED_BY]
-    candidates: list[tuple[Order, tuple[Path, ...]]] = [("sort", (path,)) for path in paths]
-    candidates += [("zorder", pair) for pair in combinations(paths[:_PAIRED], 2)]
     tried = pick(questions, _TRIED)
     today = [files.skips(question.node) for question in tried]
     matching = np.array([skips.matching for skips in today])
     before = mean(tried, [skips.best for skips in today])
     found = []
-    for kind, by in candidates:
-        read = np.maximum(rows.shares_read(tried, by, kind), matching)
-        layout = LayoutAdvice(
-            tuple(".".join(path) for path in by), kind, before, 1 - mean(tried, read.tolist())
-        )
-        if layout.factor >= _LAYOUT_GAIN:
+    for by in (*((path,) for path in paths), *combinations(paths[:_PAIRED], 2)):
+        after = 1 - mean(tried, np.maximum(rows.shares_read(tried, by), matching).tolist())
+        names = tuple(".".join(path) for path in by)
+        layout = LayoutAdvice(names, "sort" if len(by) == 1 else "zorder", before, after)
+        # A difference of one unit is chance, unless all files were looked at.
+        chance = 0.0 if files.is_whole else rows.unit_rows(by) / files.rows
+        if layout.factor >= _LAYOUT_GAIN and after - before > chance:
             found.append(layout)
     # Of two that are about as good, the simpler one.
     return sorted(found, key=lambda layout: (-round(layout.after, 2), layout.kind, -layout.after))

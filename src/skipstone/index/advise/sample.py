@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from skipstone.domain.keys import Kind, key_space
 from skipstone.evidence import Array
-from skipstone.index.advise.rows import Path, RowSample, comparable
+from skipstone.index.advise.rows import Path, RowSample, SampledColumn, keys_of
 from skipstone.ir.nodes import ColumnRef, Node
 from skipstone.judge import Verdict, judge
 from skipstone.lake.base import BaseLake
@@ -100,29 +100,30 @@ class LakeSample:
         refs = list({ref.path: ColumnRef(ref.path, ref.type) for ref in node.refs()}.values())
         evidence = survey.evidence(refs)
         verdicts = judge(node, evidence).verdicts()
-        kept = np.where(verdicts != Verdict.NONE, survey.rows, 0).astype(np.float64)
+        kept = np.where(verdicts != Verdict.NONE, survey.rows, 0)
+        in_files = survey.totals[np.bincount(survey.owners, kept, survey.count) > 0].sum()
+        groups = int(np.count_nonzero(survey.rows))
+        levels = self._skipped(in_files, survey.count), self._skipped(kept.sum(), groups)
         matching = survey.rows[verdicts == Verdict.ALL].sum()
-        file_rows = np.bincount(survey.owners, survey.rows, len(self.footers))
-        file_kept = np.bincount(survey.owners, kept, len(self.footers)) > 0
-        levels = self._skipped(file_rows * file_kept), self._skipped(kept)
-        undecided = verdicts == Verdict.SOME
-        chosen = spread(np.flatnonzero(undecided), _JUDGED).tolist()
-        indexed = self.pages(chosen, refs)
-        if not indexed:
+        undecided = np.flatnonzero(verdicts == Verdict.SOME)
+        # Without any, the pages of others tell how small a part of the lake one page is.
+        chosen = spread(undecided if len(undecided) else np.flatnonzero(survey.rows), _JUDGED)
+        indexed = self.pages(chosen.tolist(), refs)
+        if not indexed or (self.is_whole and not len(undecided)):
             return Skips(*levels, None, matching / self.rows)
-        pages = segments(survey, chosen, indexed, evidence).evidence
+        pages = segments(survey, chosen.tolist(), indexed, evidence).evidence
         verdicts = judge(node, pages).verdicts()
         scale = survey.rows[undecided].sum() / survey.rows[chosen].sum()
+        in_pages = matching + pages.rows[verdicts != Verdict.NONE].sum() * scale
         matching += pages.rows[verdicts == Verdict.ALL].sum() * scale
-        kept[undecided] *= pages.rows[verdicts != Verdict.NONE].sum() / survey.rows[chosen].sum()
-        return Skips(*levels, self._skipped(kept), matching / self.rows)
+        count = round(len(pages) * self.rows / survey.rows[chosen].sum())
+        return Skips(*levels, self._skipped(in_pages, count), matching / self.rows)
 
-    def _skipped(self, kept: Array) -> float:
-        share = float(kept.sum()) / self.rows
-        if not share and not self.is_whole:
-            # What is asked for may be in a file that was not sampled: count one unit.
-            share = 1 / (max(len(kept), 1) * self.scale)
-        return min(max(1 - share, 0.0), 1.0)
+    def _skipped(self, kept: float, units: int) -> float:
+        """The share of rows that are not kept, in so many sampled units."""
+        # What is asked for may be in a file that was not sampled: count one unit.
+        least = 0.0 if self.is_whole else 1 / (units * self.scale)
+        return 1 - max(kept / self.rows, least)
 
     def has_bounds(self, ref: ColumnRef) -> bool:
         """Whether footers say anything about where a column's values lie."""
@@ -180,23 +181,25 @@ class LakeSample:
         """Rows from everywhere in the sampled files, with the values of these columns."""
         chosen = self._choose_rows(refs)
         parts = [self._read_unit(unit, rows, refs) for unit, rows in chosen.items()]
-        columns = {ref.path: [part[number] for part in parts] for number, ref in enumerate(refs)}
+        columns = {ref.path: self._column(ref, [part[at] for part in parts]) for at, ref in enumerate(refs)}
         folders = [entry.key.rpartition("/")[0] for entry in map(self._entry, chosen)]
         # Rows never leave their partition.
         _, partitions = np.unique(folders if self.survey.given else [""] * len(folders), return_inverse=True)
         page_rows = {ref.path: self._page_rows(chosen, ref) for ref in refs}
         return RowSample(
-            values={
-                path: pa.chunked_array([chunk for part in parts if part is not None for chunk in part.chunks])
-                for path, parts in columns.items()
-                if parts and all(part is not None for part in parts)
-            },
+            columns={path: column for path, column in columns.items() if column is not None},
             partitions=np.repeat(partitions, [len(rows) for rows in chosen.values()]),
             rows=round(self.rows * self.scale),
             page_rows={path: rows for path, rows in page_rows.items() if rows is not None},
             group_rows=float(self.survey.rows[self.survey.rows > 0].mean()) if self.rows else 1.0,
-            may_nan=frozenset(ref.path for ref in refs if self._leaves_nan_open(ref)),
         )
+
+    def _column(self, ref: ColumnRef, parts: Sequence[pa.Array | None]) -> SampledColumn | None:
+        known = [part for part in parts if part is not None]
+        if not parts or len(known) < len(parts):
+            return None
+        may_nan = key_space(ref.type).kind is Kind.FLOAT and bool(self.survey.facts(ref).may_nan.any())
+        return SampledColumn.of(ref.type, pa.concat_arrays(known), may_nan=may_nan)
 
     def _choose_rows(self, refs: Sequence[ColumnRef]) -> dict[int, RowSet]:
         rows = self.survey.rows
@@ -231,8 +234,8 @@ class LakeSample:
             if page_index_ranges(file, group, leaf)[1] is None
         )
 
-    def _read_unit(self, unit: int, rows: RowSet, refs: Sequence[ColumnRef]) -> list[pa.ChunkedArray | None]:
-        """Per column its values in the chosen rows; None if they can't be compared."""
+    def _read_unit(self, unit: int, rows: RowSet, refs: Sequence[ColumnRef]) -> list[pa.Array | None]:
+        """Per column its keys in the chosen rows; None if values can't be compared."""
         file, entry = self.survey.file(unit), self._entry(unit)
         (constants,) = self.lake.constants([int(self.files[self.survey.owners[unit]])])
         bounds = [self.leaf(unit, ref) for ref in refs]
@@ -245,7 +248,7 @@ class LakeSample:
         leaves = [bound.leaf.index for bound in bounds if bound]
         steps = slice_steps(file, self._group(unit), tops, rows, indexes, leaves=leaves)
         table = drive(steps, partial(self.lake.access.read, entry))
-        found: list[pa.ChunkedArray | None] = []
+        found: list[pa.Array | None] = []
         for ref, bound in zip(refs, bounds, strict=True):
             if bound is not None:
                 column = table.column(tops.index(names.index(ref.path[0])))
@@ -255,7 +258,7 @@ class LakeSample:
                 column = pa.repeat(constants[ref.path[0]], len(rows))
             else:
                 column = pa.nulls(len(rows), ref.type)
-            found.append(comparable(ref.type, column))
+            found.append(keys_of(ref.type, column))
         return found
 
     def _page_rows(self, units: Iterable[int], ref: ColumnRef) -> float | None:
@@ -263,11 +266,6 @@ class LakeSample:
         pages = self.pages(spread(np.array([*units], dtype=np.int64), _JUDGED).tolist(), [ref])
         count = sum(len(found.index) for found in pages.values())
         return sum(found.index.rows for found in pages.values()) / count if count else None
-
-    def _leaves_nan_open(self, ref: ColumnRef) -> bool:
-        """Whether the metadata of a column of floats doesn't rule out NaN."""
-        is_float = key_space(ref.type).kind is Kind.FLOAT
-        return is_float and bool(self.survey.facts(ref).may_nan.any())
 
 
 def spread(items: Array, most: int) -> Array:
