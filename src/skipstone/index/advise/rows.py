@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +17,11 @@ from skipstone.index.advise.questions import Question
 from skipstone.ir.nodes import Leaf, Node
 from skipstone.judge import Verdict, judge
 from skipstone.parquet.measure import NotMeasurable, NumberKeys, byte_keys, read_column
-from skipstone.write.curves import zorder
+from skipstone.write.curves import Cluster
 
 Path = tuple[str, ...]
 # A block of fewer sampled rows would tell too little about the unit that it stands for.
 _BLOCK_ROWS = 128
-_CURVE_BITS = 16
 _MOST_POINTS = 1_000
 _FILTER_BYTES_PER_VALUE, _LEAST_FILTER_BYTES, _FALSE_POSITIVES = 1.5, 32, 0.01
 
@@ -69,11 +68,9 @@ class SampledColumn:
         return cls(type, keys, numbers, np.bincount(numbers[is_key], minlength=len(keys)), may_nan)
 
     def facts(self, order: Array, starts: Array, unit_rows: float | None) -> ColumnFacts:
-        """What metadata would say of blocks of rows in an order, as large as the gaps between ``starts``.
+        """What metadata would say of blocks of rows in an order; ``starts`` are the blocks' first rows.
 
-        With ``unit_rows`` blocks are samples of units with so many rows, which have wider bounds: of a few
-        rows the outermost lie, on average, one gap between neighbours away from the ends of what they were
-        drawn from. Gaps are counted in rows of the whole sample, in the order of this column.
+        With ``unit_rows`` each block is a sample of a unit that has so many rows.
         """
         if not len(self.keys):
             return ColumnFacts.unknown(self.type, len(starts))
@@ -84,17 +81,30 @@ class SampledColumn:
         may_value = high >= 0
         if unit_rows is not None:
             rows = np.add.reduceat(is_key, starts, dtype=np.int64)
-            ends = np.cumsum(self.counts)
-            lowest, highest = ends[low] - 1, (ends - self.counts)[high]
-            gap = np.maximum(highest - lowest, 0) / np.maximum(rows - 1, 1)
-            gap *= np.maximum(1 - rows / unit_rows, 0)
-            low = np.searchsorted(ends, np.floor(lowest - gap), side="right")
-            high = np.searchsorted(ends, np.ceil(highest + gap), side="right").clip(max=last)
+            low, high = self._widen(low, high, rows, unit_rows)
         lower, upper = _take(self.keys, low), _take(self.keys, high.clip(min=0))
         nans = may_value if self.may_nan else np.logical_or.reduceat(numbers > last, starts)
         nulls = np.logical_or.reduceat(numbers < 0, starts)
         inexact = np.zeros(len(starts), dtype=bool)
         return ColumnFacts(self.type, lower, upper, inexact, inexact, may_value, nulls, nans)
+
+    def _widen(self, low: Array, high: Array, rows: Array, unit_rows: float) -> tuple[Array, Array]:
+        """Bounds of units from those of samples of them, all as numbers of keys.
+
+        Of a few rows the outermost lie, on average, one gap between neighbours away from the ends of what
+        they were drawn from; gaps are counted in rows of the whole sample, in the order of this column. Yet a
+        unit reaches no further than as many sampled rows around it do.
+        """
+        ends = np.cumsum(self.counts)
+        lowest, highest = ends[low] - 1, (ends - self.counts)[high]
+        gap = np.maximum(highest - lowest, 0) / np.maximum(rows - 1, 1) * np.maximum(1 - rows / unit_rows, 0)
+        around = round(unit_rows / max(rows.mean(), 1.0) / 2)
+        wider_low = np.searchsorted(ends, np.floor(lowest - gap), side="right")
+        wider_high = np.searchsorted(ends, np.ceil(highest + gap), side="right")
+        return (
+            np.maximum(wider_low, _around(np.min, low, around)),
+            np.minimum(wider_high, _around(np.max, high, around)),
+        )
 
     def distinct(self, scale: float) -> float:
         """About how many different values the lake has, of which every ``scale``-th row is sampled.
@@ -112,12 +122,6 @@ class SampledColumn:
         else:
             is_one = np.isin(self.keys, keys)
         return int(self.counts[is_one].sum())
-
-    def curve_ranks(self) -> Array:
-        """Per row a number of a few bits: the share of rows with lower values, as ``ingest`` has it."""
-        below = (len(self.numbers) - self.counts.sum()) + np.cumsum(self.counts) - self.counts
-        ranks = np.append((below << _CURVE_BITS) // len(self.numbers), (1 << _CURVE_BITS) - 1)
-        return np.where(self.numbers < 0, 0, ranks[self.numbers])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,12 +168,12 @@ class RowSample:
         return np.clip(read, 0.0 if self.scale == 1 else unit / len(self), 1.0)
 
     def _order(self, by: Sequence[Path]) -> Array:
-        columns = [self.columns[path] for path in by]
-        if len(columns) > 1:
-            keys = [zorder([column.curve_ranks() for column in columns], _CURVE_BITS)]
-        else:
-            keys = [column.numbers for column in columns]
-        return np.lexsort((*keys, self.partitions))
+        names = [str(number) for number in range(len(by))]
+        numbers = [self.columns[path].numbers for path in by]
+        if len(by) > 1:
+            table = pa.table([pa.array(column, mask=column < 0) for column in numbers], names)
+            numbers = [np.asarray(Cluster.of(table, names, "zorder").keys(table))]
+        return np.lexsort((*numbers, self.partitions))
 
     def _judge(self, questions: Sequence[Question], order: Array, block: float) -> Array:
         """Per question the share of rows in blocks that may hold a match."""
@@ -202,8 +206,9 @@ class RowSample:
         """About the size of bloom filters of a column, one for each unit."""
         if path not in self.columns:
             return 0
-        unit, distinct = self.unit_rows([path]), max(self.columns[path].distinct(self.scale), 1.0)
-        values = distinct * -math.expm1(-unit / distinct)
+        unit, shares = self.unit_rows([path]), self.columns[path].counts / len(self)
+        # How many values differ in as many rows, drawn from the sample.
+        values = float((1 - (1 - shares) ** unit).sum()) * max(unit / len(self), 1.0)
         size = max(_FILTER_BYTES_PER_VALUE * values, _LEAST_FILTER_BYTES)
         return round(self.rows / unit) << math.ceil(math.log2(size))
 
@@ -235,6 +240,13 @@ def _starts(partitions: Array, block: float) -> Array:
     blocks = np.maximum(np.round(counts / block), 1).astype(np.int64)
     parts = zip(firsts.tolist(), counts.tolist(), blocks.tolist(), strict=True)
     return np.concatenate([first + np.arange(n) * count // n for first, count, n in parts])
+
+
+def _around(outermost: Callable[..., Array], numbers: Array, around: int) -> Array:
+    """Per block the outermost number of the blocks up to so many places away."""
+    reach = min(around, len(numbers) - 1)
+    padded = np.pad(numbers, reach, mode="edge")
+    return outermost(np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1), axis=1)
 
 
 def _take(keys: Bounds, numbers: Array) -> Bounds:

@@ -110,20 +110,20 @@ class LakeSample:
         chosen = spread(undecided if len(undecided) else np.flatnonzero(survey.rows), _JUDGED)
         indexed = self.pages(chosen.tolist(), refs)
         if not indexed or (self.is_whole and not len(undecided)):
-            return Skips(*levels, None, matching / self.rows)
+            return Skips(*levels, None, float(matching / self.rows))
         pages = segments(survey, chosen.tolist(), indexed, evidence).evidence
         verdicts = judge(node, pages).verdicts()
         scale = survey.rows[undecided].sum() / survey.rows[chosen].sum()
         in_pages = matching + pages.rows[verdicts != Verdict.NONE].sum() * scale
         matching += pages.rows[verdicts == Verdict.ALL].sum() * scale
         count = round(len(pages) * self.rows / survey.rows[chosen].sum())
-        return Skips(*levels, self._skipped(in_pages, count), matching / self.rows)
+        return Skips(*levels, self._skipped(in_pages, count), float(matching / self.rows))
 
     def _skipped(self, kept: float, units: int) -> float:
         """The share of rows that are not kept, in so many sampled units."""
         # What is asked for may be in a file that was not sampled: count one unit.
         least = 0.0 if self.is_whole else 1 / (units * self.scale)
-        return 1 - max(kept / self.rows, least)
+        return 1 - min(max(float(kept) / self.rows, least), 1.0)
 
     def has_bounds(self, ref: ColumnRef) -> bool:
         """Whether footers say anything about where a column's values lie."""
