@@ -36,6 +36,7 @@ _SORTED_BY, _PAIRED, _TRIED = 8, 4, 128
 _COLUMNS, _POINTS, _RANGES, _RANGE_SHARE = 100, 4, 2, 0.05
 # What an index keeps of a row group or page, and of a file, besides the bytes of text bounds.
 _UNIT_BYTES, _FILE_BYTES = 17, 29
+_NOTHING = 1e-9
 
 
 def advise(
@@ -148,12 +149,13 @@ def _advise_column(
     parts = [question.conjuncts(ref.path) for question in mine]
     skips = [files.skips(All(part)) if part else Skips() for part in parts]
     read = [1 - own.best for own in skips]
+    is_partition = files.survey.gives(ref.path)
     filtered = [
-        rows.read_with_bloom(question, ref.path, share) for question, share in zip(mine, read, strict=True)
+        None if is_partition else rows.read_with_bloom(question, ref.path, share)
+        for question, share in zip(mine, read, strict=True)
     ]
     left = [share if less is None else less for share, less in zip(read, filtered, strict=True)]
     skipped, gain = 1 - mean(mine, read), mean(mine, read) - mean(mine, left)
-    is_partition = files.survey.gives(ref.path)
     advice = ColumnAdvice(
         name=ref.name,
         type=ref.type,
