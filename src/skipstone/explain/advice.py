@@ -123,6 +123,8 @@ class Advice:
     refused: tuple[Refused, ...]
     synthetic: bool
     """Whether no question was given, so that values and ranges of every column were looked up instead."""
+    is_table: bool
+    """Whether the lake is an Iceberg table."""
     partition_by: tuple[str, ...]
     """The lake's partition columns, which another order of rows leaves as they are."""
     skips: float
@@ -161,14 +163,15 @@ class Advice:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """What to run to follow the advice."""
+        """What to run to follow the advice; the command line can't rewrite tables."""
         build = {"--columns": self.columns, "--blooms": self.blooms}
-        found = [["skipstone", "index", "build", self.lake, *_options(build)]] if any(build.values()) else []
-        if self.layouts:
+        lake = "TABLE" if self.is_table else self.lake
+        found = [["skipstone", "index", "build", lake, *_options(build)]] if any(build.values()) else []
+        if self.layouts and not self.is_table:
             best = self.layouts[0]
             curve = () if best.kind == "sort" else (best.kind,)
             order = {"--partition-by": self.partition_by, "--cluster-by": best.columns, "--cluster": curve}
-            found.append(["skipstone", "ingest", self.lake, "NEW_LAKE", *_options(order)])
+            found.append(["skipstone", "ingest", lake, "NEW_LAKE", *_options(order)])
         return tuple(map(shlex.join, found))
 
     def __getitem__(self, name: str) -> ColumnAdvice:

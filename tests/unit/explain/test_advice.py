@@ -54,6 +54,7 @@ ADVICE = Advice(
     understood=13,
     refused=(Refused(7, "nope = 3", "column nope: there is no such column"),),
     synthetic=False,
+    is_table=False,
     partition_by=("day",),
     skips=0.38,
     by_column=(TS, DEVICE, DAY),
@@ -109,6 +110,8 @@ def test_commands_are_quoted_and_never_cut() -> None:
     assert build in lines
     assert ingest in lines
     assert "<pre>" in odd._repr_html_()
+    (build,) = replace(odd, is_table=True).commands
+    assert shlex.split(build) == ["skipstone", "index", "build", "TABLE", "--columns", named.name]
 
 
 def test_names_to_build_with() -> None:

@@ -259,6 +259,8 @@ WORKLOADS: dict[str, tuple[str, tuple[str, ...]]] = {
     "beside a sorted one": ("amount ts", ("amount between 100 and 150", "ts = '2026-01-01 05:00:00'")),
 }
 """By what it shows: the columns of a layout that must be advised, and the questions."""
+EVERY_TIME = ("repeated", "few strings", "NULLs", "skewed", "correlated", "independent")
+SOME = [pytest.param(name, marks=() if name in EVERY_TIME else pytest.mark.slow) for name in WORKLOADS]
 
 
 def rewritten(root: Path, table: pa.Table, layout: LayoutAdvice, **sizes: Any) -> sk.Lake:
@@ -290,7 +292,7 @@ def test_layouts_do_what_is_predicted(lake: sk.Lake, table: pa.Table, tmp_path: 
         assert 0 < truth < mean_kept(lake, wheres)
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("workload", SOME)
 def test_layouts_do_what_some_files_predict(table: pa.Table, tmp_path: Path, workload: str) -> None:
     by, wheres = WORKLOADS[workload]
     mine = asked_of(table, wheres)
@@ -312,7 +314,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[pa.Table, sk.Lake]:
     return table, write(tmp_path_factory.mktemp("large"), table, **LARGE)
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("workload", SOME)
 def test_layouts_do_what_some_rows_predict(
     large: tuple[pa.Table, sk.Lake], tmp_path: Path, workload: str
 ) -> None:

@@ -25,11 +25,11 @@ def survey(rows: int, layout: Layout) -> Survey:
     table = pa.table(
         {
             "ts": np.arange(SAMPLED) * (rows // SAMPLED),
-            "id": rng.permutation(rows)[:SAMPLED],
+            "id": rng.choice(rows, SAMPLED, replace=False),
             "hash": [f"{number:016x}" for number in rng.integers(0, 2**62, SAMPLED)],
             "user": rng.integers(0, 100_000, SAMPLED),
             "few": rng.integers(0, 5, SAMPLED),
-            "place": [{"city": int(city)} for city in rng.permutation(rows)[:SAMPLED]],
+            "place": [{"city": int(city)} for city in rng.choice(rows, SAMPLED, replace=False)],
         }
     )
     sample = sort_batch(table, layout)

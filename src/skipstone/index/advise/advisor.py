@@ -80,6 +80,7 @@ def advise(
         understood=asked.understood,
         refused=asked.refused,
         synthetic=workload is None,
+        is_table=lake.index_naming is not None,
         partition_by=tuple(name for name in schema.names if name in lake.partition_names),
         skips=mean(asked.questions, [skips.best for skips in today]),
         by_column=tuple(columns),

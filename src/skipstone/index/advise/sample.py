@@ -22,6 +22,7 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.slice import slice_steps
 from skipstone.prune.clustering import bounded
+from skipstone.prune.ledger import Ledger
 from skipstone.prune.pages import PageFacts, segments
 from skipstone.prune.survey import Survey
 from skipstone.rows import RowSet
@@ -99,7 +100,11 @@ class LakeSample:
             return Skips()
         refs = list({ref.path: ColumnRef(ref.path, ref.type) for ref in node.refs()}.values())
         evidence = survey.evidence(refs)
-        verdicts = judge(node, evidence).verdicts()
+        verdicts = judge(node, evidence).verdicts().copy()
+        # A table's manifests may know more than footers.
+        files = self.lake.sift(node, Ledger(lambda: (0, 0))).files
+        if files is not None:
+            verdicts[~np.isin(self.files, files)[survey.owners]] = Verdict.NONE
         kept = np.where(verdicts != Verdict.NONE, survey.rows, 0)
         in_files = survey.totals[np.bincount(survey.owners, kept, survey.count) > 0].sum()
         groups = int(np.count_nonzero(survey.rows))
@@ -236,7 +241,7 @@ class LakeSample:
 
     def _read_unit(self, unit: int, rows: RowSet, refs: Sequence[ColumnRef]) -> list[pa.Array | None]:
         """Per column its keys in the chosen rows; None if values can't be compared."""
-        file, entry = self.survey.file(unit), self._entry(unit)
+        file, entry, evolution = self.survey.file(unit), self._entry(unit), self.lake.access.evolution
         (constants,) = self.lake.constants([int(self.files[self.survey.owners[unit]])])
         bounds = [self.leaf(unit, ref) for ref in refs]
         pages = {} if rows.is_full else self.pages([unit], refs)
@@ -257,7 +262,8 @@ class LakeSample:
             elif len(ref.path) == 1 and ref.path[0] in constants:
                 column = pa.repeat(constants[ref.path[0]], len(rows))
             else:
-                column = pa.nulls(len(rows), ref.type)
+                default = None if evolution is None else evolution.defaults.get(ref.path)
+                column = pa.repeat(pa.scalar(None, ref.type) if default is None else default, len(rows))
             found.append(keys_of(ref.type, column))
         return found
 
