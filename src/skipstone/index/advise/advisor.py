@@ -36,7 +36,6 @@ _SORTED_BY, _PAIRED, _TRIED = 8, 4, 128
 _COLUMNS, _POINTS, _RANGES, _RANGE_SHARE = 100, 4, 2, 0.05
 # What an index keeps of a row group or page, and of a file, besides the bytes of text bounds.
 _UNIT_BYTES, _FILE_BYTES = 17, 29
-_NOTHING = 1e-9
 
 
 def advise(
@@ -187,10 +186,11 @@ def _advise_column(
         reasons.append(f"bloom: +{percent(gain, 1)}")
     elif gain >= _BLOOM_GAIN:
         reasons.append(f"no bloom: filters outweigh the {percent(gain, 1)} they skip")
-    little = (
-        f"bounds skip only {percent(skipped, 1)}" if files.has_bounds(ref) else "no bounds in the footers"
-    )
-    return replace(advice, bloom=pays, why="; ".join(reasons) or little)
+    if not reasons:
+        share = percent(skipped, 1)
+        little = "bounds skip nothing" if share == "0 %" else f"bounds skip only {share}"
+        reasons.append(little if files.has_bounds(ref) else "no bounds in the footers")
+    return replace(advice, bloom=pays, why="; ".join(reasons))
 
 
 def bloom_pays(gain: float, size: int, lake_bytes: float) -> bool:

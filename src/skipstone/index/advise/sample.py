@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.domain.keys import Kind, key_space
+from skipstone.engine.local import gather
 from skipstone.evidence import Array
 from skipstone.index.advise.rows import Path, RowSample, SampledColumn, keys_of
 from skipstone.ir.nodes import ColumnRef, Node
@@ -185,7 +186,10 @@ class LakeSample:
     def read_rows(self, refs: Sequence[ColumnRef]) -> RowSample:
         """Rows from everywhere in the sampled files, with the values of these columns."""
         chosen = self._choose_rows(refs)
-        parts = [self._read_unit(unit, rows, refs) for unit, rows in chosen.items()]
+        # Together, and before threads ask for them.
+        self.pages([unit for unit, rows in chosen.items() if not rows.is_full], refs)
+        threads = self.lake.access.threads
+        parts = gather(lambda unit: self._read_unit(unit, chosen[unit], refs), list(chosen), threads=threads)
         columns = {ref.path: self._column(ref, [part[at] for part in parts]) for at, ref in enumerate(refs)}
         folders = [entry.key.rpartition("/")[0] for entry in map(self._entry, chosen)]
         # Rows never leave their partition.
