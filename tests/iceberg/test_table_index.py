@@ -140,6 +140,26 @@ def test_the_index_on_and_off_give_the_oracles_rows(
         assert lake.scan(question).count() == len(plain[question]), question
 
 
+@pytest.mark.parametrize(("change", "version"), [(change, version) for change, version, _ in CHANGES])
+def test_advice_on_tables_that_have_changed(change: Evolve, version: int, tmp_path: Path) -> None:
+    maker = make(tmp_path, f"{change.__name__}{version}", format_version=version)
+    maker.append(some(0, 60))
+    questions = change(maker)
+    lake = sk.open(maker.metadata_location)
+    total = sum(file.num_rows for file in lake.access.footers(lake.entries))
+    for question in questions:
+        advice = lake.index.advise([question])
+        assert (advice.rows, advice.sampled_rows, advice.refused) == (total, total, ())
+        kept = lake.scan(question, bloom_filter=False).plan().trace.rows_kept / total
+        if change is deleted:
+            assert 1 - advice.skips >= kept, question
+        else:
+            assert 1 - advice.skips == pytest.approx(kept), question
+    advice = lake.index.advise()
+    assert {column.name for column in advice.by_column} >= {"id", "f", "p"}
+    assert all(command.startswith("skipstone index build TABLE") for command in advice.commands)
+
+
 def answers(maker: Maker, questions: list[str]) -> dict[str, list[str]]:
     """What DuckDB makes of the oracle's rows, whose NaN is as large as ours."""
     import duckdb

@@ -483,6 +483,21 @@ def test_filters_where_queries_would_profit(spark: SparkSession, tmp_path: Path)
     assert scan.plan().trace.rows_kept <= 6_000
 
 
+def test_advice_comes_true(spark: SparkSession, tmp_path: Path) -> None:
+    rows, wheres = 60_000, ["k = 777", "k between 20000 and 21000"]
+    sizes = {"target_file_bytes": 100_000, "page_rows": 500}
+    frame = spark.range(0, rows, 1, 2).selectExpr("id", "(id * 7919) % 60013 k")
+    sk.ingest(frame, tmp_path / "before", **sizes)
+    advice = sk.open(tmp_path / "before").index.advise(wheres)
+    best = advice.layouts[0]
+    assert best.columns == ("k",)
+    sk.ingest(frame, tmp_path / "after", cluster_by=best.columns, cluster=best.kind, **sizes)
+    for name, expected in (("before", advice.skips), ("after", best.after)):
+        plans = [sk.open(tmp_path / name).scan(where).plan() for where in wheres]
+        read = sum(plan.trace.rows_kept for plan in plans) / len(plans) / rows
+        assert read == pytest.approx(1 - expected, rel=0.3)
+
+
 def test_on_s3(spark: SparkSession, s3: dict[str, str]) -> None:
     frame = spark.range(0, 20_000, 1, 2).selectExpr("id", "concat('n', (id * 7919) % 20011) name", "id % 2 p")
     uri = "s3://bucket/deep/lake"

@@ -1,7 +1,7 @@
-"""What an index or another layout would do for a lake, estimated from a sample of its footers.
+"""What an index, bloom filters or another order of rows would do for the questions asked of a lake.
 
 Index user_id (3.1 kB); a bloom filter on device (65.5 kB); sorting by device would read 8.2 × less.
-lake/events: 3 questions; 62 % skipped today; estimated from 20 of 20 files
+lake/events: 3 questions; 62 % skipped today; judged on 20 of 20 files and 80,000 of 80,000 rows
 
 column   type   asked  files  row groups  pages  bloom    index  filters  why
 user_id  int64      2   90 %        95 %   97 %      –   3.1 kB  65.5 kB  index: bounds skip 97 %
@@ -9,31 +9,34 @@ device   int32      1    0 %         0 %    0 %   95 %   3.1 kB  65.5 kB  bloom:
 
 layout          skips today  would skip  reads
 sort by device         62 %        96 %  8.2 × less
+
+skipstone index build lake/events --columns user_id --blooms device
+skipstone ingest lake/events NEW_LAKE --cluster-by device
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from skipstone.explain.html_style import ROOT, style
+from skipstone.explain.html_parts import cell, element, heading, listing, table
+from skipstone.explain.html_style import ROOT
 from skipstone.explain.lines import clean, pad, paint, shorten, width_of, wrap
 from skipstone.explain.markup import Markup, tag
 from skipstone.explain.tree import Line, listed
 from skipstone.explain.units import count, percent, plural, size
 
-_ROOM = 120
-_NARROWEST = 60
+_WIDTH, _NARROWEST = 120, 60
 _NAMES, _TYPES, _LAYOUTS = 28, 18, 60
-_SHOWN_COLUMNS, _SHOWN_LAYOUTS = 30, 6
-_NAMED = 4
+_SHOWN_COLUMNS, _SHOWN_LAYOUTS, _NAMED = 30, 6, 4
 _LEAST = 1e-9
-_HONEST = (
-    "Skips are shares of rows. They are estimates: bounds and counts of the sample say where values may be, "
-    "not how often each occurs, and values between two bounds are taken to be spread evenly."
+_EXPLAINED = (
+    "Skips are shares of rows: today's by the bounds of the sampled files, a layout's by the bounds of the "
+    "sampled rows in that order, in pages and row groups as large as today's."
 )
 _COLUMN_HEAD = ("column", "type", "asked", "files", "row groups", "pages", "bloom", "index", "filters", "why")
 _LAYOUT_HEAD = ("layout", "skips today", "would skip", "reads")
@@ -74,23 +77,22 @@ class ColumnAdvice:
 
     def to_json(self) -> dict[str, Any]:
         """The same as strings and numbers; null where there is nothing to say."""
-        names = [name for name in self.__slots__ if name != "type"]
-        return {"name": self.name, "type": str(self.type)} | {name: getattr(self, name) for name in names}
+        return asdict(self) | {"type": str(self.type)}
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutAdvice:
-    """What the same questions would skip if the files were written in another order."""
+    """What the same questions would skip if the rows were in another order."""
 
     columns: tuple[str, ...]
-    kind: Literal["sort", "zorder"]
+    kind: Literal["sort", "zorder", "hilbert"]
     before: float
     """The share of rows that is skipped today."""
     after: float
 
     @property
     def factor(self) -> float:
-        """How many times fewer bytes would be read."""
+        """How many times fewer rows would be read."""
         return max(1 - self.before, _LEAST) / max(1 - self.after, _LEAST)
 
     def __str__(self) -> str:
@@ -98,33 +100,33 @@ class LayoutAdvice:
 
     def to_json(self) -> dict[str, Any]:
         """The same as strings and numbers."""
-        return {
-            "columns": list(self.columns),
-            "kind": self.kind,
-            "before": self.before,
-            "after": self.after,
-            "factor": self.factor,
-        }
+        return asdict(self) | {"columns": list(self.columns), "factor": self.factor}
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
     """Which columns to index, which bloom filters pay, and which order of rows would help most.
 
-    All shares are estimates from a sample's bounds and counts. ``columns`` and ``blooms`` are names, ready
-    to build an index with.
+    ``columns`` and ``blooms`` are names, ready to build an index with.
     """
 
     lake: str
     version: str
     files: int
     sampled: int
+    """Files whose footers were looked at."""
     rows: int
     """Of the whole lake, estimated unless every file was sampled."""
+    sampled_rows: int
+    """Rows that were read."""
     understood: int
     refused: tuple[Refused, ...]
     synthetic: bool
-    """Whether no question was given, so that points and ranges of every column were asked instead."""
+    """Whether no question was given, so that values and ranges of every column were looked up instead."""
+    is_table: bool
+    """Whether the lake is an Iceberg table."""
+    partition_by: tuple[str, ...]
+    """The lake's partition columns, which another order of rows leaves as they are."""
     skips: float
     """The share of rows that the questions skip today."""
     by_column: tuple[ColumnAdvice, ...]
@@ -156,8 +158,21 @@ class Advice:
             best = self.layouts[0]
             verb = "sorting" if best.kind == "sort" else "Z-ordering"
             parts.append(f"{verb} by {_named(best.columns)} would read {_times(best.factor)} less")
-        said = "; ".join(parts) or "neither an index nor another order of rows would help these questions"
-        return said[0].upper() + said[1:] + "."
+        text = "; ".join(parts) or "neither an index nor another order of rows would help these questions"
+        return text[0].upper() + text[1:] + "."
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """What to run to follow the advice; the command line can't rewrite tables."""
+        build = {"--columns": self.columns, "--blooms": self.blooms}
+        lake = "TABLE" if self.is_table else self.lake
+        found = [["skipstone", "index", "build", lake, *_options(build)]] if any(build.values()) else []
+        if self.layouts and not self.is_table:
+            best = self.layouts[0]
+            curve = () if best.kind == "sort" else (best.kind,)
+            order = {"--partition-by": self.partition_by, "--cluster-by": best.columns, "--cluster": curve}
+            found.append(["skipstone", "ingest", lake, "NEW_LAKE", *_options(order)])
+        return tuple(map(shlex.join, found))
 
     def __getitem__(self, name: str) -> ColumnAdvice:
         found = next((column for column in self.by_column if column.name == name), None)
@@ -168,17 +183,11 @@ class Advice:
 
     def to_json(self) -> dict[str, Any]:
         """Everything as dicts, lists, strings and numbers."""
-        return {
-            "lake": self.lake,
-            "version": self.version,
-            "files": self.files,
-            "sampled": self.sampled,
-            "rows": self.rows,
-            "understood": self.understood,
-            "refused": [{"place": r.place, "text": r.text, "reason": r.reason} for r in self.refused],
-            "synthetic": self.synthetic,
-            "skips": self.skips,
+        return asdict(self) | {
+            "partition_by": list(self.partition_by),
+            "refused": [asdict(refused) for refused in self.refused],
             "recommendation": self.recommendation,
+            "commands": list(self.commands),
             "columns": list(self.columns),
             "blooms": list(self.blooms),
             "by_column": [column.to_json() for column in self.by_column],
@@ -193,6 +202,10 @@ class Advice:
 
 
 # -- words -------------------------------------------------------------------------------------
+
+
+def _options(named: Mapping[str, Sequence[str]]) -> list[str]:
+    return [part for option, names in named.items() if names for part in (option, ",".join(names))]
 
 
 def _named(names: Sequence[str]) -> str:
@@ -213,13 +226,15 @@ def _share(share: float | None) -> str:
 
 def _about(advice: Advice) -> str:
     asked = (
-        "no questions given, so points and ranges of every column"
+        "no questions given, so values and ranges of every column"
         if advice.synthetic
         else plural(advice.understood, "question")
     )
     refused = f", {count(len(advice.refused))} not understood" if advice.refused else ""
-    seen = f"estimated from {count(advice.sampled)} of {plural(advice.files, 'file')}"
-    return f"{clean(advice.lake)}: {asked}{refused}; {percent(advice.skips, 1)} skipped today; {seen}"
+    files = f"{count(advice.sampled)} of {plural(advice.files, 'file')}"
+    rows = f"{count(advice.sampled_rows)} of {plural(advice.rows, 'row')}"
+    today = f"{percent(advice.skips, 1)} skipped today"
+    return f"{clean(advice.lake)}: {asked}{refused}; {today}; judged on {files} and {rows}"
 
 
 def _column_cells(column: ColumnAdvice) -> tuple[str, ...]:
@@ -246,7 +261,7 @@ def _layout_cells(layout: LayoutAdvice) -> tuple[str, ...]:
 
 def draw_advice(advice: Advice, *, width: int | None = None, color: bool = False) -> str:
     """Draw the advice in at most ``width`` columns (120 unless given), without a final line break."""
-    room = max(width or _ROOM, _NARROWEST)
+    room = max(width or _WIDTH, _NARROWEST)
     lines: list[Line] = [[(text, "bold")] for text in wrap(advice.recommendation, room, 4)]
     lines += [[(text, "dim")] for text in wrap(_about(advice), room, 3)]
     if advice.by_column:
@@ -254,7 +269,10 @@ def draw_advice(advice: Advice, *, width: int | None = None, color: bool = False
     if advice.layouts:
         cells = [_layout_cells(layout) for layout in advice.layouts[:_SHOWN_LAYOUTS]]
         lines += [[], *_table(_LAYOUT_HEAD, cells, (), room, (_LAYOUTS,))]
-    lines += [[], *([(text, "dim")] for text in wrap(_HONEST, room, 4))]
+    if advice.commands:
+        # Never shortened: they are there to be copied.
+        lines += [[], *([(clean(command), "")] for command in advice.commands)]
+    lines += [[], *([(text, "dim")] for text in wrap(_EXPLAINED, room, 4))]
     lines += listed("not understood", [str(refused) for refused in advice.refused], room)
     return "\n".join(paint(line, color=color) for line in lines)
 
@@ -302,33 +320,24 @@ def _table(
 def advice_to_html(advice: Advice) -> str:
     """The advice as one HTML element, fit for a notebook."""
     sections = [
-        Markup(f"<style>{style()}</style>"),
         tag("div", advice.recommendation, cls=f"{ROOT}-lake"),
         tag("div", _about(advice), cls=f"{ROOT}-about"),
     ]
     if advice.by_column:
-        rows = [_column_cells(column) for column in advice.by_column]
-        sections += [tag("div", "Columns", cls=f"{ROOT}-head"), _html_table(_COLUMN_HEAD, rows, range(2, 9))]
+        cells = [_column_cells(column) for column in advice.by_column]
+        sections += [heading("Columns"), _html_table(_COLUMN_HEAD, cells, range(2, 9))]
     if advice.layouts:
-        rows = [_layout_cells(layout) for layout in advice.layouts]
-        sections += [tag("div", "Layouts", cls=f"{ROOT}-head"), _html_table(_LAYOUT_HEAD, rows, range(1, 4))]
-    if advice.refused:
-        entries = [tag("li", str(refused)) for refused in advice.refused]
-        summary = tag("summary", f"Not understood ({count(len(entries))})", cls=f"{ROOT}-warn")
-        sections.append(tag("details", summary, tag("ul", *entries)))
-    sections.append(tag("div", _HONEST, cls=f"{ROOT}-aside"))
-    return tag("div", *sections, cls=ROOT)
+        cells = [_layout_cells(layout) for layout in advice.layouts]
+        sections += [heading("Layouts"), _html_table(_LAYOUT_HEAD, cells, range(1, 4))]
+    if advice.commands:
+        sections += [heading("Commands"), *(tag("pre", command) for command in advice.commands)]
+    sections += listing("Not understood", [str(refused) for refused in advice.refused])
+    return element(*sections, tag("div", _EXPLAINED, cls=f"{ROOT}-aside"))
 
 
 def _html_table(head: Sequence[str], rows: Sequence[tuple[str, ...]], numbers: range) -> Markup:
-    def line(name: str, cells: Sequence[str]) -> Markup:
-        return tag(
-            "tr",
-            *(
-                tag(name, text, cls=f"{ROOT}-number" if place in numbers else "")
-                for place, text in enumerate(cells)
-            ),
-        )
-
-    body = tag("tbody", *(line("td", row) for row in rows))
-    return tag("div", tag("table", tag("thead", line("th", head)), body), cls=f"{ROOT}-scroll")
+    lines = [
+        tag("tr", *(cell(text, "number" if place in numbers else "") for place, text in enumerate(row)))
+        for row in rows
+    ]
+    return table(head, lines, numbers)

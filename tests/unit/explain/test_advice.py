@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import textwrap
 from dataclasses import replace
 
@@ -49,9 +50,12 @@ ADVICE = Advice(
     files=4_380,
     sampled=64,
     rows=438_000_000,
+    sampled_rows=100_000,
     understood=13,
     refused=(Refused(7, "nope = 3", "column nope: there is no such column"),),
     synthetic=False,
+    is_table=False,
+    partition_by=("day",),
     skips=0.38,
     by_column=(TS, DEVICE, DAY),
     layouts=(
@@ -65,7 +69,8 @@ NOTHING = replace(ADVICE, by_column=(), layouts=(), refused=(), synthetic=True, 
 def test_drawn() -> None:
     assert str(ADVICE) == textwrap.dedent("""\
         Index ts (8.7 kB); a bloom filter on device (655.4 kB); sorting by device would read 21 × less.
-        s3://lake/events: 13 questions, 1 not understood; 38 % skipped today; estimated from 64 of 4,380 files
+        s3://lake/events: 13 questions, 1 not understood; 38 % skipped today; judged on 64 of 4,380 files and 100,000 of
+        438,000,000 rows
 
         column  type           asked  files  row groups  pages  bloom   index   filters  why
         ts      timestamp[us]     12   90 %        95 %   97 %      –  8.7 kB  655.4 kB  index: bounds skip 97 %
@@ -76,8 +81,11 @@ def test_drawn() -> None:
         sort by device                38 %        97 %  21 × less
         Z-order by device, ts         38 %        73 %  2.3 × less
 
-        Skips are shares of rows. They are estimates: bounds and counts of the sample say where values may be, not how often
-        each occurs, and values between two bounds are taken to be spread evenly.
+        skipstone index build s3://lake/events --columns ts --blooms device
+        skipstone ingest s3://lake/events NEW_LAKE --partition-by day --cluster-by device
+
+        Skips are shares of rows: today's by the bounds of the sampled files, a layout's by the bounds of the sampled rows in
+        that order, in pages and row groups as large as today's.
         not understood: 7: nope = 3: column nope: there is no such column""")  # noqa: E501
 
 
@@ -85,6 +93,25 @@ def test_nothing_to_advise() -> None:
     text = str(NOTHING)
     assert text.startswith("Neither an index nor another order of rows would help these questions.")
     assert "no questions given" in text
+    assert NOTHING.commands == ()
+    assert "skipstone" not in text
+
+
+def test_commands_are_quoted_and_never_cut() -> None:
+    named = replace(TS, name="n o; rm -rf " + "x" * 200)
+    curve = LayoutAdvice(("a", "b c"), "zorder", 0.1, 0.9)
+    odd = replace(ADVICE, lake="/my lake", partition_by=(), by_column=(named,), layouts=(curve,))
+    build, ingest = odd.commands
+    assert shlex.split(build) == ["skipstone", "index", "build", "/my lake", "--columns", named.name]
+    assert shlex.split(ingest) == [
+        "skipstone", "ingest", "/my lake", "NEW_LAKE", "--cluster-by", "a,b c", "--cluster", "zorder",
+    ]  # fmt: skip
+    lines = draw_advice(odd, width=60).splitlines()
+    assert build in lines
+    assert ingest in lines
+    assert "<pre>" in odd._repr_html_()
+    (build,) = replace(odd, is_table=True).commands
+    assert shlex.split(build) == ["skipstone", "index", "build", "TABLE", "--columns", named.name]
 
 
 def test_names_to_build_with() -> None:
@@ -105,7 +132,8 @@ def test_factor() -> None:
 def test_fits(width: int) -> None:
     wide = replace(TS, name="n" * 90, why="x" * 300)
     many = replace(ADVICE, by_column=(wide, *(replace(TS, name=f"c{n}") for n in range(60))))
-    assert all(width_of(line) <= width for line in draw_advice(many, width=width).splitlines())
+    lines = draw_advice(many, width=width).splitlines()
+    assert all(width_of(line) <= width for line in lines if line not in many.commands)
     assert "more columns" in draw_advice(many, width=width)
 
 
@@ -133,3 +161,5 @@ def test_json() -> None:
         {"place": 7, "text": "nope = 3", "reason": "column nope: there is no such column"}
     ]
     assert found["recommendation"].startswith("Index ts")
+    assert found["commands"] == list(ADVICE.commands)
+    assert (found["sampled_rows"], found["partition_by"]) == (100_000, ["day"])

@@ -1,9 +1,8 @@
-"""Advice beside the truth: what is skipped today, and what is skipped once the lake is written anew."""
+"""Advice compared with the truth: what is skipped today, and what is skipped once the lake is rewritten."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,10 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import PredicateError, ReadError, UsageError
-from skipstone.explain.advice import Advice
+from skipstone.explain.advice import Advice, LayoutAdvice
 from skipstone.index.advise import advise
+from skipstone.write.layout import Layout
+from skipstone.write.order import sort_batch
 from tests.property._lakes import random_lake
 
 ROWS, FILES = 80_000, 8
@@ -24,21 +25,28 @@ COUNTRIES = ("AT", "BE", "DE", "ES", "FR", "IT", "NL", "PL", "UK", "US")
 START = 1_767_225_600_000_000
 
 
-def events() -> pa.Table:
-    """``ts`` rises, ``seq`` nearly so; ``user`` repeats, ``id`` and ``name`` never do, in any order."""
+def events(rows: int = ROWS) -> pa.Table:
+    """``ts`` rises, ``seq`` nearly so; ``user`` repeats, ``id`` and ``name`` never do, in any order.
+
+    ``skew`` has a long tail, ``lon`` follows ``lat``.
+    """
     rng = np.random.default_rng(5)
-    n = np.arange(ROWS)
+    n = np.arange(rows)
+    lat = rng.normal(0, 1, rows)
     return pa.table(
         {
             "ts": pa.array(START + n * 1_000_000, pa.timestamp("us")),
-            "seq": n // 10 + rng.integers(0, 300, ROWS),
-            "user": rng.integers(0, 5_000, ROWS),
-            "id": rng.permutation(ROWS),
-            "name": [f"user-{number:06d}" for number in rng.permutation(ROWS)],
-            "country": np.array(COUNTRIES)[rng.integers(0, len(COUNTRIES), ROWS)],
-            "code": np.array([200, 301, 404, 500])[rng.integers(0, 4, ROWS)],
-            "amount": rng.uniform(0, 1_000, ROWS),
-            "refund": pa.array(rng.uniform(0, 10, ROWS), mask=rng.random(ROWS) < 0.8),
+            "seq": n // 10 + rng.integers(0, 300, rows),
+            "user": rng.integers(0, 5_000, rows),
+            "id": rng.permutation(rows),
+            "name": [f"user-{number:06d}" for number in rng.permutation(rows)],
+            "country": np.array(COUNTRIES)[rng.integers(0, len(COUNTRIES), rows)],
+            "code": np.array([200, 301, 404, 500])[rng.integers(0, 4, rows)],
+            "amount": rng.uniform(0, 1_000, rows),
+            "refund": pa.array(rng.uniform(0, 10, rows), mask=rng.random(rows) < 0.8),
+            "skew": np.minimum(rng.zipf(1.3, rows), 1_000_000),
+            "lat": lat,
+            "lon": 2 * lat + rng.normal(0, 0.3, rows),
         }
     )
 
@@ -50,10 +58,8 @@ def write(root: Path, table: pa.Table, *, files: int = FILES, pages: bool = True
         pq.write_table(
             table.slice(number * per_file, per_file),
             root / f"{number:03}.parquet",
-            row_group_size=2_000,
             write_page_index=pages,
-            max_rows_per_page=500,
-            **settings,
+            **{"row_group_size": 2_000, "max_rows_per_page": 500, **settings},
         )
     return sk.open(root)
 
@@ -131,14 +137,53 @@ def test_a_mean_is_weighted(lake: sk.Lake) -> None:
 
 def test_a_sample_of_some_files_comes_close(table: pa.Table, tmp_path: Path) -> None:
     lake = write(tmp_path / "lake", table, files=40)
+    size = sum(entry.size for entry in lake.files)
     for where in ("id < 800", "user = 31", "ts < '2026-01-01 11:00:00'", "seq between 3000 and 3100"):
         assert lake.query_schema is not None  # read from every footer of a lake this small
         before = lake.io
         advice = advise(lake, [where], sample=10)
-        assert (advice.sampled, advice.files) == (10, 40)
-        assert 1 - advice.skips == pytest.approx(kept(lake, where), abs=0.05), where
+        assert (advice.sampled, advice.files, advice.sampled_rows) == (10, 40, ROWS / 4)
+        assert 1 - advice.skips == pytest.approx(kept(lake, where), abs=0.1), where
         assert 0.95 < advice.rows / ROWS < 1.05
-        assert 0 < (lake.io - before).bytes < 100_000
+        # A quarter of one column, and page indexes.
+        assert 0 < (lake.io - before).bytes < size / 10
+
+
+def test_of_a_large_lake_some_rows_are_read(tmp_path: Path) -> None:
+    """The same rows each time."""
+    rows = 2_000_000
+    pq.write_table(
+        pa.table({"id": np.random.default_rng(3).permutation(rows)}),
+        tmp_path / "a.parquet",
+        row_group_size=250_000,
+        write_page_index=True,
+        max_rows_per_page=1_000,
+    )
+    advice = advise(sk.open(tmp_path), ["id = 500000"])
+    assert 90_000 < advice.sampled_rows <= 100_000
+    assert advice.rows == rows
+    (best,) = advice.layouts
+    assert best.columns == ("id",)
+    assert 1_000 / rows / 2 <= 1 - best.after <= 2 * 1_000 / rows
+    assert advise(sk.open(tmp_path), ["id = 500000"]) == advice
+
+
+def test_chunks_without_a_page_index_are_read_within_a_limit(tmp_path: Path) -> None:
+    rows = 2_000_000
+    values = np.random.default_rng(3).integers(0, 2**62, rows)
+    pq.write_table(
+        pa.table({"a": values, "b": values[::-1], "c": np.arange(rows)}),
+        tmp_path / "a.parquet",
+        row_group_size=50_000,
+        use_dictionary=False,
+        compression="none",
+    )
+    lake = sk.open(tmp_path)
+    advice = advise(lake, ["a = 5", "b = 5", f"a = {values[7]}"])
+    assert advice["a"].skip_pages is None
+    assert {"a", "b"} <= {name for layout in advice.layouts for name in layout.columns}
+    assert lake.io.bytes < rows * 3 * 8
+    assert (advise(lake, ["c = 5"]).skips, advise(lake, ["c = 5"]).layouts) == (1 - 1 / 40, ())
 
 
 # -- bloom filters -----------------------------------------------------------------------------
@@ -154,28 +199,38 @@ def test_blooms_pay_where_bounds_say_nothing_and_values_are_many(lake: sk.Lake) 
 
 
 @pytest.mark.parametrize(
-    "where", ["id = 40000", "user = 31", "user in (7, 2500, 4999)", "name = 'user-031000'"]
+    "where", ["id = 40000", "user = 31", "user in (7, 2500, 4999)", "name = 'user-031000'", "skew = 77"]
 )
-def test_the_gain_of_blooms_is_near_the_truth(table: pa.Table, tmp_path: Path, where: str) -> None:
+@pytest.mark.parametrize("sample", [64, 10])
+def test_the_gain_of_blooms_is_near_the_truth(
+    table: pa.Table, tmp_path: Path, where: str, sample: int
+) -> None:
+    """An index has a filter for each page."""
     column = where.split(maxsplit=1)[0]
-    lake = write(tmp_path / "plain", table)
-    options = {"bloom_filter_options": {column: {"ndv": 2_000, "fpp": 0.01}}}
-    filtered = write(tmp_path / "blooms", table, **options)
-    truth = kept(filtered, where)
-    assert truth < kept(lake, where)
-    advised = advise(lake, [where])[column]
-    assert advised.skip_with_bloom is not None
-    assert truth / 2 - 0.01 <= 1 - advised.skip_with_bloom <= 2 * truth + 0.01
-    again = advise(filtered, [where])[column]
-    assert not again.bloom
-    assert "already" in again.why
+    lake = write(tmp_path / "lake", table.select([column]), files=40)
+    column_advice = advise(lake, [where], sample=sample)[column]
+    assert column_advice.skip_with_bloom is not None
+    before = kept(lake, where)
+    lake.index.build(columns=[column], blooms=[column], engine="local")
+    truth = kept(lake, where)
+    assert 0 < truth < before
+    assert truth / 2 - 0.01 <= 1 - column_advice.skip_with_bloom <= 2 * truth + 0.01
+    size = lake.index.status().sizes.blooms
+    assert size / 2.1 <= column_advice.bloom_bytes <= 2.1 * size
+
+
+def test_files_may_have_bloom_filters_already(table: pa.Table, tmp_path: Path) -> None:
+    options = {"bloom_filter_options": {"id": {"ndv": 2_000, "fpp": 0.01}}}
+    advice = advise(write(tmp_path, table, **options), ["id = 40000"])["id"]
+    assert not advice.bloom
+    assert "already" in advice.why
 
 
 def test_bytes_of_blooms(lake: sk.Lake) -> None:
     advice = advise(lake, ["id = 1", "country = 'FR'"])
-    groups = ROWS // 2_000
-    assert advice["id"].bloom_bytes == groups * 4_096  # 2,000 values of 1.25 bytes, to a power of two
-    assert advice["country"].bloom_bytes == groups * 32
+    units, size = (ROWS // 500, 1_024) if advice["id"].skip_pages is not None else (ROWS // 2_000, 4_096)
+    assert advice["id"].bloom_bytes == units * size  # 1.5 bytes for each value, to a power of two
+    assert advice["country"].bloom_bytes == units * 32
 
 
 def test_bytes_of_an_index(lake: sk.Lake) -> None:
@@ -189,99 +244,127 @@ def test_bytes_of_an_index(lake: sk.Lake) -> None:
 # -- layouts -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Workload:
-    by: str
-    wheres: tuple[str, ...]
+WORKLOADS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "unique": ("id", ("id = 40000", "id = 777", "id between 10000 and 14000")),
+    "repeated": ("user", ("user = 31", "user = 4100", "user between 1000 and 1200")),
+    "strings": ("name", ("name = 'user-031000'", "name between 'user-010000' and 'user-019999'")),
+    "few strings": ("country", ("country = 'FR'", "country = 'US'", "country in ('DE', 'PL')")),
+    "few numbers": ("code", ("code = 200", "code = 404", "code = 500")),
+    "floats": ("amount", ("amount between 100 and 150", "amount < 90")),
+    "NULLs": ("refund", ("refund between 2 and 3", "refund is not null", "refund < 1")),
+    "only NULLs": ("refund", ("refund is null",)),
+    "skewed": ("skew", ("skew = 1", "skew between 100 and 200", "skew = 5")),
+    "correlated": ("lat lon", ("lat between 0.1 and 0.2 and lon < 0.3", "lon between 1 and 1.1")),
+    "independent": ("id user", ("id = 40000", "user = 31", "id < 4000", "user between 1000 and 1200")),
+    "beside a sorted one": ("amount ts", ("amount between 100 and 150", "ts = '2026-01-01 05:00:00'")),
+}
+"""By what it shows: the columns of a layout that must be advised, and the questions."""
+EVERY_TIME = ("repeated", "few strings", "NULLs", "skewed", "correlated", "independent")
+SOME = [pytest.param(name, marks=() if name in EVERY_TIME else pytest.mark.slow) for name in WORKLOADS]
 
 
-WORKLOADS = [
-    Workload("id", ("id = 40000", "id = 777", "id between 10000 and 14000")),
-    Workload("user", ("user = 31", "user = 4100", "user between 1000 and 1200")),
-    Workload("name", ("name = 'user-031000'", "name between 'user-010000' and 'user-019999'")),
-    Workload("country", ("country = 'FR'", "country = 'US'", "country in ('DE', 'PL')")),
-    Workload("code", ("code = 200", "code = 404", "code = 500")),
-    Workload("amount", ("amount between 100 and 150", "amount > 990")),
-    Workload("refund", ("refund > 9.5", "refund between 2 and 3", "refund is not null")),
-    Workload("refund", ("refund is null",)),
-    Workload("id", ("id = 40000", "ts = '2026-01-01 05:00:00'")),
-    Workload("ts", ("seq between 3000 and 3100", "ts = '2026-01-01 05:00:00'")),
-    Workload("seq", ("seq between 3000 and 3100", "ts = '2026-01-01 05:00:00'")),
-]
+def rewritten(root: Path, table: pa.Table, layout: LayoutAdvice, **sizes: Any) -> sk.Lake:
+    """The table as ``ingest`` would order it, in files of the same sizes as before."""
+    return write(root, sort_batch(table, Layout(cluster_by=layout.columns, cluster=layout.kind)), **sizes)
 
 
-def predicted(lake: sk.Lake, workload: Workload, *, sample: int = 64) -> float:
-    """The share of rows that is predicted to be left, by the room's own model whether it helps or not."""
-    from skipstone.index.advise.asked import read_questions
-    from skipstone.index.advise.layout import Boxes, after
-    from skipstone.index.advise.profile import profile
-    from skipstone.index.advise.sample import Sample
-
-    questions = read_questions(workload.wheres, lake.query_schema).questions
-    taken = Sample.of(lake, sample)
-    profiles = {ref.path: profile(taken, ref) for one in questions for ref in one.refs}
-    order = [profiles[name,] for name in workload.by.split()]
-    return 1 - after(Boxes.of(taken, profiles), order, questions)
+def asked_of(table: pa.Table, wheres: tuple[str, ...]) -> pa.Table:
+    """The columns that questions name: others only take time."""
+    return table.select([name for name in table.schema.names if any(name in where for where in wheres)])
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: f"{w.by}: {w.wheres[0]}")
-def test_a_sort_does_what_was_predicted(
-    lake: sk.Lake, table: pa.Table, tmp_path: Path, workload: Workload
+def mean_kept(lake: sk.Lake, wheres: tuple[str, ...], rows: int = ROWS) -> float:
+    return float(np.mean([lake.scan(where).plan().trace.rows_kept / rows for where in wheres]))
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_layouts_do_what_is_predicted(lake: sk.Lake, table: pa.Table, tmp_path: Path, workload: str) -> None:
+    by, wheres = WORKLOADS[workload]
+    pages = "pages" in lake_levels(lake, "user = 31")
+    advice = advise(lake, wheres)
+    assert 1 - advice.skips == pytest.approx(mean_kept(lake, wheres), abs=0.03)
+    layouts = {frozenset(layout.columns): layout for layout in advice.layouts}
+    wanted = layouts[frozenset(by.split())]
+    for number, layout in enumerate({wanted, advice.layouts[0]}):
+        other = rewritten(tmp_path / str(number), asked_of(table, wheres), layout, pages=pages)
+        truth = mean_kept(other, wheres)
+        assert 1 - layout.after == pytest.approx(truth, rel=0.1), str(layout)
+        assert 0 < truth < mean_kept(lake, wheres)
+
+
+@pytest.mark.parametrize("workload", SOME)
+def test_layouts_do_what_some_files_predict(table: pa.Table, tmp_path: Path, workload: str) -> None:
+    by, wheres = WORKLOADS[workload]
+    mine = asked_of(table, wheres)
+    lake = write(tmp_path / "lake", mine, files=40)
+    layouts = {frozenset(layout.columns): layout for layout in advise(lake, wheres, sample=10).layouts}
+    layout = layouts[frozenset(by.split())]
+    truth = mean_kept(rewritten(tmp_path / "other", mine, layout, files=40), wheres)
+    page = 500 / ROWS
+    assert truth / 1.5 - page <= 1 - layout.after <= 1.5 * truth + page
+
+
+LARGE: dict[str, Any] = {"files": 4, "row_group_size": 50_000, "max_rows_per_page": 1_000}
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[pa.Table, sk.Lake]:
+    """Of this lake a quarter of the rows is read."""
+    table = events(4 * 100_000)
+    return table, write(tmp_path_factory.mktemp("large"), table, **LARGE)
+
+
+@pytest.mark.parametrize("workload", SOME)
+def test_layouts_do_what_some_rows_predict(
+    large: tuple[pa.Table, sk.Lake], tmp_path: Path, workload: str
 ) -> None:
-    pages = any(level == "pages" for level in lake_levels(lake, "user = 31"))
-    rewritten = write(tmp_path / "sorted", shuffled(table).sort_by(workload.by), pages=pages)
-    truth = np.mean([kept(rewritten, where) for where in workload.wheres])
-    assert truth / 2 <= predicted(lake, workload) <= 2 * truth
+    table, lake = large
+    by, wheres = WORKLOADS[workload]
+    advice = advise(lake, wheres)
+    assert 90_000 < advice.sampled_rows <= 100_000
+    layouts = {frozenset(layout.columns): layout for layout in advice.layouts}
+    layout = layouts[frozenset(by.split())]
+    truth = mean_kept(rewritten(tmp_path, asked_of(table, wheres), layout, **LARGE), wheres, len(table))
+    page = 1_000 / len(table)
+    assert truth / 1.5 - page <= 1 - layout.after <= 1.5 * truth + page
 
 
-@pytest.mark.parametrize(
-    "workload",
-    [
-        Workload("id user", ("id = 40000", "user = 31", "id < 4000", "user between 1000 and 1200")),
-        Workload("amount ts", ("amount between 100 and 150", "ts = '2026-01-01 05:00:00'")),
-        Workload("ts seq", ("seq between 3000 and 3100", "ts = '2026-01-01 05:00:00'")),
-    ],
-    ids=lambda w: w.by,
+SORTED = (
+    ("ts = '2026-01-01 05:00:00'",),
+    ("ts between '2026-01-01 02:00:00' and '2026-01-01 03:00:00'", "ts < '2026-01-01 00:00:30'"),
+    ("seq between 3000 and 4000", "ts = '2026-01-01 05:00:00'"),
+    ("ts > '2030-01-01'",),
 )
-def test_a_z_order_does_what_was_predicted(
-    lake: sk.Lake, table: pa.Table, tmp_path: Path, workload: Workload
+
+
+@pytest.mark.parametrize("wheres", SORTED)
+@pytest.mark.parametrize("sample", [64, 10])
+def test_a_sorted_lake_needs_no_other_order(
+    table: pa.Table, tmp_path: Path, wheres: tuple[str, ...], sample: int
 ) -> None:
-    pages = any(level == "pages" for level in lake_levels(lake, "user = 31"))
-    curve = z_order(*(np.asarray(pc.rank(table[name], tiebreaker="first")) for name in workload.by.split()))
-    rewritten = write(tmp_path / "z", table.take(pa.array(np.argsort(curve))), pages=pages)
-    truth = np.mean([kept(rewritten, where) for where in workload.wheres])
-    assert truth / 2 <= predicted(lake, workload) <= 2 * truth
+    lake = write(tmp_path / "lake", asked_of(table, wheres), files=40)
+    assert advise(lake, wheres, sample=sample).layouts == ()
 
 
-def shuffled(table: pa.Table) -> pa.Table:
-    return table.take(pa.array(np.random.default_rng(9).permutation(len(table))))
+@pytest.mark.parametrize("wheres", SORTED)
+def test_a_large_sorted_lake_needs_no_other_order(
+    large: tuple[pa.Table, sk.Lake], wheres: tuple[str, ...]
+) -> None:
+    assert advise(large[1], wheres).layouts == ()
 
 
-def z_order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    curve = np.zeros(len(a), dtype=np.int64)
-    for bit in range(17):
-        curve |= ((a.astype(np.int64) - 1 >> bit) & 1) << (2 * bit + 1)
-        curve |= ((b.astype(np.int64) - 1 >> bit) & 1) << (2 * bit)
-    return curve
-
-
-def test_skew_between_files_is_seen(tmp_path: Path) -> None:
-    rng = np.random.default_rng(2)
-    parts = [np.floor(2.0 ** (n + rng.random(ROWS // 16))).astype(np.int64) for n in range(16)]
-    both = pa.table({"x": np.concatenate(parts), "y": rng.permutation(ROWS)})
-    lake = write(tmp_path / "lake", both, files=16)
-    workload = Workload("x", ("x between 1000 and 1100", "x < 100", "x > 60000"))
-    rewritten = write(tmp_path / "sorted", both.sort_by("x"), files=16)
-    truth = np.mean([kept(rewritten, where) for where in workload.wheres])
-    assert truth / 2 <= predicted(lake, workload) <= 2 * truth
-
-
-@pytest.mark.parametrize("workload", [WORKLOADS[0], WORKLOADS[1], WORKLOADS[3], WORKLOADS[6], WORKLOADS[9]])
-def test_a_sample_predicts_a_sort(table: pa.Table, tmp_path: Path, workload: Workload) -> None:
-    lake = write(tmp_path / "lake", table, files=40)
-    rewritten = write(tmp_path / "sorted", shuffled(table).sort_by(workload.by), files=40)
-    truth = np.mean([kept(rewritten, where) for where in workload.wheres])
-    assert truth / 2 <= predicted(lake, workload, sample=10) <= 2 * truth
+def test_values_at_the_ends_of_a_column_that_is_not_sorted(
+    large: tuple[pa.Table, sk.Lake], tmp_path: Path
+) -> None:
+    """Few rows of a page hardly ever have its least value; what is predicted must not rely on that."""
+    table, lake = large
+    wheres = ("user between 1000 and 1200", "user = 2500", "name = 'user-000105'", "id = 17", "skew > 900000")
+    layouts = [layout for layout in advise(lake, wheres).layouts if layout.kind == "sort"]
+    assert ("user",) in {layout.columns for layout in layouts}
+    for layout in layouts:
+        other = rewritten(tmp_path / str(layout), asked_of(table, wheres), layout, **LARGE)
+        truth = mean_kept(other, wheres, len(table))
+        assert truth / 1.5 <= 1 - layout.after <= 1.5 * truth, str(layout)
 
 
 def test_the_best_layout_comes_first(lake: sk.Lake) -> None:
@@ -294,21 +377,6 @@ def test_the_best_layout_comes_first(lake: sk.Lake) -> None:
     alone = advise(lake, ["id = 40000"]).layouts
     assert [layout.columns for layout in alone] == [("id",)]
     assert alone[0].factor > 20
-
-
-def test_a_sorted_lake_needs_no_other_order(lake: sk.Lake) -> None:
-    assert advise(lake, ["ts = '2026-01-01 05:00:00'"]).layouts == ()
-
-
-def test_many_units_are_reckoned_without_being_made(tmp_path: Path) -> None:
-    rows = 3_000_000
-    ids = np.random.default_rng(3).permutation(rows)
-    table = pa.table({"id": ids})
-    pq.write_table(
-        table, tmp_path / "a.parquet", row_group_size=rows, write_page_index=True, max_rows_per_page=500
-    )
-    (best,) = advise(sk.open(tmp_path), ["id = 1500000"]).layouts
-    assert 500 / rows / 3 < 1 - best.after < 3 * 500 / rows
 
 
 # -- without questions -------------------------------------------------------------------------

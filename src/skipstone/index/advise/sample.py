@@ -1,37 +1,65 @@
-"""A sample of a lake: footers spread over the listing, page indexes and dictionaries' heads of some."""
+"""A sample of a lake: footers of some files, page indexes and rows of some of their row groups."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from skipstone.errors import CorruptFileError
+from skipstone.domain.keys import Kind, key_space
+from skipstone.engine.local import gather
 from skipstone.evidence import Array
-from skipstone.ir.nodes import ColumnRef
+from skipstone.index.advise.rows import Path, RowSample, SampledColumn, keys_of
+from skipstone.ir.nodes import ColumnRef, Node
+from skipstone.judge import Verdict, judge
 from skipstone.lake.base import BaseLake
-from skipstone.parquet.dictionary import dictionary_complete, dictionary_range
+from skipstone.parquet.bloom import has_bloom
 from skipstone.parquet.evidence import BoundLeaf, find_leaf, page_facts
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.page_structs import PageHeader
 from skipstone.parquet.pageindex import BadPageIndex, page_index_ranges, parse_page_index
-from skipstone.parquet.wire import decode_prefix
-from skipstone.prune.pages import PageFacts, Path
+from skipstone.parquet.slice import slice_steps
+from skipstone.prune.clustering import bounded
+from skipstone.prune.ledger import Ledger
+from skipstone.prune.pages import PageFacts, segments
 from skipstone.prune.survey import Survey
+from skipstone.rows import RowSet
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
+from skipstone.store.steps import drive
 
-# Chunks whose page indexes are read at most, over all questions.
-_MOST_CHUNKS = 2_048
-_HEADERS = 8
-# The head of a dictionary page, with room to spare.
-_HEADER_BYTES = 256
+# Rows to read, fewer of many columns: about so many values in all, in runs of neighbouring rows.
+_VALUES, _FEWEST_ROWS, _MOST_ROWS = 2_000_000, 20_000, 100_000
+_RUN = 400
+_SEED = 7
+# A column chunk without a page index is read whole; so many bytes of those, but some in any case.
+_WHOLE_CHUNK_BYTES, _FEWEST_GROUPS = 64 * 2**20, 8
+# Page indexes that are parsed at most, and row groups whose pages are judged for one question.
+_MOST_PAGE_INDEXES, _JUDGED = 8_192, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Skips:
+    """Shares of the rows that a question skips at each level; pages are None without a page index."""
+
+    files: float = 0.0
+    row_groups: float = 0.0
+    pages: float | None = None
+    matching: float = 0.0
+    """The share of rows that are proven to match, which no layout can skip."""
+
+    @property
+    def best(self) -> float:
+        """At the finest level there is."""
+        return self.row_groups if self.pages is None else self.pages
 
 
 @dataclass(slots=True, eq=False)
-class Sample:
-    """Some of a lake's files, their row groups numbered through."""
+class LakeSample:
+    """Some of a lake's files. Their row groups are numbered through, and called units."""
 
     lake: BaseLake
     files: Array
@@ -41,14 +69,14 @@ class Sample:
     _pages: dict[tuple[int, Path], PageFacts | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, lake: BaseLake, most: int) -> Sample:
+    def of(cls, lake: BaseLake, most: int) -> LakeSample:
         """Up to ``most`` files, spread evenly over the listing."""
         files = spread(np.arange(len(lake.entries)), most)
         footers = tuple(lake.access.footers([lake.entries[number] for number in files.tolist()]))
         return cls(lake, files, footers, Survey.of(footers, lake.stated(files)))
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether every file of the lake is in it."""
         return len(self.files) == len(self.lake.entries)
 
@@ -59,90 +87,195 @@ class Sample:
 
     @property
     def scale(self) -> float:
-        """How many times larger the lake is, by its files' bytes."""
-        if self.whole:
-            return 1.0
+        """How many times larger the lake is, by the bytes of its files."""
         entries = self.lake.entries
-        seen = sum(entries[number].size for number in self.files.tolist())
-        return max(sum(entry.size for entry in entries) / seen, 1.0) if seen else 1.0
+        sampled = sum(entries[number].size for number in self.files.tolist())
+        return 1.0 if self.is_whole or not sampled else sum(entry.size for entry in entries) / sampled
+
+    # -- what is skipped today ---------------------------------------------------------------
+
+    def skips(self, node: Node) -> Skips:
+        """Judge a condition by bounds, as a scan does."""
+        survey = self.survey
+        if not self.rows:
+            return Skips()
+        refs = list({ref.path: ColumnRef(ref.path, ref.type) for ref in node.refs()}.values())
+        evidence = survey.evidence(refs)
+        verdicts = judge(node, evidence).verdicts().copy()
+        # A table's manifests may know more than footers.
+        files = self.lake.sift(node, Ledger(lambda: (0, 0))).files
+        if files is not None:
+            verdicts[~np.isin(self.files, files)[survey.owners]] = Verdict.NONE
+        kept = np.where(verdicts != Verdict.NONE, survey.rows, 0)
+        in_files = survey.totals[np.bincount(survey.owners, kept, survey.count) > 0].sum()
+        groups = int(np.count_nonzero(survey.rows))
+        levels = self._skipped(in_files, survey.count), self._skipped(kept.sum(), groups)
+        matching = survey.rows[verdicts == Verdict.ALL].sum()
+        undecided = np.flatnonzero(verdicts == Verdict.SOME)
+        # Without any, the pages of others tell how small a part of the lake one page is.
+        chosen = spread(undecided if len(undecided) else np.flatnonzero(survey.rows), _JUDGED)
+        indexed = self.pages(chosen.tolist(), refs)
+        if not indexed or (self.is_whole and not len(undecided)):
+            return Skips(*levels, None, float(matching / self.rows))
+        pages = segments(survey, chosen.tolist(), indexed, evidence).evidence
+        verdicts = judge(node, pages).verdicts()
+        scale = survey.rows[undecided].sum() / survey.rows[chosen].sum()
+        in_pages = matching + pages.rows[verdicts != Verdict.NONE].sum() * scale
+        matching += pages.rows[verdicts == Verdict.ALL].sum() * scale
+        count = round(len(pages) * self.rows / survey.rows[chosen].sum())
+        return Skips(*levels, self._skipped(in_pages, count), float(matching / self.rows))
+
+    def _skipped(self, kept: float, units: int) -> float:
+        """The share of rows that are not kept, in so many sampled units."""
+        # What is asked for may be in a file that was not sampled: count one unit.
+        least = 0.0 if self.is_whole else 1 / (units * self.scale)
+        return 1 - min(max(float(kept) / self.rows, least), 1.0)
+
+    def has_bounds(self, ref: ColumnRef) -> bool:
+        """Whether footers say anything about where a column's values lie."""
+        return bool(bounded(self.survey.facts(ref)).any())
+
+    def has_bloom(self, ref: ColumnRef) -> bool:
+        """Whether any of the files has bloom filters of a column."""
+        leaves = [(file, find_leaf(file, ref)) for file in self.footers]
+        return any(bound is not None and has_bloom(file, bound.leaf.index) for file, bound in leaves)
 
     # -- page indexes ------------------------------------------------------------------------
 
     def pages(self, units: Iterable[int], refs: Sequence[ColumnRef]) -> dict[tuple[int, Path], PageFacts]:
-        """The page indexes of the columns in these row groups, as far as there are any to be read."""
-        wanted = [(unit, ref) for unit in units for ref in refs]
-        missing = [(unit, ref) for unit, ref in wanted if (unit, ref.path) not in self._pages]
-        self._load(missing[: max(_MOST_CHUNKS - len(self._pages), 0)])
-        found = ((key, self._pages.get(key)) for key in ((unit, ref.path) for unit, ref in wanted))
-        return {key: pages for key, pages in found if pages is not None}
+        """The page indexes of the columns in these units, where there are any."""
+        keys = {(unit, ref.path): ref for unit in units for ref in refs}
+        missing = [(unit, ref) for (unit, path), ref in keys.items() if (unit, path) not in self._pages]
+        self._load_pages(missing[: max(_MOST_PAGE_INDEXES - len(self._pages), 0)])
+        return {key: pages for key in keys if (pages := self._pages.get(key)) is not None}
 
-    def _load(self, wanted: Sequence[tuple[int, ColumnRef]]) -> None:
-        places: list[tuple[int, BoundLeaf]] = []
-        ranges: list[ByteRange] = []
+    def _load_pages(self, wanted: Sequence[tuple[int, ColumnRef]]) -> None:
+        leaves: list[tuple[int, BoundLeaf]] = []
+        ranges: dict[Listed, list[ByteRange]] = {}
         for unit, ref in wanted:
             self._pages[unit, ref.path] = None
             bound = self.leaf(unit, ref)
             if bound is None:
                 continue
-            column, offset = page_index_ranges(self.survey.file(unit), self._group(unit), bound.leaf.index)
-            if column is not None and offset is not None:
-                places.append((unit, bound))
-                ranges += [column, offset]
-        bodies = iter(self._read([unit for unit, _ in places for _ in range(2)], ranges))
-        for unit, bound in places:
-            file, group = self.survey.file(unit), self._group(unit)
+            bounds, places = page_index_ranges(self.survey.file(unit), self._group(unit), bound.leaf.index)
+            if bounds is not None and places is not None:
+                leaves.append((unit, bound))
+                ranges.setdefault(self._entry(unit), []).extend((bounds, places))
+        bodies = {entry: iter(read) for entry, read in self.lake.access.read_many(ranges).items()}
+        for unit, bound in leaves:
+            file, group, body = self.survey.file(unit), self._group(unit), bodies[self._entry(unit)]
             try:
-                index = parse_page_index(next(bodies), next(bodies), file, group, bound.leaf.index)
+                index = parse_page_index(next(body), next(body), file, group, bound.leaf.index)
             except BadPageIndex:
-                continue  # planning does without it as well
+                continue  # scans do without it as well
             if index.has_statistics:
                 self._pages[unit, bound.ref.path] = PageFacts(index, page_facts(file, bound, index))
 
     def leaf(self, unit: int, ref: ColumnRef) -> BoundLeaf | None:
-        """Where a row group's file stores the column; None for a partition's column."""
+        """Where a unit's file stores the column; None for a partition's column."""
         return None if self.survey.gives(ref.path) else find_leaf(self.survey.file(unit), ref)
 
     def _group(self, unit: int) -> int:
         return int(self.survey.numbers[unit])
 
-    def _read(self, units: Sequence[int], ranges: Sequence[ByteRange]) -> list[bytes]:
-        owners = [self.lake.entries[self.files[self.survey.owners[unit]]] for unit in units]
-        wanted: dict[Listed, list[ByteRange]] = {}
-        for owner, place in zip(owners, ranges, strict=True):
-            wanted.setdefault(owner, []).append(place)
-        bodies = {entry: iter(found) for entry, found in self.lake.access.read_many(wanted).items()}
-        return [next(bodies[owner]) for owner in owners]
+    def _entry(self, unit: int) -> Listed:
+        return self.lake.entries[int(self.files[self.survey.owners[unit]])]
 
-    # -- distinct values ---------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------
 
-    def distinct(self, ref: ColumnRef) -> list[tuple[int, int]]:
-        """Of some row groups, their number and how many values their dictionary lists, where it is complete.
+    def read_rows(self, refs: Sequence[ColumnRef]) -> RowSample:
+        """Rows from everywhere in the sampled files, with the values of these columns."""
+        chosen = self._choose_rows(refs)
+        # Together, and before threads ask for them.
+        self.pages([unit for unit, rows in chosen.items() if not rows.is_full], refs)
+        threads = self.lake.access.threads
+        parts = gather(lambda unit: self._read_unit(unit, chosen[unit], refs), list(chosen), threads=threads)
+        columns = {ref.path: self._column(ref, [part[at] for part in parts]) for at, ref in enumerate(refs)}
+        folders = [entry.key.rpartition("/")[0] for entry in map(self._entry, chosen)]
+        # Rows never leave their partition.
+        _, partitions = np.unique(folders if self.survey.given else [""] * len(folders), return_inverse=True)
+        page_rows = {ref.path: self._page_rows(chosen, ref) for ref in refs}
+        return RowSample(
+            columns={path: column for path, column in columns.items() if column is not None},
+            partitions=np.repeat(partitions, [len(rows) for rows in chosen.values()]),
+            rows=round(self.rows * self.scale),
+            page_rows={path: rows for path, rows in page_rows.items() if rows is not None},
+            group_rows=float(self.survey.rows[self.survey.rows > 0].mean()) if self.rows else 1.0,
+        )
 
-        Empty where values are too many for dictionaries, or written without.
-        """
-        units = spread(np.flatnonzero(self.survey.rows > 0), _HEADERS).tolist()
-        places: list[tuple[int, ByteRange]] = []
-        for unit in units:
-            bound = self.leaf(unit, ref)
-            if bound is None:
-                continue
-            file, group, leaf = self.survey.file(unit), self._group(unit), bound.leaf.index
-            place = dictionary_range(file, group, leaf)
-            if place is not None and dictionary_complete(file, group, leaf):
-                places.append((unit, ByteRange(place.start, min(place.start + _HEADER_BYTES, place.stop))))
-        bodies = self._read([unit for unit, _ in places], [place for _, place in places])
-        counts = [(unit, _listed(body)) for (unit, _), body in zip(places, bodies, strict=True)]
-        return [(unit, count) for unit, count in counts if count]
+    def _column(self, ref: ColumnRef, parts: Sequence[pa.Array | None]) -> SampledColumn | None:
+        known = [part for part in parts if part is not None]
+        if not parts or len(known) < len(parts):
+            return None
+        may_nan = key_space(ref.type).kind is Kind.FLOAT and bool(self.survey.facts(ref).may_nan.any())
+        return SampledColumn.of(ref.type, pa.concat_arrays(known), may_nan=may_nan)
 
+    def _choose_rows(self, refs: Sequence[ColumnRef]) -> dict[int, RowSet]:
+        rows = self.survey.rows
+        units = np.flatnonzero(rows > 0)
+        most = min(max(_VALUES // max(len(refs), 1), _FEWEST_ROWS), _MOST_ROWS)
+        if self.rows <= most:
+            return {unit: RowSet.all(int(rows[unit])) for unit in units.tolist()}
+        runs = most // _RUN
+        units = spread(units, runs)
+        whole = sum(self._whole_chunk_bytes(unit, refs) for unit in units.tolist())
+        if whole > _WHOLE_CHUNK_BYTES:
+            units = spread(units, max(int(len(units) * _WHOLE_CHUNK_BYTES / whole), _FEWEST_GROUPS))
+        ends = np.cumsum(rows[units])
+        # One run from a random place in each of as many equal stretches.
+        places = (np.arange(runs) + np.random.default_rng(_SEED).random(runs)) / runs * ends[-1]
+        owners = np.searchsorted(ends, places, side="right")
+        starts = (places - (ends - rows[units])[owners]).astype(np.int64)
+        stops = np.minimum(starts + _RUN, rows[units][owners])
+        return {
+            unit: RowSet.from_ranges(int(rows[unit]), starts[owners == number], stops[owners == number])
+            for number, unit in enumerate(units.tolist())
+            if (owners == number).any()
+        }
 
-def _listed(page: bytes) -> int:
-    """How many values the dictionary page that begins here holds; zero if it doesn't say."""
-    try:
-        header, _ = decode_prefix(PageHeader, page, "page header")
-    except CorruptFileError:
-        return 0
-    listed = header.dictionary_page_header
-    return (listed.num_values or 0) if listed is not None else 0
+    def _whole_chunk_bytes(self, unit: int, refs: Sequence[ColumnRef]) -> int:
+        """Bytes of the chunks that have to be read whole."""
+        file, group = self.survey.file(unit), self._group(unit)
+        leaves = [bound.leaf.index for ref in refs if (bound := self.leaf(unit, ref)) is not None]
+        return sum(
+            file.chunk_range(group, leaf).length
+            for leaf in leaves
+            if page_index_ranges(file, group, leaf)[1] is None
+        )
+
+    def _read_unit(self, unit: int, rows: RowSet, refs: Sequence[ColumnRef]) -> list[pa.Array | None]:
+        """Per column its keys in the chosen rows; None if values can't be compared."""
+        file, entry, evolution = self.survey.file(unit), self._entry(unit), self.lake.access.evolution
+        (constants,) = self.lake.constants([int(self.files[self.survey.owners[unit]])])
+        bounds = [self.leaf(unit, ref) for ref in refs]
+        pages = {} if rows.is_full else self.pages([unit], refs)
+        indexes = {
+            b.leaf.index: pages[unit, b.ref.path].index for b in bounds if b and (unit, b.ref.path) in pages
+        }
+        names = file.arrow_schema.names
+        tops = list(dict.fromkeys(names.index(bound.ref.path[0]) for bound in bounds if bound))
+        leaves = [bound.leaf.index for bound in bounds if bound]
+        steps = slice_steps(file, self._group(unit), tops, rows, indexes, leaves=leaves)
+        table = drive(steps, partial(self.lake.access.read, entry))
+        found: list[pa.Array | None] = []
+        for ref, bound in zip(refs, bounds, strict=True):
+            if bound is not None:
+                column = table.column(tops.index(names.index(ref.path[0])))
+                for name in ref.path[1:]:
+                    column = pc.struct_field(column, name)
+            elif len(ref.path) == 1 and ref.path[0] in constants:
+                column = pa.repeat(constants[ref.path[0]], len(rows))
+            else:
+                default = None if evolution is None else evolution.defaults.get(ref.path)
+                column = pa.repeat(pa.scalar(None, ref.type) if default is None else default, len(rows))
+            found.append(keys_of(ref.type, column))
+        return found
+
+    def _page_rows(self, units: Iterable[int], ref: ColumnRef) -> float | None:
+        """Rows of a page on average; None without a page index."""
+        pages = self.pages(spread(np.array([*units], dtype=np.int64), _JUDGED).tolist(), [ref])
+        count = sum(len(found.index) for found in pages.values())
+        return sum(found.index.rows for found in pages.values()) / count if count else None
 
 
 def spread(items: Array, most: int) -> Array:

@@ -1,4 +1,4 @@
-"""The questions that advice is for: predicates with weights, or the lines of a query log."""
+"""The questions that advice is for: predicates with weights, the lines of a query log, or sampled values."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ import pyarrow as pa
 from skipstone.errors import ParseError, PredicateError, ReadError, SkipstoneError, UsageError
 from skipstone.explain.advice import Refused
 from skipstone.ir import compile_predicate
-from skipstone.ir.nodes import ColumnRef, Node
+from skipstone.ir.nodes import All, Node
 from skipstone.predicate import Expr, Predicate
 from skipstone.predicate import predicate as to_predicate
 from skipstone.predicate.tree import Constant
 
-# Of more questions that differ, so many stand for all.
-_MOST = 400
-_LISTED = 1_000
-_TEXT = 500
+# Of more distinct questions, this many are picked by weight.
+_MOST_QUESTIONS = 400
+_MOST_REFUSED = 1_000
+_MOST_TEXT = 500
 _COMMENTS = ("--", "#")
 _SELECT = re.compile(r"(select|with)\b", re.IGNORECASE)
-_PAIR = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,68 +39,64 @@ class Question:
     """Every column it names, also those that metadata can't judge it by."""
     weight: float
 
-    @property
-    def refs(self) -> list[ColumnRef]:
-        """The columns that metadata judges, each once."""
-        return list({ref.path: ColumnRef(ref.path, ref.type) for ref in self.node.refs()}.values())
+    def conjuncts(self, path: tuple[str, ...]) -> tuple[Node, ...]:
+        """The parts of its AND that metadata judges by a column."""
+        parts = self.node.args if isinstance(self.node, All) else (self.node,)
+        return tuple(part for part in parts if any(ref.path == path for ref in part.refs()))
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What was understood, and what was not."""
+class Workload:
+    """The questions that were understood, how many there were, and those that were not understood."""
 
     questions: tuple[Question, ...]
-    understood: int
-    refused: tuple[Refused, ...]
+    understood: int = 0
+    refused: tuple[Refused, ...] = ()
 
 
-def read_questions(queries: Any, schema: pa.Schema) -> Asked:
+def bind(predicate: Predicate, schema: pa.Schema, weight: float) -> Question:
+    """The predicate as a question to a lake of this schema."""
+    return Question(compile_predicate(predicate, schema).node, predicate.columns(), weight)
+
+
+def read_questions(queries: Any, schema: pa.Schema) -> Workload:
     """Bind every question to ``schema``; one that can't be is reported, all of them failing is an error."""
-    found: dict[Predicate, Question] = {}
+    questions: dict[Predicate, Question] = {}
     refused: list[Refused] = []
     understood = 0
-    for place, given in _entries(queries):
+    for place, entry in _entries(queries):
         try:
-            predicate, weight = _weighed(given)
-            known = found.get(predicate)
-            found[predicate] = question(predicate, schema, weight + (known.weight if known else 0.0))
+            predicate, weight = _parse_entry(entry)
+            same = questions.get(predicate)
+            questions[predicate] = bind(predicate, schema, weight + (same.weight if same else 0.0))
             understood += 1
         except SkipstoneError as error:
-            if len(refused) < _LISTED:
-                refused.append(Refused(place, _shown(given), str(error)))
-    if not understood:
-        if not refused:
-            raise UsageError(
-                "there is no question to advise on", hint="give predicates, or None to ask without them"
-            )
+            if len(refused) < _MOST_REFUSED:
+                refused.append(Refused(place, str(entry)[:_MOST_TEXT], str(error)))
+    if refused and not understood:
         first = refused[0]
         raise PredicateError(
             f"no question is understood; the first, {first.text!r}: {first.reason}",
             hint="give conditions on the lake's columns, or SELECTs from one table",
         )
-    return Asked(thinned(tuple(found.values()), _MOST), understood, tuple(refused))
+    if not understood:
+        hint = "give predicates, or None to look up values of every column"
+        raise UsageError("there is no question to advise on", hint=hint)
+    return Workload(pick(tuple(questions.values()), _MOST_QUESTIONS), understood, tuple(refused))
 
 
-def thinned(questions: tuple[Question, ...], most: int) -> tuple[Question, ...]:
-    """At most so many of the questions, picked by their weight, that stand for all of them."""
+def pick(questions: tuple[Question, ...], most: int) -> tuple[Question, ...]:
+    """At most ``most`` of the questions, evenly spread over their weights, which stand for all of them."""
     if len(questions) <= most:
         return questions
-    edges = np.cumsum([asked.weight for asked in questions])
-    picked = np.searchsorted(edges, (np.arange(most) + 0.5) / most * edges[-1])
-    places, counts = np.unique(picked, return_counts=True)
-    share = float(edges[-1]) / most
-    pairs = zip(places.tolist(), counts.tolist(), strict=True)
-    return tuple(replace(questions[place], weight=count * share) for place, count in pairs)
-
-
-def question(predicate: Predicate, schema: pa.Schema, weight: float) -> Question:
-    """The predicate as a question to a lake of this schema."""
-    compiled = compile_predicate(predicate, schema)
-    return Question(compiled.node, predicate.columns(), weight)
-
-
-def _shown(given: Any) -> str:
-    return (given if isinstance(given, str) else str(given))[:_TEXT]
+    ends = np.cumsum([question.weight for question in questions])
+    picked = np.searchsorted(ends, (np.arange(most) + 0.5) / most * ends[-1])
+    numbers, counts = np.unique(picked, return_counts=True)
+    weights = (counts * (ends[-1] / most)).tolist()
+    return tuple(
+        replace(questions[number], weight=weight)
+        for number, weight in zip(numbers.tolist(), weights, strict=True)
+    )
 
 
 # -- where they come from ----------------------------------------------------------------------
@@ -109,7 +104,7 @@ def _shown(given: Any) -> str:
 
 def _entries(queries: Any) -> Iterator[tuple[int, Any]]:
     if isinstance(queries, (str, os.PathLike)):
-        yield from _lines(Path(queries))
+        yield from _log_lines(Path(queries))
         return
     if isinstance(queries, (bytes, Mapping, Expr)) or not isinstance(queries, Iterable):
         raise UsageError(
@@ -119,7 +114,7 @@ def _entries(queries: Any) -> Iterator[tuple[int, Any]]:
     yield from enumerate(queries, 1)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _log_lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with path.open(encoding="utf-8", errors="replace") as log:
             for number, line in enumerate(log, 1):
@@ -134,37 +129,34 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         ) from error
 
 
-def _weighed(given: Any) -> tuple[Predicate, float]:
-    if isinstance(given, tuple) and len(given) == _PAIR and not isinstance(given[1], Predicate):
-        predicate, weight = _predicate(given[0]), given[1]
-    elif isinstance(given, str) and given.startswith("{"):
-        predicate, weight = _json_line(given)
-    else:
-        predicate, weight = _predicate(given), 1
-    number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
-    if not number or not 0 < weight < math.inf:
+def _parse_entry(entry: Any) -> tuple[Predicate, float]:
+    """A predicate and its weight, from a predicate, a pair of both, or a line of a log."""
+    weight: Any = 1
+    if isinstance(entry, tuple) and len(entry) == 2 and not isinstance(entry[1], Predicate):
+        entry, weight = entry
+    elif isinstance(entry, str) and entry.startswith("{"):
+        entry, weight = _parse_json(entry)
+    is_select = isinstance(entry, str) and _SELECT.match(entry.strip())
+    predicate = _where_of_select(entry.strip()) if is_select else to_predicate(entry)
+    is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+    if not is_number or not 0 < weight < math.inf:
         raise UsageError(f"a weight of {weight!r}", hint="give a number above zero")
     return predicate, float(weight)
 
 
-def _json_line(line: str) -> tuple[Predicate, Any]:
+def _parse_json(line: str) -> tuple[str, Any]:
     try:
         entry = json.loads(line)
     except ValueError as error:
-        raise ParseError(f"no JSON: {error}") from None
+        raise ParseError(f"not valid JSON: {error}") from None
     if not isinstance(entry, dict) or not isinstance(entry.get("where"), str):
-        raise ParseError("it has no text called where", hint='write {"where": "a = 1", "count": 3}')
-    return _predicate(entry["where"]), entry.get("count", 1)
+        hint = 'write {"where": "a = 1", "count": 3}'
+        raise ParseError("the entry has no text called where", hint=hint)
+    return entry["where"], entry.get("count", 1)
 
 
-def _predicate(given: Any) -> Predicate:
-    if isinstance(given, str) and _SELECT.match(given.strip()):
-        return _of_select(given.strip())
-    return to_predicate(given)
-
-
-def _of_select(text: str) -> Predicate:
-    """The condition of a SELECT from one table; names lose the table they are qualified with."""
+def _where_of_select(text: str) -> Predicate:
+    """The condition of a SELECT from one table; column names lose the table's name."""
     import sqlglot
     from sqlglot import exp
 
@@ -174,7 +166,8 @@ def _of_select(text: str) -> Predicate:
         raise ParseError("can't read the SELECT", hint="give its condition alone") from None
     tables = list(select.find_all(exp.Table))
     if not isinstance(select, exp.Select) or len(tables) != 1 or len(list(select.find_all(exp.Select))) != 1:
-        raise ParseError("it reads from more than one table", hint="give the condition on the lake alone")
+        hint = "give the condition on the lake alone"
+        raise ParseError("the SELECT reads from more than one table", hint=hint)
     where = select.args.get("where")
     if where is None:
         return Constant(True)

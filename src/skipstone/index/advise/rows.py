@@ -1,0 +1,253 @@
+"""Sampled rows, put in another order and cut into units: what questions would read then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.domain.keys import Kind, key_space
+from skipstone.evidence import Array, Bounds, ColumnFacts, Evidence
+from skipstone.index.advise.questions import Question
+from skipstone.ir.nodes import Leaf, Node
+from skipstone.judge import Verdict, judge
+from skipstone.parquet.measure import NotMeasurable, NumberKeys, byte_keys, read_column
+from skipstone.write.curves import Cluster
+
+Path = tuple[str, ...]
+# A block of fewer sampled rows would tell too little about the unit that it stands for.
+_BLOCK_ROWS = 128
+_MOST_POINTS = 1_000
+_FILTER_BYTES_PER_VALUE, _LEAST_FILTER_BYTES, _FALSE_POSITIVES = 1.5, 32, 0.01
+
+
+def keys_of(type: pa.DataType, values: pa.Array | pa.ChunkedArray) -> pa.Array | None:
+    """The judge's keys of values, NULL where they are; None if they have no order in this type."""
+    try:
+        column = read_column(type, values)
+    except NotMeasurable:
+        return None
+    space = key_space(type)
+    if space.kind is Kind.BYTES:
+        return byte_keys(column.chunks).cast(pa.large_binary()).combine_chunks()
+    keys = NumberKeys.of(column).keys.astype(space.dtype)
+    return pa.array(keys, mask=None if column.valid is None else ~column.valid)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampledColumn:
+    """One column of the sampled rows: its different keys in order, and which of them each row has."""
+
+    type: pa.DataType
+    keys: Bounds
+    numbers: Array
+    """Per row the number of its key; -1 for NULL, one past the last for NaN."""
+    counts: Array
+    """Rows that have each key."""
+    may_nan: bool
+    """Whether metadata never rules out NaN."""
+
+    @classmethod
+    def of(cls, type: pa.DataType, values: pa.Array, *, may_nan: bool = False) -> SampledColumn:
+        """The column with these keys."""
+        coded = values.dictionary_encode()
+        order = np.asarray(pc.sort_indices(coded.dictionary))
+        ranks = np.append(np.argsort(order), -1)
+        numbers = ranks[coded.indices.fill_null(len(order)).to_numpy()]
+        keys = coded.dictionary.take(pa.array(order))
+        if key_space(type).kind is not Kind.BYTES:
+            keys = keys.to_numpy()
+            # NaN comes last.
+            keys = keys[:-1] if len(keys) and keys[-1] != keys[-1] else keys
+        is_key = (numbers >= 0) & (numbers < len(keys))
+        return cls(type, keys, numbers, np.bincount(numbers[is_key], minlength=len(keys)), may_nan)
+
+    def facts(self, order: Array, starts: Array, unit_rows: float | None) -> ColumnFacts:
+        """What metadata would say of blocks of rows in an order; ``starts`` are the blocks' first rows.
+
+        With ``unit_rows`` each block is a sample of a unit that has so many rows.
+        """
+        if not len(self.keys):
+            return ColumnFacts.unknown(self.type, len(starts))
+        numbers, last = self.numbers[order], len(self.keys) - 1
+        is_key = (numbers >= 0) & (numbers <= last)
+        low = np.minimum.reduceat(np.where(is_key, numbers, last), starts)
+        high = np.maximum.reduceat(np.where(is_key, numbers, -1), starts)
+        may_value = high >= 0
+        if unit_rows is not None:
+            rows = np.add.reduceat(is_key, starts, dtype=np.int64)
+            low, high = self._widen(low, high, rows, unit_rows)
+        lower, upper = _take(self.keys, low), _take(self.keys, high.clip(min=0))
+        nans = may_value if self.may_nan else np.logical_or.reduceat(numbers > last, starts)
+        nulls = np.logical_or.reduceat(numbers < 0, starts)
+        inexact = np.zeros(len(starts), dtype=bool)
+        return ColumnFacts(self.type, lower, upper, inexact, inexact, may_value, nulls, nans)
+
+    def _widen(self, low: Array, high: Array, rows: Array, unit_rows: float) -> tuple[Array, Array]:
+        """Bounds of units from those of samples of them, all as numbers of keys.
+
+        Of a few rows the outermost lie, on average, one gap between neighbours away from the ends of what
+        they were drawn from; gaps are counted in rows of the whole sample, in the order of this column. Yet a
+        unit reaches no further than as many sampled rows around it do.
+        """
+        ends = np.cumsum(self.counts)
+        lowest, highest = ends[low] - 1, (ends - self.counts)[high]
+        gap = np.maximum(highest - lowest, 0) / np.maximum(rows - 1, 1) * np.maximum(1 - rows / unit_rows, 0)
+        around = round(unit_rows / max(rows.mean(), 1.0) / 2)
+        wider_low = np.searchsorted(ends, np.floor(lowest - gap), side="right")
+        wider_high = np.searchsorted(ends, np.ceil(highest + gap), side="right")
+        return (
+            np.maximum(wider_low, _around(np.min, low, around)),
+            np.minimum(wider_high, _around(np.max, high, around)),
+        )
+
+    def distinct(self, scale: float) -> float:
+        """About how many different values the lake has, of which every ``scale``-th row is sampled.
+
+        The first-order jackknife of Haas et al. (1995): the more values occur only once in the sample, the
+        more of the lake's values it lacks.
+        """
+        once = (self.counts == 1).sum() / max(self.counts.sum(), 1)
+        return float(len(self.counts) / (1 - (1 - 1 / scale) * once))
+
+    def rows_with(self, keys: Any) -> int:
+        """Sampled rows that have one of some keys."""
+        if isinstance(self.keys, pa.Array):
+            is_one = np.asarray(pc.is_in(self.keys, value_set=pa.array(keys, self.keys.type)))
+        else:
+            is_one = np.isin(self.keys, keys)
+        return int(self.counts[is_one].sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowSample:
+    """Rows of a lake, from everywhere in it, and the sizes of the units that such rows lie in."""
+
+    columns: Mapping[Path, SampledColumn]
+    partitions: Array
+    """The number of each row's partition."""
+    rows: int
+    """Rows of the whole lake."""
+    page_rows: Mapping[Path, float]
+    """Rows of a page on average, where columns have page indexes."""
+    group_rows: float
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    @property
+    def scale(self) -> float:
+        """Rows of the lake for each row of the sample."""
+        return self.rows / max(len(self), 1)
+
+    def unit_rows(self, paths: Sequence[Path]) -> float:
+        """Rows of the finest units with bounds of these columns: pages, or else row groups."""
+        return max((self.page_rows.get(path, self.group_rows) for path in paths), default=self.group_rows)
+
+    def shares_read(self, questions: Sequence[Question], by: Sequence[Path] = ()) -> Array:
+        """Per question, the share of the lake it would read if each partition were ordered by these columns.
+
+        The rows are sorted by one column, or along a Z-order curve through several; by none they stay as
+        they are. Then they are cut into blocks that stand for the lake's units, and these are judged. Where
+        that would leave too few rows to a block, larger ones are judged at two sizes: each end of a range
+        costs a block, so what is read grows in a straight line with their size, which is followed down to the
+        lake's units.
+        """
+        order = self._order(by)
+        unit = self.unit_rows(by) / self.scale
+        block = unit if self.scale == 1 else max(unit, float(_BLOCK_ROWS))
+        read = self._judge(questions, order, block)
+        if block > unit:
+            read -= (self._judge(questions, order, 2 * block) - read) * (1 - unit / block)
+        # What is asked for may lie between two sampled rows.
+        return np.clip(read, 0.0 if self.scale == 1 else unit / len(self), 1.0)
+
+    def _order(self, by: Sequence[Path]) -> Array:
+        names = [str(number) for number in range(len(by))]
+        numbers = [self.columns[path].numbers for path in by]
+        if len(by) > 1:
+            table = pa.table([pa.array(column, mask=column < 0) for column in numbers], names)
+            numbers = [np.asarray(Cluster.of(table, names, "zorder").keys(table))]
+        return np.lexsort((*numbers, self.partitions))
+
+    def _judge(self, questions: Sequence[Question], order: Array, block: float) -> Array:
+        """Per question the share of rows in blocks that may hold a match."""
+        starts = _starts(self.partitions[order], block)
+        rows = np.diff(starts, append=len(self))
+        facts = {
+            path: column.facts(order, starts, None if self.scale == 1 else self.unit_rows([path]))
+            for path, column in self.columns.items()
+        }
+        evidence = Evidence(rows, facts)
+        kept = [judge(question.node, evidence).verdicts() != Verdict.NONE for question in questions]
+        return np.array([rows[units].sum() / len(self) for units in kept])
+
+    # -- bloom filters -----------------------------------------------------------------------
+
+    def read_with_bloom(self, question: Question, path: Path, read: float) -> float | None:
+        """The share of the lake that is read if units have bloom filters of a column.
+
+        ``read`` is the share by bounds alone. None if filters can't help: nobody asks for a few values.
+        """
+        asked = [_points(part) for part in question.conjuncts(path)]
+        if path not in self.columns or not any(len(points) for points in asked):
+            return None
+        # Rows with the values may be anywhere in what is read.
+        unit = min(self.unit_rows([path]) / max(read * self.rows, 1.0), 1.0)
+        rows = min(self._rows_with(path, points) for points in asked if len(points))
+        return float(read * (1 - (1 - unit) ** rows * (1 - _FALSE_POSITIVES)))
+
+    def bloom_bytes(self, path: Path) -> int:
+        """About the size of bloom filters of a column, one for each unit."""
+        if path not in self.columns:
+            return 0
+        unit, shares = self.unit_rows([path]), self.columns[path].counts / len(self)
+        # How many values differ in as many rows, drawn from the sample.
+        values = float((1 - (1 - shares) ** unit).sum()) * max(unit / len(self), 1.0)
+        size = max(_FILTER_BYTES_PER_VALUE * values, _LEAST_FILTER_BYTES)
+        return round(self.rows / unit) << math.ceil(math.log2(size))
+
+    def _rows_with(self, path: Path, points: Any) -> float:
+        """About how many rows of the lake have one of some values."""
+        column = self.columns[path]
+        sampled = column.rows_with(points)
+        if self.scale == 1:
+            return sampled
+        # A value that the sample hardly has is as frequent as others of its column.
+        usual = len(points) * self.rows / max(column.distinct(self.scale), 1.0)
+        return max((sampled - len(points)) * self.scale, usual)
+
+
+def _points(node: Node) -> Any:
+    """The few keys that a condition asks for; empty if it may be TRUE for others, or for too many."""
+    if not isinstance(node, Leaf) or node.ref.via:
+        return ()
+    true = node.true
+    if true.nulls or true.nans or true.spans.is_all or len(true.spans) > _MOST_POINTS:
+        return ()
+    points = true.spans.points()
+    return () if points is None or len(points) > _MOST_POINTS else points
+
+
+def _starts(partitions: Array, block: float) -> Array:
+    """Where blocks of rows begin; none reaches from one partition into the next."""
+    _, firsts, counts = np.unique(partitions, return_index=True, return_counts=True)
+    blocks = np.maximum(np.round(counts / block), 1).astype(np.int64)
+    parts = zip(firsts.tolist(), counts.tolist(), blocks.tolist(), strict=True)
+    return np.concatenate([first + np.arange(n) * count // n for first, count, n in parts])
+
+
+def _around(outermost: Callable[..., Array], numbers: Array, around: int) -> Array:
+    """Per block the outermost number of the blocks up to so many places away."""
+    reach = min(around, len(numbers) - 1)
+    padded = np.pad(numbers, reach, mode="edge")
+    return outermost(np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1), axis=1)
+
+
+def _take(keys: Bounds, numbers: Array) -> Bounds:
+    return keys.take(pa.array(numbers)) if isinstance(keys, pa.Array) else keys[numbers]
