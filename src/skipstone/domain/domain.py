@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -50,26 +51,31 @@ class Domain:
         return cls(type, spans, nulls, nans and spans.space.kind is Kind.FLOAT)
 
     @classmethod
+    @functools.lru_cache(maxsize=4096)
     def none(cls, type: pa.DataType) -> Domain:
         """No value at all."""
         return cls.of_spans(type, no_keys(key_space(type)))
 
     @classmethod
+    @functools.lru_cache(maxsize=4096)
     def all(cls, type: pa.DataType) -> Domain:
         """Every value, NULL and NaN."""
         return cls.of_spans(type, all_keys(key_space(type)), nulls=True, nans=True)
 
     @classmethod
+    @functools.lru_cache(maxsize=4096)
     def not_null(cls, type: pa.DataType) -> Domain:
         """Every value and NaN, but not NULL."""
         return cls.of_spans(type, all_keys(key_space(type)), nans=True)
 
     @classmethod
+    @functools.lru_cache(maxsize=4096)
     def only_null(cls, type: pa.DataType) -> Domain:
         """NULL alone."""
         return cls.of_spans(type, no_keys(key_space(type)), nulls=True)
 
     @classmethod
+    @functools.lru_cache(maxsize=4096)
     def only_nan(cls, type: pa.DataType) -> Domain:
         """NaN alone (nothing for a type without NaN)."""
         return cls.of_spans(type, no_keys(key_space(type)), nans=True)

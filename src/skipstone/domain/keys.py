@@ -12,7 +12,7 @@ import enum
 import functools
 import math
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -44,13 +44,16 @@ class KeySpace:
     low: int = 0
     high: int = 0
     width: int = 0
+    dtype: np.dtype[Any] = field(init=False, compare=False)
+    """NumPy type of an array of numeric keys."""
+    limits: tuple[float, float] = field(init=False, compare=False)
+    """Least and greatest key of a numeric space."""
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """NumPy type of an array of numeric keys."""
-        if self.kind is Kind.FLOAT:
-            return np.dtype(np.float64)
-        return np.dtype(np.uint64 if self.high > _INT64[1] else np.int64)
+    def __post_init__(self) -> None:
+        floats = self.kind is Kind.FLOAT
+        whole = np.uint64 if self.high > _INT64[1] else np.int64
+        object.__setattr__(self, "dtype", np.dtype(np.float64 if floats else whole))
+        object.__setattr__(self, "limits", (-math.inf, math.inf) if floats else (self.low, self.high))
 
 
 _FLOATS = KeySpace(Kind.FLOAT)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from skipstone.domain.keys import Key, Kind, from_key, key_space, key_text, to_key
-from skipstone.domain.spans import ByteSpans, NumberSpans, after_bytes, limits
+from skipstone.domain.spans import ByteSpans, NumberSpans, after_bytes
 from skipstone.errors import TypeMismatchError
 
 _REPR_FLOAT = 12
@@ -190,7 +190,7 @@ class Range:
             return ByteSpans.of(space, [] if start is None else [(start, stop)])
         assert not isinstance(low, bytes)
         assert not isinstance(high, bytes)
-        floor, ceiling = limits(space)
+        floor, ceiling = space.limits
         first = floor if low is None else _step(low, space.kind, up=True, by=self.low.bound)
         last = ceiling if high is None else _step(high, space.kind, up=False, by=self.high.bound)
         if first is None or last is None:
@@ -223,7 +223,7 @@ def ranges_of(type: pa.DataType, spans: NumberSpans | ByteSpans) -> tuple[Range,
 
 
 def _range_of(type: pa.DataType, spans: NumberSpans | ByteSpans, low: Key, high: Key | None) -> Range:
-    if low == high and not isinstance(low, bytes) and low not in limits(spans.space):
+    if low == high and not isinstance(low, bytes) and low not in spans.space.limits:
         point = Marker(type, low, Bound.EXACTLY)
         return Range(point, point)
     return Range(_low(type, spans, low), _high(type, spans, high))
@@ -236,7 +236,7 @@ def _low(type: pa.DataType, spans: NumberSpans | ByteSpans, low: Key) -> Marker:
         if low.endswith(b"\0") and not spans.space.width:
             return Marker(type, low[:-1], Bound.ABOVE)
         return Marker(type, low, Bound.EXACTLY)
-    if low == limits(spans.space)[0]:
+    if low == spans.space.limits[0]:
         return Marker.lower_end(type)
     shorter = _shorter_neighbour(low, up=False)
     return Marker(type, low, Bound.EXACTLY) if shorter is None else Marker(type, shorter, Bound.ABOVE)
@@ -251,7 +251,7 @@ def _high(type: pa.DataType, spans: NumberSpans | ByteSpans, high: Key | None) -
         if high.endswith(b"\0"):
             return Marker(type, high[:-1], Bound.EXACTLY)
         return Marker(type, high, Bound.BELOW)
-    if high == limits(spans.space)[1]:
+    if high == spans.space.limits[1]:
         return Marker.upper_end(type)
     shorter = _shorter_neighbour(high, up=True)
     return Marker(type, high, Bound.EXACTLY) if shorter is None else Marker(type, shorter, Bound.BELOW)

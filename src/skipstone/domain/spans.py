@@ -8,6 +8,7 @@ canonical: equal sets have equal spans.
 from __future__ import annotations
 
 import bisect
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
@@ -51,17 +52,19 @@ class NumberSpans:
     @classmethod
     def of(cls, space: KeySpace, spans: Iterable[tuple[float, float]]) -> NumberSpans:
         """The union of closed spans, cut to the key space; empty ones are left out."""
-        floor, ceiling = limits(space)
-        kept = [(max(lo, floor), min(hi, ceiling)) for lo, hi in spans]
-        kept = [(lo, hi) for lo, hi in kept if lo <= hi]
-        lows = np.array([lo for lo, _ in kept], dtype=space.dtype)
-        highs = np.array([hi for _, hi in kept], dtype=space.dtype)
-        return cls(space, *_normal(space, lows, highs))
+        floor, ceiling = space.limits
+        lows, highs = [], []
+        for lo, hi in spans:
+            low, high = max(lo, floor), min(hi, ceiling)
+            if low <= high:
+                lows.append(low)
+                highs.append(high)
+        return cls(space, *_normal(space, np.array(lows, space.dtype), np.array(highs, space.dtype)))
 
     @classmethod
     def of_points(cls, space: KeySpace, keys: Array) -> NumberSpans:
         """The set of just these keys."""
-        floor, ceiling = limits(space)
+        floor, ceiling = space.limits
         keys = np.unique(keys[(keys >= floor) & (keys <= ceiling)].astype(space.dtype))
         return cls(space, *_normal(space, keys, keys))
 
@@ -71,8 +74,10 @@ class NumberSpans:
 
     @property
     def is_all(self) -> bool:
-        floor, ceiling = limits(self.space)
-        return len(self.lows) == 1 and bool(self.lows[0] == floor and self.highs[0] == ceiling)
+        if len(self.lows) != 1:
+            return False
+        floor, ceiling = self.space.limits
+        return bool(self.lows[0] == floor and self.highs[0] == ceiling)
 
     def __len__(self) -> int:
         return len(self.lows)
@@ -109,7 +114,7 @@ class NumberSpans:
         return NumberSpans(self.space, lows, np.minimum(self.highs[mine], other.highs[theirs]))
 
     def complement(self) -> NumberSpans:
-        floor, ceiling = limits(self.space)
+        floor, ceiling = self.space.limits
         if self.is_empty:
             return NumberSpans.of(self.space, [(floor, ceiling)])
         dtype = self.space.dtype
@@ -124,7 +129,7 @@ class NumberSpans:
 
     def contains(self, key: Key) -> bool:
         # In the keys' own type: NumPy would compare a large integer with uint64 as doubles.
-        floor, ceiling = limits(self.space)
+        floor, ceiling = self.space.limits
         if not floor <= key <= ceiling:  # type: ignore[operator]
             return False
         at = int(np.searchsorted(self.lows, np.array(key, self.space.dtype), side="right")) - 1
@@ -151,11 +156,6 @@ class NumberSpans:
 _MAX_EXPANDED = 4096
 
 
-def limits(space: KeySpace) -> tuple[float, float]:
-    """Least and greatest key of a numeric space."""
-    return (space.low, space.high) if space.kind is Kind.INT else (-np.inf, np.inf)
-
-
 def _after(keys: Array) -> Array:
     if keys.dtype.kind != "f":
         return np.asarray(keys + keys.dtype.type(1))
@@ -177,7 +177,7 @@ def _normal(space: KeySpace, lows: Array, highs: Array) -> tuple[Array, Array]:
         return lows, highs
     order = np.argsort(lows, kind="stable")
     lows, reach = lows[order], np.maximum.accumulate(highs[order])
-    ceiling = limits(space)[1]
+    ceiling = space.limits[1]
     # A reach at the ceiling has no key after it, and nothing can start beyond it.
     starts = np.flatnonzero((reach[:-1] != ceiling) & (lows[1:] > _after(reach[:-1]))) + 1
     return lows[np.concatenate(([0], starts))], reach[np.concatenate((starts - 1, [len(lows) - 1]))]
@@ -285,11 +285,13 @@ def prefix_end(prefix: bytes) -> bytes | None:
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
 
 
+@functools.cache
 def all_keys(space: KeySpace) -> NumberSpans | ByteSpans:
     """Every key of the space."""
     return no_keys(space).complement()
 
 
+@functools.cache
 def no_keys(space: KeySpace) -> NumberSpans | ByteSpans:
     """The empty set of keys."""
     if space.kind is Kind.BYTES:

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.domain.keys import Kind, key_space
-from skipstone.domain.spans import limits
 from skipstone.ir.nodes import ColumnRef
 from skipstone.ir.transforms import Keys, Transform
 
@@ -150,7 +149,7 @@ def widest(type: pa.DataType, units: int) -> tuple[Bounds, Bounds]:
     if space.kind is Kind.BYTES:
         nothing = pa.nulls(units, pa.large_binary())
         return nothing, nothing
-    floor, ceiling = limits(space)
+    floor, ceiling = space.limits
     return np.full(units, floor, space.dtype), np.full(units, ceiling, space.dtype)
 
 

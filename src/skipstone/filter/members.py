@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from skipstone.domain import Domain
 from skipstone.domain.keys import PRESENCE, Kind
-from skipstone.domain.spans import ByteSpans, NumberSpans, limits, prefix_end
+from skipstone.domain.spans import ByteSpans, NumberSpans, prefix_end
 from skipstone.filter.keys import numbers, texts
 from skipstone.filter.rows import plain
 from skipstone.filter.truth import Array, Truth, bools, valid_rows
@@ -28,6 +28,8 @@ InSpans = Callable[[pa.Array], Array]
 
 def is_exact(leaf: Leaf) -> bool:
     """Whether each value makes the leaf just one of TRUE, FALSE and NULL."""
+    if leaf.is_plain:
+        return True
     true, false, null = leaf.true, leaf.false, leaf.null
     return not (true.overlaps(false) or true.overlaps(null) or false.overlaps(null))
 
@@ -146,7 +148,7 @@ def _keys(array: pa.Array, spans: NumberSpans) -> Array:
 
 
 def _compared(keys: Array, spans: NumberSpans) -> Array:
-    floor, ceiling = limits(spans.space)
+    floor, ceiling = spans.space.limits
     found: Array | None = None
     for low, high in zip(spans.lows.tolist(), spans.highs.tolist(), strict=True):
         if low == high:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -17,6 +17,21 @@ from skipstone.ir.operands import CantJudge, Value
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Expr
 
+_BINDERS = 64
+_binders: dict[tuple[int, bool], Binder] = {}
+
+
+def binder_of(schema: pa.Schema, case_sensitive: bool) -> Binder:
+    """The binder of a schema object, which remembers the columns it has found."""
+    # By identity: a lake has one schema object per version, and comparing schemas takes longer than binding.
+    found = _binders.get((id(schema), case_sensitive))
+    if found is None:
+        if len(_binders) >= _BINDERS:
+            _binders.clear()
+        # The binder holds the schema, so that no other can have its id.
+        found = _binders[id(schema), case_sensitive] = Binder(schema, case_sensitive)
+    return found
+
 
 @dataclass(frozen=True, slots=True)
 class Binder:
@@ -24,11 +39,18 @@ class Binder:
 
     schema: pa.Schema
     case_sensitive: bool = True
+    _columns: dict[tuple[str, ...], ColumnRef] = field(default_factory=dict)
 
     # -- names -------------------------------------------------------------------------------
 
     def column(self, path: tuple[str, ...]) -> ColumnRef:
         """The column at ``path``; an error naming near misses if there is none."""
+        known = self._columns.get(path)
+        if known is None:
+            known = self._columns[path] = self._find(path)
+        return known
+
+    def _find(self, path: tuple[str, ...]) -> ColumnRef:
         # By Arrow's own look-up first: a schema may have thousands of columns, and most names are right.
         exact = self.schema.get_all_field_indices(path[0])
         fields: list[pa.Field] = [self.schema.field(exact[0])] if len(exact) == 1 else list(self.schema)

@@ -6,15 +6,14 @@ left out without changing an answer; what is lost is only how much metadata can 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import pyarrow as pa
 
 import skipstone.ir.families  # noqa: F401  (registers every predicate with lower_node)
-from skipstone.ir.bind import Binder
+from skipstone.ir.bind import Binder, binder_of
 from skipstone.ir.lower import Lowering, truth_test
-from skipstone.ir.nodes import All, Any, ColumnRef, Compiled, Decided, Leaf, Node, Pair, Test, Unknown
+from skipstone.ir.nodes import All, Any, ColumnRef, Compiled, Decided, Leaf, Node, Test
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate, conjunction, disjunction, too_deep
 
@@ -147,12 +146,16 @@ def _flat(kind: type[Node], args: object) -> list[Node]:
 
 def and_leaves(a: Leaf, b: Leaf) -> Leaf:
     """``a AND b`` on one column: the law of three bits, value by value."""
+    if a.is_plain and b.is_plain:
+        return Leaf(a.ref, a.true & b.true, text=lambda: f"{a.text} AND {b.text}")
     null = (a.null & (b.true | b.null)) | (b.null & (a.true | a.null))
     return Leaf(a.ref, a.true & b.true, a.false | b.false, null, f"{a.text} AND {b.text}")
 
 
 def or_leaves(a: Leaf, b: Leaf) -> Leaf:
     """``a OR b`` on one column."""
+    if a.is_plain and b.is_plain:
+        return Leaf(a.ref, a.true | b.true, text=lambda: f"{_or(a)} OR {_or(b)}")
     null = (a.null & (b.false | b.null)) | (b.null & (a.false | a.null))
     return Leaf(a.ref, a.true | b.true, a.false & b.false, null, f"{_or(a)} OR {_or(b)}")
 
@@ -198,7 +201,7 @@ def compile_predicate(
 ) -> Compiled:
     """``predicate`` bound to ``schema``: what metadata can judge, what is left, and why."""
     try:
-        return _compile(predicate, Binder(schema, case_sensitive), predicate_passes, node_passes)
+        return _compile(predicate, binder_of(schema, case_sensitive), predicate_passes, node_passes)
     except RecursionError:
         raise too_deep() from None
 
@@ -210,27 +213,13 @@ def _compile(
     node_passes: tuple[NodePass, ...],
 ) -> Compiled:
     binder.check_names(predicate)
-    rewritten = functools.reduce(lambda p, rewrite: rewrite(p), predicate_passes, predicate)
+    rewritten = predicate
+    for rewrite_predicate in predicate_passes:
+        rewritten = rewrite_predicate(rewritten)
     lowering = Lowering(binder)
-    conjuncts = rewritten.args if isinstance(rewritten, tree.And) else (rewritten,)
-    nodes = [lowering.lower(conjunct) for conjunct in conjuncts]
-    prunable = conjunction(c for c, node in zip(conjuncts, nodes, strict=True) if can_drop(node))
-    whole = All(tuple(nodes)) if len(nodes) > 1 else nodes[0]
-    node = functools.reduce(lambda n, rewrite: rewrite(n), node_passes, whole)
-    return Compiled(node, prunable, rewritten, tuple(lowering.unsupported))
-
-
-def can_drop(node: Node) -> bool:
-    """Whether some evidence could prove that ``node`` is TRUE for no row."""
-    match node:
-        case Leaf(true=true):
-            return not true.is_all
-        case Decided(value):
-            return value is not True
-        case Unknown():
-            return False
-        case All(args):
-            return any(can_drop(a) for a in args)
-        case Any(args):
-            return all(can_drop(a) for a in args)
-    return isinstance(node, (Pair, Test))
+    parts = rewritten.args if isinstance(rewritten, tree.And) else (rewritten,)
+    conjuncts = tuple([(part, lowering.lower(part)) for part in parts])
+    node = All(tuple(n for _, n in conjuncts)) if len(conjuncts) > 1 else conjuncts[0][1]
+    for rewrite in node_passes:
+        node = rewrite(node)
+    return Compiled(node, rewritten, tuple(lowering.unsupported), conjuncts)

@@ -84,7 +84,9 @@ def _(predicate: tree.Or, to: Lowering) -> Node:
 @lower_node.register
 def _(predicate: tree.Not, to: Lowering) -> Node:
     node = negate(to.lower(predicate.arg))
-    return replace(node, text=str(predicate)) if isinstance(node, (Leaf, Pair)) else node
+    if isinstance(node, Leaf):
+        return Leaf(node.ref, node.true, node.false, node.null, predicate.__str__)
+    return replace(node, text=str(predicate)) if isinstance(node, Pair) else node
 
 
 @lower_node.register
@@ -141,7 +143,8 @@ def truth_test(node: Node, value: bool | None, *, negated: bool = False) -> Node
 # -- leaves ------------------------------------------------------------------------------------
 
 
-def null_for_null(ref: ColumnRef, true: Domain, text: str, *, false: Domain | None = None) -> Leaf:
+def null_for_null(ref: ColumnRef, true: Domain, part: Predicate, *, false: Domain | None = None) -> Leaf:
     """A leaf that is NULL just for NULL; FALSE for every other value unless said otherwise."""
-    rest = Domain.not_null(ref.out) - true if false is None else false
-    return Leaf(ref, true, rest, Domain.only_null(ref.out), text)
+    if false is None:
+        return Leaf(ref, true, text=part.__str__)
+    return Leaf(ref, true, false, Domain.only_null(ref.out), part.__str__)

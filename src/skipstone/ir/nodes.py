@@ -9,14 +9,14 @@ leaf, so they share one judge, and conditions on one column merge by set algebra
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from skipstone.domain import Domain
 from skipstone.ir.transforms import Transform
-from skipstone.predicate.tree import CompareOp, Predicate
+from skipstone.predicate.tree import CompareOp, Predicate, conjunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,13 @@ class Node:
             yield leaf.ref
 
     def inverted(self) -> Node:
-        """NOT of a node that only its own room understands; what is unknown stays unknown."""
+        """NOT of a node that only its own package understands; what is unknown stays unknown."""
         return self
+
+    @property
+    def can_drop(self) -> bool:
+        """Whether some evidence could prove that it is TRUE for no row."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,10 @@ class Decided(Node):
     """TRUE, FALSE or NULL whatever the row."""
 
     value: bool | None
+
+    @property
+    def can_drop(self) -> bool:
+        return self.value is not True
 
     def __str__(self) -> str:
         return {True: "TRUE", False: "FALSE", None: "NULL"}[self.value]
@@ -80,25 +89,80 @@ class Unknown(Node):
 
     text: str
 
+    @property
+    def can_drop(self) -> bool:
+        return False
+
     def __str__(self) -> str:
         return f"?({self.text})"
 
 
-@dataclass(frozen=True, slots=True)
 class Leaf(Node):
-    """A condition on one column, as the sets of values it may be TRUE, FALSE and NULL for."""
+    """A condition on one column, as the sets of values it may be TRUE, FALSE and NULL for.
 
-    ref: ColumnRef
-    true: Domain
-    false: Domain
-    null: Domain
-    text: str
+    Most conditions are NULL just for NULL and FALSE for every value that is not TRUE. Those two sets are left
+    out when such a leaf is made, and worked out if somebody asks; so is the text.
+    """
+
+    __slots__ = ("_false", "_null", "_text", "is_plain", "ref", "true")
+    __match_args__ = ("ref", "true", "false", "null", "text")
+
+    def __init__(
+        self,
+        ref: ColumnRef,
+        true: Domain,
+        false: Domain | None = None,
+        null: Domain | None = None,
+        text: str | Callable[[], str] = "",
+    ) -> None:
+        self.ref = ref
+        self.true = true
+        self.is_plain = false is None and null is None
+        """Whether it is NULL just for NULL, and each other value makes it either TRUE or FALSE."""
+        self._false = false
+        self._null = null
+        self._text = text
+
+    @property
+    def false(self) -> Domain:
+        """The values that may make it FALSE."""
+        if self._false is None:
+            self._false = Domain.not_null(self.ref.out) - self.true
+        return self._false
+
+    @property
+    def null(self) -> Domain:
+        """The values that may make it NULL."""
+        if self._null is None:
+            self._null = Domain.only_null(self.ref.out)
+        return self._null
+
+    @property
+    def text(self) -> str:
+        """The condition as people write it."""
+        return self._text if isinstance(self._text, str) else self._text()
+
+    @property
+    def can_drop(self) -> bool:
+        return not self.true.is_all
 
     def leaves(self) -> Iterator[Leaf]:
         yield self
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Leaf) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.ref, self.true, self.false, self.null, self.text)
+
     def __str__(self) -> str:
         return self.text
+
+    def __repr__(self) -> str:
+        return f"Leaf({self.text})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +199,10 @@ class _Many(Node):
 class All(_Many):
     """AND."""
 
+    @property
+    def can_drop(self) -> bool:
+        return any(arg.can_drop for arg in self.args)
+
     def __str__(self) -> str:
         return " AND ".join(f"({a})" if isinstance(a, Any) else str(a) for a in self.args)
 
@@ -142,6 +210,10 @@ class All(_Many):
 @dataclass(frozen=True, slots=True)
 class Any(_Many):
     """OR."""
+
+    @property
+    def can_drop(self) -> bool:
+        return all(arg.can_drop for arg in self.args)
 
     def __str__(self) -> str:
         return " OR ".join(f"({a})" if isinstance(a, All) else str(a) for a in self.args)
@@ -194,15 +266,20 @@ class Diagnostic:
 class Compiled:
     """A predicate bound to a schema.
 
-    ``node`` is judged; ``prunable`` is the part of the predicate that metadata can use to drop units,
-    ``residual`` what must still be tested on the rows of a unit that is neither dropped nor wholly kept,
-    ``unsupported`` the parts that metadata says nothing about.
+    ``node`` is judged; ``residual`` is what must still be tested on the rows of a unit that is neither
+    dropped nor wholly kept, ``unsupported`` the parts that metadata says nothing about.
     """
 
     node: Node
-    prunable: Predicate
     residual: Predicate
     unsupported: tuple[Diagnostic, ...]
+    conjuncts: tuple[tuple[Predicate, Node], ...]
+    """The residual's conjuncts, each with what metadata can judge of it."""
+
+    @property
+    def prunable(self) -> Predicate:
+        """The conjuncts that some evidence could prove to be TRUE for no row."""
+        return conjunction(part for part, node in self.conjuncts if node.can_drop)
 
     @property
     def columns(self) -> tuple[tuple[str, ...], ...]:

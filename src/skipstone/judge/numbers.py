@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skipstone.domain.spans import NumberSpans, limits
+from skipstone.domain.spans import NumberSpans
 from skipstone.evidence import Array, ColumnFacts, is_ascending
 
 FEW = 16
@@ -30,7 +30,7 @@ def meets_numbers(facts: ColumnFacts, spans: NumberSpans) -> Array:
 
 
 def _compare(lower: Array, upper: Array, spans: NumberSpans) -> Array:
-    floor, ceiling = limits(spans.space)
+    floor, ceiling = spans.space.limits
     found = np.zeros(len(lower), dtype=bool)
     above, below = np.empty(_BLOCK, dtype=bool), np.empty(_BLOCK, dtype=bool)
     pairs = list(zip(spans.lows.tolist(), spans.highs.tolist(), strict=True))

@@ -59,6 +59,8 @@ class Expr:
     """A value: a column, a literal, a cast or a function call."""
 
     __slots__ = ()
+    __match_args__: tuple[str, ...]
+    """The names of a node's fields, which dataclasses set."""
 
     # -- structure ---------------------------------------------------------------------------
 
@@ -72,8 +74,8 @@ class Expr:
 
     def children(self) -> Iterator[Expr]:
         """The expressions directly below this one."""
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
+        for name in self.__match_args__:
+            value = getattr(self, name)
             if isinstance(value, Expr):
                 yield value
             elif isinstance(value, tuple):

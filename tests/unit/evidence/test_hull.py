@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.domain.keys import Kind, key_space
-from skipstone.domain.spans import limits
 from skipstone.evidence import ColumnFacts, widest
 from skipstone.evidence.hull import hull
 
@@ -51,7 +50,7 @@ def outermost(facts: ColumnFacts, units: list[int], upper: bool) -> tuple[Any, b
     bounds = listed(facts.upper if upper else facts.lower)
     exact = facts.upper_exact if upper else facts.lower_exact
     space = key_space(facts.type)
-    unknown = None if space.kind is Kind.BYTES else limits(space)[upper]
+    unknown = None if space.kind is Kind.BYTES else space.limits[upper]
     if not units or any(bounds[u] is None for u in units):
         return unknown, False
     end = (max if upper else min)(bounds[u] for u in units)

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.domain.keys import Kind, key_space, to_key
-from skipstone.domain.spans import limits
 from skipstone.evidence import ColumnFacts
 from skipstone.ir.nodes import ColumnRef
 from skipstone.parquet.evidence import find_leaf, own_type, page_facts
@@ -96,7 +95,7 @@ def listed(bounds: Any) -> list[Any]:
 
 def check(measured: Measured, type: pa.DataType, keys: list[Any], starts: list[int]) -> None:
     facts, space = measured.facts, key_space(type)
-    unknown = (None, None) if space.kind is Kind.BYTES else limits(space)
+    unknown = (None, None) if space.kind is Kind.BYTES else space.limits
     assert (facts.type, len(facts)) == (type, len(starts))
     if space.kind is not Kind.BYTES:
         assert facts.lower.dtype == facts.upper.dtype == space.dtype

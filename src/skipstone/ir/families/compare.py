@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ from skipstone.domain.keys import (
     key_space,
     storage_type,
 )
-from skipstone.domain.spans import ByteSpans, NumberSpans, all_keys, limits, no_keys
+from skipstone.domain.spans import ByteSpans, NumberSpans, all_keys, no_keys
 from skipstone.ir.literals import Cuts, NotComparable, cuts, float_readings, is_nan
 from skipstone.ir.lower import Lowering, lower_node, null_for_null
 from skipstone.ir.nodes import (
@@ -56,7 +57,9 @@ def _compare(predicate: Predicate, op: CompareOp, ref: ColumnRef, value: Value) 
     may, sure = functools.reduce(Domain.union, readings), functools.reduce(Domain.intersect, readings)
     if op == "<=>":
         return Leaf(ref, may, sure.complement(), Domain.none(ref.out), str(predicate))
-    return null_for_null(ref, may, str(predicate), false=Domain.not_null(ref.out) - sure)
+    if len(readings) == 1:
+        return null_for_null(ref, may, predicate)
+    return null_for_null(ref, may, predicate, false=Domain.not_null(ref.out) - sure)
 
 
 def _readings(type: pa.DataType, value: Value) -> list[pa.Scalar]:
@@ -72,18 +75,19 @@ def matching(op: CompareOp, type: pa.DataType, value: Value) -> Domain:
         return {"=": nan, "<=>": nan, ">=": nan, "<": rest, "<>": rest, "<=": rest | nan}.get(
             op, Domain.none(type)
         )
-    at = _place(type, value.scalar, value.zone)
-    spans = {
-        "=": lambda: _between(type, at.at_or_above, at.above, stop_at_end=at.above is None),
-        "<": lambda: _below(type, at.at_or_above),
-        "<=": lambda: _below(type, at.above),
-        ">": lambda: _from(type, at.above),
-        ">=": lambda: _from(type, at.at_or_above),
-    }
     if op == "<>":
         return Domain.not_null(type) - matching("=", type, value)
-    keys = spans["=" if op == "<=>" else op]()
-    return Domain.of_spans(type, keys, nans=op in (">", ">="))
+    at = _place(type, value.scalar, value.zone)
+    floor = _least_key(type)
+    ends: dict[str, tuple[Key | None, Key | None]] = {
+        "=": (at.at_or_above, at.above),
+        "<=>": (at.at_or_above, at.above),
+        "<": (floor, at.at_or_above),
+        "<=": (floor, at.above),
+        ">": (at.above, None),
+        ">=": (at.at_or_above, None),
+    }
+    return Domain.of_spans(type, _keys_between(type, *ends[op]), nans=op in (">", ">="))
 
 
 def _place(type: pa.DataType, scalar: pa.Scalar, zone: str) -> Cuts:
@@ -93,26 +97,27 @@ def _place(type: pa.DataType, scalar: pa.Scalar, zone: str) -> Cuts:
         raise CantJudge(Reason.ZONE if error.zone else Reason.TYPES, str(error)) from error
 
 
-def _below(type: pa.DataType, cut: Key | None) -> NumberSpans | ByteSpans:
-    return all_keys(key_space(type)) if cut is None else _from(type, cut).complement()
-
-
-def _from(type: pa.DataType, cut: Key | None) -> NumberSpans | ByteSpans:
-    """Keys at or above ``cut``; none if there is no such key."""
+def _least_key(type: pa.DataType) -> Key:
+    """The least key of a type that has an order."""
     space = key_space(type)
-    if cut is None:
+    return b"" if space.kind is Kind.BYTES else space.limits[0]
+
+
+def _keys_between(type: pa.DataType, start: Key | None, stop: Key | None) -> NumberSpans | ByteSpans:
+    """Keys from ``start`` (if None: no key) up to but not including ``stop`` (if None: to the end)."""
+    space = key_space(type)
+    if start is None:
         return no_keys(space)
-    if isinstance(cut, bytes):
-        return ByteSpans.of(space, [(cut, None)])
-    return NumberSpans.of(space, [(cut, limits(space)[1])])
-
-
-def _between(
-    type: pa.DataType, start: Key | None, stop: Key | None, *, stop_at_end: bool
-) -> NumberSpans | ByteSpans:
-    """Keys from ``start`` up to but not including ``stop``."""
-    upper = _from(type, start)
-    return upper if stop_at_end else upper.intersect(_below(type, stop))  # type: ignore[arg-type]
+    if isinstance(start, bytes):
+        assert stop is None or isinstance(stop, bytes)
+        return ByteSpans.of(space, [(start, stop)])
+    floor, last = space.limits
+    if stop is not None:
+        assert not isinstance(stop, bytes)
+        if stop <= floor:
+            return no_keys(space)
+        last = math.nextafter(stop, -math.inf) if space.kind is Kind.FLOAT else stop - 1
+    return NumberSpans.of(space, [(start, last)])
 
 
 def _compare_values(predicate: tree.Compare, left: Value, right: Value) -> Node:

@@ -43,7 +43,7 @@ def _(predicate: tree.IsIn, to: Lowering) -> Node:
     may, sure = _members(ref.out, _present(values), predicate.zone)
     misses = Domain.not_null(ref.out) - sure
     if values.null_count == 0:
-        return null_for_null(ref, may, str(predicate), false=misses)
+        return null_for_null(ref, may, predicate, false=misses)
     # A NULL in the list turns every miss into NULL.
     return Leaf(ref, may, Domain.none(ref.out), misses | Domain.only_null(ref.out), str(predicate))
 

@@ -38,7 +38,7 @@ def _(predicate: tree.IsNan, to: Lowering) -> Node:
     operand = to.column(predicate.arg)
     if isinstance(operand, Value):
         return Decided(is_nan(operand.scalar) if operand.scalar.is_valid else None)
-    return null_for_null(operand, Domain.only_nan(operand.out), str(predicate))
+    return null_for_null(operand, Domain.only_nan(operand.out), predicate)
 
 
 @lower_node.register
@@ -49,7 +49,7 @@ def _(predicate: tree.Holds, to: Lowering) -> Node:
         if value is None or isinstance(value, bool):
             return Decided(value)
     elif pa.types.is_boolean(storage_type(operand.out)):
-        return null_for_null(operand, Domain.values(operand.out, [True]), str(predicate))
+        return null_for_null(operand, Domain.values(operand.out, [True]), predicate)
     raise TypeMismatchError(f"{predicate} is not a condition", hint="compare it with something")
 
 

@@ -82,7 +82,7 @@ def _text_leaf(
     spans = ByteSpans.of_points(space, [key]) if ends else ByteSpans.of(space, [(key, prefix_end(key))])
     true = Domain.of_spans(ref.out, spans)
     if exact:
-        return null_for_null(ref, true, str(predicate))
+        return null_for_null(ref, true, predicate)
     if not key:
         to.note(predicate, Reason.PATTERN, "bounds say nothing about it")
-    return null_for_null(ref, true, str(predicate), false=not_null)
+    return null_for_null(ref, true, predicate, false=not_null)

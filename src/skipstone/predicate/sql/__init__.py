@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from skipstone.errors import ParseError
 from skipstone.predicate import tree
-from skipstone.predicate.sql.read import Reader
-from skipstone.predicate.sql.syntax import syntax
+from skipstone.predicate.sql.shape import parse_condition
 from skipstone.predicate.sql.types import known_dialect, zone_info
 from skipstone.predicate.sql.write import to_sql
 
@@ -17,6 +16,6 @@ def parse_sql(text: str, dialect: str = "spark", tz: str = "UTC") -> tree.Predic
     name = known_dialect(dialect)
     zone_info(tz)
     try:
-        return Reader(name, tz).condition(syntax(text, name))
+        return parse_condition(text, name, tz)
     except RecursionError:
         raise ParseError("the condition is nested too deeply", hint="flatten its parentheses") from None

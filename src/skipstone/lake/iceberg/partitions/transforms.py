@@ -29,7 +29,7 @@ from skipstone.domain.keys import (
     unscaled,
     wide_key,
 )
-from skipstone.domain.spans import limits, prefix_end
+from skipstone.domain.spans import prefix_end
 from skipstone.errors import TypeMismatchError
 from skipstone.evidence import Array, Bounds, ColumnFacts, widest
 from skipstone.ir.transforms import DAY, UNITS
@@ -111,7 +111,7 @@ def _period(transform: Transform[Any, Any], type: pa.DataType, values: list[Any]
     first = np.where(periods <= 0, periods - 1, periods)
     lower, upper = _starts(transform, first), _starts(transform, periods + 1)
     step = 1 if is_date else (_HOUR if isinstance(transform, HourTransform) else DAY) * UNITS[storage.unit]
-    floor, ceiling = (int(limit) for limit in limits(key_space(type)))
+    floor, ceiling = (int(limit) for limit in key_space(type).limits)
     low_ok = (lower >= -(-floor // step)) & (lower <= ceiling // step)
     high_ok = (upper > floor // step) & (upper <= ceiling // step)
     return (

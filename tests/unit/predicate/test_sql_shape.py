@@ -1,0 +1,107 @@
+"""Conditions kept by shape: a text read by its shape gives the tree that parsing it gives."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+import skipstone as sk
+from skipstone.predicate.sql.read import Reader
+from skipstone.predicate.sql.shape import parse_condition
+from skipstone.predicate.sql.syntax import syntax
+from skipstone.predicate.sql.types import DIALECTS
+
+NUMBERS = ("0", "7", "007", "42", "999999999999999999", "9223372036854775807", "1.5", "1e3", ".5", "5.", "-3")
+STRINGS = (
+    "'a'",
+    "''",
+    "'it''s'",
+    r"'a\'b'",
+    "'2026-01-01'",
+    "'a' 'b'",
+    "'5'",
+    "'-- x'",
+    "'é'",
+    "'a\nb'",
+    "x'0a'",
+)
+# Each {n} is a number and each {s} a string; in some of them the literal decides what the tree is like.
+CONDITIONS = (
+    "a = {n}",
+    "{n} < a",
+    "a-{n} > {n}",
+    "s = {s}",
+    "s <=> {s}",
+    "a between {n} and {n}",
+    "a not between {n} and {n}",
+    "a in ({n}, {n})",
+    "s in ({s}, {n})",
+    "s like {s}",
+    "substr(s, {n}, {n}) = {s}",
+    "cast(a as decimal(10, 2)) = {n}",
+    "cast({s} as string) = s",
+    "cast({n} as bigint) = a",
+    "ts >= timestamp {s}",
+    "d = date {s}",
+    "ts > {s}",
+    "a{n} = {n}",
+    "a = {n} -- {n}",
+    "`a {n}` = {n}",
+    '"b" = {s} and c = {n}',
+    "tags[{n}] = {s}",
+    "case a when {n} then {s} else {s} end = {s}",
+    "{n} = {n}",
+    "{s} = {s}",
+    "a is null or not a <> {n}",
+)
+
+
+def outcome(parse: object, text: str, dialect: str) -> str:
+    try:
+        return repr(parse(text, dialect).key())  # type: ignore[operator]
+    except sk.SkipstoneError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def parsed(text: str, dialect: str) -> sk.Predicate:
+    return Reader(dialect, "UTC").condition(syntax(text, dialect))
+
+
+def by_shape(text: str, dialect: str) -> sk.Predicate:
+    return parse_condition(text, dialect, "UTC")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_tree_is_the_one_that_parsing_gives(dialect: str) -> None:
+    rng = random.Random(f"shapes of {dialect}")
+    for _ in range(250):
+        parts = [_filled(rng, rng.choice(CONDITIONS)) for _ in range(rng.choice((1, 1, 2, 3)))]
+        text = rng.choice((" and ", " or ", " AND NOT ")).join(parts)
+        assert outcome(by_shape, text, dialect) == outcome(parsed, text, dialect), text
+
+
+def _filled(rng: random.Random, condition: str) -> str:
+    pools = {"{n}": NUMBERS, "{s}": STRINGS}
+    return re.sub(r"\{[ns]\}", lambda slot: rng.choice(pools[slot[0]]), condition)
+
+
+def test_the_second_text_of_a_shape_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(Reader, "condition", _counting(asked))
+    for key in (11, 12, 13):
+        assert str(sk.parse(f"shaped_once = {key} and name = 'k{key}'")) == (
+            f"shaped_once = {key} AND name = 'k{key}'"
+        )
+    assert len(asked) == 3  # AND and its two conditions, of the marked text alone
+
+
+def _counting(asked: list[str]) -> object:
+    plain = Reader.condition
+
+    def condition(self: Reader, node: object) -> sk.Predicate:
+        asked.append(str(node))
+        return plain(self, node)  # type: ignore[arg-type]
+
+    return condition
