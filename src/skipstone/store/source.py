@@ -86,7 +86,7 @@ def stale(path: str, expected: int | None = None, found: int | None = None) -> R
         message = "it is not the file that the metadata was read from, or that was listed"
         return MissingFileError(message, path=path, hint=_AGAIN)
     message = f"file has {found:,} bytes and its table says {expected:,}: not the file that was committed"
-    return ReadError(message, path=path, hint=_RESTORE)
+    return MissingFileError(message, path=path, hint=_RESTORE)
 
 
 def gone(path: str) -> ReadError:
