@@ -8,6 +8,7 @@ import gc
 import io
 import subprocess
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -368,13 +369,13 @@ def test_a_failed_read_keeps_nothing(tmp_path: Path, kind: str) -> None:
     # A footer that is refused once it is decoded: nothing of it stays.
     lake = opened(with_footer(good, lambda footer: footer[4][1][1][2].pop(3) and None), tmp_path, kind)
     for ask in asks:
-        assert _kept(ask, lake, _decoded) == 0
+        assert _kept(ask, lake, _decoded) <= 0
     if kind == "local":
-        assert _kept(lambda _: sk.prune(tmp_path / "x.parquet", "c0 = 5"), lake, _decoded) == 0
+        assert _kept(lambda _: sk.prune(tmp_path / "x.parquet", "c0 = 5"), lake, _decoded) <= 0
     # Rows that are refused once others have been read: no buffer of theirs stays.
     lake = opened(claiming(good, 100, 110, 100), tmp_path, kind)
     for ask in asks[2:]:
-        assert _kept(ask, lake, pa.total_allocated_bytes) == 0
+        assert _kept(ask, lake, pa.total_allocated_bytes) <= 0
 
 
 def _kept(ask: Callable[[sk.Lake], Any], lake: sk.Lake, size: Callable[[], int]) -> int:
@@ -387,7 +388,12 @@ def _kept(ask: Callable[[sk.Lake], Any], lake: sk.Lake, size: Callable[[], int])
             with contextlib.suppress(sk.SkipstoneError):
                 ask(lake)
                 pytest.fail("no error")
-            kept = size() - before
+            # Threads of pyarrow's own may still be letting go; what is in a circle would stay for good.
+            for _ in range(500):
+                kept = size() - before
+                if kept <= 0:
+                    break
+                time.sleep(0.01)
         finally:
             gc.enable()
     return kept
