@@ -36,6 +36,7 @@ _SORTED_BY, _PAIRED, _TRIED = 8, 4, 128
 _COLUMNS, _POINTS, _RANGES, _RANGE_SHARE = 100, 4, 2, 0.05
 # What an index keeps of a row group or page, and of a file, besides the bytes of text bounds.
 _UNIT_BYTES, _FILE_BYTES = 17, 29
+_ROUNDING = 1e-9
 
 
 def advise(
@@ -231,9 +232,9 @@ def _advise_layouts(
         after = 1 - mean(tried, np.maximum(rows.shares_read(tried, by), matching).tolist())
         names = tuple(".".join(path) for path in by)
         layout = LayoutAdvice(names, "sort" if len(by) == 1 else "zorder", before, after)
-        # A difference of one unit is chance, unless all files were looked at.
-        chance = 0.0 if files.is_whole else rows.unit_rows(by) / files.rows
-        if layout.factor >= _LAYOUT_GAIN and after - before > chance:
+        # A unit at each end of a range is chance, unless all rows were read.
+        chance = 0.0 if rows.scale == 1 else 2 * rows.unit_rows(by) / files.rows
+        if layout.factor >= _LAYOUT_GAIN and after - before > chance + _ROUNDING:
             found.append(layout)
     # Of two that are about as good, the simpler one.
     return sorted(found, key=lambda layout: (-round(layout.after, 2), layout.kind, -layout.after))
