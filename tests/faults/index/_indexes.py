@@ -51,7 +51,7 @@ def build(lake: Any, **choice: Any) -> Any:
     """Build the index, and delete what the sweep would delete a day later: parts that were merged at once."""
     report = lake.index.build(COLUMNS, blooms=["id", "text"], engine="local", **choice)
     folder = Path(lake.index.uri)
-    for path in {*folder.glob("segment-*.skip")} - {*segments(folder)}:
+    for path in {*filter(Path.is_file, folder.glob("segment-*.skip"))} - {*segments(folder)}:
         path.unlink()
     return report
 
