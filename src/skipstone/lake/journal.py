@@ -44,7 +44,14 @@ def ingested(place: Place) -> set[Source]:
     return set(read_journals(place).sources)
 
 
-def is_stale(place: Place, journals: Iterable[Listed]) -> bool:
+def forget_stale(place: Place) -> None:
+    """Delete journals of another lake."""
+    journals = place.below(SOURCES) if isinstance(place, BesidePlace) else []
+    if _are_stale(place, journals):
+        place.delete([entry.key for entry in journals])
+
+
+def _are_stale(place: Place, journals: Iterable[Listed]) -> bool:
     """Whether journals beside a lake are of another lake, which had its name and was moved or deleted.
 
     Files are published before their journal: a lake without a file of any job that has one is another. What
@@ -60,7 +67,7 @@ def read_journals(place: Place) -> Journals:
     """All journals that count, as they were at one time."""
     for _ in range(_TRIES):
         before = place.below(SOURCES)
-        if is_stale(place, before):
+        if _are_stale(place, before):
             return Journals((), frozenset())
         unfinished = {job for job, record in read_records(place).items() if record.is_unfinished}
         hidden = {source_key(job) for job in unfinished}

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from skipstone.errors import ConflictError, FileError, WriteError
-from skipstone.lake.journal import is_stale
+from skipstone.lake.journal import forget_stale
 from skipstone.lake.lease import UNRENEWED_SECONDS, Lease, decode_lease, has_ended_here
 from skipstone.lake.records import (
     APPENDS,
@@ -102,9 +102,7 @@ def sweep(place: Place, own: str) -> None:
         except FileError as error:
             failures.append(error)
     _forget(place, records, now)
-    journals = place.below(SOURCES)
-    if is_stale(place, journals):
-        place.delete([entry.key for entry in journals])
+    forget_stale(place)
     if place.local:
         left = [e for e in (*place.below(APPENDS), *place.below(SOURCES)) if _LEFT.fullmatch(e.key)]
         place.delete([entry.key for entry in left if _age(entry, now) > _KEPT_SECONDS])

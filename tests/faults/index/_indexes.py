@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 import skipstone as sk
 from skipstone.index.container import Container, LocalFile
-from skipstone.index.manifest import Manifest
+from skipstone.index.manifest import read_manifest
 from skipstone.store.cache import Cache
 from skipstone.store.place import open_root
 from tests.faults import _files
@@ -51,7 +51,7 @@ def build(lake: Any, **choice: Any) -> Any:
     """Build the index, and delete what the sweep would delete a day later: parts that were merged at once."""
     report = lake.index.build(COLUMNS, blooms=["id", "text"], engine="local", **choice)
     folder = Path(lake.index.uri)
-    for path in {*folder.glob("segment-*.skip")} - {*segments(folder)}:
+    for path in {*filter(Path.is_file, folder.glob("segment-*.skip"))} - {*segments(folder)}:
         path.unlink()
     return report
 
@@ -118,8 +118,7 @@ def open_beside(root: Path, folder: Path, *, near: bool) -> tuple[Any, WatchedPl
 
 def segments(folder: Path) -> list[Path]:
     """Those that the newest manifest names."""
-    named = {note.name for note in Manifest.decode(manifests(folder)[-1].read_bytes()).segments}
-    return sorted(folder / name for name in named)
+    return sorted(folder / note.name for note in read_manifest(open_root(folder)).segments)
 
 
 def manifests(folder: Path) -> list[Path]:

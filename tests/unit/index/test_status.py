@@ -123,6 +123,7 @@ def test_a_few_examples_of_many(root: Path) -> None:
 def test_a_copied_lake_is_unknown(root: Path, tmp_path: Path) -> None:
     sk.open(root).index.build(engine="local")
     shutil.copytree(root, tmp_path / "copy")
+    shutil.copytree(own_files(root), own_files(tmp_path / "copy"))
     found = sk.open(tmp_path / "copy").index.status()
     assert (found.exists, found.covered, found.stale) == (True, 0, FILES)
 
@@ -163,7 +164,10 @@ def test_another_place(root: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere" / "mine.txt").write_text("not of the index")
     found = lake.index.status()
     assert (found.place, found.covered) == (str(tmp_path / "elsewhere"), FILES)
-    assert (found.sizes.pages, found.sizes.blooms, found.old_bytes) == (0, 0, 0)
+    assert (found.sizes.pages, found.sizes.blooms) == (0, 0)
+    named = {segment.name for segment in found.segments}
+    parts = [path for path in (tmp_path / "elsewhere").glob("segment-*") if path.name not in named]
+    assert found.old_bytes == sum(path.stat().st_size for path in parts) > 0
     assert (found.asked.pages, found.asked.own_blooms) == (False, False)
     assert sk.open(root).index.status().exists is False
 
