@@ -24,6 +24,7 @@ import skipstone as sk
 from skipstone.errors import JobError, ReadError, SchemaError, UnknownColumnError, UsageError, WriteError
 from skipstone.index.index import LakeIndex
 from tests.support.places import own_files
+from tests.support.readers import READERS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -572,3 +573,20 @@ def test_files_have_the_size_that_was_asked_for(spark: SparkSession, tmp_path: P
     assert len([size for size in big if 0.7 * target <= size <= 1.3 * target]) >= 0.7 * len(big)
     small = [path for path in files(tmp_path / "parts") if path.parent.name != "p=big"]
     assert 9 <= len(small) <= 18
+
+
+# -- other readers -----------------------------------------------------------------------------
+
+
+def test_every_reader_reads_an_ingested_lake(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing but data is below the lake: its index, records and journal lie beside it."""
+    root = tmp_path / "lake"
+    frame = spark.range(1000).selectExpr("id", "id % 3 p")
+    for _ in range(2):
+        sk.ingest(frame, str(root), partition_by=["p"], blooms=["id"])
+    assert sk.open(root).scan("id = 7").trace().index.covered == len(files(root))
+    assert {path.suffix for path in root.rglob("*") if path.is_file()} == {".parquet"}
+    for name, count in READERS.items():
+        assert count(root) == 2000, name
+    assert spark.read.parquet(str(root)).count() == 2000
+    assert spark.read.option("recursiveFileLookup", "true").parquet(str(tmp_path)).count() == 2000

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from skipstone.evidence import Array
-from skipstone.index.container import Container
+from skipstone.index.container import BadIndex, Container
 from skipstone.index.draft import Stack, runs
 from skipstone.parquet.bloom import block_masks, block_numbers
 
@@ -77,6 +77,7 @@ class Filters:
             return Absent(gone, {})
         firsts = self.container.whole((column, "page/firsts"))
         first, last = firsts[groups[left]], firsts[groups[left] + 1]
+        self._check_pages(column, first[last > first], last[last > first])
         deep = self._probed(column, "page_bloom", hashes, first, last)
         assert deep is not None
         lows, highs = np.searchsorted(deep.units, first), np.searchsorted(deep.units, last)
@@ -92,6 +93,14 @@ class Filters:
                 mask = pages[at] = np.zeros(stop - start, dtype=bool)
                 mask[deep.units[low:high] - start] = ~deep.present[low:high]
         return Absent(gone, pages)
+
+    def _check_pages(self, column: int, first: Array, last: Array) -> None:
+        """Refuse row groups whose first page, or the one after their last, doesn't begin a row group."""
+        key = (column, "page/first_rows")
+        starts = np.concatenate((first, last[last < self.container.count(key)]))
+        spans = [(key, at, at + 1) for at in np.unique(starts).tolist()]
+        if any(row[0] for row in self.container.slices(spans)):
+            raise BadIndex(f"pages of column {column} are missing", self.container.name)
 
     def _probed(self, column: int, kind: str, hashes: Array, starts: Array, stops: Array) -> _Probed | None:
         """Whether the filters of units from each start to its stop may hold one of the values."""
