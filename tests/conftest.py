@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,22 +19,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("skipstone")
-
-# Long suites start first, so that no worker is left with one at the end.
-_FIRST = ("spark", "property", "faults", "iceberg")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spread files over workers: a file's tests share its lakes, and all Spark tests share one session."""
-    tests = Path(__file__).parent
-
-    def folder(item: pytest.Item) -> str:
-        return item.path.relative_to(tests).parts[0]
-
-    items.sort(key=lambda item: _FIRST.index(folder(item)) if folder(item) in _FIRST else len(_FIRST))
-    for item in items:
-        spark = item.get_closest_marker("spark") is not None
-        item.add_marker(pytest.mark.xdist_group("spark" if spark else str(item.path.relative_to(tests))))
 
 
 @pytest.fixture(scope="module")
