@@ -110,7 +110,8 @@ def test_spark_and_threads_write_the_same_index(
     assert reports[0].bytes == reports[1].bytes > 0
     assert reports[0].requests == reports[1].requests > 0
     assert segments(tmp_path / "spark") == segments(tmp_path / "local")
-    assert len(segments(tmp_path / "spark")) == count
+    # Parts that were merged are left to the sweep.
+    assert len(segments(tmp_path / "spark")) == (9 if merged else 8)
     truth = answers(lakes[1], index=False)
     assert sum(map(len, truth)) > 10_000
     for lake in lakes:

@@ -102,7 +102,8 @@ class Append:
             try:
                 listed = self._move(staged)
                 if known or merged.keys:
-                    body = encode_journal([*known, *merged.sources], merged.keys)
+                    jobs = {self._job, *merged.jobs} if chosen else merged.jobs
+                    body = encode_journal([*known, *merged.sources], merged.keys, jobs)
                     self._place.write(source_key(self._job), [body])
             except BaseException:
                 self._renewal.end()
@@ -168,7 +169,7 @@ class Append:
     def _merged(self) -> Journals:
         """The journals that the job's own is to replace: all, once there are many."""
         few = len(self._place.below(SOURCES)) <= MANY_JOURNALS
-        return Journals((), frozenset()) if few else read_journals(self._place)
+        return Journals() if few else read_journals(self._place)
 
     def _move(self, staged: dict[str, Listed]) -> list[Listed]:
         self._place.write(publish_key(self._job), [intent(staged)], exclusive=True)
