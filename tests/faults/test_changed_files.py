@@ -113,7 +113,7 @@ def test_between_plan_and_execution(
 ) -> None:
     lake = home.open()
     plan = lake.scan("x < 50", **switches).plan()
-    copy = pickle.loads(pickle.dumps(plan))
+    copy = pickle.loads(pickle.dumps(sk.with_credentials(plan)))
     other = lake.scan(f"id < {ROWS} and x < 50", **switches).plan()
     change(home, own_lake)
     for stale in (plan, copy):

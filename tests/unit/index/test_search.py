@@ -13,6 +13,7 @@ import skipstone as sk
 from skipstone.domain.keys import Kind, key_space
 from skipstone.evidence import ColumnFacts, Evidence, widest
 from skipstone.index.container import Container, Fetched, Writer
+from skipstone.index.levels import write_facts
 from skipstone.index.search import Found, head, heads, search, search_arrays, search_leaf
 from skipstone.ir import compile_predicate
 from skipstone.ir.nodes import Leaf
@@ -97,6 +98,7 @@ def trees(leaf: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 def container(facts: dict[int, ColumnFacts]) -> Container:
     writer = Writer()
     for column, one in facts.items():
+        write_facts(writer, column, "file", one)
         for name, array in search_arrays(one).items():
             writer.add(column, f"file/{name}", array)
     parts, tail = writer.parts({})

@@ -47,7 +47,8 @@ class Sent:
         on_done: Callable[[int], None] | None = None,
     ) -> list[Any]:
         self.tasks += len(tasks)
-        return LocalEngine(3).map(pickle.loads(pickle.dumps(work)), pickle.loads(pickle.dumps(tasks)))
+        sent = pickle.dumps(sk.with_credentials((work, list(tasks))))
+        return LocalEngine(3).map(*pickle.loads(sent))
 
     def close(self) -> None:
         pass

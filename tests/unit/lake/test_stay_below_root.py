@@ -78,8 +78,9 @@ def test_a_link_that_comes_later(lake: Path) -> None:
 
 
 def test_an_index_that_is_a_link(lake: Path, tmp_path: Path) -> None:
+    index = lake / "_skipstone"
+    index.mkdir()  # as older versions had it
     sk.open(lake).index.build(engine="local")
-    (index,) = [path for path in lake.iterdir() if path.name.startswith("_")]
     index.rename(tmp_path / "index")
     index.symlink_to(tmp_path / "index")
     with pytest.raises(ReadError, match=f"{index}: a link leads out of"):

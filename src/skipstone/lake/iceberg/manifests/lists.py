@@ -63,7 +63,7 @@ def _numbers(snapshot: Snapshot) -> Counter[str]:
     """What the summary counts; 0 for what it doesn't say, or not as a number."""
     summary = snapshot.summary
     properties = {} if summary is None else summary.additional_properties
-    return Counter({name: int(text) for name, text in properties.items() if _COUNT.fullmatch(text)})
+    return Counter({name: int(text) for name, text in properties.items() if _COUNT.fullmatch(str(text))})
 
 
 def _is_short(notes: Sequence[ManifestNote], snapshot: Snapshot, told: Counter[str]) -> bool:
