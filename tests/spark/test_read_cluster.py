@@ -141,10 +141,11 @@ def accident(lake, session, what):
     old, made = frames.read_part, frames._reader
     read = poisoned(old, what)
 
-    def reader(common, target):
+    def reader(plan_bytes, target):
         def run(batches):
             import pickle
             from dataclasses import replace
+            common = pickle.loads(plan_bytes)
             for batch in batches:
                 for payload in batch.column("payload").to_pylist():
                     yield from read(replace(common, tasks=pickle.loads(payload)), target)
