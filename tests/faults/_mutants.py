@@ -478,6 +478,7 @@ def ask(seed: str, path: Path, count: Counter[str], *, everything: bool = False)
         "order": lambda: lake.scan(order_by=["x"], limit=limit, **read).to_arrow(),
         "statistics": lambda: lake.statistics(["id", "text"]),
         "index": indexed,
+        "verify": lambda: lake.scan(where).verify(),
     }
     for what in questions if everything else rng.sample(sorted(questions), 3):
         attempt(what, questions[what])

@@ -23,12 +23,12 @@ from skipstone.errors import (
     UsageError,
 )
 from skipstone.index.lake import Indexed, IndexedLake
-from skipstone.lake.beside import FOLDER, open_lake_root, with_own_files
+from skipstone.lake.beside import BESIDE, FOLDER, open_lake_root, with_own_files
 from skipstone.lake.directory import is_visible
 from skipstone.lake.iceberg.catalogs import is_table_name
 from skipstone.lake.records import job_of, list_settled, modified
 from skipstone.lake.schema import children, merge_schemas
-from skipstone.store.place import Place
+from skipstone.store.place import Place, open_root
 from skipstone.write.columns import find_path
 from skipstone.write.layout import Layout
 
@@ -62,6 +62,12 @@ def check_place(place: Place) -> None:
     """Refuse a place that is a file, or whose files another lake would take for its own."""
     if place.local and os.path.lexists(place.uri) and not os.path.isdir(place.uri):  # noqa: PTH112
         raise UsageError("it is a file", path=place.uri, hint="name a directory")
+    with suppress(ReadError):
+        owned = open_root(place.uri).below(BESIDE) if place.local else []
+        lakes = [entry.key.split("/")[1] for entry in owned if "/appends/" in entry.key]
+        if lakes:
+            hint = f"name one of them, such as {place.path(lakes[0])}, or another directory"
+            raise UsageError("directory contains lakes", path=place.uri, hint=hint)
     above = place.parent()
     while above is not None:
         # Who may not list what is above can't have a lake there.

@@ -5,10 +5,10 @@ and the stages of the lake ``<name>`` are in ``.skipstone/<name>`` in the direct
 directory pass over it as they do over other hidden ones. All other code knows these files by their keys in
 the lake, ``_skipstone/...``.
 
-They are in the lake itself, in the directory ``_skipstone``, if it exists (older versions wrote to it), if
-there is nothing above the lake (the root of a bucket), or if the directory above can't hold them: the lake is
-a link or a file system of its own, nobody may write there, or in a directory that all users share, such as
-/tmp, another user has the place.
+They are in the lake itself, in the directory ``_skipstone``, if that holds something (older versions wrote to
+it) or exists before there is anything beside the lake, if there is nothing above the lake (the root of a
+bucket), or if the directory above can't hold them: the lake is mounted, nobody may write there, or in a
+directory that all users share, such as /tmp, another user has the place. A link to a lake is the lake.
 """
 
 from __future__ import annotations
@@ -40,15 +40,29 @@ def with_own_files(place: Place) -> Place:
     """The place of a lake, with its own files wherever they are."""
     if isinstance(place, BesidePlace):
         return place
-    above, name = place.parent(), place.uri.rstrip("/").rpartition("/")[2]
-    if above is None or not name or above.child(name).uri != place.uri:
+    # A lake has the same files under every name that links give it.
+    real = real_place(place)
+    above, name = real.parent(), real.uri.rstrip("/").rpartition("/")[2]
+    if above is None or not name or above.child(name).uri != real.uri:
         return place
     beside = BesidePlace(place, above, name)
+    if place.local:
+        try:
+            return beside if _is_beside(real, beside.own) else place
+        except OSError as error:
+            hint = f"{BESIDE} says which files of the lake count: let it be read"
+            reason = error.strerror or type(error).__name__
+            raise ReadError(f"can't be looked into: {reason}", path=beside.own.uri, hint=hint) from error
     try:
-        is_beside = _is_beside(place, beside.own) if place.local else not place.below(FOLDER)
+        return place if place.below(FOLDER) else beside
     except ReadError:
         return place
-    return beside if is_beside else place
+
+
+def real_place(place: Place) -> Place:
+    """The place that links lead to; an object store has none."""
+    real = os.path.realpath(place.uri) if place.local else place.uri
+    return place if real == place.uri or getattr(place, "only", None) else replace(place, uri=real)  # type: ignore[type-var]
 
 
 def own_place(place: Any) -> Place:
@@ -59,17 +73,32 @@ def own_place(place: Any) -> Place:
 
 def _is_beside(place: Place, own: Place) -> bool:
     """Whether the own files of a local lake are, or are to be, beside it."""
-    folder = Path(own.uri).parent
-    if Path(place.path(FOLDER)).is_dir() or not _is_trusted(folder, Path(place.uri)):
+    lake, folder = Path(place.uri), Path(own.uri).parent
+    if not _is_trusted(folder, lake) or _is_mounted(lake):
         return False
-    if Path(own.uri).is_dir():
-        return True
-    if Path(place.uri).is_symlink():
+    within, beside = Path(place.path(FOLDER)), Path(own.uri)
+    if beside.is_dir():
+        return not within.is_dir() or (any(beside.iterdir()) and not any(within.iterdir()))
+    if within.is_dir():
         return False
     # What is still to be made will be in the first directory above that exists.
     exists = next(each for each in (folder, *folder.parents) if each.is_dir())
-    apart = Path(place.uri).is_dir() and Path(place.uri).stat().st_dev != exists.stat().st_dev
-    return not apart and os.access(exists, os.W_OK | os.X_OK)
+    return os.access(exists, os.W_OK | os.X_OK)
+
+
+def _is_mounted(lake: Path) -> bool:
+    """Whether the lake is mounted: files can't be moved into it from beside."""
+    if os.path.ismount(lake):
+        return True
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return False
+    # A directory that is bound to another place of its own file system shows only here.
+    name = (
+        str(lake).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011").replace("\n", "\\012")
+    )
+    return any(line.split(" ", 5)[4] == name for line in mounts.splitlines())
 
 
 def _is_trusted(folder: Path, lake: Path) -> bool:

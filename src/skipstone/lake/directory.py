@@ -24,7 +24,7 @@ from skipstone.evidence import Array, Stated
 from skipstone.ir.nodes import Node
 from skipstone.judge import Verdict, judge
 from skipstone.lake.base import BaseLake, FileEntry, Path, Sifted
-from skipstone.lake.beside import with_own_files
+from skipstone.lake.beside import real_place, with_own_files
 from skipstone.lake.conform import check_readable
 from skipstone.lake.files import CACHE_BYTES, Files
 from skipstone.lake.formats import refuse_part_of_table, refuse_tables
@@ -65,7 +65,7 @@ class DirectoryLake(BaseLake):
         self._given = schema
         self._access = Files(with_own_files(place), retry=retry, memory=memory)
         if not pattern:
-            refuse_part_of_table(place)
+            refuse_part_of_table(real_place(place))
         self.refresh()
 
     def refresh(self, listing: Sequence[Listed] | None = None) -> None:

@@ -172,15 +172,21 @@ class _Truth:
     def _open(self, entry: Listed) -> pq.ParquetFile:
         files = self.lake.access
         metadata = None if files.naming is None else pyarrow_metadata(files.footer(entry))
-        return pq.ParquetFile(_Bytes(files, entry), metadata=metadata)
+        try:
+            return pq.ParquetFile(_Bytes(files, entry), metadata=metadata)
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(error, entry) from error
 
     def _read(self, file: pq.ParquetFile, entry: Listed, group: int, wanted: Projection) -> pa.Table:
         try:
             return self._table(file, entry, group, wanted)
         except (pa.ArrowException, OSError) as error:
-            path, unit = self.lake.access.path(entry), f"row group {group}"
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise CorruptFileError(f"pyarrow can't read it: {reason}", path=path, unit=unit) from error
+            raise self._unreadable(error, entry, f"row group {group}") from error
+
+    def _unreadable(self, error: Exception, entry: Listed, unit: str | None = None) -> CorruptFileError:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        path = self.lake.access.path(entry)
+        return CorruptFileError(f"pyarrow can't read it: {reason}", path=path, unit=unit)
 
     def _table(self, file: pq.ParquetFile, entry: Listed, group: int, wanted: Projection) -> pa.Table:
         lake = self.lake

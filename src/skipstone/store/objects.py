@@ -15,7 +15,14 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from skipstone.errors import MissingFileError, ReadError, scrub
-from skipstone.store.options import client_settings, surroundings, with_profile
+from skipstone.store.options import (
+    check_options,
+    client_settings,
+    is_client_option,
+    option_name,
+    surroundings,
+    with_profile,
+)
 from skipstone.store.pool import side_by_side, side_by_side_async
 from skipstone.store.ranges import ByteRange, coalesce
 from skipstone.store.source import IoCounter, check_size, gone, stale
@@ -361,11 +368,12 @@ def _make_store(base: str, options: dict[str, Any]) -> Any:
 
     if base.startswith("memory"):
         return MemoryStore()
+    check_options(base, options)
     names = ("client_options", "retry_config", "credential_provider")
     own: dict[str, Any] = {name: options.pop(name) for name in names if name in options}
-    # Other libraries take this one as a store option; obstore panics on it unless it is a client option.
-    allow = [options.pop(name) for name in ("allow_http", "aws_allow_http") if name in options]
-    allowed = {"allow_http": str(allow[0]).lower()} if allow else {}
+    # Other libraries take these as store options; obstore panics on them unless they are client options.
+    clients = [name for name in options if is_client_option(name)]
+    allowed = {option_name(name): _word(options.pop(name)) for name in clients}
     if base.startswith("http"):
         plain = {"allow_http": "true"} if base.startswith("http://") else {}
         own["client_options"] = {**_CLIENT, **plain, **allowed, **own.get("client_options", {})}
@@ -376,6 +384,11 @@ def _make_store(base: str, options: dict[str, Any]) -> Any:
             own["credential_provider"] = options.pop("credential_provider")
     own["client_options"] = {**_CLIENT, **client_settings(base), **allowed, **own.get("client_options", {})}
     return from_url(base, config=options or None, **{"retry_config": _RETRY, **own})
+
+
+def _word(value: object) -> str:
+    text = str(value)
+    return text.lower() if text in ("True", "False") else text
 
 
 # obstore's own ten retries over three minutes keep a user waiting for a store that is not there.

@@ -58,6 +58,11 @@ def option_name(name: str) -> str:
     return _ALIASES.get(bare, bare)
 
 
+def is_client_option(name: str) -> bool:
+    """Whether an option is of the HTTP client, not of the store."""
+    return option_name(name) in _CLIENT_NAMES
+
+
 # -- pickles -----------------------------------------------------------------------------------
 
 _CARRIES: ContextVar[bool] = ContextVar("carries credentials", default=False)
@@ -134,6 +139,24 @@ def surroundings(base: str) -> tuple[object, ...]:
     if prefix != "AWS_":
         return tuple(named)
     return (*named, *(_stat(path) for path in _profile_files()))
+
+
+def check_options(base: str, options: Mapping[str, Any]) -> None:
+    """Refuse settings that obstore would panic on, by the name that they were given under."""
+    given = {name: value for name, value in options.items() if isinstance(value, str)}
+    around = {name: value for name, value in os.environ.items() if name.upper().startswith(_variables(base))}
+    for name, value in {**around, **given}.items():
+        if value != value.strip() or any(ord(sign) < 32 for sign in value):
+            raise ReadError(
+                f"setting {name} begins or ends with white space, or holds control characters",
+                hint=f"fix {name}, in storage_options or the environment",
+            )
+        endpoint = option_name(name) == "endpoint" and (name in given or value)
+        if endpoint and not re.match(r"https?://[^/\s]", value):
+            raise ReadError(
+                f"setting {name} is not an endpoint: it must begin with http:// or https://",
+                hint=f"give {name} with its scheme, such as http://{value or 'localhost:9000'}",
+            )
 
 
 def client_settings(base: str) -> dict[str, str]:

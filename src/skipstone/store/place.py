@@ -119,6 +119,8 @@ def open_root(x: Any, *, storage_options: Mapping[str, Any] | None = None, store
     if not isinstance(x, str | os.PathLike):
         raise UsageError(f"{x!r} is no place", hint="give a directory: a path or a URI")
     name = os.fsdecode(os.fspath(x))
+    if not name and store is None:
+        raise UsageError("the path is empty", hint='give "." for the current directory')
     local = local_path(name)
     if local is not None and store is None:
         from skipstone.store.folder import LocalPlace

@@ -399,6 +399,16 @@ def test_the_best_layout_comes_first(lake: sk.Lake) -> None:
 # -- without questions -------------------------------------------------------------------------
 
 
+def test_no_order_skips_rows_that_match(tmp_path: Path) -> None:
+    """NaN is the largest number: blocks of nothing else match as well."""
+    values = np.random.default_rng(5).random(50_000)
+    values[values < 0.9] = np.nan
+    pq.write_table(pa.table({"z": values}), tmp_path / "f.parquet", row_group_size=10_000)
+    lake = sk.open(tmp_path)
+    assert lake.scan("z > 0.5").count() == 50_000
+    assert lake.index.advise(["z > 0.5"]).layouts == ()
+
+
 def test_without_questions_the_data_speak(lake: sk.Lake) -> None:
     advice = advise(lake)
     assert advice.synthetic

@@ -33,6 +33,7 @@ from skipstone.ingest.lakes import (
 )
 from skipstone.ingest.tables import as_table, frame_of
 from skipstone.lake.append import Append, staged_as
+from skipstone.lake.beside import open_lake_root
 from skipstone.store.place import open_root
 from skipstone.write.layout import Layout
 
@@ -174,6 +175,12 @@ def test_places_where_no_lake_can_be(tmp_path: Path) -> None:
     for name in ("lake/sub", "lake/day=1", "lake/a/b/c"):
         with pytest.raises(UsageError, match=r"it lies in another lake \(take rows into .*/lake, or"):
             check_place(open_root(tmp_path / name))
+    with Append.begin(open_lake_root(tmp_path / "above" / "inner")) as append:
+        append.publish([])
+    with pytest.raises(UsageError, match=r"directory contains lakes \(name one of them, such as .*/inner"):
+        check_place(open_root(tmp_path / "above"))
+    with pytest.raises(UsageError, match="the path is empty"):
+        lake_place("")
     for name in ("lake", "lake2", "other/deep/down"):
         check_place(open_root(tmp_path / name))
         assert opened(open_root(tmp_path / name)) is None

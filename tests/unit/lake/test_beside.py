@@ -13,7 +13,7 @@ import pytest
 from obstore.store import LocalStore, MemoryStore
 
 import skipstone as sk
-from skipstone.errors import WriteError
+from skipstone.errors import ReadError, WriteError
 from skipstone.lake.append import Append, staged_as
 from skipstone.lake.beside import BESIDE, FOLDER, BesidePlace, open_lake_root, with_own_files
 from skipstone.lake.journal import Source, ingested
@@ -124,13 +124,50 @@ def test_a_new_lake_of_the_same_name_has_taken_nothing_in(root: Path, tmp_path: 
 
 
 def test_places_that_can_only_be_in_the_lake(root: Path, tmp_path: Path) -> None:
-    """The root of a bucket, a link, a single file, and a lake below a directory that nobody may write to."""
+    """The root of a bucket, and a single file."""
     bucket = bucket_root("", None, MemoryStore())
     assert with_own_files(bucket) is bucket
-    (tmp_path / "link").symlink_to(root)
-    assert not isinstance(open_lake_root(tmp_path / "link"), BesidePlace)
     assert not isinstance(sk.open(root / "p=1" / "a.parquet").access.place, BesidePlace)
     assert isinstance(open_lake_root(tmp_path / "not" / "yet"), BesidePlace)
+
+
+def test_a_link_to_a_lake_is_the_lake(root: Path, tmp_path: Path) -> None:
+    """Else what was taken in by one name would be taken in again by the other."""
+    publish(open_lake_root(root), [Source("s", 1, "v")])
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "link"
+    link.symlink_to(root)
+    assert ingested(open_lake_root(link)) == {Source("s", 1, "v")}
+    publish(open_lake_root(link), [Source("t", 1, "v")])
+    assert ingested(open_lake_root(root)) == {Source("s", 1, "v"), Source("t", 1, "v")}
+    assert sk.open(root).scan().count() == sk.open(link).scan().count()
+    sk.open(link).index.build(engine="local")
+    assert sk.open(root).scan("i = 5").trace().index.covered == len(sk.open(root).files)
+    assert {path.name for path in (tmp_path / "links").iterdir()} == {"link"}
+
+
+def test_an_empty_directory_in_the_lake_hides_no_records(root: Path) -> None:
+    publish(open_lake_root(root), [Source("s", 1, "v")])
+    (root / FOLDER).mkdir()
+    assert ingested(open_lake_root(root)) == {Source("s", 1, "v")}
+
+
+def test_an_empty_directory_asks_for_records_in_the_lake(root: Path) -> None:
+    (root / FOLDER).mkdir()
+    publish(open_lake_root(root), [Source("s", 1, "v")])
+    assert ingested(open_lake_root(root)) == {Source("s", 1, "v")}
+    assert not own_files(root).exists()
+
+
+def test_records_that_can_t_be_looked_into(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(open_lake_root(root), [Source("s", 1, "v")])
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    with pytest.raises(ReadError, match=r"\.skipstone.*can't be looked into: Permission denied"):
+        open_lake_root(root)
 
 
 def test_a_directory_above_that_may_not_be_written_to(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

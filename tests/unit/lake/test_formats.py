@@ -98,6 +98,14 @@ def test_a_table_and_all_around_it_is_refused(sandbox: Any, kind: str) -> None:
                 find_sources(root.path(key), open_root(root.path("new")))
 
 
+def test_a_link_to_a_part_of_a_table(tmp_path: Path) -> None:
+    root = open_root(tmp_path)
+    fill(root, "t/_delta_log/0.json", "t/day=1/f.parquet")
+    (tmp_path / "link").symlink_to(tmp_path / "t" / "day=1")
+    with pytest.raises(UsageError, match="belongs to a Delta table"):
+        sk.open(tmp_path / "link")
+
+
 def test_the_newest_metadata_is_named(tmp_path: Path) -> None:
     root = open_root(tmp_path)
     fill(root, "t/data/f.parquet", *(f"t/{key}" for key in LOGS["an Iceberg"]))

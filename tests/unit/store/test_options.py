@@ -57,6 +57,34 @@ def refusal(uri: str, **options: Any) -> str:
     return str(info.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("aws_endpoint", "127.0.0.1:9000", "aws_endpoint is not an endpoint"),
+        ("endpoint", "", "endpoint is not an endpoint"),
+        ("AWS_ENDPOINT_URL", "localhost", "AWS_ENDPOINT_URL is not an endpoint"),
+        ("aws_endpoint", " http://127.0.0.1:1", "aws_endpoint begins or ends with white space"),
+        ("AWS_ACCESS_KEY_ID", "key\n", "AWS_ACCESS_KEY_ID begins or ends with white space"),
+        ("aws_region", "us\teast", "aws_region begins or ends with white space, or holds control"),
+    ],
+)
+def test_settings_that_obstore_would_panic_on(
+    home: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, problem: str
+) -> None:
+    options: dict[str, str] = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
+    if name.isupper():
+        monkeypatch.setenv(name, value)
+    else:
+        options[name] = value
+    told = refusal("s3://bucket/settings", storage_options=options)
+    assert problem in told
+    assert f"fix {name}" in told or f"give {name}" in told
+
+
+def test_settings_of_the_client_among_those_of_the_store(home: Path, uri: str, s3: dict[str, str]) -> None:
+    assert count(uri, storage_options={**s3, "timeout": "9s", "aws_connect_timeout": "9s"}) == 2
+
+
 def test_settings_that_come_later_help(
     uri: str, s3: dict[str, str], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,7 +83,9 @@ class SampledColumn:
             rows = np.add.reduceat(is_key, starts, dtype=np.int64)
             low, high = self._widen(low, high, rows, unit_rows)
         lower, upper = _take(self.keys, low), _take(self.keys, high.clip(min=0))
-        nans = may_value if self.may_nan else np.logical_or.reduceat(numbers > last, starts)
+        nans = np.logical_or.reduceat(numbers > last, starts)
+        if self.may_nan:
+            nans = nans | may_value
         nulls = np.logical_or.reduceat(numbers < 0, starts)
         inexact = np.zeros(len(starts), dtype=bool)
         return ColumnFacts(self.type, lower, upper, inexact, inexact, may_value, nulls, nans)
