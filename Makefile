@@ -13,7 +13,10 @@ setup: .venv/.ready
 demo: setup
 	@$(BIN)/python examples/demo.py
 
-test: lint types imports unit spark
+# The JVM waits much, so Spark's tests run beside the others; each prints its results when it is done.
+test: lint types imports
+	@echo "Running the tests: results follow in several minutes ..."
+	@$(MAKE) --no-print-directory -j2 --output-sync=target unit spark
 
 lint: setup
 	$(BIN)/ruff check .
@@ -26,14 +29,15 @@ imports: setup
 	$(BIN)/lint-imports
 
 # The JVM's tests share one Spark session, so they run in one process of their own.
+# A file's tests stay on one worker, which builds the file's lakes once.
 unit: setup
-	$(PYTEST) -n 2 -m "not slow and not spark"
+	$(PYTEST) -n 2 --dist=loadfile --durations=25 -m "not slow and not spark"
 
 spark: setup
-	$(PYTEST) -m "spark and not slow"
+	$(PYTEST) --durations=10 -m "spark and not slow"
 
 test-all: lint types imports setup
-	SKIPSTONE_RANDOM=1 SKIPSTONE_CASES=20000 $(PYTEST) -n 2 -m "not spark"
+	SKIPSTONE_RANDOM=1 SKIPSTONE_CASES=20000 $(PYTEST) -n 2 --dist=loadfile -m "not spark"
 	$(PYTEST) -m spark
 
 bench: setup
