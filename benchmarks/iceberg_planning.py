@@ -7,8 +7,8 @@ Skipstone as columns. Each repetition asks for another key; files and deletes mu
 
 *skipstone* is cold: the lake is opened anew, and all that the process keeps of manifests (and of the schemas
 they were written with) is dropped before. pyiceberg's cache of manifests is dropped too; it has no other.
-*skipstone, index* is as cold, with manifests kept in the index by an earlier process: one file, which is
-mapped, so that its bytes are not counted. *skipstone, open* is a lake that was asked before.
+*skipstone, index* is as cold, with manifests kept in the index by an earlier process: one local
+file, whose bytes are not counted. *skipstone, open* is a lake that was asked before.
 
 Machines are shared, and a plan that waits for its turn is not slow: the verdict of a target is the ratio of
 the *least CPU times* of the process, the first round included. The ratio of the least times on the clock is
