@@ -7,8 +7,8 @@ against arithmetic that never saw the index. *Warm*: the index is open and was a
 each repetition asks for new ones. *Cold*: the first plan of a process of its own, from opening the manifest
 on (imports are not counted), once after posix_fadvise has dropped the index from the system's page cache
 (*dropped*; what came from disk is shown), and once more with what it touches still there (*cached*). Memory
-is what that process grew by, what was read of the index included. NumPy, for scale, compares all bounds, which
-it has in memory, and compiles nothing.
+is what that process grew by, what was read of the index included. NumPy, for scale, compares all bounds,
+which it has in memory, and compiles nothing.
 
 *peers*: lakes of 1,000 and 10,000 tiny files that all can list, and what others take to plan a point query.
 """
@@ -369,7 +369,7 @@ class Found:
 
 
 def find(bench: Bench, synthetic: Synthetic, folder: Path) -> list[Found]:
-    """Every kind of question, warm, then cold: the index is closed first, so that its pages can be dropped."""
+    """Every kind of question, warm, then cold: by then the index is closed, and its pages can be dropped."""
     found = list(_find_warm(bench, synthetic, folder))
     gc.collect()
     if bench.given.no_cold:

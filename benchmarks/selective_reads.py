@@ -14,7 +14,8 @@ from values, with blooms of two columns.
 Each repetition asks for other keys or another range (full scans, top 10 and limit excepted), so that nobody
 profits from having answered the very same question. Bytes and requests are those of a question not asked
 before: ours are counted by the lake itself, pyarrow.dataset's by reading through a Python file system in a
-run of its own, which is not timed; those of the others can't be counted. Reads of a local index count no bytes.
+run of its own, which is not timed; those of the others can't be counted. Reads of a local index
+count no bytes.
 """
 
 from __future__ import annotations
