@@ -167,7 +167,7 @@ def test_a_type_that_does_not_fit_is_an_error() -> None:
 )
 def test_a_type_that_iceberg_does_not_promote_is_an_error(deletes: pa.Array, type: pa.DataType) -> None:
     for values in (deletes, pa.nulls(1, deletes.type)):
-        with pytest.raises(SchemaError, match="f, column c1: equality deletes of type .* don't fit"):
+        with pytest.raises(SchemaError, match=r"f, column c1: equality deletes of type .* don't fit"):
             masked([values], [pa.nulls(1, type)], [type])
 
 
