@@ -178,7 +178,7 @@ def _encode(
                 f"equality deletes of type {column.type} don't fit the column's type {type}: {error}",
                 path=path,
                 column=".".join(name),
-                hint="the delete file was written for another column, or its type was changed against the rules",
+                hint="the delete file was written for another column, or its type was changed wrongly",
             ) from error
     return parts[0] if len(parts) == 1 else _joined(parts)
 
