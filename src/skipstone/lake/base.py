@@ -81,7 +81,7 @@ class Sifted:
         """The numbers of the files that the metadata says have no rows, which only their footers prove."""
         if self.files is None or self.rows is None:
             return np.zeros(0, dtype=np.int64)
-        return self.files[self.rows == 0]
+        return np.asarray(self.files[self.rows == 0])
 
 
 class AntiJoin(ABC):
