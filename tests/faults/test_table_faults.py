@@ -551,6 +551,18 @@ def test_a_data_file_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
         sk.open(maker.metadata_location).index.build(engine="local")
 
 
+@pytest.mark.parametrize("odd", ["{path}", "file:{path}", "file://localhost{path}", "file:///.{path}"])
+def test_a_data_file_under_two_spellings_is_refused(odd: str, tmp_path: Path) -> None:
+    maker = Maker(tmp_path, [("id", "long")])
+    (file,) = maker.files_of([{"id": 1}], files=1)
+    again = replace(file, path=odd.format(path=file.place))
+    maker.commit("append", [file])
+    maker.commit("append", [again], merge=False)
+    for question in (None, "id = 1"):
+        with pytest.raises(CorruptFileError, match="data file is listed twice"):
+            ask(maker, question)
+
+
 # -- strict ----------------------------------------------------------------------------------------
 
 

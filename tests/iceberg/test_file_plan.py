@@ -252,6 +252,10 @@ def test_random_tables_are_planned_as_pyiceberg_plans_them(count: int, tmp_path:
         maker = chain.maker
         theirs, mine = planned(maker), ours(maker)
         live = {one.file.path: one for one in maker.live() if one.file.records}
+        # Only a file's footer proves that it is empty: such files stay in the plan.
+        for one in maker.live():
+            if not one.file.records:
+                mine.pop(one.file.path)
         assert {*mine} == {*theirs} == {*live}, chain.words
         for path, deletes in mine.items():
             assert needed(maker, path) <= deletes <= theirs[path], chain.words

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import skipstone as sk
-from skipstone.errors import UnknownColumnError
+from skipstone.errors import CorruptFileError, UnknownColumnError
 from tests.iceberg._maker import Maker
 from tests.property._lakes import ROW_ID
 
@@ -176,3 +177,28 @@ def test_plans_join_though_only_one_needs_a_column_that_is_gone(tmp_path: Path) 
         assert sorted(sk.execute(plan, columns=["rid"]).to_arrow()["rid"].to_pylist()) == [0, 2, 10, 11, 12]
     with pytest.raises(UnknownColumnError):
         sk.execute(b, columns=["#2"])
+
+
+def test_a_file_that_claims_no_rows_is_not_taken_for_empty(tmp_path: Path) -> None:
+    maker = Maker(tmp_path, [RID, ("k", "int")])
+    maker.append([{ROW_ID: n, "k": n} for n in range(3)])
+    maker.commit("append", [maker.empty_file()])
+    assert rids(maker) == rids(maker, "k >= 0") == [0, 1, 2]
+    (file,) = maker.files_of([{ROW_ID: n, "k": n} for n in range(3, 6)], files=1, metrics="full")
+    maker.commit("append", [replace(file, records=0)])
+    table = sk.open(maker.metadata_location)
+    for where in (None, "k = 4", "k is not null"):
+        with pytest.raises(CorruptFileError, match="it has 3 rows, and its table says 0"):
+            table.scan(where).to_arrow()
+        with pytest.raises(CorruptFileError, match="it has 3 rows, and its table says 0"):
+            table.scan(where).count()
+    assert file.path in table.plan_files("k = 4").paths
+
+
+def test_equality_deletes_that_claim_no_rows_are_applied(tmp_path: Path) -> None:
+    maker = Maker(tmp_path, [RID, ("k", "int")])
+    maker.append([{ROW_ID: n, "k": n} for n in range(3)])
+    (file,) = maker.equality_files([maker.field("k").id], [(1,)])
+    maker.commit("delete", [replace(file, records=0)])
+    found = sk.open(maker.metadata_location).scan().to_arrow().column(ROW_ID)
+    assert sorted(found.to_pylist()) == [0, 2]

@@ -193,3 +193,15 @@ def test_a_name_that_is_dropped_and_added_again_finds_the_old_column(tmp_path: P
     assert rids(maker, "k is null") == []
     maker.evolve_schema(rename={"k": "q"})
     assert rids(maker, "q >= 7") == [7, 8]
+
+
+def test_a_mapping_with_a_name_for_two_fields_is_refused(catalog: SqlCatalog, tmp_path: Path) -> None:
+    lake = added(catalog, tmp_path)
+    mapping = [{"field-id": 2, "names": ["b"]}, {"field-id": 1, "names": ["a", "b"]}]
+    with catalog.load_table("db.t").transaction() as change:
+        change.set_properties({PROPERTY: json.dumps(mapping)})
+    with pytest.raises(SchemaError, match=r"db\.t, column b: .*name mapping .* b for two fields, 2 and 1"):
+        sk.open("db.t", catalog=catalog)
+    with pytest.raises(SchemaError, match="for two fields"):
+        lake.refresh()
+    assert counted(lake, "b = 4") == [1]

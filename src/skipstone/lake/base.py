@@ -76,6 +76,13 @@ class Sifted:
         """The numbers of the files that must be looked into; None for all."""
         return self.files if self.files is None or self.whole is None else self.files[~self.whole]
 
+    @property
+    def empty(self) -> Array:
+        """The numbers of the files that the metadata says have no rows, which only their footers prove."""
+        if self.files is None or self.rows is None:
+            return np.zeros(0, dtype=np.int64)
+        return np.asarray(self.files[self.rows == 0])
+
 
 class AntiJoin(ABC):
     """Rows of a file that are deleted by their values: tells them apart in a table of the lake's columns."""

@@ -129,6 +129,11 @@ def _check(own: pa.DataType, field: pa.Field, path: str, where: str, evolution: 
         )
 
 
+def fits(own: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a table that has one type now may hold files with the other, whatever their values."""
+    return _misfit(own, wanted, "", evolved=True) is None
+
+
 def _misfit(
     own: pa.DataType, wanted: pa.DataType, column: str, *, evolved: bool
 ) -> tuple[str, pa.DataType, pa.DataType] | None:

@@ -202,7 +202,8 @@ class _Planner:
             return self._cascade(survey, files, compiled, by_file=by_file)
         verdict = Verdict.ALL if compiled is None else Verdict.SOME
         totals = survey.totals
-        self.ledger.level("files", np.full(len(totals), verdict, dtype=np.int8), totals)
+        if by_file:
+            self.ledger.level("files", np.full(len(totals), verdict, dtype=np.int8), totals)
         every = {number: RowSet.all(total) for number, total in enumerate(totals.tolist()) if total}
         verdicts = np.full(len(survey), verdict, dtype=np.int8)
         return Outcome(verdicts, every, every if compiled is None else {})
@@ -235,6 +236,9 @@ class _Planner:
             int(files[file]): (rows, outcome.proven.get(file) or _none(rows.total))
             for file, rows in outcome.rows.items()
         }
+        for number in sifted.empty.tolist():
+            if number in found:
+                check_rows(self.lake.entries[number].key, found[number][0].total, 0)
         numbers, totals = sifted.proven
         for number, total in zip(numbers.tolist(), totals.tolist(), strict=True):
             found[number] = (_all(total), _all(total))

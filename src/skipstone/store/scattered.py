@@ -16,6 +16,7 @@ from skipstone.store.place import Listed, Place, is_outside, open_root
 from skipstone.store.source import Source, local_path
 
 _S3 = re.compile(r"^s3[an]?://", re.IGNORECASE)
+_IDLE_STEPS = re.compile(r"/(?:\.?/)+")
 _FILE = re.compile(r"^file:(?://(?:localhost)?(?=/)|(?=/(?!/)))")
 
 
@@ -124,6 +125,12 @@ def local_name(location: str) -> str | None:
     """The path that a location means, if it is local: its characters stand for themselves, even in a URI."""
     bare = _FILE.sub("", location)
     return None if local_path(bare) is None else bare
+
+
+def plain_spelling(location: str) -> str:
+    """One name for all spellings of a location; a step up stays as it is, since it may leave a link."""
+    local = local_name(location)
+    return _S3.sub("s3://", location) if local is None else _IDLE_STEPS.sub("/", local)
 
 
 def place_of(location: str, options: Mapping[str, Any] | None = None) -> Place:

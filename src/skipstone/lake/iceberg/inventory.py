@@ -10,6 +10,7 @@ from itertools import islice, pairwise
 from typing import Any, overload
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 
@@ -21,6 +22,7 @@ from skipstone.lake.iceberg.manifests.lists import live_files
 from skipstone.lake.iceberg.manifests.notes import HINT
 from skipstone.lake.iceberg.manifests.reading import ManifestNote
 from skipstone.store.place import Listed
+from skipstone.store.scattered import plain_spelling
 
 Load = Callable[[Sequence[ManifestNote]], list[Part]]
 """Reads manifests, or finds them where they were read before."""
@@ -115,16 +117,19 @@ class Inventory:
 
     def _checked(self, entries: Entries, numbers: Array) -> Entries:
         """The same entries; an error if two of them are the same file."""
-        if self.unique and len(entries.paths.unique()) < len(entries):
-            counts = pc.value_counts(entries.paths)
-            path = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0]
-            places = np.flatnonzero(pc.equal(entries.paths, path))
+        if not self.unique or not len(entries):
+            return entries
+        names = _spelled_alike(entries.paths)
+        if len(names.unique()) < len(names):
+            counts = pc.value_counts(names)
+            name = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0]
+            places = np.flatnonzero(pc.equal(names, name))
             owners = np.searchsorted(self.firsts, numbers[places], side="right") - 1
             one, other = (self.notes[owner].path for owner in owners[:2].tolist())
             raise CorruptFileError(
                 "the data file is listed twice, so that its rows would be doubled: by the manifest "
                 + (f"{one} alone" if one == other else f"{one} and by {other}"),
-                path=path.as_py(),
+                path=entries.paths[int(places[0])].as_py(),
                 hint=HINT,
             )
         return entries
@@ -184,6 +189,17 @@ class Inventory:
                     hint=HINT,
                 )
             self._parts[number] = part
+
+
+def _spelled_alike(paths: pa.Array) -> pa.Array:
+    """The paths, equal where they mean the same file: as they are, unless some are spelled oddly."""
+    first = paths[0].as_py()
+    local = next((head for head in ("file:///", "/") if first.startswith(head)), None)
+    odd = not pc.all(pc.starts_with(paths, local or f"{first.partition('://')[0]}://")).as_py()
+    if local and not odd:
+        odd = pc.any(pc.match_substring(paths, "/./")).as_py()
+        odd = odd or pc.max(pc.count_substring(paths, "//")).as_py() > local.count("//")
+    return pa.array(map(plain_spelling, paths.to_pylist()), paths.type) if odd else paths
 
 
 def _taken(entries: Entries, rows: Array) -> Entries:

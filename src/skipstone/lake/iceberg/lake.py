@@ -25,7 +25,7 @@ from skipstone.lake.conform import Evolution
 from skipstone.lake.files import CACHE_BYTES, Files
 from skipstone.lake.iceberg.catalogs import asking, reason, table_root
 from skipstone.lake.iceberg.catalogs import storage_options as options_of
-from skipstone.lake.iceberg.columns.naming import FieldNaming, IdNaming, settled_fields
+from skipstone.lake.iceberg.columns.naming import FieldNaming, IdNaming, mapped_ids, settled_fields
 from skipstone.lake.iceberg.columns.schema import (
     Placed,
     arrow_schema,
@@ -121,7 +121,12 @@ class IcebergLake(BaseLake):
 
     def _mapping(self, metadata: TableMetadata) -> NameMapping | None:
         try:
-            return metadata.name_mapping()
+            mapping = metadata.name_mapping()
+            mapped_ids(mapping)
+            return mapping
+        except SchemaError as error:
+            error.path = self.name
+            raise
         except ValueError as error:
             raise SchemaError(
                 f"the table's name mapping can't be read: {reason(error)}",

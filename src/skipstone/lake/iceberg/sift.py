@@ -41,7 +41,7 @@ class Sieve:
         drops = Blame.all_by(partitions.judgement, Cause.PARTITION).drops
         by_key = np.bincount(entries.partitions, entries.rows, len(entries.keys)).astype(np.int64)
         self.ledger.level("partitions", partitions.verdicts, by_key, drops)
-        left = np.flatnonzero(partitions.kept[entries.partitions] & (entries.rows > 0))
+        left = np.flatnonzero(partitions.kept[entries.partitions])
         verdicts = self._files(node, chosen, entries, left)
         may = verdicts != Verdict.NONE
         kept = left[may]
@@ -57,7 +57,7 @@ class Sieve:
         return Sifted(
             numbers[kept],
             True,
-            verdicts[may] == Verdict.ALL,
+            (verdicts[may] == Verdict.ALL) & (entries.rows[kept] > 0),
             entries.rows[kept],
             int(entries.rows.sum() - entries.rows[kept].sum()),
             chosen.stats(candidates),
@@ -65,10 +65,9 @@ class Sieve:
 
     def _everything(self) -> Sifted:
         entries, numbers = self.inventory.everything
-        some = np.flatnonzero(entries.rows > 0)
-        verdicts = np.full(len(some), Verdict.ALL, dtype=np.int8)
-        self.ledger.level("files", verdicts, entries.rows[some])
-        return Sifted(numbers[some], True, np.ones(len(some), dtype=bool), entries.rows[some])
+        verdicts = np.full(len(entries), Verdict.ALL, dtype=np.int8)
+        self.ledger.level("files", verdicts, entries.rows)
+        return Sifted(numbers, True, entries.rows > 0, entries.rows)
 
     def _judged(self, chosen: PartitionFilter) -> tuple[Entries, Array, Judged]:
         """The files of the manifests that may have a match, their numbers, and the verdicts of partitions."""
@@ -114,7 +113,8 @@ class Sieve:
             mine = self.facts(some, field_id)
             given = by_key.get(ref.path)
             columns[ref.path] = mine if given is None else mine.narrowed(given.take(codes))
-        evidence = Evidence(some.rows, columns)
+        # Whether a file that claims to have no rows is empty is for its footer to say.
+        evidence = Evidence(np.where(some.rows == 0, -1, some.rows), columns)
         cleared = {leaf: mask[codes] for leaf, mask in chosen.cleared(some.keys).items()}
         judgement = judge(node, evidence, cleared)
         verdicts = judgement.verdicts()

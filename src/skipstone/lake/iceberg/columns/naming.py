@@ -87,7 +87,7 @@ class FieldNaming(_Digested):
         while any(name.startswith(mark) for _, name in names.values()):
             mark += "#"
         filled = frozenset(found.path for found in fields if _is_filled(found, given))
-        mapping = _mapped(name_mapping)
+        mapping = mapped_ids(name_mapping)
         told = None if mapping is None else sorted(mapping.items())
         digest = _digest("names", sorted(names.items()), sorted(filled), told)
         ids = {place: field_id for field_id, place in names.items()}
@@ -150,7 +150,7 @@ class IdNaming(_Digested):
         ``schemas`` are all that the table had: the fields with an initial default, or with ``supplied`` ids,
         are not NULL in files that lack them. Without schemas any field may be such.
         """
-        mapping, given = _mapped(name_mapping), set(supplied)
+        mapping, given = mapped_ids(name_mapping), set(supplied)
         filled = None
         if schemas is not None:
             fields = (found for schema in schemas for found in placed(schema.fields))
@@ -212,8 +212,8 @@ def _collect_names(
         taken.update(field.names)
 
 
-def _mapped(name_mapping: NameMapping | None) -> dict[Path, int] | None:
-    """The ids of a name mapping by path; None without one."""
+def mapped_ids(name_mapping: NameMapping | None) -> dict[Path, int] | None:
+    """The ids of a name mapping by path, None without one; an error if a name has two of them."""
     if name_mapping is None:
         return None
     found: dict[Path, int] = {}
@@ -226,7 +226,13 @@ def _map_field(field: MappedField, above: Path, into: dict[Path, int]) -> None:
     for name in field.names:
         path = (*above, name)
         if field.field_id is not None:
-            into.setdefault(path, field.field_id)
+            known = into.setdefault(path, field.field_id)
+            if known != field.field_id:
+                raise SchemaError(
+                    f"the name mapping has the name {name} for two fields, {known} and {field.field_id}",
+                    column=".".join(path),
+                    hint=f"correct the table's property {TableProperties.DEFAULT_NAME_MAPPING}",
+                )
         for child in field.fields:
             _map_field(child, path, into)
 

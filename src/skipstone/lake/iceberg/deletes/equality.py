@@ -22,6 +22,7 @@ from skipstone.errors import SchemaError, UsageError
 from skipstone.evidence import Array
 from skipstone.filter.keys import numbers, texts
 from skipstone.filter.rows import plain, plain_type
+from skipstone.lake.conform import fits
 from skipstone.lake.iceberg.deletes.leaves import leaf_of, open_deletes, read_leaves
 from skipstone.lake.iceberg.deletes.matched import DeleteFile, Open
 from skipstone.rows import RowSet
@@ -169,15 +170,28 @@ def _encode(
     parts = []
     for column, name, type in zip(given, paths, types, strict=True):
         try:
+            if not _promotes(column.type, type):
+                raise pa.ArrowInvalid("Iceberg has no such promotion")
             parts.append(_comparable(plain(column.combine_chunks()), type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SchemaError(
                 f"equality deletes of type {column.type} don't fit the column's type {type}: {error}",
                 path=path,
                 column=".".join(name),
-                hint="the delete file was written for another column, or the type was changed unlawfully",
+                hint="the delete file was written for another column, or its type was changed wrongly",
             ) from error
     return parts[0] if len(parts) == 1 else _joined(parts)
+
+
+def _promotes(own: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether Iceberg reads columns of one type as the other: a cast would make values of texts and flags."""
+    one, other = plain_type(own), plain_type(wanted)
+    if pa.types.is_decimal(one) and pa.types.is_decimal(other) and one.scale != other.scale:
+        return False
+    # Integers fit floats and decimals elsewhere.
+    return fits(own, wanted) and (
+        pa.types.is_null(one) or pa.types.is_integer(one) == pa.types.is_integer(other)
+    )
 
 
 def _comparable(array: pa.Array, type: pa.DataType) -> pa.Array:

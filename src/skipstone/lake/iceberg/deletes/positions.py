@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from skipstone.domain.keys import is_text
+from skipstone.domain.keys import is_binary, is_text
 from skipstone.engine.local import gather
-from skipstone.errors import CorruptFileError
+from skipstone.errors import CorruptFileError, SchemaError
 from skipstone.evidence import Array
 from skipstone.filter.rows import plain
 from skipstone.lake.iceberg.deletes.index import PATH_ID, POS_ID
@@ -116,8 +116,19 @@ def _whole(
     """A column as one array without NULL."""
     if column.null_count:
         raise _corrupt("a position delete without a path or a position", metadata, group, leaf)
+    array = plain(pa.concat_arrays(column.chunks))
+    # A cast would make positions of texts and flags.
+    own = array.type
+    if not (is_text(own) or is_binary(own) if is_text(type) else own in (pa.int32(), pa.int64())):
+        raise SchemaError(
+            f"position deletes of type {own} don't fit the column's type {type}",
+            path=metadata.path,
+            unit=f"row group {group}",
+            column=leaf.name,
+            hint="the delete file was not written by an Iceberg writer: restore it, or roll the table back",
+        )
     try:
-        return plain(pa.concat_arrays(column.chunks)).cast(type)
+        return array.cast(type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise _corrupt(str(error), metadata, group, leaf) from error
 

@@ -27,7 +27,8 @@ def file_facts(
     """What manifests say about a column in each file.
 
     ``required`` says that neither the column nor a struct around it may be NULL. Bounds are valid, not
-    values: writers cut texts short. Where values were not counted once a row, nothing is known.
+    values: writers cut texts short. Where values were not counted once a row,
+    or a file claims to have no rows, nothing is known.
     """
     units = len(entries)
     own = _own_type(field_type)
@@ -37,17 +38,16 @@ def file_facts(
     found = entries.metrics(field_id)
     rows = entries.rows
     floating = key_space(own).kind is Kind.FLOAT
-    # Of a repeated column, values are not rows.
-    per_row = (found.values < 0) | (found.values == rows)
+    # Of a repeated column, values are not rows. Whether a file has none at all only its footer can tell.
+    per_row = ((found.values < 0) | (found.values == rows)) & (rows > 0)
     nulls_known = per_row & (found.nulls >= 0) & (found.nulls <= rows)
     nans_known = per_row & (found.nans >= 0) & (found.nans <= rows)
     stated = np.asarray(found.lower.is_valid()) | np.asarray(found.upper.is_valid())
     low, low_ok, high, high_ok, no_number = _bounds(field_type, found.lower, found.upper)
     low_ok, high_ok = low_ok & per_row, high_ok & per_row
-    occupied = rows > 0
     counted = nulls_known & (found.values == rows)
     # Counts alone prove nothing about the rest: bounds that are there deny it.
-    all_null = counted & (found.nulls == rows) & ~stated & occupied
+    all_null = counted & (found.nulls == rows) & ~stated
     all_nan = counted & nans_known & (found.nulls + found.nans == rows) & (~stated | no_number) & floating
     may_null = ~(nulls_known & (found.nulls == 0))
     if required:
@@ -63,9 +63,9 @@ def file_facts(
         _merge(high, high_ok, ceiling),
         exact,
         exact,
-        may_value=occupied & ~all_null & ~all_nan,
-        may_null=may_null & occupied,
-        may_nan=~(nans_known & (found.nans == 0)) & occupied & ~all_null & floating,
+        may_value=~all_null & ~all_nan,
+        may_null=may_null,
+        may_nan=~(nans_known & (found.nans == 0)) & ~all_null & floating,
     )
     for step in steps:
         facts = facts.through(step)

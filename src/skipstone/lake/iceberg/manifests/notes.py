@@ -109,6 +109,8 @@ def _note(record: Mapping[Any, Any]) -> ManifestNote:
     missing = [name for name in ("path", "length", "spec_id") if found.get(name) is None]
     if missing:
         raise AvroError(f"a manifest has no {missing[0]}")
+    if found.get("content") not in (None, 0, 1):
+        raise AvroError(f"the content of a manifest is {found['content']}, neither 0 (data) nor 1 (deletes)")
     summaries = found.pop("partitions", None) or ()
     # What a file of version 1 has no field for is its default.
     given = {name: value for name, value in found.items() if value is not None}

@@ -90,6 +90,21 @@ def test_a_name_mapping_has_many_names_for_a_field() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        '[{"field-id": 1, "names": ["a", "b"]}, {"field-id": 2, "names": ["b"]}]',
+        """[{"field-id": 9, "names": ["s"], "fields": [{"field-id": 1, "names": ["b"]},
+              {"field-id": 2, "names": ["c", "b"]}]}]""",
+    ],
+)
+def test_a_name_mapping_with_a_name_for_two_fields_is_refused(mapping: str) -> None:
+    found = parse_mapping_from_json(mapping)
+    for make in (lambda: IdNaming.of(found), lambda: FieldNaming.of(Schema(), found)):
+        with pytest.raises(SchemaError, match="the name mapping has the name b for two fields, 1 and 2"):
+            make()
+
+
 @pytest.mark.parametrize("naming", [FieldNaming.of(Schema(NestedField(1, "a", LongType()))), IdNaming.of()])
 def test_a_file_without_ids_is_refused_in_a_table_without_a_name_mapping(
     naming: FieldNaming | IdNaming,

@@ -147,6 +147,30 @@ def test_a_type_that_does_not_fit_is_an_error() -> None:
         masked([pa.array([[1]])], [pa.array([[1]])])
 
 
+@pytest.mark.parametrize(
+    ("deletes", "type"),
+    [
+        (pa.array(["1"]), pa.int64()),
+        (pa.array([True]), pa.int64()),
+        (pa.array([1.0]), pa.int64()),
+        (pa.array([1], pa.timestamp("us")), pa.int64()),
+        (pa.array([1], pa.int64()), pa.int32()),
+        (pa.array([1], pa.int32()), pa.float64()),
+        (pa.array([1.0], pa.float64()), pa.float32()),
+        (pa.array([1]), pa.string()),
+        (pa.array([b"x"]), pa.string()),
+        (pa.array([1], pa.int32()), pa.decimal128(20, 0)),
+        (pa.array([Decimal("1.5")], pa.decimal128(9, 1)), pa.decimal128(12, 2)),
+        (pa.array([Decimal("1.5")], pa.decimal128(12, 1)), pa.decimal128(9, 1)),
+    ],
+    ids=str,
+)
+def test_a_type_that_iceberg_does_not_promote_is_an_error(deletes: pa.Array, type: pa.DataType) -> None:
+    for values in (deletes, pa.nulls(1, deletes.type)):
+        with pytest.raises(SchemaError, match=r"f, column c1: equality deletes of type .* don't fit"):
+            masked([values], [pa.nulls(1, type)], [type])
+
+
 def test_keys_inside_structs_and_extra_columns() -> None:
     inner = pa.struct([marked(pa.field("x", pa.int64()), 7), marked(pa.field("y", pa.string()), 8)])
     form = pa.schema([marked(pa.field("s", inner), 6), marked(pa.field("other", pa.int64()), 9)])

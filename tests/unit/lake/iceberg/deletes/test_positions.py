@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skipstone.errors import CorruptFileError, FileError
+from skipstone.errors import CorruptFileError, FileError, SchemaError
 from skipstone.lake.iceberg.deletes.index import PATH_ID, POS_ID
 from skipstone.lake.iceberg.deletes.matched import DeleteFile, PositionNeed
 from skipstone.lake.iceberg.deletes.positions import read_positions
@@ -167,6 +167,22 @@ def test_formats_that_are_not_read_are_named() -> None:
 def test_rows_that_make_no_sense_are_refused(pairs: list[tuple[Any, Any]], reason: str) -> None:
     with pytest.raises(CorruptFileError, match=f"f, row group 0, {reason}"):
         read_positions([need("f", ["a", "b"])], Shelf(f=written(pairs, write_statistics=False)))
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize("pos", ["2", True, 2.0])
+def test_positions_that_are_no_integers_are_refused(pos: Any, statistics: bool) -> None:
+    form = schema()
+    form = form.set(1, form.field(1).with_type(pa.scalar(pos).type))
+    shelf = Shelf(f=written([("a", pos)], form, write_statistics=statistics))
+    with pytest.raises(SchemaError, match="f, row group 0, column pos: position deletes of type"):
+        read_positions([need("f", ["a"])], shelf)
+
+
+def test_positions_may_be_narrow() -> None:
+    form = schema()
+    form = form.set(1, form.field(1).with_type(pa.int32()))
+    assert lists(read_positions([need("f", ["a"])], Shelf(f=written([("a", 2)], form)))) == {"a": [2]}
 
 
 def test_a_file_without_the_columns_is_refused(tmp_path: Path) -> None:

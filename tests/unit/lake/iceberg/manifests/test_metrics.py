@@ -102,8 +102,8 @@ def test_all_null_needs_equal_counts_and_no_bounds() -> None:
         {**nothing, "nulls": 11},
         {"values": 0, "nulls": 0, "rows": 0},
     )
-    assert found.may_value.tolist() == [False, True, True, True, True, False]
-    assert found.may_null.tolist() == [True, True, True, True, True, False]
+    assert found.may_value.tolist() == [False, True, True, True, True, True]
+    assert found.may_null.tolist() == [True, True, True, True, True, True]
 
 
 def test_a_required_column_is_never_null_unless_nulls_were_counted() -> None:

@@ -151,6 +151,20 @@ def test_a_list_without_ids_old_names_and_version_3() -> None:
         read_manifest_list(av.container(less, [[av.blob(b"m")]]), "l")
 
 
+@pytest.mark.parametrize("content", [7, -1])
+def test_a_manifest_of_unknown_content_is_refused(content: int) -> None:
+    schema = av.record(
+        "manifest_file",
+        av.field("manifest_path", 500, "string"),
+        av.field("manifest_length", 501, "long"),
+        av.field("partition_spec_id", 502, "int"),
+        av.field("content", 517, "int"),
+    )
+    row = {"manifest_path": "m", "manifest_length": 5, "partition_spec_id": 0, "content": content}
+    with pytest.raises(CorruptFileError, match=f"l.avro: .*content of a manifest is {content}, neither"):
+        read_manifest_list(av.container(schema, [[av.encode(schema, row)]]), "l.avro")
+
+
 # -- what is inherited -------------------------------------------------------------------------
 
 
