@@ -22,9 +22,9 @@ import pyarrow as pa
 import skipstone as sk
 from benchmarks.harness import OURS, Bench, Case, Contender, Pace, Role, Target, Work
 from benchmarks.intervals import BoundsTable, Question, Test, peers, unit_numbers
-from skipstone.evidence import ColumnFacts, Evidence, is_ascending
-from skipstone.ir import compile_predicate
-from skipstone.judge import judge
+from skipstone.core.evidence import ColumnFacts, Evidence, is_ascending
+from skipstone.core.ir import compile_predicate
+from skipstone.core.judge import judge
 
 NS_PER_COMPARISON = 10.0
 WIDTH = 100

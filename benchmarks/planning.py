@@ -49,9 +49,9 @@ from benchmarks.harness import (
 )
 from benchmarks.lakes import DATA
 from benchmarks.synthetic import BY_NAME, STEP, Alone, Array, Column, Synthetic, schema, synthetic_index
-from skipstone.ir import compile_predicate
-from skipstone.ir.nodes import ColumnRef
-from skipstone.judge import Verdict, judge
+from skipstone.core.ir import compile_predicate
+from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.judge import Verdict, judge
 from skipstone.predicate import predicate as to_predicate
 from skipstone.prune.survey import Survey
 

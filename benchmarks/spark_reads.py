@@ -162,7 +162,7 @@ def ways(lake: Lake, index: Path, session: SparkSession, meter: Meter) -> Iterat
 
 def route_of(opened: Any, query: Query, session: SparkSession) -> str:
     """The route that ``to_spark`` takes by itself."""
-    from skipstone.bridge.spark.frames import way_of
+    from skipstone.spark.frames import way_of
 
     return way_of(our_scan(opened, query).plan(), session).use.route
 

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lakes import kept
-from skipstone.evidence import ColumnFacts
+from skipstone.core.evidence import ColumnFacts
 from skipstone.index.build import open_segment, write_segment
 from skipstone.index.container import BadIndex
 from skipstone.index.coverage import Coverage

@@ -28,12 +28,12 @@ from pyroaring import BitMap
 import skipstone as sk
 from skipstone.cli.answers_text import draw_answer
 from skipstone.cli.output import screen
-from skipstone.explain import draw_aggregate, draw_scan
-from skipstone.explain.ingest import draw_ingest
-from skipstone.explain.lines import paint
-from skipstone.explain.report import draw_report
-from skipstone.explain.status_text import draw_status
-from skipstone.explain.units import count, percent, plural, size
+from skipstone.report import draw_aggregate, draw_scan
+from skipstone.report.ingest import draw_ingest
+from skipstone.report.lines import paint
+from skipstone.report.report import draw_report
+from skipstone.report.status_text import draw_status
+from skipstone.report.units import count, percent, plural, size
 
 ROWS = 2_000_000
 DAYS = 5

@@ -1,5 +1,5 @@
 """Found by PySpark through its name: makes the format ``skipstone`` known to every session."""
 
-from skipstone.bridge.spark.source import SkipstoneSource as DefaultSource
+from skipstone.spark.source import SkipstoneSource as DefaultSource
 
 __all__ = ["DefaultSource"]

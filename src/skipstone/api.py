@@ -9,22 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skipstone.domain import Bound, ColumnDomain, ColumnHandle, Domain, Marker, Range
+from skipstone.core.domain import Bound, ColumnDomain, ColumnHandle, Domain, Marker, Range
+from skipstone.core.ir import Compiled, Diagnostic
+from skipstone.core.judge import Verdict
+from skipstone.core.rows import RowSet
 from skipstone.errors import ReadError, SkipstoneError, UsageError
-from skipstone.explain.ingest import IngestReport, PipelineReport
-from skipstone.explain.verify import Verification
-from skipstone.explain.why import Why
-from skipstone.ir import Compiled, Diagnostic
-from skipstone.judge import Verdict
+from skipstone.iceberg.catalogs import METADATA_FILES, check_installed, is_table_name
 from skipstone.lake.base import FileEntry
-from skipstone.lake.iceberg.catalogs import METADATA_FILES, check_installed, is_table_name
 from skipstone.lake.statistics import ColumnStatistics, LakeStatistics
 from skipstone.lakes import Lake, Scan
 from skipstone.parquet.footer import read_footer
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.predicate import Expr, Predicate, col, lit, parse, predicate, udf
 from skipstone.prune import BloomProvider, BloomRequest, PruneOptions, Pruner, PruneResult, prune
-from skipstone.rows import RowSet
+from skipstone.report.ingest import IngestReport, PipelineReport
+from skipstone.report.trace import Trace
+from skipstone.report.trace.partitions import FilterStats
+from skipstone.report.trace.scan import ScanTrace
+from skipstone.report.verify import Verification
+from skipstone.report.why import Why
 from skipstone.scan.execute import Execution, execute
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.plan import ScanPlan
@@ -32,9 +35,6 @@ from skipstone.store.options import with_credentials
 from skipstone.store.place import open_place, open_root
 from skipstone.store.retry import RetryPolicy
 from skipstone.store.source import open_source
-from skipstone.trace import Trace
-from skipstone.trace.partitions import FilterStats
-from skipstone.trace.scan import ScanTrace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -177,7 +177,7 @@ def ingest_new(source: Any, path: Any, **options: Any) -> PipelineReport:
 
 def register(session: SparkSession) -> None:
     """Make ``spark.read.format("skipstone")`` known to a session that doesn't find it by itself."""
-    from skipstone.bridge.spark.source import SkipstoneSource
+    from skipstone.spark.source import SkipstoneSource
 
     session.dataSource.register(SkipstoneSource)
 

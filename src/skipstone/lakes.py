@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from skipstone.domain import ColumnDomain, ColumnHandle
+from skipstone.core.domain import ColumnDomain, ColumnHandle
 from skipstone.errors import UsageError
 from skipstone.index.lake import Indexed, IndexedLake
 from skipstone.lake.base import FileEntry
@@ -33,8 +33,8 @@ class Scan(PlainScan):
         ``route`` is "driver" (read here, handed over as a local relation), "slices" (Spark's tasks read
         page slices), "reader" (Spark's own reader takes the kept files), or "auto": see ``explain``.
         """
-        from skipstone.bridge.spark.frames import to_spark
         from skipstone.engine.session import spark_session
+        from skipstone.spark.frames import to_spark
 
         chosen = spark_session(None, None, None) if session is None else session
         return to_spark(self.plan(), chosen, route, lake=self.lake)
@@ -90,7 +90,7 @@ class Scan(PlainScan):
         check_format(format)
         trace = self._explained(analyze)
         if session is not None:
-            from skipstone.bridge.spark.frames import told_by, way_of
+            from skipstone.spark.frames import told_by, way_of
 
             told = told_by(self.lake)
             trace = replace(trace, spark=way_of(self.plan(), session, route, told=told).use)

@@ -12,16 +12,16 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table as IcebergTable
 
 from skipstone.errors import UsageError
-from skipstone.index.table import IndexedTable
-from skipstone.lake.iceberg.catalogs import (
+from skipstone.iceberg.catalogs import (
     asking,
     load_table,
     open_catalog,
     static_table,
     table_name,
 )
-from skipstone.lake.iceberg.create import create_table
-from skipstone.lake.iceberg.snapshots import SnapshotInfo
+from skipstone.iceberg.create import create_table
+from skipstone.iceberg.snapshots import SnapshotInfo
+from skipstone.index.table import IndexedTable
 from skipstone.lakes import Scannable
 from skipstone.store.options import option_name
 from skipstone.store.place import Place, open_root

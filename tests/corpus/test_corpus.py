@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import skipstone as sk
-from skipstone.domain.keys import is_ordered
+from skipstone.core.domain.keys import is_ordered
 from skipstone.errors import SkipstoneError
 from skipstone.predicate import tree
 from tests.property._oracle import CantEvaluate, Oracle, Truths, read

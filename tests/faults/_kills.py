@@ -23,11 +23,11 @@ from sqlalchemy.orm import Session
 
 import skipstone as sk
 from skipstone.engine.jobs import LocalEngine
+from skipstone.iceberg.writing.commit import append
+from skipstone.iceberg.writing.durable import DurableFileIO
+from skipstone.iceberg.writing.target import Target
 from skipstone.ingest.overwrite import Matching, Overwrite, Partitions
 from skipstone.ingest.rewrite import Rewriting, overwrite
-from skipstone.lake.iceberg.writing.commit import append
-from skipstone.lake.iceberg.writing.durable import DurableFileIO
-from skipstone.lake.iceberg.writing.target import Target
 from skipstone.predicate import predicate
 from skipstone.write.files import write_files
 from skipstone.write.layout import Layout

@@ -10,7 +10,7 @@ from pyroaring import BitMap
 
 import skipstone as sk
 from skipstone.errors import FileError
-from skipstone.lake.iceberg.manifests.reading import clear_cache
+from skipstone.iceberg.manifests.reading import clear_cache
 from tests.iceberg._maker import Maker
 from tests.iceberg._manifests import DATA
 

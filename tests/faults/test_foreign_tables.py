@@ -27,7 +27,7 @@ import zstandard
 
 import skipstone as sk
 from skipstone.errors import CorruptFileError, EncryptedFileError, ReadError, SkipstoneError, WriteError
-from skipstone.lake.iceberg.manifests.reading import clear_cache
+from skipstone.iceberg.manifests.reading import clear_cache
 from skipstone.store.folder import LocalPlace
 from skipstone.store.place import Listed
 from tests.faults.test_table_faults import ask, make, some, target

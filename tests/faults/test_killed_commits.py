@@ -19,8 +19,8 @@ import pytest
 from pyiceberg.table import Table as IcebergTable
 
 import skipstone as sk
-from skipstone.lake.iceberg.manifests.reading import clear_cache
-from skipstone.lake.iceberg.writing.target import Target
+from skipstone.iceberg.manifests.reading import clear_cache
+from skipstone.iceberg.writing.target import Target
 from tests.faults._kills import NEW, OPERATIONS, SCHEMA, TABLE, kind_of, rows
 
 BASE = rows(0, 40)

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import skipstone as sk
+from skipstone.iceberg.writing.commit import append
+from skipstone.iceberg.writing.target import Target
 from skipstone.lake.append import Append, staged_as
-from skipstone.lake.iceberg.writing.commit import append
-from skipstone.lake.iceberg.writing.target import Target
 from skipstone.store.place import open_root
 from skipstone.write.files import write_files
 from skipstone.write.layout import Layout

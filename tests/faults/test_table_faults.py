@@ -17,7 +17,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import CorruptFileError, FileError, ReadError, SchemaError, SkipstoneError
-from skipstone.lake.iceberg.manifests.reading import clear_cache
+from skipstone.iceberg.manifests.reading import clear_cache
 from tests.iceberg._maker import Maker
 from tests.iceberg._manifests import DATA, EQUALITY, POSITIONS, File, Manifest
 

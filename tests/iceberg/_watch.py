@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from skipstone.lake.iceberg.manifests.reading import clear_cache
+from skipstone.iceberg.manifests.reading import clear_cache
 from skipstone.store.local import LocalSource
 from skipstone.store.objects import ObjectSource
 from skipstone.store.ranges import ByteRange

@@ -14,8 +14,8 @@ from pyiceberg.table import StaticTable
 
 import skipstone as sk
 from skipstone.errors import SchemaError, UnknownColumnError
-from skipstone.lake.iceberg.manifests.reading import clear_cache
-from skipstone.lake.iceberg.partitions import filter as partition_filter
+from skipstone.iceberg.manifests.reading import clear_cache
+from skipstone.iceberg.partitions import filter as partition_filter
 from tests.iceberg._chains import random_chain
 from tests.iceberg._maker import Maker
 from tests.iceberg._table import partition_key

@@ -14,8 +14,8 @@ from obstore.store import S3Store
 
 import skipstone as sk
 from skipstone.errors import ReadError
-from skipstone.lake.iceberg.catalogs import storage_options, table_name
-from skipstone.lake.iceberg.manifests.reading import clear_cache
+from skipstone.iceberg.catalogs import storage_options, table_name
+from skipstone.iceberg.manifests.reading import clear_cache
 from tests.iceberg._maker import Maker
 from tests.iceberg._watch import watch
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import skipstone as sk
+from skipstone.iceberg.manifests.reading import clear_cache
 from skipstone.index.entries import read_entries
 from skipstone.lake.files import Files
-from skipstone.lake.iceberg.manifests.reading import clear_cache
 from tests.iceberg._maker import Maker
 from tests.iceberg._watch import watch
 

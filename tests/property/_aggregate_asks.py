@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 import skipstone as sk
-from skipstone.domain.keys import is_ordered
+from skipstone.core.domain.keys import is_ordered
 from tests.property import _aggregate_oracle as oracle
 from tests.property._aggregate_oracle import Answers, Group, Path
 

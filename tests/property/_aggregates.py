@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from skipstone.domain.keys import is_ordered
+from skipstone.core.domain.keys import is_ordered
+from skipstone.core.filter.rows import plain_type
 from skipstone.errors import SkipstoneError
-from skipstone.filter.rows import plain_type
 from skipstone.predicate import tree
 from tests.property import _aggregate_oracle as oracle
 from tests.property._aggregate_asks import ESTIMATES, KEPT, Ask, Asks

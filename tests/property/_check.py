@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 import skipstone as sk
+from skipstone.core.ir import Compiled
+from skipstone.core.ir.compile import NODE_PASSES, PREDICATE_PASSES, compile_predicate
+from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.judge import Verdict, judge
 from skipstone.errors import TypeMismatchError
-from skipstone.ir import Compiled
-from skipstone.ir.compile import NODE_PASSES, PREDICATE_PASSES, compile_predicate
-from skipstone.ir.nodes import ColumnRef
-from skipstone.judge import Verdict, judge
 from skipstone.parquet.evidence import row_group_evidence
 from skipstone.predicate import tree
 from skipstone.prune.pruner import Pruner

@@ -21,7 +21,7 @@ import skipstone as sk
 import skipstone.index.build as build_module
 import skipstone.index.coverage as coverage_module
 import skipstone.index.draft as draft_module
-from skipstone.domain.keys import is_ordered, storage_type
+from skipstone.core.domain.keys import is_ordered, storage_type
 from tests.property._lakes import Lake, LakeFile
 from tests.property._layouts import Table
 from tests.property._oracle import read

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from skipstone.core.rows import RowSet
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.footer import locate_footer, parse_footer
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.slice import slice_ranges, slice_steps
-from skipstone.rows import RowSet
 from skipstone.store.ranges import ByteRange
 
 

@@ -9,8 +9,8 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
+from skipstone.core.filter import RowFilter
 from skipstone.errors import NotExpressibleError, TypeMismatchError
-from skipstone.filter import RowFilter
 from skipstone.predicate import tree
 from tests.property._layouts import random_table
 from tests.property._predicates import Predicates, by_name

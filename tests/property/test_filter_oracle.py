@@ -12,8 +12,8 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
+from skipstone.core.filter import RowFilter
 from skipstone.errors import NotExpressibleError, PredicateError, TypeMismatchError
-from skipstone.filter import RowFilter
 from skipstone.predicate import tree
 from tests.property._layouts import random_table, widened
 from tests.property._oracle import CantEvaluate, Oracle

@@ -21,8 +21,8 @@ import pytest
 from pyiceberg import expressions as ice
 
 import skipstone as sk
+from skipstone.core.filter import RowFilter
 from skipstone.errors import NotExpressibleError, ParseError, SkipstoneError
-from skipstone.filter import RowFilter
 from skipstone.predicate import tree
 from tests.property._texts import Texts
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
+from skipstone.core.rows import RowSet, from_selection, rowset, to_selection
 from skipstone.errors import RowSetError
-from skipstone.rows import RowSet, from_selection, rowset, to_selection
 
 # Small sets find the off-by-ones; bases near roaring's container and width borders find the rest.
 BASES = (0, 65_536 - 20, 2**32 - 20, 2**32 + 65_536 - 20)

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from skipstone.core.rows import RowSet
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.page_structs import PageHeader
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.wire import decode_prefix
-from skipstone.rows import RowSet
 from tests.property._slices import Lake, random_rows, same
 
 CASES = int(os.environ.get("SKIPSTONE_CASES", "0")) // 10 or 100

@@ -9,7 +9,7 @@ import sys
 MODULES = (
     *("pandas", "pyarrow.dataset", "pyarrow.parquet", "obstore.store", "pyspark.worker"),
     *("pyspark.sql.worker.plan_data_source_read", "pyspark.sql.worker.write_into_data_source"),
-    *("skipstone.bridge.spark.table_sink", "skipstone.predicate.spark", "skipstone.predicate.sql"),
+    *("skipstone.spark.table_sink", "skipstone.predicate.spark", "skipstone.predicate.sql"),
 )
 
 if __name__ == "__main__":

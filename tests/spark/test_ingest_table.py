@@ -19,9 +19,9 @@ from pyiceberg.transforms import TruncateTransform
 
 import skipstone as sk
 from skipstone.errors import ConflictError, JobError, SchemaError, UsageError
+from skipstone.iceberg.partitions.values import internal
 from skipstone.ingest import rewrite
 from skipstone.ingest.overwrite import Everything, Matching, Overwrite, Plan
-from skipstone.lake.iceberg.partitions.values import internal
 from tests.faults._kills import kind_of
 from tests.faults.test_killed_commits import orphans
 from tests.spark._tables import SCHEMA, data_files, frame, iceberg, read, rows, stray, warehouse

@@ -134,7 +134,7 @@ def poisoned(read_part, what):
     return read
 
 def accident(lake, session, what):
-    from skipstone.bridge.spark import frames
+    from skipstone.spark import frames
     from skipstone.scan import parts
     parts._OPEN_BYTES = 0
     parts._LEAST_BYTES, parts.PART_BYTES = 1, 1

@@ -15,10 +15,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import skipstone as sk
-from skipstone.bridge.spark import routes
-from skipstone.bridge.spark.routes import Manner, choose
 from skipstone.errors import SchemaError, SkipstoneError, UsageError
 from skipstone.scan import parts
+from skipstone.spark import routes
+from skipstone.spark.routes import Manner, choose
 from tests.spark._reads import CANT, ROUTES, rows_of
 
 pytestmark = pytest.mark.spark

@@ -16,11 +16,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import skipstone as sk
-from skipstone.bridge.spark import routes
-from skipstone.bridge.spark.source import SkipstoneSource
 from skipstone.engine.spark_types import arrow_schema, spark_schema, to_spark_batch
 from skipstone.errors import SchemaError, SkipstoneError, UsageError
 from skipstone.scan import parts
+from skipstone.spark import routes
+from skipstone.spark.source import SkipstoneSource
 from tests.iceberg._maker import Maker
 from tests.spark._reads import CANT, PUSHING, Oracle, World, conf
 from tests.spark.test_cluster_engine import run

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import skipstone as sk
-from skipstone.bridge.spark import routes
 from skipstone.errors import UsageError
+from skipstone.spark import routes
 from tests.spark._questions import DAY, STAMP, WHOLE, Questions
 from tests.spark._read_lakes import STAMPS
 from tests.spark._reads import FORCED, SOURCES, Oracle, World, native, world, zone

@@ -14,7 +14,7 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 
 import skipstone as sk
 from skipstone.errors import ConflictError, UsageError, WriteError
-from skipstone.lake.iceberg.writing import commit as commits
+from skipstone.iceberg.writing import commit as commits
 from tests.spark._tables import SCHEMA, data_files, frame, iceberg, read, rows, stray, warehouse
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def writer(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     """A writer, and the message of a task that has written."""
     from pyspark.sql.types import LongType, StructField, StructType
 
-    from skipstone.bridge.spark import table_sink
+    from skipstone.spark import table_sink
 
     monkeypatch.setattr(table_sink, "task_name", lambda: "0-0")
     monkeypatch.setattr(commits.time, "sleep", lambda _: None)
@@ -131,7 +131,7 @@ def test_an_abort_after_a_commit_whose_outcome_is_unknown_deletes_nothing(
 def test_only_files_of_tasks_that_won_are_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path)
     made, message = writer(tmp_path, monkeypatch)
-    monkeypatch.setattr("skipstone.bridge.spark.table_sink.task_name", lambda: "0-1")
+    monkeypatch.setattr("skipstone.spark.table_sink.task_name", lambda: "0-1")
     made.write(iter([pa.record_batch({"id": [1, 2, 3]})]))
     made.commit([message])
     assert len(data_files(iceberg(tmp_path))) == 1
@@ -140,7 +140,7 @@ def test_only_files_of_tasks_that_won_are_committed(tmp_path: Path, monkeypatch:
     made, message = writer(tmp_path, monkeypatch)
     made.abort([message, None])
     assert stray(tmp_path) == []
-    from skipstone.bridge.spark.table_sink import TableOptions
+    from skipstone.spark.table_sink import TableOptions
 
     nameless = TableOptions.of({"catalog": f"{tmp_path}/ware/"})
     with pytest.raises(UsageError, match="there is no table"):

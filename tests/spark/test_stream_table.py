@@ -76,8 +76,8 @@ def test_the_drivers_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """Batches that come again, also earlier ones, and batches without rows."""
     from pyspark.sql.types import LongType, StructField, StructType
 
-    from skipstone.bridge.spark import table_sink
-    from skipstone.bridge.spark.table_sink import NewFiles, TableStreamWriter, make_stream_writer
+    from skipstone.spark import table_sink
+    from skipstone.spark.table_sink import NewFiles, TableStreamWriter, make_stream_writer
 
     make(tmp_path)
     monkeypatch.setattr(table_sink, "task_name", lambda: "0-0")

@@ -8,8 +8,8 @@ from skipstone.aggregate.bind import Binding
 from skipstone.aggregate.counting import Counted
 from skipstone.aggregate.members import Members, Places
 from skipstone.aggregate.prepare import Prepared
-from skipstone.trace.aggregate import AggregateTrace, ColumnUse, MemberUse
-from skipstone.trace.scan import ScanTrace
+from skipstone.report.trace.aggregate import AggregateTrace, ColumnUse, MemberUse
+from skipstone.report.trace.scan import ScanTrace
 
 
 def account_of(

@@ -21,16 +21,16 @@ from skipstone.aggregate.prepare import Preparation, Prepared
 from skipstone.aggregate.progress import Step
 from skipstone.aggregate.read import Portion, Reading, read_here, read_on, readings
 from skipstone.aggregate.units import Placed, Units, shares_of, survey_of
+from skipstone.core.ir.nodes import ColumnRef
 from skipstone.engine.jobs import check_engine, opened
 from skipstone.errors import UsageError
-from skipstone.explain.units import plural
 from skipstone.index.container import BadIndex
 from skipstone.index.lake import Indexed
-from skipstone.ir.nodes import ColumnRef
 from skipstone.partial.edges import even_edges
+from skipstone.report.trace.aggregate import AggregateRun, AggregateTrace
+from skipstone.report.units import plural
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.work import Clock
-from skipstone.trace.aggregate import AggregateRun, AggregateTrace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -235,7 +235,7 @@ class Aggregation:
 
     def explain(self, analyze: bool = False, format: str = "text") -> str:
         """What is answered from metadata and what is read, and why; ``analyze`` also runs it."""
-        from skipstone.explain import aggregate_to_json, aggregate_to_page, draw_aggregate
+        from skipstone.report import aggregate_to_json, aggregate_to_page, draw_aggregate
         from skipstone.scan.scan import check_format
 
         check_format(format)
@@ -248,7 +248,7 @@ class Aggregation:
         return aggregate_to_page(self.trace) if format == "html" else draw_aggregate(self.trace)
 
     def _repr_html_(self) -> str:
-        from skipstone.explain import aggregate_to_html
+        from skipstone.report import aggregate_to_html
 
         return aggregate_to_html(self.trace)
 

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from skipstone.aggregate.bind import Binding
 from skipstone.aggregate.merge import Known, aligned, merged
+from skipstone.core.evidence import Array
 from skipstone.errors import TypeMismatchError, UsageError
-from skipstone.evidence import Array
 from skipstone.partial.states import Rows
 from skipstone.scan.projection import Projection
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from skipstone.aggregate.functions import Aggregate
 from skipstone.aggregate.grouping import key_type
-from skipstone.domain.keys import is_ordered
+from skipstone.core.domain.keys import is_ordered
+from skipstone.core.filter.rows import plain_type
+from skipstone.core.ir.bind import Binder
+from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import TypeMismatchError, UsageError
-from skipstone.filter.rows import plain_type
-from skipstone.ir.bind import Binder
-from skipstone.ir.nodes import ColumnRef
 from skipstone.partial import answers, custom, distinct, picks, spread
 from skipstone.partial.blocks import Blocks, Facet
 from skipstone.partial.edges import check_binned

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from skipstone.aggregate.members import Outside
 from skipstone.aggregate.units import Units, is_stated, part_of
-from skipstone.evidence import Array
+from skipstone.core.evidence import Array
+from skipstone.core.ir.nodes import ColumnRef
 from skipstone.index.coverage import Recorded
-from skipstone.ir.nodes import ColumnRef
 from skipstone.lake.files import Files
 from skipstone.partial.states import Path
 from skipstone.prune.survey import Survey

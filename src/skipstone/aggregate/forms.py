@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from skipstone.aggregate.roaring_words import filled
-from skipstone.evidence import Array
-from skipstone.rows import RowSet
-from skipstone.rows.roaring import LIMIT_32
+from skipstone.core.evidence import Array
+from skipstone.core.rows import RowSet
+from skipstone.core.rows.roaring import LIMIT_32
 
 FEW_RUNS: Final = 4
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)

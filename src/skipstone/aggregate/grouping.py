@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.core.evidence import Array
+from skipstone.core.filter.rows import plain, plain_type
 from skipstone.errors import TypeMismatchError
-from skipstone.evidence import Array
-from skipstone.filter.rows import plain, plain_type
 from skipstone.partial.states import Path, Rows
 from skipstone.scan.reader import take
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 from skipstone.aggregate.grouping import plain_key
 from skipstone.aggregate.known import constants
 from skipstone.aggregate.units import Units
-from skipstone.evidence import Array
-from skipstone.filter.rows import plain, plain_type
-from skipstone.ir.nodes import ColumnRef
+from skipstone.core.evidence import Array
+from skipstone.core.filter.rows import plain, plain_type
+from skipstone.core.ir.nodes import ColumnRef
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from skipstone.aggregate.forms import FEW_RUNS, Bits, Form, Points, Runs
 from skipstone.aggregate.roaring_words import words_of
+from skipstone.core.evidence import Array
+from skipstone.core.filter.keys import numbers
+from skipstone.core.filter.rows import plain
+from skipstone.core.filter.truth import valid_rows
+from skipstone.core.rows import RowSet
+from skipstone.core.rows.roaring import LIMIT_32, Bitmap, is_bitmap, run_count
 from skipstone.errors import UsageError
-from skipstone.evidence import Array
-from skipstone.filter.keys import numbers
-from skipstone.filter.rows import plain
-from skipstone.filter.truth import valid_rows
-from skipstone.rows import RowSet
-from skipstone.rows.roaring import LIMIT_32, Bitmap, is_bitmap, run_count
 
 MOST: Final = 2**64 - 1
 _RUN_BYTES: Final = 16

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.aggregate.units import by_part
-from skipstone.domain.keys import Key, from_key
-from skipstone.evidence import Array, ColumnFacts
+from skipstone.core.domain.keys import Key, from_key
+from skipstone.core.evidence import Array, ColumnFacts
+from skipstone.core.ir.nodes import ColumnRef
 from skipstone.index.coverage import Recorded
-from skipstone.ir.nodes import ColumnRef
 from skipstone.parquet.evidence import row_group_counts
 from skipstone.partial.blocks import Blocks, Facet
 from skipstone.partial.reading import constant_blocks

@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from skipstone.aggregate.idset import IdSet
 from skipstone.aggregate.positions import Positions
-from skipstone.domain.keys import storage_type
+from skipstone.core.domain.keys import storage_type
+from skipstone.core.evidence import Array, ColumnFacts
+from skipstone.core.ir.bind import Binder
+from skipstone.core.rows import RowSet
 from skipstone.errors import TypeMismatchError
-from skipstone.evidence import Array, ColumnFacts
-from skipstone.ir.bind import Binder
 from skipstone.lake.base import AntiJoin
 from skipstone.lake.files import Files
 from skipstone.partial.states import Path, Rows
-from skipstone.rows import RowSet
 from skipstone.scan.projection import find_path
 
 

@@ -10,9 +10,10 @@ import numpy as np
 from skipstone.aggregate.known import told
 from skipstone.aggregate.members import Members
 from skipstone.aggregate.units import Units, is_stated, part_of
-from skipstone.evidence import Array, Evidence
+from skipstone.core.evidence import Array, Evidence
+from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.rows import RowSet
 from skipstone.index.coverage import Recorded
-from skipstone.ir.nodes import ColumnRef
 from skipstone.lake.files import Files
 from skipstone.parquet.evidence import find_leaf, page_facts
 from skipstone.parquet.metadata import ParquetMetadata
@@ -20,7 +21,6 @@ from skipstone.parquet.pageindex import BadPageIndex, page_index_ranges, parse_p
 from skipstone.partial.blocks import Blocks
 from skipstone.prune.pages import PageFacts, segments
 from skipstone.prune.survey import Survey
-from skipstone.rows import RowSet
 from skipstone.store.place import Listed
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from skipstone.aggregate.idset import IdSet
+from skipstone.core.rows import RowSet
 from skipstone.errors import RowSetError, UsageError
-from skipstone.rows import RowSet
 
 Held: TypeAlias = IdSet | RowSet
 

@@ -17,8 +17,9 @@ from skipstone.aggregate.members import Cover, Outside
 from skipstone.aggregate.merge import Known
 from skipstone.aggregate.pages import member_pages, page_blocks
 from skipstone.aggregate.units import Units, cover_units
-from skipstone.evidence import Array
-from skipstone.ir.nodes import ColumnRef
+from skipstone.core.evidence import Array
+from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.rows import RowSet
 from skipstone.lake.files import Files
 from skipstone.partial.blocks import Facet
 from skipstone.partial.picks import Pick
@@ -26,8 +27,7 @@ from skipstone.partial.reading import BlockMeasure
 from skipstone.partial.sketches import BadSketch
 from skipstone.partial.spread import Histogram
 from skipstone.partial.states import Measure, RowCount
-from skipstone.rows import RowSet
-from skipstone.trace.aggregate import Answered
+from skipstone.report.trace.aggregate import Answered
 
 Rows: TypeAlias = dict[int, RowSet]
 """Rows by share; shares without any are left out."""

@@ -14,10 +14,10 @@ from skipstone.aggregate.bind import Binding
 from skipstone.aggregate.functions import Aggregate
 from skipstone.aggregate.merge import Known
 from skipstone.aggregate.prepare import Prepared
-from skipstone.domain.keys import from_key
-from skipstone.evidence import widest
-from skipstone.evidence.hull import hull
-from skipstone.ir.nodes import ColumnRef
+from skipstone.core.domain.keys import from_key
+from skipstone.core.evidence import widest
+from skipstone.core.evidence.hull import hull
+from skipstone.core.ir.nodes import ColumnRef
 
 
 class Step(Answer):

@@ -12,12 +12,12 @@ from skipstone.aggregate.counting import Counted
 from skipstone.aggregate.members import Outside
 from skipstone.aggregate.merge import Known, Recipe, merged
 from skipstone.aggregate.prepare import Prepared, Rows, members_of
+from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import Engine
 from skipstone.engine.local import stream
-from skipstone.ir.nodes import ColumnRef
 from skipstone.lake.base import AntiJoin
 from skipstone.parquet.evidence import row_group_facts
-from skipstone.rows import RowSet
 from skipstone.scan.parts import Part, shared, split
 from skipstone.scan.pieces import Piece
 from skipstone.scan.plan import ScanPlan, Task

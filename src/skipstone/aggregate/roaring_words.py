@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from skipstone.evidence import Array
-from skipstone.rows.roaring import CONTAINER_BITS, CONTAINER_ROWS, LIMIT_32, Bitmap, fits
+from skipstone.core.evidence import Array
+from skipstone.core.rows.roaring import CONTAINER_BITS, CONTAINER_ROWS, LIMIT_32, Bitmap, fits
 
 _COOKIE_WITH_RUNS: Final = 12347
 _FULL_HEADER_FROM: Final = 4  # with runs, offsets are written from this many containers on

@@ -9,14 +9,14 @@ from functools import partial
 import numpy as np
 
 from skipstone.aggregate.members import Cover, Members, Places
-from skipstone.evidence import Array
+from skipstone.core.evidence import Array
+from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.rows import RowSet
 from skipstone.index.coverage import Coverage
 from skipstone.index.draft import runs
 from skipstone.index.lake import Indexed
-from skipstone.ir.nodes import ColumnRef
 from skipstone.partial.states import Path
 from skipstone.prune.survey import Part, Survey
-from skipstone.rows import RowSet
 from skipstone.scan.plan import ScanPlan, Task
 
 

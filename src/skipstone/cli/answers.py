@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from skipstone.aggregate.aggregation import Aggregation
     from skipstone.aggregate.progress import Step
-    from skipstone.explain.lines import Span
     from skipstone.lake.base import BaseLake
-    from skipstone.trace.aggregate import AggregateTrace
+    from skipstone.report.lines import Span
+    from skipstone.report.trace.aggregate import AggregateTrace
 
 
 class AnswerFormat(enum.StrEnum):
@@ -64,7 +64,7 @@ class Shown:
 
     def explained(self, on: Screen) -> str:
         """What was known, what was read, and why."""
-        from skipstone.explain import draw_aggregate
+        from skipstone.report import draw_aggregate
 
         return draw_aggregate(self.answer.trace, width=on.width, color=on.color)
 
@@ -77,8 +77,8 @@ class Shown:
 
     def _spent(self) -> list[Span]:
         """What the answer took: rows, requests, bytes, time."""
-        from skipstone.explain.units import count, duration, plural
-        from skipstone.explain.words import cost
+        from skipstone.report.units import count, duration, plural
+        from skipstone.report.words import cost
 
         trace, io = self.answer.trace, self.lake.io
         rows, read = plural(trace.rows, "row"), _read_rows(trace)
@@ -98,7 +98,7 @@ class Shown:
             writer.finish()
 
     def _document(self, table: pa.Table, *, explain: bool) -> dict[str, Any]:
-        from skipstone.explain import aggregate_to_json
+        from skipstone.report import aggregate_to_json
 
         trace, io = self.answer.trace, self.lake.io
         read = _read_rows(trace)
@@ -131,7 +131,7 @@ class Shown:
                 emit(_painted([*self._step(step, screen()), []], color=False))
 
     def _step(self, step: Step, on: Screen) -> list[list[Span]]:
-        from skipstone.explain.units import bar, percent, plural
+        from skipstone.report.units import bar, percent, plural
 
         filled, empty = bar(step.covered, 1.0, 20)
         left = f"  {percent(step.covered, 1.0)}, {plural(step.rows_left, 'row')} to go"
@@ -151,7 +151,7 @@ class Shown:
 
 
 def _painted(lines: Sequence[list[Span]], *, color: bool) -> str:
-    from skipstone.explain.lines import paint
+    from skipstone.report.lines import paint
 
     return "\n".join(paint(line, color=color) for line in lines)
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 from skipstone.cli.preview import cells_of, draw_rows, may_be_cut, type_name
 from skipstone.cli.tables import Cell, Heading, table
 from skipstone.cli.values import is_nested, texts
-from skipstone.explain.lines import Span, clean, pad, width_of
-from skipstone.explain.units import bar, count, plural
+from skipstone.report.lines import Span, clean, pad, width_of
+from skipstone.report.units import bar, count, plural
 
 _SHOWN = 40
 _LONGEST_BAR = 40

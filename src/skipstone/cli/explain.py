@@ -32,9 +32,9 @@ from skipstone.cli.progress import progress, steps
 from skipstone.cli.sink import check_output, open_output
 
 if TYPE_CHECKING:
-    from skipstone.explain.why import Why
+    from skipstone.report.trace.scan import ScanTrace, SparkUse
+    from skipstone.report.why import Why
     from skipstone.scan.scan import Scan
-    from skipstone.trace.scan import ScanTrace, SparkUse
 
 
 class PlanFormat(enum.StrEnum):
@@ -142,7 +142,7 @@ def _check_spark(why: str | None, route: SparkRoute | None, cluster: Cluster, *,
 
 
 def _why(found: Why, format: PlanFormat, *, to_file: bool) -> str:
-    from skipstone.explain.why import draw_why
+    from skipstone.report.why import draw_why
 
     if format is PlanFormat.JSON:
         return json_text(found.to_json())
@@ -169,7 +169,7 @@ def _trace(scan: Scan, *, analyze: bool) -> ScanTrace:
 
 def _spark_use(scan: Scan, cluster: Cluster, route: SparkRoute) -> SparkUse:
     """The way to a session of this cluster, whose cores and time zone count."""
-    from skipstone.bridge.spark.frames import told_by, way_of
+    from skipstone.spark.frames import told_by, way_of
 
     plan = scan.plan()
     with steps("starting Spark"), cluster.session() as session:
@@ -177,7 +177,7 @@ def _spark_use(scan: Scan, cluster: Cluster, route: SparkRoute) -> SparkUse:
 
 
 def _plan(trace: ScanTrace, format: PlanFormat, *, to_file: bool) -> str:
-    from skipstone.explain import draw_scan, scan_to_json, scan_to_page
+    from skipstone.report import draw_scan, scan_to_json, scan_to_page
 
     if format is PlanFormat.JSON:
         return json_text(scan_to_json(trace))

@@ -165,7 +165,7 @@ def status(
         if format is Format.JSON:
             print_json(found.to_json())
         else:
-            from skipstone.explain.status_text import draw_status
+            from skipstone.report.status_text import draw_status
 
             on = screen()
             emit(draw_status(found, width=on.width, color=on.color))
@@ -204,7 +204,7 @@ def advise(
         if format is Format.JSON:
             print_json(found.to_json())
         else:
-            from skipstone.explain.advice import draw_advice
+            from skipstone.report.advice import draw_advice
 
             on = screen()
             emit(draw_advice(found, width=on.width, color=on.color))
@@ -218,7 +218,7 @@ def drop(
     opening: Opening,
 ) -> None:
     """Delete the index; the lake's own files stay as they are."""
-    from skipstone.explain.units import plural, size
+    from skipstone.report.units import plural, size
 
     with job_guarded():
         opened = opening.lake(lake)
@@ -246,7 +246,7 @@ def _told(bar: Steps | None) -> Callable[[int, int], None] | None:
 
 
 def _show_report(lake: Lake | Table, report: Any, format: Format) -> None:
-    from skipstone.explain.report import draw_report, report_to_json
+    from skipstone.report.report import draw_report, report_to_json
 
     if format is Format.JSON:
         print_json({"lake": lake.uri, "place": lake.index.uri, **report_to_json(report)})

@@ -25,7 +25,7 @@ from skipstone.cli.progress import Steps, steps
 from skipstone.errors import ReadError
 
 if TYPE_CHECKING:
-    from skipstone.explain.ingest import PipelineReport
+    from skipstone.report.ingest import PipelineReport
 
 _LAYOUT = "Layout of the files"
 _SOURCE = "The source"
@@ -244,7 +244,7 @@ def ingest(
         if format is Format.JSON:
             print_json(report.to_json())
             return
-        from skipstone.explain.ingest import draw_pipeline
+        from skipstone.report.ingest import draw_pipeline
 
         on = screen()
         emit(draw_pipeline(report, width=on.width, color=on.color))

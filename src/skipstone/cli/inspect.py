@@ -18,7 +18,7 @@ from skipstone.cli.options import (
     storage_options,
 )
 from skipstone.cli.output import emit, guarded, print_json, screen
-from skipstone.explain.lines import paint
+from skipstone.report.lines import paint
 
 if TYPE_CHECKING:
     from skipstone.api import Table

@@ -9,9 +9,9 @@ from skipstone.cli.inspect_json import codecs, data_bytes
 from skipstone.cli.inspection import Bounds, Column, Inspection, each
 from skipstone.cli.tables import Cell, Heading, number, table, text
 from skipstone.cli.types import codec_name, logical_name, physical_name, short_encoding
-from skipstone.explain.lines import Span, clean
-from skipstone.explain.units import count, percent, plural, size, spark
 from skipstone.prune.clustering import Clustering, Layout
+from skipstone.report.lines import Span, clean
+from skipstone.report.units import count, percent, plural, size, spark
 
 _MISSING = "–"
 _MOST_NOTES = 20

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from skipstone.domain.keys import Key, Kind, key_space, key_text
+from skipstone.core.domain.keys import Key, Kind, key_space, key_text
+from skipstone.core.evidence import Array, ColumnFacts
+from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import CorruptFileError, UnknownColumnError
-from skipstone.evidence import Array, ColumnFacts
-from skipstone.ir.nodes import ColumnRef
 from skipstone.parquet.dictionary import dictionary_complete
 from skipstone.parquet.evidence import BoundLeaf, find_leaf, own_type, page_facts, row_group_facts
 from skipstone.parquet.footer import read_footer
@@ -19,9 +19,9 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.schema import LeafColumn
 from skipstone.prune.clustering import Clustering, bounded, clustering
+from skipstone.report.trace import Note, Notes
 from skipstone.store.source import Source, open_source
 from skipstone.store.tail import TailSource
-from skipstone.trace import Note, Notes
 
 # Page indexes are read unasked only while that is cheap.
 _MOST_INDEX_BYTES = 32 * 1024 * 1024

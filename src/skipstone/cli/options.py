@@ -189,7 +189,7 @@ class Source:
     def open_catalog(self) -> Catalog:
         """The catalog that is meant; one that is not there is not made."""
         import skipstone as sk
-        from skipstone.lake.iceberg.catalogs import open_catalog
+        from skipstone.iceberg.catalogs import open_catalog
 
         name = self.catalog or os.environ.get(CATALOG_VARIABLE) or None
         properties = storage_options(self.catalog_property, "--catalog-property")

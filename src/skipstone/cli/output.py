@@ -87,7 +87,7 @@ def exit_code(error: SkipstoneError) -> Exit:
 
 def error_line(error: SkipstoneError) -> str:
     """The error in one line: where, what, and the next step."""
-    from skipstone.explain.lines import clean
+    from skipstone.report.lines import clean
 
     text = f"error: {error.place}: {error.message}" if error.place else f"error: {error.message}"
     hint = f"; hint: {error.hint}" if error.hint else ""
@@ -96,7 +96,7 @@ def error_line(error: SkipstoneError) -> str:
 
 def json_text(value: Mapping[str, Any]) -> str:
     """A JSON document in characters that standard output knows."""
-    from skipstone.explain.lines import visible
+    from skipstone.report.lines import visible
 
     unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     return visible(json.dumps(value, indent=2, ensure_ascii=not unicode, allow_nan=False))

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from skipstone.cli.tables import Cell, Heading, fitting, table
 from skipstone.cli.values import is_binary, is_nested, is_struct, is_text, plain, plain_type, texts
-from skipstone.explain.lines import Span, clean, shorten, width_of
-from skipstone.explain.units import plural
+from skipstone.report.lines import Span, clean, shorten, width_of
+from skipstone.report.units import plural
 
 _LEAST = 12
 _SHORTEST = 6

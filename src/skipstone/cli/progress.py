@@ -105,7 +105,7 @@ class Steps:
 
     def tell(self, phase: str, done: int, total: int) -> None:
         """So many parts of a phase are done."""
-        from skipstone.explain.units import count, plural
+        from skipstone.report.units import count, plural
 
         said = f"{count(done)} of {plural(total, self._parts[phase])}"
         described = f"{self._batch}{phase}"
@@ -120,8 +120,8 @@ class _Bar:
         from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
         from rich.text import Text
 
-        from skipstone.explain.units import count, plural, size
-        from skipstone.explain.words import cost
+        from skipstone.report.units import count, plural, size
+        from skipstone.report.words import cost
 
         bar, before = self, lake.io
 

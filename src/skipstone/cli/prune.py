@@ -59,7 +59,7 @@ def prune(
 
 def to_json(result: PruneResult) -> dict[str, Any]:
     """The trace and the answer: row groups, ranges of rows ``[start, stop)`` and the row selection."""
-    from skipstone.explain import trace_to_json
+    from skipstone.report import trace_to_json
 
     return {
         **trace_to_json(result.trace),
@@ -70,8 +70,8 @@ def to_json(result: PruneResult) -> dict[str, Any]:
 
 
 def _draw(result: PruneResult, *, ranges: bool) -> None:
-    from skipstone.explain import draw_trace
-    from skipstone.explain.units import count
+    from skipstone.report import draw_trace
+    from skipstone.report.units import count
 
     on = screen()
     lines = [draw_trace(result.trace, width=on.width, color=on.color)]

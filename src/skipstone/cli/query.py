@@ -121,7 +121,7 @@ class _Asked:
     def write(self, format: RowFormat) -> Execution:
         """Hand the rows on as they are read; a reader that goes away stops the reading."""
         from skipstone.cli.formats import row_writer
-        from skipstone.explain.units import plural, size
+        from skipstone.report.units import plural, size
 
         rows = 0
         with open_output(self.output, force=self.force) as out:
@@ -165,8 +165,8 @@ class _Asked:
     def show(self) -> Execution:
         """Draw a table: all rows up to the limit that was given, else the first few."""
         from skipstone.cli.preview import draw_rows
-        from skipstone.explain.lines import paint
-        from skipstone.explain.units import plural
+        from skipstone.report.lines import paint
+        from skipstone.report.units import plural
         from skipstone.scan.execute import execute
 
         whole = self.scan.plan()
@@ -193,7 +193,7 @@ class _Asked:
 
     def _spent(self) -> str:
         """What the answer took: bytes, requests, time, and what was not touched."""
-        from skipstone.explain.units import duration, percent, plural, size
+        from skipstone.report.units import duration, percent, plural, size
 
         io, whole = self.scan.lake.io, lake_bytes(self.scan.lake)
         of = f" of {size(whole)}" if whole is not None else ""
@@ -211,14 +211,14 @@ def _known(plan: ScanPlan) -> int | None:
 
 
 def _more(plan: ScanPlan) -> str:
-    from skipstone.explain.units import plural
+    from skipstone.report.units import plural
 
     exact = "" if plan.residual is None else "up to "
     return f"… {exact}{plural(plan.rows - _SHOWN, 'more row')}; use --limit or --format csv"
 
 
 def _explain(ran: Execution) -> None:
-    from skipstone.explain import draw_scan
+    from skipstone.report import draw_scan
     from skipstone.scan.forecast import forecast
 
     on = screen(sys.stderr)

@@ -10,8 +10,8 @@ from skipstone.cli.options import Format, FormatOption, Source, TableArgument
 from skipstone.cli.output import emit, guarded, print_json, screen
 from skipstone.cli.summaries import summed
 from skipstone.cli.tables import Cell, Heading, number, table, text
-from skipstone.explain.lines import Span
-from skipstone.explain.units import count
+from skipstone.report.lines import Span
+from skipstone.report.units import count
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -40,7 +40,7 @@ def snapshots(
         if format is Format.JSON:
             print_json(to_json(opened))
             return
-        from skipstone.explain.lines import paint
+        from skipstone.report.lines import paint
 
         on = screen()
         emit("\n".join(paint(line, color=on.color) for line in draw(opened, on.width)))

@@ -11,12 +11,12 @@ import numpy as np
 
 from skipstone.cli.snapshots import ref_names
 from skipstone.cli.summaries import pinned
-from skipstone.evidence import Array
+from skipstone.core.evidence import Array
 
 if TYPE_CHECKING:
     from skipstone.api import SnapshotInfo, Table
-    from skipstone.lake.iceberg.inventory import Inventory
-    from skipstone.lake.iceberg.manifests.entries import Entries
+    from skipstone.iceberg.inventory import Inventory
+    from skipstone.iceberg.manifests.entries import Entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def gather_table(table: Table) -> TableInspection:
 
 
 def _columns(schema: Any) -> tuple[ColumnField, ...]:
-    from skipstone.lake.iceberg.columns.schema import placed
+    from skipstone.iceberg.columns.schema import placed
 
     keys = set(schema.identifier_field_ids)
     return tuple(
@@ -204,7 +204,7 @@ def _default_text(value: Any) -> str | None:
 
 def _names(table: Table) -> dict[int, str]:
     """Columns by field id; those that the table has no more go by their last name."""
-    from skipstone.lake.iceberg.columns.schema import placed
+    from skipstone.iceberg.columns.schema import placed
 
     older = sorted(table.metadata.schemas, key=lambda one: one.schema_id)
     schemas = (*older, table.metadata.schema(), table.iceberg_schema)
@@ -261,7 +261,7 @@ def _specs(table: Table, data: Entries) -> tuple[SpecUse, ...]:
 
 def _deletes(table: Table, data: Entries, deletes: Entries) -> tuple[tuple[DeleteUse, ...], int]:
     """Delete files by kind, and how many data files any of them may apply to."""
-    from skipstone.lake.iceberg.deletes.index import DeleteIndex
+    from skipstone.iceberg.deletes.index import DeleteIndex
 
     if not len(deletes):
         return (), 0

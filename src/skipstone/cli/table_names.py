@@ -27,6 +27,6 @@ def tables(
         if format is Format.JSON:
             print_json({"catalog": catalog.iceberg.name, "namespace": namespace, "tables": names})
         else:
-            from skipstone.explain.lines import clean
+            from skipstone.report.lines import clean
 
             emit("\n".join(map(clean, names)) or "there are no tables")

@@ -8,9 +8,9 @@ from skipstone.cli.inspect_text import Lines, section
 from skipstone.cli.snapshots import when
 from skipstone.cli.table_inspection import ColumnField, TableInspection
 from skipstone.cli.tables import Cell, Heading, number, table, text
-from skipstone.explain.lines import clean
-from skipstone.explain.tree import facts
-from skipstone.explain.units import bar, count, percent, plural, size
+from skipstone.report.lines import clean
+from skipstone.report.tree import facts
+from skipstone.report.units import bar, count, percent, plural, size
 
 _MISSING = "–"
 _KINDS = {"positions": "position deletes", "equality": "equality deletes", "vectors": "deletion vectors"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from skipstone.explain.lines import Span, clean, shorten, width_of
+from skipstone.report.lines import Span, clean, shorten, width_of
 
 _GAP = 2
 _LEAST = 6

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.explain.lines import visible
+from skipstone.report.lines import visible
 
 # 64-bit offsets: the text of a batch may be longer than 2 GB.
 TEXT = pa.large_string()

@@ -51,7 +51,7 @@ def verify(
         if format is Format.JSON:
             print_json(found.to_json())
         else:
-            from skipstone.explain.verify import draw_verification
+            from skipstone.report.verify import draw_verification
 
             on = screen()
             emit(draw_verification(found, width=on.width, color=on.color))

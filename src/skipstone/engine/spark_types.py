@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from skipstone.domain.keys import storage_type
+from skipstone.core.domain.keys import storage_type
 from skipstone.errors import SchemaError
 
 # Spark keeps the schema of the data frame in the files it writes, and believes it.

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from xxhash import xxh3_128_hexdigest
 
+from skipstone.core.evidence import Array
 from skipstone.errors import FileError, MissingFileError, ReadError, SchemaError
-from skipstone.evidence import Array
-from skipstone.explain.report import Report, Skipped
 from skipstone.index.container import BadIndex, Container, Fetched, Held, LocalFile
 from skipstone.index.draft import Draft
 from skipstone.index.manifest import (
@@ -32,6 +31,7 @@ from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path, Spec
 from skipstone.lake.files import Files, Io
 from skipstone.parquet.naming import Naming
+from skipstone.report.report import Report, Skipped
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed, Place
 from skipstone.store.ranges import ByteRange

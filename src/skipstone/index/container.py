@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
+from skipstone.core.evidence import Array
 from skipstone.errors import ReadError, SkipstoneError
-from skipstone.evidence import Array
 from skipstone.store.cache import Cache
 from skipstone.store.ranges import ByteRange
 

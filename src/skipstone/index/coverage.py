@@ -9,22 +9,22 @@ from typing import Final
 
 import numpy as np
 
-from skipstone.evidence import Array, ColumnFacts, Evidence, Stated
+from skipstone.core.evidence import Array, ColumnFacts, Evidence, Stated
+from skipstone.core.ir.nodes import ColumnRef, Node
+from skipstone.core.judge import Verdict, judge
 from skipstone.index.container import BadIndex
 from skipstone.index.manifest import Manifest
 from skipstone.index.marks import match
 from skipstone.index.search import search
 from skipstone.index.segment import Segment
-from skipstone.ir.nodes import ColumnRef, Node
-from skipstone.judge import Verdict, judge
 from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.prune.ledger import Blame
 from skipstone.prune.pages import PageFacts
 from skipstone.prune.probes import Hashes, bloom_probes
 from skipstone.prune.survey import RuledOut
+from skipstone.report.trace import Cause, Drop
 from skipstone.store.place import Listed
-from skipstone.trace import Cause, Drop
 
 Given = Mapping[tuple[str, ...], Stated]
 

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import ConflictError, FileError
+from skipstone.iceberg.inventory import Inventory, Kept, identities
+from skipstone.iceberg.manifests.entries import Entries
 from skipstone.index.container import COMMON, BadIndex, Container, Held, LocalFile, Writer, parsing
 from skipstone.index.manifest import ENTRIES
 from skipstone.lake.files import Files
-from skipstone.lake.iceberg.inventory import Inventory, Kept, identities
-from skipstone.lake.iceberg.manifests.entries import Entries
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from skipstone.evidence import Array
+from skipstone.core.evidence import Array
 from skipstone.index.container import BadIndex, Container
 from skipstone.index.draft import Stack, runs
 from skipstone.parquet.bloom import block_masks, block_numbers

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from skipstone.domain.keys import is_ordered, storage_type
+from skipstone.core.domain.keys import is_ordered, storage_type
 from skipstone.engine.jobs import opened
 from skipstone.engine.local import gather
 from skipstone.errors import (
@@ -16,7 +16,6 @@ from skipstone.errors import (
     UnknownColumnError,
     UsageError,
 )
-from skipstone.explain.report import Report
 from skipstone.index.build import Job, Progress, open_segment
 from skipstone.index.container import BadIndex
 from skipstone.index.coverage import Coverage
@@ -34,15 +33,16 @@ from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path, Spec
 from skipstone.lake.beside import FOLDER, own_place
 from skipstone.lake.files import Files
+from skipstone.report.report import Report
 from skipstone.store.place import Listed, Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from skipstone.engine.jobs import Engine
-    from skipstone.explain.advice import Advice
-    from skipstone.explain.status import IndexStatus
     from skipstone.index.lake import Indexed
+    from skipstone.report.advice import Advice
+    from skipstone.report.status import IndexStatus
 
 DEFAULT_COLUMNS: Final = 32
 """How many columns are indexed unless they are named: the first that can be compared."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from skipstone.evidence import Array
+from skipstone.core.evidence import Array
 from skipstone.index.container import BadIndex, Container, Key
 from skipstone.index.levels import join_bytes
 from skipstone.partial.blocks import Blocks

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.evidence import Array
 from skipstone.errors import UsageError
-from skipstone.evidence import Array
 from skipstone.index.container import BadIndex
 from skipstone.index.coverage import Coverage
 from skipstone.index.index import LakeIndex

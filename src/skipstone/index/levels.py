@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from skipstone.domain.keys import Kind, key_space
-from skipstone.evidence import Array, Bounds, ColumnFacts
-from skipstone.evidence.hull import hull, reduce_blocks
+from skipstone.core.domain.keys import Kind, key_space
+from skipstone.core.evidence import Array, Bounds, ColumnFacts
+from skipstone.core.evidence.hull import hull, reduce_blocks
 from skipstone.index.container import BadIndex, Container, Key, Writer
 
 _EXACT_LOW, _EXACT_HIGH, _VALUE, _NULL, _NAN, _KNOWN_LOW, _KNOWN_HIGH = (1 << bit for bit in range(7))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from xxhash import xxh3_128_digest
 
-from skipstone.evidence import Array
+from skipstone.core.evidence import Array
 from skipstone.parquet.naming import Naming
 from skipstone.store.place import Listed
 

@@ -11,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import Kind, key_space, storage_type
-from skipstone.evidence import Array
+from skipstone.core.domain.keys import Kind, key_space, storage_type
+from skipstone.core.evidence import Array
+from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.rows import RowSet
 from skipstone.index.draft import ColumnDraft, Draft, Pages, Stack
 from skipstone.index.levels import UNKNOWN, Level
 from skipstone.index.marks import marks_of
 from skipstone.index.spec import Path, Spec
-from skipstone.ir.nodes import ColumnRef
 from skipstone.lake.files import Files
 from skipstone.parquet.bloom import BadBloom, BloomFilter, bloom_length, bloom_range, has_bloom, parse_bloom
 from skipstone.parquet.evidence import (
@@ -41,7 +42,6 @@ from skipstone.parquet.walk import hop_pages, walk_pages
 from skipstone.partial.blocks import EVERY, Blocks, Facet, facets_of
 from skipstone.partial.reading import read_blocks
 from skipstone.partial.sketches import sketches
-from skipstone.rows import RowSet
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
 from skipstone.store.steps import drive

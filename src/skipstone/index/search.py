@@ -16,11 +16,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from skipstone.domain.spans import ByteSpans, NumberSpans
-from skipstone.evidence import Array, ColumnFacts
+from skipstone.core.domain.spans import ByteSpans, NumberSpans
+from skipstone.core.evidence import Array, ColumnFacts
+from skipstone.core.ir.nodes import All, Any, Leaf, Node
 from skipstone.index.container import BadIndex, Container
 from skipstone.index.levels import LevelReader, split_bytes
-from skipstone.ir.nodes import All, Any, Leaf, Node
 
 _MOST: Final = np.iinfo(np.uint64).max
 _HEAD: Final = 8

@@ -10,8 +10,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from skipstone.domain.keys import Kind, key_space, storage_type
-from skipstone.evidence import Array, ColumnFacts
+from skipstone.core.domain.keys import Kind, key_space, storage_type
+from skipstone.core.evidence import Array, ColumnFacts
+from skipstone.core.ir.nodes import ColumnRef, Leaf
+from skipstone.core.ir.transforms import Same, Scale, Transform
 from skipstone.index.container import COMMON, BadIndex, Container, Key, Rule, parsing
 from skipstone.index.draft import ColumnDraft, Draft, Pages, runs
 from skipstone.index.filters import Absent, Filters
@@ -19,8 +21,6 @@ from skipstone.index.kept import Kept
 from skipstone.index.levels import UNKNOWN, LevelReader, join_bytes
 from skipstone.index.search import Found, search_leaf
 from skipstone.index.spec import Path
-from skipstone.ir.nodes import ColumnRef, Leaf
-from skipstone.ir.transforms import Same, Scale, Transform
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.parquet.footer import parse_footer
 from skipstone.parquet.metadata import ParquetMetadata

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from skipstone.evidence import Array
-from skipstone.explain.status import Asked, ColumnStatus, IndexStatus, Origins, SegmentStatus, Sizes
+from skipstone.core.evidence import Array
 from skipstone.index.container import COMMON, FORMAT, BadIndex
 from skipstone.index.coverage import Coverage
 from skipstone.index.manifest import Manifest, SegmentNote, is_manifest, is_segment, manifest_name
@@ -19,6 +18,7 @@ from skipstone.index.marks import match
 from skipstone.index.record import Origin
 from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path
+from skipstone.report.status import Asked, ColumnStatus, IndexStatus, Origins, SegmentStatus, Sizes
 from skipstone.store.place import Listed
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import Any
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from skipstone.iceberg.inventory import Kept
+from skipstone.iceberg.lake import IcebergLake
 from skipstone.index.entries import read_entries, write_entries
 from skipstone.index.lake import Indexed
-from skipstone.lake.iceberg.inventory import Kept
-from skipstone.lake.iceberg.lake import IcebergLake
 from skipstone.store.place import Place
 
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from skipstone.engine.spark import SparkEngine
 from skipstone.errors import ConflictError, ReadError, SkipstoneError, UsageError
-from skipstone.explain.ingest import IngestReport, LookUps, Seconds
 from skipstone.index.lake import IndexedLake
 from skipstone.ingest.advised import advised
 from skipstone.ingest.claims import claim
@@ -30,6 +29,7 @@ from skipstone.ingest.lakes import (
 from skipstone.ingest.skips import look_ups
 from skipstone.ingest.tables import frame_of
 from skipstone.lake.append import Append, Source
+from skipstone.report.ingest import IngestReport, LookUps, Seconds
 from skipstone.store.place import Place
 from skipstone.write.files import Written
 from skipstone.write.layout import Layout
@@ -208,7 +208,7 @@ def ingest(
 
 def is_table(x: Any) -> bool:
     """Whether something is an open Iceberg table, of ours or pyiceberg's."""
-    rooms = ("skipstone.lake.iceberg.", "pyiceberg.table")
+    rooms = ("skipstone.iceberg.", "pyiceberg.table")
     return any(kind.__module__.startswith(rooms) for kind in type(x).__mro__)
 
 

@@ -22,10 +22,10 @@ from skipstone.errors import (
     UnknownColumnError,
     UsageError,
 )
+from skipstone.iceberg.catalogs import is_table_name
 from skipstone.index.lake import Indexed, IndexedLake
 from skipstone.lake.beside import BESIDE, FOLDER, open_lake_root, with_own_files
 from skipstone.lake.directory import is_visible
-from skipstone.lake.iceberg.catalogs import is_table_name
 from skipstone.lake.records import job_of, list_settled, modified
 from skipstone.lake.schema import children, merge_schemas
 from skipstone.store.place import Place, open_root

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.evidence import Array
+from skipstone.core.filter import RowFilter
 from skipstone.errors import SkipstoneError, UsageError
-from skipstone.evidence import Array
-from skipstone.filter import RowFilter
+from skipstone.iceberg.partitions.keys import PartitionKey, is_unpartitioned
+from skipstone.iceberg.partitions.values import source_span
+from skipstone.iceberg.writing.produce import Changes
+from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.index.table import IndexedTable
-from skipstone.lake.iceberg.partitions.keys import PartitionKey, is_unpartitioned
-from skipstone.lake.iceberg.partitions.values import source_span
-from skipstone.lake.iceberg.writing.produce import Changes
-from skipstone.lake.iceberg.writing.target import NewFile, Target
 from skipstone.predicate.tree import Predicate, col, conjunction, disjunction
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.plan import ScanPlan, Task

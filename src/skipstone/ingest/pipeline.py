@@ -13,11 +13,11 @@ from skipstone.engine.session import spark_session
 from skipstone.engine.spark import SparkEngine
 from skipstone.engine.spark_types import spark_schema
 from skipstone.errors import UsageError
-from skipstone.explain.ingest import IngestReport, PipelineReport
 from skipstone.index.lake import IndexedLake
 from skipstone.ingest.job import Ingest, Progress, make_layout
 from skipstone.ingest.lakes import lake_place
 from skipstone.ingest.sources import Sources, find_sources, has_tabs
+from skipstone.report.ingest import IngestReport, PipelineReport
 from skipstone.store.place import Listed
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from skipstone.engine.jobs import Engine
 from skipstone.errors import ConflictError, SkipstoneError
+from skipstone.iceberg.metadata import tolerant
+from skipstone.iceberg.writing.commit import replace
+from skipstone.iceberg.writing.produce import Changes
+from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.index.table import IndexedTable
 from skipstone.ingest.overwrite import Elsewhere, Overwrite, Plan, Rewrite, deletes_meet
-from skipstone.lake.iceberg.metadata import tolerant
-from skipstone.lake.iceberg.writing.commit import replace
-from skipstone.lake.iceberg.writing.produce import Changes
-from skipstone.lake.iceberg.writing.target import NewFile, Target
 from skipstone.scan.execute import execute
 from skipstone.scan.parts import shared
 from skipstone.scan.plan import ScanPlan, Task

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.explain.ingest import LookUps
 from skipstone.index.lake import Indexed
 from skipstone.predicate import tree
+from skipstone.report.ingest import LookUps
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.scan import Scan
 from skipstone.write.columns import find_column, find_path

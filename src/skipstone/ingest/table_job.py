@@ -13,7 +13,11 @@ import pyarrow as pa
 from skipstone.engine.jobs import Engine
 from skipstone.engine.spark import SparkEngine
 from skipstone.errors import SchemaError, SkipstoneError, UsageError
-from skipstone.explain.ingest import IngestReport, LookUps
+from skipstone.iceberg.catalogs import load_table
+from skipstone.iceberg.lake import IcebergLake
+from skipstone.iceberg.writing.commit import JOB, append
+from skipstone.iceberg.writing.fit import check_columns
+from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.index.table import IndexedTable
 from skipstone.ingest.advised import advised
 from skipstone.ingest.frame import Output, Survey, in_order, quoted, rows_schema, survey, written
@@ -24,11 +28,7 @@ from skipstone.ingest.rewrite import Rewriting
 from skipstone.ingest.rewrite import overwrite as overwrite_files
 from skipstone.ingest.skips import look_ups
 from skipstone.ingest.table_layout import table_layout
-from skipstone.lake.iceberg.catalogs import load_table
-from skipstone.lake.iceberg.lake import IcebergLake
-from skipstone.lake.iceberg.writing.commit import JOB, append
-from skipstone.lake.iceberg.writing.fit import check_columns
-from skipstone.lake.iceberg.writing.target import NewFile, Target
+from skipstone.report.ingest import IngestReport, LookUps
 from skipstone.write.columns import find_path
 from skipstone.write.files import Written
 from skipstone.write.layout import Layout

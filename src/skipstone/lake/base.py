@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.evidence import Array, Stated
+from skipstone.core.ir.nodes import Node
+from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import Engine
-from skipstone.evidence import Array, Stated
-from skipstone.ir.nodes import Node
 from skipstone.lake.files import Files, Io
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.naming import Naming
 from skipstone.prune.ledger import Ledger
 from skipstone.prune.survey import Footers, Survey
-from skipstone.rows import RowSet
+from skipstone.report.trace.partitions import FilterStats
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed
-from skipstone.trace.partitions import FilterStats
 
 if TYPE_CHECKING:
     from skipstone.lake.statistics import LakeStatistics

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import is_binary, is_text, storage_type
+from skipstone.core.domain.keys import is_binary, is_text, storage_type
+from skipstone.core.evidence import Array
 from skipstone.errors import SchemaError
-from skipstone.evidence import Array
 from skipstone.lake.schema import children, decoded, is_list, merge_types
 
 Path: TypeAlias = tuple[str, ...]

@@ -11,6 +11,9 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from skipstone.core.evidence import Array, Stated
+from skipstone.core.ir.nodes import Node
+from skipstone.core.judge import Verdict, judge
 from skipstone.engine.jobs import Engine
 from skipstone.errors import (
     CorruptFileError,
@@ -20,9 +23,6 @@ from skipstone.errors import (
     SchemaError,
     UsageError,
 )
-from skipstone.evidence import Array, Stated
-from skipstone.ir.nodes import Node
-from skipstone.judge import Verdict, judge
 from skipstone.lake.base import BaseLake, FileEntry, Path, Sifted
 from skipstone.lake.beside import real_place, with_own_files
 from skipstone.lake.conform import check_readable
@@ -33,9 +33,9 @@ from skipstone.lake.records import list_settled
 from skipstone.lake.schema import merge_schemas
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.prune.ledger import Blame, Ledger
+from skipstone.report.trace import Cause, Level
 from skipstone.store.place import Listed, Place, matches
 from skipstone.store.retry import RetryPolicy
-from skipstone.trace import Cause, Level
 
 # Up to this many files the schema is that of all files; of more, a sample spread over the listing tells it.
 SCHEMA_SAMPLE = 256

@@ -19,8 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from skipstone.domain.keys import is_binary, is_text, unscaled
-from skipstone.ir.transforms import DAY, UNITS
+from skipstone.core.domain.keys import is_binary, is_text, unscaled
+from skipstone.core.ir.transforms import DAY, UNITS
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _INT, _LONG, _DOUBLE, _TEXT, _NOTHING = pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.null()

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import PRESENCE, Kind, array_keys, is_binary, is_text, key_space, storage_type
+from skipstone.core.domain.keys import PRESENCE, Kind, array_keys, is_binary, is_text, key_space, storage_type
+from skipstone.core.evidence import Array, ColumnFacts, Evidence, widest
 from skipstone.errors import SchemaError, UsageError
-from skipstone.evidence import Array, ColumnFacts, Evidence, widest
 from skipstone.lake.hive import NotFitting, Segment, infer_array, parse_array, split_segment, value_text
 
 

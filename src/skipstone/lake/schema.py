@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from skipstone.domain.keys import is_binary, is_text
+from skipstone.core.domain.keys import is_binary, is_text
+from skipstone.core.ir.transforms import UNITS
 from skipstone.errors import SchemaError
-from skipstone.ir.transforms import UNITS
 
 _RECENT = 8
 

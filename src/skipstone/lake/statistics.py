@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import Key, is_ordered, is_text, storage_type, to_key
-from skipstone.domain.keys import from_key as scalar_of
+from skipstone.core.domain.keys import Key, is_ordered, is_text, storage_type, to_key
+from skipstone.core.domain.keys import from_key as scalar_of
+from skipstone.core.evidence import Array, ColumnFacts
+from skipstone.core.ir.bind import Binder
+from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import UnknownColumnError, UsageError
-from skipstone.evidence import Array, ColumnFacts
-from skipstone.ir.bind import Binder
-from skipstone.ir.nodes import ColumnRef
 from skipstone.parquet.evidence import find_leaf, own_type, row_group_facts
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.trust import all_null_trusted, null_counts_trusted
@@ -120,7 +120,7 @@ class LakeStatistics:
         }
 
     def __str__(self) -> str:
-        from skipstone.explain.statistics import draw_statistics
+        from skipstone.report.statistics import draw_statistics
 
         return draw_statistics(self.lake, self.file_count, self.rows, self.bytes, map(_cells, self.columns))
 

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import Kind, key_space, storage_type
-from skipstone.evidence import Array, Bounds, ColumnFacts, Evidence, widest
-from skipstone.ir.nodes import ColumnRef
-from skipstone.ir.transforms import Keys, Transform
+from skipstone.core.domain.keys import Kind, key_space, storage_type
+from skipstone.core.evidence import Array, Bounds, ColumnFacts, Evidence, widest
+from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.ir.transforms import Keys, Transform
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import PageIndex
 from skipstone.parquet.schema import LeafColumn, PhysicalType, Repetition

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import Kind, key_space, storage_type
-from skipstone.evidence import Array
-from skipstone.filter.keys import _buffer
-from skipstone.ir.transforms import Same
+from skipstone.core.domain.keys import Kind, key_space, storage_type
+from skipstone.core.evidence import Array
+from skipstone.core.filter.keys import _buffer
+from skipstone.core.ir.transforms import Same
 from skipstone.parquet.bloom import (
     _BLOCK_BYTES,
     _MAX_BYTES,

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import Kind, is_ordered, key_space, storage_type
-from skipstone.domain.spans import prefix_end
-from skipstone.evidence import Array, ColumnFacts, widest
-from skipstone.evidence.hull import hull, reduce_blocks
-from skipstone.filter.keys import numbers, texts
-from skipstone.filter.rows import plain
-from skipstone.filter.truth import valid_rows
-from skipstone.ir.transforms import Scale
+from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
+from skipstone.core.domain.spans import prefix_end
+from skipstone.core.evidence import Array, ColumnFacts, widest
+from skipstone.core.evidence.hull import hull, reduce_blocks
+from skipstone.core.filter.keys import numbers, texts
+from skipstone.core.filter.rows import plain
+from skipstone.core.filter.truth import valid_rows
+from skipstone.core.ir.transforms import Scale
 from skipstone.parquet.values import widen
 
 if TYPE_CHECKING:

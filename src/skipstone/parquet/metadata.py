@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from skipstone.evidence import ColumnFacts
-    from skipstone.ir.nodes import ColumnRef
+    from skipstone.core.evidence import ColumnFacts
+    from skipstone.core.ir.nodes import ColumnRef
     from skipstone.parquet.pageindex import PageIndex
 
 # Below this pyarrow parses the whole footer about as fast as the schema is cut out of it.

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
+from skipstone.core.evidence import ColumnFacts
+from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import CorruptFileError
-from skipstone.evidence import ColumnFacts
-from skipstone.ir.nodes import ColumnRef
 from skipstone.parquet.evidence import own_type
 from skipstone.parquet.kin import Kin
 from skipstone.parquet.metadata import ParquetMetadata

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
+from skipstone.core.evidence import ColumnFacts
+from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import CorruptFileError
-from skipstone.evidence import ColumnFacts
-from skipstone.ir.nodes import ColumnRef
 from skipstone.parquet.dictionary import dictionary_complete
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import PageIndex

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from skipstone.domain.keys import Key, Kind, is_text, key_space, storage_type, wide_key, wide_value
-from skipstone.evidence import Array
-from skipstone.ir.transforms import DAY, UNITS, Keys, Same, Scale, Transform
+from skipstone.core.domain.keys import Key, Kind, is_text, key_space, storage_type, wide_key, wide_value
+from skipstone.core.evidence import Array
+from skipstone.core.ir.transforms import DAY, UNITS, Keys, Same, Scale, Transform
 from skipstone.parquet.schema import LeafColumn, LogicalKind, PhysicalType
 
 _P, _K = PhysicalType, LogicalKind

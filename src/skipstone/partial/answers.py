@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import Kind, is_text, key_space, storage_type
+from skipstone.core.domain.keys import Kind, is_text, key_space, storage_type
+from skipstone.core.evidence import Array
 from skipstone.errors import SkipstoneError, TypeMismatchError
-from skipstone.evidence import Array
 from skipstone.partial.blocks import Blocks, Facet, facets_of
 from skipstone.partial.exact import fraction, nearest, rounded
 from skipstone.partial.limbs import HUGE_BITS, decimals, estimates, from_totals, totals

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from skipstone.domain.keys import Kind, is_ordered, key_space, storage_type
-from skipstone.evidence import Array, Bounds
-from skipstone.evidence.hull import reduce_blocks
+from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
+from skipstone.core.evidence import Array, Bounds
+from skipstone.core.evidence.hull import reduce_blocks
 from skipstone.partial.ends import outermost
 from skipstone.partial.exact import beside, fold
 from skipstone.partial.limbs import fold_limbs

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from skipstone.evidence import Array
+from skipstone.core.evidence import Array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from skipstone.core.evidence import Array
 from skipstone.errors import SkipstoneError, UsageError
-from skipstone.evidence import Array
 from skipstone.partial.groups import joined, runs
 from skipstone.partial.states import Measure, Path, Rows
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from skipstone.domain.keys import is_ordered
+from skipstone.core.domain.keys import is_ordered
+from skipstone.core.evidence import Array
 from skipstone.errors import TypeMismatchError
-from skipstone.evidence import Array
 from skipstone.partial.groups import joined, runs
 from skipstone.partial.sketches import CPC, checked, cpc_sketches, merge_cpc
 from skipstone.partial.states import Measure, Path, Rows

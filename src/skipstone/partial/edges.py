@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import KeySpace, Kind, from_key, is_ordered, key_space, storage_type, wide_key
+from skipstone.core.domain.keys import KeySpace, Kind, from_key, is_ordered, key_space, storage_type, wide_key
+from skipstone.core.evidence import Array, Bounds
+from skipstone.core.ir.transforms import DAY, UNITS
 from skipstone.errors import SkipstoneError, TypeMismatchError, UsageError
-from skipstone.evidence import Array, Bounds
-from skipstone.ir.transforms import DAY, UNITS
 from skipstone.partial.numbers import scale_of
 
 Exact: TypeAlias = Fraction | float

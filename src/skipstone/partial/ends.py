@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.evidence import Array, Bounds
-from skipstone.evidence.hull import reduce_blocks
+from skipstone.core.evidence import Array, Bounds
+from skipstone.core.evidence.hull import reduce_blocks
 from skipstone.partial.exact import run_lengths
 
 # Blocks of so many values are looked at one by one.

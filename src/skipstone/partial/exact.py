@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from skipstone.evidence import Array
-from skipstone.evidence.hull import reduce_blocks
+from skipstone.core.evidence import Array
+from skipstone.core.evidence.hull import reduce_blocks
 
 LARGEST: Final = 2.0**960
 """Values must be smaller than this; sums of fewer than 2⁴⁰ of them then don't overflow on the way."""

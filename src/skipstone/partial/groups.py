@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from skipstone.evidence import Array
+from skipstone.core.evidence import Array
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from skipstone.evidence import Array
-from skipstone.evidence.hull import reduce_blocks
+from skipstone.core.evidence import Array
+from skipstone.core.evidence.hull import reduce_blocks
 from skipstone.partial.exact import run_lengths
 
 HUGE_BITS: Final = 908

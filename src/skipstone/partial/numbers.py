@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import Kind, key_space, storage_type
+from skipstone.core.domain.keys import Kind, key_space, storage_type
+from skipstone.core.evidence import Array
 from skipstone.errors import TypeMismatchError
-from skipstone.evidence import Array
 from skipstone.parquet.measure import Column, NumberKeys
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import Kind, is_ordered, key_space, storage_type
+from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
+from skipstone.core.evidence import Array
+from skipstone.core.evidence.hull import reduce_blocks
+from skipstone.core.filter.rows import plain, plain_type
 from skipstone.errors import TypeMismatchError
-from skipstone.evidence import Array
-from skipstone.evidence.hull import reduce_blocks
-from skipstone.filter.rows import plain, plain_type
 from skipstone.parquet.measure import NumberKeys, byte_keys, read_column
 from skipstone.partial.states import Measure, Path, Rows
 

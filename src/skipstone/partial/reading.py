@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from skipstone.domain.keys import Kind, is_ordered, key_space, storage_type
-from skipstone.evidence import Array
-from skipstone.evidence.hull import reduce_blocks
-from skipstone.filter.keys import texts
+from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
+from skipstone.core.evidence import Array
+from skipstone.core.evidence.hull import reduce_blocks
+from skipstone.core.filter.keys import texts
 from skipstone.parquet.measure import Column, NumberKeys, byte_keys, read_column
 from skipstone.partial.blocks import Blocks, Facet, facets_of
 from skipstone.partial.ends import both_ends, extreme_rows

@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from skipstone.domain.keys import Kind, key_space, storage_type
-from skipstone.evidence import Array
+from skipstone.core.domain.keys import Kind, key_space, storage_type
+from skipstone.core.evidence import Array
 from skipstone.parquet.bloom import hash_values
 from skipstone.parquet.measure import Column, NumberKeys, byte_keys, read_column
 from skipstone.partial.coupons import LG_ROWS, PLACES, coupons

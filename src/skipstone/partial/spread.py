@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from skipstone.domain.keys import Kind, key_space, storage_type
-from skipstone.evidence import Array, Bounds
+from skipstone.core.domain.keys import Kind, key_space, storage_type
+from skipstone.core.evidence import Array, Bounds
 from skipstone.parquet.measure import NumberKeys, byte_keys, read_column
 from skipstone.partial.blocks import Facet
 from skipstone.partial.edges import bins, check_edges, edge_array

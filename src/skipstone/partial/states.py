@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.evidence import Array
-from skipstone.evidence.hull import reduce_blocks
+from skipstone.core.evidence import Array
+from skipstone.core.evidence.hull import reduce_blocks
 
 if TYPE_CHECKING:
     from skipstone.partial.blocks import Blocks

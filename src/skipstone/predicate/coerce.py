@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from skipstone.domain import DomainTree
+from skipstone.core.domain import DomainTree
 from skipstone.errors import ParseError, PredicateError, SkipstoneError
 from skipstone.predicate.tree import Constant, Expr, Predicate, condition, too_deep
 

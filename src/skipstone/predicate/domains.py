@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from skipstone.domain import AllOf, AnyOf, ColumnDomain, Domain, DomainTree, Range
-from skipstone.domain.keys import Kind, from_key, key_space, storage_type
-from skipstone.domain.ranges import Bound
+from skipstone.core.domain import AllOf, AnyOf, ColumnDomain, Domain, DomainTree, Range
+from skipstone.core.domain.keys import Kind, from_key, key_space, storage_type
+from skipstone.core.domain.ranges import Bound
 from skipstone.predicate.tree import (
     Column,
     Compare,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyiceberg.expressions
     import pyspark.sql
 
-    from skipstone.domain import ColumnDomain
+    from skipstone.core.domain import ColumnDomain
 
 CompareOp = Choice["=", "<>", "<", "<=", ">", ">=", "<=>"]
 MatchKind = Choice["prefix", "suffix", "contains"]
@@ -334,7 +334,7 @@ class Predicate(Expr):
 
         Without a schema each column takes the type of the literals it is compared with.
         """
-        from skipstone.ir.domains import to_column_domain
+        from skipstone.core.ir.domains import to_column_domain
 
         return to_column_domain(self, schema)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from skipstone.evidence import Array, Evidence
-from skipstone.ir.nodes import Node
-from skipstone.judge import Verdict
+from skipstone.core.evidence import Array, Evidence
+from skipstone.core.ir.nodes import Node
+from skipstone.core.judge import Verdict
 from skipstone.parquet.bloom import (
     BadBloom,
     BlockProbe,

@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from skipstone.evidence import Array, Evidence
-from skipstone.ir.nodes import ColumnRef, Node
-from skipstone.judge import Verdict, judge
+from skipstone.core.evidence import Array, Evidence
+from skipstone.core.ir.nodes import ColumnRef, Node
+from skipstone.core.judge import Verdict, judge
+from skipstone.core.rows import RowSet
 from skipstone.parquet.dictionary import (
     BadDictionary,
     decode_dictionary,
@@ -31,10 +32,9 @@ from skipstone.prune.options import PruneOptions
 from skipstone.prune.pages import Cuts, PageFacts, Path, Segments, spread_pages
 from skipstone.prune.probes import Probe, absent_by_dictionary, stored_values, useful_units
 from skipstone.prune.survey import Survey
-from skipstone.rows import RowSet
+from skipstone.report.trace import Cause
 from skipstone.store.cache import Cache
 from skipstone.store.ranges import ByteRange
-from skipstone.trace import Cause
 
 # About what the objects of a page index take per page, strings and facts included.
 _PAGE_WEIGHT = 300

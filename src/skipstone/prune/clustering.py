@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.evidence import Array, ColumnFacts, widest
+from skipstone.core.evidence import Array, ColumnFacts, widest
 
 _CELLS = 12
 _TRIES = 16

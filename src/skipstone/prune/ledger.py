@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from skipstone.evidence import Array, Evidence
-from skipstone.ir.nodes import Decided, Leaf
-from skipstone.judge import Judgement, Verdict
-from skipstone.trace import Cause, Drop, Level, Notes
+from skipstone.core.evidence import Array, Evidence
+from skipstone.core.ir.nodes import Decided, Leaf
+from skipstone.core.judge import Judgement, Verdict
+from skipstone.report.trace import Cause, Drop, Level, Notes
 
 Cost = Callable[[], tuple[int, int]]
 """Requests and bytes so far."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skipstone.evidence import Array, ColumnFacts, Evidence
+from skipstone.core.evidence import Array, ColumnFacts, Evidence
 from skipstone.parquet.pageindex import PageIndex
 from skipstone.prune.survey import Survey
 

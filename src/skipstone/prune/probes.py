@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skipstone.domain.spans import NumberSpans
-from skipstone.evidence import Array, Evidence
-from skipstone.ir.nodes import Leaf, Node
-from skipstone.ir.transforms import Same
-from skipstone.judge import Cleared, judge
+from skipstone.core.domain.spans import NumberSpans
+from skipstone.core.evidence import Array, Evidence
+from skipstone.core.ir.nodes import Leaf, Node
+from skipstone.core.ir.transforms import Same
+from skipstone.core.judge import Cleared, judge
 from skipstone.parquet.bloom import hash_values
 from skipstone.parquet.evidence import BoundLeaf, find_leaf
 from skipstone.parquet.metadata import ParquetMetadata

@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from skipstone.core.ir import Compiled, compile_predicate
+from skipstone.core.rows import RowSet
 from skipstone.errors import PredicateError, UsageError
-from skipstone.ir import Compiled, compile_predicate
 from skipstone.parquet.footer import from_pyarrow, read_footer, read_footer_async
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.predicate import Predicate
@@ -20,11 +21,10 @@ from skipstone.prune.needs import Need, is_blooms, ranges_of
 from skipstone.prune.options import PruneOptions
 from skipstone.prune.result import PruneResult
 from skipstone.prune.survey import Survey
-from skipstone.rows import RowSet
+from skipstone.report.trace import Trace
 from skipstone.store.source import Source, open_source
 from skipstone.store.steps import drive, drive_async
 from skipstone.store.tail import TailSource
-from skipstone.trace import Trace
 
 
 class Pruner:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from skipstone.evidence import Array
-from skipstone.ir import Compiled
+from skipstone.core.evidence import Array
+from skipstone.core.ir import Compiled
+from skipstone.core.rows import RowSet
+from skipstone.core.rows.selection import Selector, from_selection, to_selection
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.rows import RowSet
-from skipstone.rows.selection import Selector, from_selection, to_selection
-from skipstone.trace import Trace
+from skipstone.report.trace import Trace
 
 if TYPE_CHECKING:
     from pyroaring import BitMap, BitMap64
@@ -59,7 +59,7 @@ class PruneResult:
         return self.rows.to_bitmap() if self.bitmap is None else self.bitmap
 
     def __str__(self) -> str:
-        from skipstone.explain import draw_trace
+        from skipstone.report import draw_trace
 
         return draw_trace(self.trace)
 

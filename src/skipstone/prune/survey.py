@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from skipstone.evidence import Array, ColumnFacts, Evidence, Stated
-from skipstone.ir.nodes import ColumnRef, Node
+from skipstone.core.evidence import Array, ColumnFacts, Evidence, Stated
+from skipstone.core.ir.nodes import ColumnRef, Node
+from skipstone.core.rows import RowSet
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.rows import RowSet
 
 if TYPE_CHECKING:
     from skipstone.prune.pages import PageFacts

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from skipstone.evidence import Array
+from skipstone.core.evidence import Array
 
 
 class Stream:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from skipstone.domain import ColumnDomain, ColumnHandle
+from skipstone.core.domain import ColumnDomain, ColumnHandle
 from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.index.lake import Indexed
 from skipstone.lake.base import FileEntry

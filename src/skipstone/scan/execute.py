@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from skipstone.engine.local import stream
 from skipstone.errors import UsageError
+from skipstone.report.trace.scan import Run, ScanTrace
 from skipstone.scan.pieces import Growth, Piece
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.reader import joined
 from skipstone.scan.work import Work
-from skipstone.trace.scan import Run, ScanTrace
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from skipstone.ir import Compiled
+from skipstone.core.ir import Compiled
 from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.report.trace.scan import Hints
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.plan import Task
 from skipstone.scan.projection import Projection
-from skipstone.trace.scan import Hints
 
 _SAMPLE = 8
 _FAR_THREADS = 16

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from skipstone.evidence import Array, Evidence
-from skipstone.explain.why import WhyStep, span_text
-from skipstone.ir.nodes import Any as Either
-from skipstone.ir.nodes import ColumnRef, Decided, Leaf, Node
-from skipstone.judge import Judgement, Verdict, judge
+from skipstone.core.evidence import Array, Evidence
+from skipstone.core.ir.nodes import Any as Either
+from skipstone.core.ir.nodes import ColumnRef, Decided, Leaf, Node
+from skipstone.core.judge import Judgement, Verdict, judge
 from skipstone.lake.files import Files
 from skipstone.parquet.bloom import BadBloom, bloom_range
 from skipstone.parquet.evidence import find_leaf, page_facts
@@ -24,10 +23,11 @@ from skipstone.prune.options import PruneOptions
 from skipstone.prune.pages import PageFacts, Path, Segments, segments
 from skipstone.prune.probes import bloom_probes, useful_units
 from skipstone.prune.survey import Survey
+from skipstone.report.trace import Cause
+from skipstone.report.why import WhyStep, span_text
 from skipstone.scan.quote import Quoter, looked_for
 from skipstone.store.place import Listed
 from skipstone.store.steps import drive
-from skipstone.trace import Cause
 
 _Quote = Callable[[Node], str]
 

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import Kind, is_ordered, key_space, storage_type
+from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
+from skipstone.core.evidence import Array
+from skipstone.core.ir.bind import Binder
 from skipstone.errors import TypeMismatchError, UsageError
-from skipstone.evidence import Array
-from skipstone.ir.bind import Binder
 from skipstone.scan.projection import Path, find_path
 
 _TERM = re.compile(

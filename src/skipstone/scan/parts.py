@@ -9,8 +9,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from skipstone.evidence import Array
-from skipstone.rows import RowSet
+from skipstone.core.evidence import Array
+from skipstone.core.rows import RowSet
 from skipstone.scan.pieces import group_rows
 from skipstone.scan.plan import ScanPlan, Task
 

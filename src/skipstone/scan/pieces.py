@@ -8,9 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from skipstone.core.rows import RowSet
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import page_index_ranges
-from skipstone.rows import RowSet
 from skipstone.scan.plan import Task
 from skipstone.scan.reader import estimate
 

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import xxhash
 
+from skipstone.core.filter import RowFilter
+from skipstone.core.ir import Compiled
+from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError, UsageError
-from skipstone.filter import RowFilter
-from skipstone.ir import Compiled
 from skipstone.lake.base import AntiJoin
 from skipstone.lake.files import Files
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate
-from skipstone.rows import RowSet
+from skipstone.report.trace.scan import Hints, ScanTrace
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.order import Order
 from skipstone.scan.projection import Projection, resolve
 from skipstone.store.place import Listed
-from skipstone.trace.scan import Hints, ScanTrace
 
 if TYPE_CHECKING:
     from skipstone.scan.why import Why
@@ -311,12 +311,12 @@ class ScanPlan:
         return f"ScanPlan({self.lake}{what}: {self.rows:,} rows in {len(self.tasks):,} files)"
 
     def __str__(self) -> str:
-        from skipstone.explain import draw_scan
+        from skipstone.report import draw_scan
 
         return draw_scan(self.trace)
 
     def _repr_html_(self) -> str:
-        from skipstone.explain import scan_to_html
+        from skipstone.report import scan_to_html
 
         return scan_to_html(self.trace)
 

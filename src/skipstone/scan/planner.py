@@ -9,20 +9,22 @@ from typing import TypeVar
 
 import numpy as np
 
-from skipstone.evidence import Array
+from skipstone.core.evidence import Array
+from skipstone.core.ir import Compiled, compile_predicate
+from skipstone.core.ir.nodes import ColumnRef, Node
+from skipstone.core.judge import Verdict
+from skipstone.core.rows import RowSet
 from skipstone.index.container import BadIndex
 from skipstone.index.coverage import Coverage
 from skipstone.index.lake import Indexed
-from skipstone.ir import Compiled, compile_predicate
-from skipstone.ir.nodes import ColumnRef, Node
-from skipstone.judge import Verdict
 from skipstone.lake.base import Sifted
 from skipstone.predicate.tree import Predicate
 from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Ledger
 from skipstone.prune.needs import Fetch, Need
 from skipstone.prune.survey import Survey
-from skipstone.rows import RowSet
+from skipstone.report.trace import Level
+from skipstone.report.trace.scan import DeleteUse, IndexUse, ScanTrace
 from skipstone.scan.hints import choose
 from skipstone.scan.limit import apply_limit
 from skipstone.scan.options import ScanOptions
@@ -32,8 +34,6 @@ from skipstone.scan.projection import Projection
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
 from skipstone.store.steps import drive
-from skipstone.trace import Level
-from skipstone.trace.scan import DeleteUse, IndexUse, ScanTrace
 
 _FIRST_FOOTERS = 8
 T = TypeVar("T")

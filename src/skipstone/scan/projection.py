@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from skipstone.core.ir.bind import Binder
 from skipstone.errors import SchemaError, UnknownColumnError, UsageError
-from skipstone.ir.bind import Binder
 from skipstone.lake.base import AntiJoin
 
 Path: TypeAlias = tuple[str, ...]

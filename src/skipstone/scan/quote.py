@@ -7,12 +7,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from skipstone.domain.keys import Key, is_ordered, key_text, storage_type
-from skipstone.evidence import Bounds, ColumnFacts, Evidence
-from skipstone.explain.lines import shorten
-from skipstone.explain.units import plural
-from skipstone.explain.why import span_text
-from skipstone.ir.nodes import ColumnRef, Decided, Leaf, Node
+from skipstone.core.domain.keys import Key, is_ordered, key_text, storage_type
+from skipstone.core.evidence import Bounds, ColumnFacts, Evidence
+from skipstone.core.ir.nodes import ColumnRef, Decided, Leaf, Node
 from skipstone.lake.statistics import known_bounds, null_counts
 from skipstone.parquet.evidence import find_leaf
 from skipstone.parquet.metadata import ParquetMetadata
@@ -20,6 +17,9 @@ from skipstone.parquet.schema import LeafColumn, PhysicalType
 from skipstone.parquet.structs import Statistics
 from skipstone.parquet.trust import bounds_trusted, legacy_bounds_trusted
 from skipstone.prune.pages import PageFacts, Path
+from skipstone.report.lines import shorten
+from skipstone.report.units import plural
+from skipstone.report.why import span_text
 
 _LONGEST_VALUE = 40
 _MOST_VALUES = 3

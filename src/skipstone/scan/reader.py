@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from skipstone.core.evidence import Array
+from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError, ReadError, SkipstoneError
-from skipstone.evidence import Array
 from skipstone.lake.conform import conform
 from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
@@ -32,7 +33,6 @@ from skipstone.parquet.slice import (
     slice_ranges,
 )
 from skipstone.parquet.slice.cut import cut_for, take_values
-from skipstone.rows import RowSet
 from skipstone.scan.options import Route
 from skipstone.scan.projection import Path, Projection
 from skipstone.store.local import identity_of

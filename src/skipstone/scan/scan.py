@@ -13,6 +13,7 @@ from skipstone.engine.jobs import opened
 from skipstone.errors import UsageError
 from skipstone.index.lake import Indexed
 from skipstone.predicate import predicate as to_predicate
+from skipstone.report.trace.scan import ScanTrace
 from skipstone.scan.count import count_on, count_rows
 from skipstone.scan.execute import Execution, execute
 from skipstone.scan.limit import checked_limit
@@ -21,7 +22,6 @@ from skipstone.scan.order import parse_order
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.planner import Question, make_plan
 from skipstone.scan.projection import resolve
-from skipstone.trace.scan import ScanTrace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,7 +97,7 @@ class Scan:
 
     @staticmethod
     def _drawn(trace: ScanTrace, format: str) -> str:
-        from skipstone.explain import draw_scan, scan_to_json, scan_to_page
+        from skipstone.report import draw_scan, scan_to_json, scan_to_page
 
         if format == "json":
             import json

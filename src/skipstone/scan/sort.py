@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.evidence import Array
+from skipstone.core.rows import RowSet
 from skipstone.engine.local import gather
-from skipstone.evidence import Array
-from skipstone.rows import RowSet
 from skipstone.scan.order import sort_positions
 from skipstone.scan.pieces import Piece
 from skipstone.scan.projection import Projection

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from skipstone.domain.keys import Kind, key_space, to_key
-from skipstone.evidence import ColumnFacts
-from skipstone.ir import compile_predicate
-from skipstone.ir.bind import Binder
-from skipstone.ir.nodes import All, ColumnRef, Leaf
+from skipstone.core.domain.keys import Kind, key_space, to_key
+from skipstone.core.evidence import ColumnFacts
+from skipstone.core.ir import compile_predicate
+from skipstone.core.ir.bind import Binder
+from skipstone.core.ir.nodes import All, ColumnRef, Leaf
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.scan.order import Order, column_at
 from skipstone.scan.pieces import Piece

@@ -19,14 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from skipstone.core.filter import RowFilter
+from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError
-from skipstone.explain.verify import Difference, Kind, Verification
-from skipstone.filter import RowFilter
 from skipstone.index.lake import Indexed
 from skipstone.lake.base import AntiJoin, Deletions
 from skipstone.lake.conform import conform
 from skipstone.lake.files import Files
-from skipstone.rows import RowSet
+from skipstone.report.verify import Difference, Kind, Verification
 from skipstone.scan.compare import Stream, differences, text_of
 from skipstone.scan.execute import execute
 from skipstone.scan.order import sort_positions

@@ -10,23 +10,23 @@ from pathlib import Path as LocalPath
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.evidence import Stated
+from skipstone.core.ir import compile_predicate
+from skipstone.core.ir.nodes import ColumnRef, Node
+from skipstone.core.judge import Judgement, Verdict, judge
 from skipstone.errors import UsageError
-from skipstone.evidence import Stated
-from skipstone.explain.why import Why, WhyStep, span_text
-from skipstone.ir import compile_predicate
-from skipstone.ir.nodes import ColumnRef, Node
-from skipstone.judge import Judgement, Verdict, judge
 from skipstone.lake.directory import is_visible
 from skipstone.lake.partitions import Partitions, read_partitions
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.prune.survey import Survey
+from skipstone.report.trace import Cause
+from skipstone.report.why import Why, WhyStep, span_text
 from skipstone.scan.levels import Levels, tell
 from skipstone.scan.plan import ScanPlan, Task
 from skipstone.scan.projection import Path
 from skipstone.scan.quote import Quoter, value_text
 from skipstone.store.place import Listed
 from skipstone.store.scattered import ScatteredPlace
-from skipstone.trace import Cause
 
 __all__ = ["Why", "WhyStep", "explain_why"]
 

@@ -12,15 +12,15 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pyarrow as pa
 
-from skipstone.evidence import Array
-from skipstone.filter import RowFilter
+from skipstone.core.evidence import Array
+from skipstone.core.filter import RowFilter
+from skipstone.core.rows import RowSet
 from skipstone.lake.conform import conform
-from skipstone.rows import RowSet
+from skipstone.report.trace.scan import Phase
 from skipstone.scan.pieces import Growth, Piece, bundled, cut_task, merge_whole, nth_rows
 from skipstone.scan.plan import ScanPlan, check_rows
 from skipstone.scan.projection import Path, Projection, with_hidden
 from skipstone.scan.reader import FileReader, Meter, cut, kept, read_together
-from skipstone.trace.scan import Phase
 
 _FOOTERS_AHEAD = 32
 # A row group that takes more than this share of the memory is decoded a batch at a time.

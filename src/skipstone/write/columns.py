@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from skipstone.core.filter.rows import plain
 from skipstone.errors import SchemaError, UnknownColumnError
-from skipstone.filter.rows import plain
 
 # A view has no kernels to take or filter by, and a dictionary is the file's affair.
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.evidence import Array
 from skipstone.errors import UsageError
-from skipstone.evidence import Array
 from skipstone.write.ranks import Ranks
 
 # Positions are signed words of 64 bits, none of them negative.

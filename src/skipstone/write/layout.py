@@ -8,7 +8,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from skipstone.domain.keys import is_ordered, is_text, storage_type
+from skipstone.core.domain.keys import is_ordered, is_text, storage_type
 from skipstone.errors import UsageError
 from skipstone.write.columns import find_type, leaves_of, stored_schema
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.filter.rows import plain
+from skipstone.core.filter.rows import plain
 from skipstone.write.columns import find_column
 from skipstone.write.curves import Cluster
 from skipstone.write.layout import Layout

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import Kind, is_ordered, key_space
+from skipstone.core.domain.keys import Kind, is_ordered, key_space
+from skipstone.core.evidence import Array
+from skipstone.core.filter.keys import numbers, texts
+from skipstone.core.filter.truth import valid_rows
 from skipstone.errors import SchemaError, UsageError
-from skipstone.evidence import Array
-from skipstone.filter.keys import numbers, texts
-from skipstone.filter.truth import valid_rows
 from skipstone.write.columns import find_column, find_type
 
 # More boundaries tell no more apart than two columns' pages need, and travel with every task.

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.evidence import Array
+from skipstone.core.filter.rows import plain
 from skipstone.errors import UsageError
-from skipstone.evidence import Array
-from skipstone.filter.rows import plain
 from skipstone.write.partition import partition_folder
 
 

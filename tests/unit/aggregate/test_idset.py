@@ -15,8 +15,8 @@ from skipstone.aggregate import idset
 from skipstone.aggregate.forms import Bits, Points, Runs
 from skipstone.aggregate.idset import MOST, IdSet
 from skipstone.aggregate.roaring_words import words_of
+from skipstone.core.rows import RowSet
 from skipstone.errors import UsageError
-from skipstone.rows import RowSet
 
 FORMS = [Runs, Points, Bits]
 NEAR = [0, 1, 63, 64, 65_535, 65_536, 2**32 - 1, 2**32, 2**63 - 1, 2**63, MOST]

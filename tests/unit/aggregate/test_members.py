@@ -13,10 +13,10 @@ from pyroaring import BitMap, BitMap64
 
 from skipstone.aggregate.given import allowed, members
 from skipstone.aggregate.members import All, Ids, Members, Not, Outside, Places, Some
-from skipstone.domain.keys import key_space
+from skipstone.core.domain.keys import key_space
+from skipstone.core.evidence import ColumnFacts
+from skipstone.core.rows import RowSet
 from skipstone.errors import RowSetError, TypeMismatchError, UnknownColumnError, UsageError
-from skipstone.evidence import ColumnFacts
-from skipstone.rows import RowSet
 
 SCHEMA = pa.schema(
     [

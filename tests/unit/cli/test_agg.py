@@ -21,7 +21,7 @@ from pyroaring import BitMap, BitMap64
 import skipstone as sk
 from skipstone.cli.answers_text import draw_answer
 from skipstone.cli.output import Exit
-from skipstone.explain.lines import paint, width_of
+from skipstone.report.lines import paint, width_of
 
 Run = Callable[..., Any]
 

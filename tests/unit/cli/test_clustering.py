@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from skipstone.evidence import ColumnFacts
+from skipstone.core.evidence import ColumnFacts
 from skipstone.prune.clustering import Layout, clustering
 
 UNITS, ROWS = 50, 20_000

@@ -17,9 +17,9 @@ from skipstone.cli.options import read_size
 from skipstone.cli.output import Exit
 from skipstone.cli.progress import Steps
 from skipstone.errors import JobError, UsageError
-from skipstone.explain.ingest import IngestReport, PipelineReport, Seconds
 from skipstone.ingest.sources import FORMATS
-from skipstone.trace.scan import SparkUse
+from skipstone.report.ingest import IngestReport, PipelineReport, Seconds
+from skipstone.report.trace.scan import SparkUse
 from skipstone.write.layout import CLUSTERS, CODECS, Layout
 
 Run = Callable[..., Any]
@@ -312,7 +312,7 @@ class TestExplain:
 
         pytest.importorskip("pyspark")
         monkeypatch.setattr(Cluster, "session", session)
-        monkeypatch.setattr("skipstone.bridge.spark.frames.way_of", way_of)
+        monkeypatch.setattr("skipstone.spark.frames.way_of", way_of)
         return found
 
     def test_the_route(self, run: Run, hive: Path, asked: list[Any]) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone.explain.lines import width_of
+from skipstone.report.lines import width_of
 
 Run = Callable[..., Any]
 

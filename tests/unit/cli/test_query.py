@@ -17,7 +17,7 @@ import pytest
 
 from skipstone.cli.output import Exit
 from skipstone.cli.preview import draw_rows, type_name
-from skipstone.explain.lines import paint, width_of
+from skipstone.report.lines import paint, width_of
 
 Run = Callable[..., Any]
 

@@ -17,7 +17,7 @@ import pytest
 import skipstone as sk
 from skipstone.cli.output import Exit
 from skipstone.cli.table_inspection import SizeClass, measure_sizes
-from skipstone.explain.lines import width_of
+from skipstone.report.lines import width_of
 from tests.iceberg._maker import Maker
 
 Run = Callable[..., Any]

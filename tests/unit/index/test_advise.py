@@ -14,8 +14,8 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import PredicateError, ReadError, UsageError
-from skipstone.explain.advice import Advice, LayoutAdvice
 from skipstone.index.advise import advise
+from skipstone.report.advice import Advice, LayoutAdvice
 from skipstone.write.layout import Layout
 from skipstone.write.order import sort_batch
 from tests.property._lakes import random_lake

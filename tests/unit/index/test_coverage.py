@@ -15,12 +15,12 @@ import skipstone as sk
 import skipstone.index.build as build_module
 import skipstone.index.coverage as coverage_module
 import skipstone.index.draft as draft_module
-from skipstone.evidence import Evidence
-from skipstone.evidence.hull import hull
+from skipstone.core.evidence import Evidence
+from skipstone.core.evidence.hull import hull
+from skipstone.core.ir import compile_predicate
+from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.judge import judge
 from skipstone.index.container import BadIndex
-from skipstone.ir import compile_predicate
-from skipstone.ir.nodes import ColumnRef
-from skipstone.judge import judge
 from skipstone.parquet.evidence import row_group_facts
 
 FILES = 37

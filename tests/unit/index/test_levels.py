@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skipstone.domain.keys import Kind, key_space
-from skipstone.evidence import ColumnFacts
+from skipstone.core.domain.keys import Kind, key_space
+from skipstone.core.evidence import ColumnFacts
 from skipstone.index.container import Container, Fetched, LocalFile, Writer
 from skipstone.index.levels import (
     COUNTS,

@@ -10,14 +10,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import skipstone as sk
-from skipstone.domain.keys import Kind, key_space
-from skipstone.evidence import ColumnFacts, Evidence, widest
+from skipstone.core.domain.keys import Kind, key_space
+from skipstone.core.evidence import ColumnFacts, Evidence, widest
+from skipstone.core.ir import compile_predicate
+from skipstone.core.ir.nodes import Leaf
+from skipstone.core.judge import judge
 from skipstone.index.container import Container, Fetched, Writer
 from skipstone.index.levels import write_facts
 from skipstone.index.search import Found, head, heads, search, search_arrays, search_leaf
-from skipstone.ir import compile_predicate
-from skipstone.ir.nodes import Leaf
-from skipstone.judge import judge
 from skipstone.predicate import col
 from skipstone.store.cache import Cache
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
+from skipstone.core.ir.nodes import ColumnRef
 from skipstone.index.segment import Segment
-from skipstone.ir.nodes import ColumnRef
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.parquet.pageindex import page_index_ranges, parse_page_index
 

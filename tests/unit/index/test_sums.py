@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
+from skipstone.core.ir.nodes import ColumnRef
 from skipstone.index import container
 from skipstone.index.container import Bytes, Container, Fetched, LocalFile
 from skipstone.index.draft import Draft
@@ -19,7 +20,6 @@ from skipstone.index.levels import UNKNOWN
 from skipstone.index.record import record_file
 from skipstone.index.segment import Segment
 from skipstone.index.spec import Spec
-from skipstone.ir.nodes import ColumnRef
 from skipstone.partial.answers import averages, counts, ends, sums, variances
 from skipstone.partial.blocks import EVERY, Blocks
 from skipstone.partial.reading import read_blocks

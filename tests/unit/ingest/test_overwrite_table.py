@@ -14,10 +14,10 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from skipstone.engine.jobs import LocalEngine
+from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.index.table import IndexedTable
 from skipstone.ingest.overwrite import Everything, Matching, Overwrite, Partitions, Plan
 from skipstone.ingest.rewrite import Done, Rewriting, overwrite
-from skipstone.lake.iceberg.writing.target import NewFile, Target
 from skipstone.predicate import predicate
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.scan import Scan

@@ -14,7 +14,6 @@ import pytest
 from pyspark.sql.types import StructType
 
 import skipstone as sk
-from skipstone.bridge.spark.sink import Writer, write_options
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SchemaError, UsageError
 from skipstone.index.lake import IndexedLake
@@ -34,6 +33,7 @@ from skipstone.ingest.lakes import (
 from skipstone.ingest.tables import as_table, frame_of
 from skipstone.lake.append import Append, staged_as
 from skipstone.lake.beside import open_lake_root
+from skipstone.spark.sink import Writer, write_options
 from skipstone.store.place import open_root
 from skipstone.write.layout import Layout
 

@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone import parse
-from skipstone.domain.keys import to_key
+from skipstone.core.domain.keys import to_key
+from skipstone.core.ir import compile_predicate
+from skipstone.core.judge import Verdict, judge
 from skipstone.errors import SchemaError, UsageError
-from skipstone.ir import compile_predicate
-from skipstone.judge import Verdict, judge
 from skipstone.lake.partitions import Partitions, read_partitions
 
 NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skipstone.domain.keys import to_key
+from skipstone.core.domain.keys import to_key
 from skipstone.parquet.bloom import BloomFilter, bloom_range, hash_values, parse_bloom, probe
 from skipstone.parquet.footer import read_footer
 from skipstone.parquet.makebloom import build_bloom, hash_rows

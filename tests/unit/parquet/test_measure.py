@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skipstone.domain.keys import Kind, key_space, to_key
-from skipstone.evidence import ColumnFacts
-from skipstone.ir.nodes import ColumnRef
+from skipstone.core.domain.keys import Kind, key_space, to_key
+from skipstone.core.evidence import ColumnFacts
+from skipstone.core.ir.nodes import ColumnRef
 from skipstone.parquet.evidence import find_leaf, own_type, page_facts
 from skipstone.parquet.footer import read_footer
 from skipstone.parquet.measure import Measured, NotMeasurable, measure, whole

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
+from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError
-from skipstone.ir.nodes import ColumnRef
 from skipstone.lake.files import Files
 from skipstone.parquet import naming as room
 from skipstone.parquet.evidence import row_group_facts
@@ -23,7 +24,6 @@ from skipstone.parquet.footer import parse_footer
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.naming import Naming, renamed
 from skipstone.parquet.slice import compact as c
-from skipstone.rows import RowSet
 from skipstone.scan.projection import Projection
 from skipstone.scan.reader import FileReader, Meter
 from skipstone.store.place import open_place

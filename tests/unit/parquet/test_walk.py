@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skipstone.core.rows.rowset import RowSet
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.footer import read_footer
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.slice import slice_steps
 from skipstone.parquet.walk import walk_pages
-from skipstone.rows.rowset import RowSet
 from skipstone.store.source import open_source
 
 INDEX_PAGE = bytes([0x15, 2, 0x15, 6, 0x15, 6, 0]) + b"abc"

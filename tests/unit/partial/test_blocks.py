@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skipstone.domain.keys import Kind, key_space, to_key, wide_value
+from skipstone.core.domain.keys import Kind, key_space, to_key, wide_value
 from skipstone.parquet.measure import NotMeasurable
 from skipstone.partial.blocks import EVERY, Blocks, Facet, facets_of
 from skipstone.partial.exact import fraction

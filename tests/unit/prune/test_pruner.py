@@ -18,7 +18,7 @@ from skipstone.errors import CorruptFileError, NotParquetError, ReadError, Unkno
 from skipstone.parquet.bloom import BloomFilter, parse_bloom
 from skipstone.parquet.bloom import bloom_range as place_of_bloom
 from skipstone.parquet.pageindex import page_index_ranges
-from skipstone.trace import Cause
+from skipstone.report.trace import Cause
 
 ROWS, GROUP, PAGE = 10_000, 1_000, 100
 

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
+from skipstone.core.evidence import ColumnFacts
+from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError, PredicateError
-from skipstone.evidence import ColumnFacts
-from skipstone.rows import RowSet
 from skipstone.scan.compare import differences
 from skipstone.scan.work import Work
 from tests.property._lakes import random_lake, under

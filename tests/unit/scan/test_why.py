@@ -15,7 +15,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import PredicateError, UsageError
-from skipstone.trace import Cause
+from skipstone.report.trace import Cause
 from tests.property._lakes import random_lake, under
 from tests.property._patch import BINARY, Struct, columns, patch_footer, patch_statistics
 from tests.property._predicates import Predicates, is_drawn

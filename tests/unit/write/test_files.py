@@ -19,9 +19,9 @@ from obstore.store import MemoryStore
 
 import skipstone as sk
 from skipstone.errors import ReadError, SchemaError, UsageError, WriteError
+from skipstone.report.trace import Cause
 from skipstone.store.folder import LocalPlace
 from skipstone.store.place import Place, open_root
-from skipstone.trace import Cause
 from skipstone.write import files as files_module
 from skipstone.write.files import Written, staged_as, write_files
 from skipstone.write.layout import Layout

@@ -16,17 +16,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import Kind, from_key, is_ordered, key_space, storage_type
+from skipstone.core.domain.keys import Kind, from_key, is_ordered, key_space, storage_type
+from skipstone.core.ir.bind import Binder
+from skipstone.core.ir.nodes import All, ColumnRef
 from skipstone.errors import PredicateError, UsageError
-from skipstone.explain.advice import Advice, ColumnAdvice, LayoutAdvice
-from skipstone.explain.units import percent
 from skipstone.index.advise.questions import Question, Workload, bind, pick, read_questions
 from skipstone.index.advise.rows import Path, RowSample, SampledColumn
 from skipstone.index.advise.sample import LakeSample, Skips
-from skipstone.ir.bind import Binder
-from skipstone.ir.nodes import All, ColumnRef
 from skipstone.lake.base import BaseLake
 from skipstone.predicate.tree import Between, Column, Compare, Literal, Predicate
+from skipstone.report.advice import Advice, ColumnAdvice, LayoutAdvice
+from skipstone.report.units import percent
 
 # How much more an index, a bloom filter or another layout has to skip to be advised.
 _INDEX_GAIN, _BLOOM_GAIN, _LAYOUT_GAIN = 0.05, 0.1, 1.1

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import Kind, key_space
-from skipstone.evidence import Array, Bounds, ColumnFacts, Evidence
+from skipstone.core.domain.keys import Kind, key_space
+from skipstone.core.evidence import Array, Bounds, ColumnFacts, Evidence
+from skipstone.core.ir.nodes import Leaf, Node
+from skipstone.core.judge import Verdict, judge
 from skipstone.index.advise.questions import Question
-from skipstone.ir.nodes import Leaf, Node
-from skipstone.judge import Verdict, judge
 from skipstone.parquet.measure import NotMeasurable, NumberKeys, byte_keys, read_column
 from skipstone.write.curves import Cluster
 

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.domain.keys import Kind, key_space
+from skipstone.core.domain.keys import Kind, key_space
+from skipstone.core.evidence import Array
+from skipstone.core.ir.nodes import ColumnRef, Node
+from skipstone.core.judge import Verdict, judge
+from skipstone.core.rows import RowSet
 from skipstone.engine.local import gather
-from skipstone.evidence import Array
 from skipstone.index.advise.rows import Path, RowSample, SampledColumn, keys_of
-from skipstone.ir.nodes import ColumnRef, Node
-from skipstone.judge import Verdict, judge
 from skipstone.lake.base import BaseLake
 from skipstone.parquet.bloom import has_bloom
 from skipstone.parquet.evidence import BoundLeaf, find_leaf, page_facts
@@ -26,7 +27,6 @@ from skipstone.prune.clustering import bounded
 from skipstone.prune.ledger import Ledger
 from skipstone.prune.pages import PageFacts, segments
 from skipstone.prune.survey import Survey
-from skipstone.rows import RowSet
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
 from skipstone.store.steps import drive

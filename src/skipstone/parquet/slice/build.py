@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from skipstone.core.rows.rowset import RowSet
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.slice import compact as c
 from skipstone.parquet.slice.pages import Chunk
 from skipstone.parquet.slice.projection import Projection
-from skipstone.rows.rowset import RowSet
 
 _MAGIC: Final = b"PAR1"
 _FILE_OFFSET: Final = (2, c.I64, c.integer(0))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.rows import runs as run
+from skipstone.core.rows.rowset import RowSet
 from skipstone.parquet.slice.plan import Pages
-from skipstone.rows import runs as run
-from skipstone.rows.rowset import RowSet
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from skipstone.core.rows import runs as run
+from skipstone.core.rows.rowset import RowSet
 from skipstone.errors import CorruptFileError, EncryptedFileError
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import PageIndex
 from skipstone.parquet.slice.shape import Shape, shape_of
-from skipstone.rows import runs as run
-from skipstone.rows.rowset import RowSet
 from skipstone.store.ranges import ByteRange
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 
 import pyarrow as pa
 
+from skipstone.core.rows.rowset import RowSet
 from skipstone.errors import ReadError, UsageError
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import PageIndex
@@ -15,7 +16,6 @@ from skipstone.parquet.slice.pages import Chunk, Missing, complete, open_leaf
 from skipstone.parquet.slice.plan import LeafPlan, plan_leaves
 from skipstone.parquet.slice.projection import projection_of
 from skipstone.parquet.slice.whole import read_as_it_is
-from skipstone.rows.rowset import RowSet
 from skipstone.store.ranges import ByteRange
 
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from skipstone.core.rows.rowset import RowSet
 from skipstone.errors import CorruptFileError
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.slice.cut import cut_for
 from skipstone.parquet.slice.decode import FAILURES
 from skipstone.parquet.slice.plan import LeafPlan
-from skipstone.rows.rowset import RowSet
 
 
 class _SparseFile(io.RawIOBase):

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError, EncryptedFileError, ReadError
 from skipstone.parquet.slice import slice_ranges, slice_steps
-from skipstone.rows import RowSet
 from skipstone.store.ranges import ByteRange
 from tests.property._slices import Lake
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from skipstone.core.rows import RowSet
 from skipstone.parquet.slice import compact as c
 from skipstone.parquet.slice.cut import Cut
 from skipstone.parquet.slice.merge import UnevenLeaves, merge
@@ -19,7 +20,6 @@ from skipstone.parquet.slice.projection import projection_of
 from skipstone.parquet.slice.shape import leaf_count, shape_of
 from skipstone.parquet.structs import FileMetaData, KeyValue
 from skipstone.parquet.wire import decode
-from skipstone.rows import RowSet
 from tests.property._patch import patch_footer
 from tests.property._slices import Lake
 

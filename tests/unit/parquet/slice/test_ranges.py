@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError, UsageError
 from skipstone.parquet.slice import compact as c
 from skipstone.parquet.slice import plan as planning
 from skipstone.parquet.slice import slice_ranges, slice_steps
-from skipstone.rows import RowSet
 from skipstone.store.ranges import ByteRange
 from tests.property._patch import Struct, chunks, patch_footer
 from tests.property._slices import Lake

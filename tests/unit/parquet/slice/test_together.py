@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError
 from skipstone.parquet.slice import Part, decode_part, decode_together, part_steps
-from skipstone.rows import RowSet
 from skipstone.store.ranges import ByteRange
 from skipstone.store.steps import drive
 from tests.property._slices import Lake, random_rows

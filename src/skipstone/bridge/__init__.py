@@ -1,1 +1,0 @@
-"""Other engines read through Skipstone, and write through it."""

@@ -1,0 +1,1 @@
+"""Pure code: domains, the compiled predicate, evidence, the judge, row sets, and predicates on rows."""

@@ -1,0 +1,21 @@
+"""Sets of values: Marker, Range, Domain, ColumnDomain, and the key spaces they live in."""
+
+from __future__ import annotations
+
+from skipstone.core.domain.columns import AllOf, AnyOf, ColumnDomain, ColumnHandle, DomainTree, all_of, any_of
+from skipstone.core.domain.domain import Domain
+from skipstone.core.domain.ranges import Bound, Marker, Range
+
+__all__ = [
+    "AllOf",
+    "AnyOf",
+    "Bound",
+    "ColumnDomain",
+    "ColumnHandle",
+    "Domain",
+    "DomainTree",
+    "Marker",
+    "Range",
+    "all_of",
+    "any_of",
+]

@@ -1,0 +1,226 @@
+"""What metadata says about columns in N units at once.
+
+A unit's evidence about a column is a set its values can't leave: an interval of keys, and whether NULL,
+NaN and ordinary values may occur. An unknown bound is the widest one, an unknown count is "may": there
+is no way to write down a fact that was never stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.core.domain.keys import Kind, key_space
+from skipstone.core.ir.nodes import ColumnRef
+from skipstone.core.ir.transforms import Keys, Transform
+
+Array = np.ndarray[Any, Any]
+Bounds: TypeAlias = Any
+"""Keys of one bound per unit: NumPy for numbers (unknown = the type's own limit), Arrow binary for
+bytes (unknown = null)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnFacts:
+    """One column in N units: valid bounds, whether they occur as values, and what else may occur."""
+
+    type: pa.DataType
+    lower: Bounds
+    upper: Bounds
+    lower_exact: Array
+    upper_exact: Array
+    may_value: Array
+    may_null: Array
+    may_nan: Array
+    ascending: bool = False
+    """Whether both bounds are known never to fall from one unit to the next."""
+
+    def __len__(self) -> int:
+        return len(self.may_value)
+
+    @classmethod
+    def unknown(cls, type: pa.DataType, units: int) -> ColumnFacts:
+        """Nothing is known: anything may occur."""
+        lower, upper = widest(type, units)
+        no, yes = np.zeros(units, dtype=bool), np.ones(units, dtype=bool)
+        may_nan = yes if key_space(type).kind is Kind.FLOAT else no
+        return cls(type, lower, upper, no, no, yes, yes, may_nan)
+
+    @classmethod
+    def absent(cls, type: pa.DataType, units: int) -> ColumnFacts:
+        """The column is proven to be missing: NULL in every row."""
+        no = np.zeros(units, dtype=bool)
+        return replace(cls.unknown(type, units), may_value=no, may_nan=no)
+
+    def take(self, units: Array) -> ColumnFacts:
+        """The facts of the chosen units, in that order."""
+        taken = {
+            name: getattr(self, name)[units]
+            for name in ("lower_exact", "upper_exact", "may_value", "may_null", "may_nan")
+        }
+        return replace(self, lower=_take(self.lower, units), upper=_take(self.upper, units), **taken)
+
+    def narrowed(self, other: ColumnFacts) -> ColumnFacts:
+        """What both facts together say about the same units."""
+        return replace(
+            self,
+            lower=_tighter(self.lower, other.lower, np.maximum, pc.max_element_wise),
+            upper=_tighter(self.upper, other.upper, np.minimum, pc.min_element_wise),
+            lower_exact=other.lower_exact,
+            upper_exact=other.upper_exact,
+            may_value=self.may_value & other.may_value,
+            may_null=self.may_null & other.may_null,
+            may_nan=self.may_nan & other.may_nan,
+            ascending=False,
+        )
+
+    @classmethod
+    def concat(cls, parts: list[ColumnFacts]) -> ColumnFacts:
+        """The facts of several runs of units, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        joined = {
+            name: np.concatenate([getattr(p, name) for p in parts])
+            for name in ("lower_exact", "upper_exact", "may_value", "may_null", "may_nan")
+        }
+        lower, upper = (_concat([getattr(p, name) for p in parts]) for name in ("lower", "upper"))
+        return cls(parts[0].type, lower, upper, ascending=False, **joined)
+
+    def through(self, step: Transform) -> ColumnFacts:
+        """The facts about a monotone function of the column."""
+        lower, lower_ok = step.forward(_keys(self.lower))
+        upper, upper_ok = step.forward(_keys(self.upper))
+        if isinstance(lower, np.ndarray):
+            # If one end leaves the type, so may values near it; where those land is the row's affair.
+            lower_ok = upper_ok = lower_ok & upper_ok
+        if step.decreasing:
+            lower, lower_ok, upper, upper_ok = upper, upper_ok, lower, lower_ok
+        floor, ceiling = widest(step.out, len(self))
+        return ColumnFacts(
+            step.out,
+            _where(lower_ok, lower, floor),
+            _where(upper_ok, upper, ceiling),
+            self.lower_exact & lower_ok,
+            self.upper_exact & upper_ok,
+            self.may_value,
+            self.may_null,
+            self.may_nan,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stated:
+    """Facts about a column that stand for whatever files say of it: in all N files, or in some."""
+
+    facts: ColumnFacts
+    where: Array | None = None
+    """The files in which they stand; None for all."""
+
+    def take(self, units: Array) -> Stated:
+        """The same of the chosen files, in that order."""
+        return Stated(self.facts.take(units), None if self.where is None else self.where[units])
+
+    def over(self, found: Callable[[], ColumnFacts]) -> ColumnFacts:
+        """The stated facts where there are any, else what is ``found``."""
+        where = self.where
+        if where is None or where.all():
+            return self.facts
+        other = found()
+        if not where.any():
+            return other
+        flags = {
+            name: np.where(where, getattr(self.facts, name), getattr(other, name))
+            for name in ("lower_exact", "upper_exact", "may_value", "may_null", "may_nan")
+        }
+        lower, upper = (
+            _choose(where, getattr(self.facts, name), getattr(other, name)) for name in ("lower", "upper")
+        )
+        return ColumnFacts(other.type, lower, upper, **flags)
+
+
+def widest(type: pa.DataType, units: int) -> tuple[Bounds, Bounds]:
+    """Bounds that say nothing."""
+    space = key_space(type)
+    if space.kind is Kind.BYTES:
+        nothing = pa.nulls(units, pa.large_binary())
+        return nothing, nothing
+    floor, ceiling = space.limits
+    return np.full(units, floor, space.dtype), np.full(units, ceiling, space.dtype)
+
+
+def _keys(bounds: Bounds) -> Keys:
+    keys: Keys = bounds.to_pylist() if isinstance(bounds, pa.Array) else bounds
+    return keys
+
+
+def _where(ok: Array, keys: Keys, otherwise: Bounds) -> Bounds:
+    if isinstance(keys, list):
+        return pa.array([k if good else None for k, good in zip(keys, ok, strict=True)], pa.large_binary())
+    return np.where(ok, keys, otherwise)
+
+
+def _choose(where: Array, a: Bounds, b: Bounds) -> Bounds:
+    return pc.if_else(pa.array(where), a, b) if isinstance(a, pa.Array) else np.where(where, a, b)
+
+
+def _take(bounds: Bounds, units: Array) -> Bounds:
+    return bounds.take(pa.array(units)) if isinstance(bounds, pa.Array) else bounds[units]
+
+
+def _tighter(a: Bounds, b: Bounds, numbers: Any, texts: Any) -> Bounds:
+    # Arrow's element-wise minimum and maximum skip nulls: an unknown bound gives way to a known one.
+    return texts(a, b) if isinstance(a, pa.Array) else numbers(a, b)
+
+
+def _concat(bounds: list[Bounds]) -> Bounds:
+    if isinstance(bounds[0], pa.Array):
+        return pa.concat_arrays(bounds)
+    return np.concatenate(bounds)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """Facts about N units: row counts, and facts for each column by its path."""
+
+    rows: Array
+    columns: Mapping[tuple[str, ...], ColumnFacts]
+    _derived: dict[ColumnRef, ColumnFacts] = field(default_factory=dict)
+    _empty: list[Array] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def occupied(self) -> Array | None:
+        """Which units have rows at all; None if every unit does."""
+        if not self._empty:
+            self._empty.append(self.rows != 0)
+        return None if self._empty[0].all() else self._empty[0]
+
+    def facts(self, ref: ColumnRef) -> ColumnFacts:
+        """Facts about a column, or about a function of it; unknown where nothing is recorded."""
+        found = self._derived.get(ref)
+        if found is None:
+            found = self.columns.get(ref.path) or ColumnFacts.unknown(ref.type, len(self))
+            for step in ref.via:
+                found = found.through(step)
+            self._derived[ref] = found
+        return found
+
+    def take(self, units: Array) -> Evidence:
+        """The evidence of the chosen units."""
+        return Evidence(self.rows[units], {path: f.take(units) for path, f in self.columns.items()})
+
+
+def is_ascending(bounds: Bounds) -> bool:
+    """Whether the keys never fall from one unit to the next."""
+    if isinstance(bounds, pa.Array):
+        if len(bounds) < 2:
+            return True
+        return bool(pc.all(pc.less_equal(bounds[:-1], bounds[1:]).fill_null(False)).as_py())
+    return bool(np.all(bounds[:-1] <= bounds[1:]))

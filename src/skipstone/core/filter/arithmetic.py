@@ -1,0 +1,204 @@
+"""Arithmetic with Spark's result types; what overflows is an error, as in ANSI mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.core.filter.keys import numbers
+from skipstone.core.filter.numbers import doubles
+from skipstone.core.filter.series import Arguments, RowError, Series, apply
+from skipstone.core.filter.truth import bools
+
+_DIGITS = 38
+_SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
+_INT_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
+_CHECKED: dict[str, Callable[..., pa.Array]] = {
+    "+": pc.add_checked,
+    "-": pc.subtract_checked,
+    "*": pc.multiply_checked,
+}
+
+
+def is_number(type: pa.DataType) -> bool:
+    """Whether ``type`` takes part in arithmetic."""
+    return bool(pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type))
+
+
+def spark_type(type: pa.DataType) -> pa.DataType:
+    """The type Spark reads a number as: unsigned integers become the next wider signed type."""
+    return pa.decimal128(20, 0) if type == pa.uint64() else _SIGNED.get(type, type)
+
+
+def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type Spark widens two numbers to; None for decimals, whose results have types of their own."""
+    left, right = spark_type(left), spark_type(right)
+    if pa.types.is_floating(left) and pa.types.is_floating(right):
+        return left if left.bit_width >= right.bit_width else right
+    if pa.types.is_floating(left) or pa.types.is_floating(right):
+        return pa.float64()
+    if pa.types.is_decimal(left) or pa.types.is_decimal(right):
+        return None
+    return left if left.bit_width >= right.bit_width else right
+
+
+def as_type(array: pa.Array, type: pa.DataType) -> pa.Array:
+    """A number widened to ``type``."""
+    if array.type == type:
+        return array
+    if pa.types.is_float64(type):
+        nulls = bools(array.is_null()) if array.null_count else None
+        return pa.array(doubles(array), mask=nulls)
+    return array.cast(type)
+
+
+def arithmetic(to: Arguments) -> Series:
+    """``+``, ``-`` and ``*``."""
+    name = to.call.name
+    if len(to.series) != 2:
+        raise to.refuse("it takes two arguments")
+    left, right = to.types
+    if pa.types.is_date32(left) and pa.types.is_integer(right) and name in "+-":
+        return _shift_days(to, 1 if name == "+" else -1)
+    if pa.types.is_null(left) or pa.types.is_null(right):
+        return apply(to.call, pa.null(), lambda a, _: pa.nulls(len(a)), to.series)
+    if not (is_number(left) and is_number(right)):
+        raise to.refuse(f"{left} {name} {right} has no arithmetic here")
+    type = common_type(left, right)
+    kernel = _CHECKED[name]
+    if type is None:
+        return _decimal(to, kernel)
+    if pa.types.is_floating(type):
+        plain = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[name]
+        return apply(to.call, type, lambda a, b: plain(as_type(a, type), as_type(b, type)), to.series)
+    return apply(
+        to.call, type, lambda a, b: kernel(as_type(a, type), as_type(b, type)), to.series, risky=True
+    )
+
+
+def _shift_days(to: Arguments, sign: int) -> Series:
+    def shift(days: pa.Array, count: pa.Array) -> pa.Array:
+        kernel = pc.add_checked if sign > 0 else pc.subtract_checked
+        moved = kernel(days.view(pa.int32()).cast(pa.int64()), count.cast(pa.int64()))
+        return moved.cast(pa.int32()).view(pa.date32())
+
+    return apply(to.call, pa.date32(), shift, to.series, risky=True)
+
+
+def _decimal(to: Arguments, kernel: Callable[..., pa.Array]) -> Series:
+    left, right = (_as_decimal(t) for t in to.types)
+    if to.call.name == "*":
+        digits, scale = left.precision + right.precision + 1, left.scale + right.scale
+    else:
+        scale = max(left.scale, right.scale)
+        digits = max(left.precision - left.scale, right.precision - right.scale) + scale + 1
+    if digits > _DIGITS or min(left.scale, right.scale) < 0:
+        raise to.refuse(f"the result may have {digits} digits, and Spark rounds above {_DIGITS}")
+    return apply(
+        to.call, pa.decimal128(digits, scale), lambda a, b: kernel(a.cast(left), b.cast(right)), to.series
+    )
+
+
+def _as_decimal(type: pa.DataType) -> pa.DataType:
+    type = spark_type(type)
+    if pa.types.is_integer(type):
+        return pa.decimal128(_INT_DIGITS[type.bit_width], 0)
+    return pa.decimal128(type.precision, type.scale) if type.precision <= _DIGITS else type
+
+
+def divide(to: Arguments) -> Series:
+    """``/``: Spark divides integers and floats as doubles."""
+    if len(to.series) != 2 or not all(is_number(t) for t in to.types):
+        raise to.refuse("it takes two numbers")
+    if common_type(*to.types) is None:
+        raise to.refuse("the digits of a decimal quotient are Spark's own")
+
+    def kernel(a: pa.Array, b: pa.Array) -> pa.Array:
+        divisor = as_type(b, pa.float64())
+        _refuse_zero(divisor)
+        return pc.divide(as_type(a, pa.float64()), divisor)
+
+    return apply(to.call, pa.float64(), kernel, to.series, risky=True)
+
+
+def remainder(to: Arguments) -> Series:
+    """``%``: the sign is the dividend's."""
+    if len(to.series) != 2 or not all(is_number(t) for t in to.types):
+        raise to.refuse("it takes two numbers")
+    type = common_type(*to.types)
+    if type is None:
+        raise to.refuse("the digits of a decimal remainder are Spark's own")
+
+    def kernel(a: pa.Array, b: pa.Array) -> pa.Array:
+        divisor = as_type(b, type)
+        _refuse_zero(divisor)
+        nulls = bools(pc.or_(a.is_null(), b.is_null()))
+        with np.errstate(all="ignore"):
+            rest = np.fmod(numbers(as_type(a, type)), numbers(divisor))
+        return pa.array(rest, type, mask=nulls)
+
+    return apply(to.call, type, kernel, to.series, risky=True)
+
+
+def whole_quotient(to: Arguments) -> Series:
+    """``div``: integers, cut toward zero."""
+    if len(to.series) != 2 or not all(pa.types.is_integer(spark_type(t)) for t in to.types):
+        raise to.refuse("it takes two integers")
+    wide = pa.int64()
+    return apply(
+        to.call, wide, lambda a, b: pc.divide_checked(a.cast(wide), b.cast(wide)), to.series, risky=True
+    )
+
+
+def _refuse_zero(divisor: pa.Array) -> None:
+    if pc.any(pc.equal(divisor, pa.scalar(0, divisor.type))).as_py():
+        raise RowError("division by zero")
+
+
+def negative(to: Arguments) -> Series:
+    """``-x``."""
+    return _one(to, pc.negate_checked, pc.negate)
+
+
+def absolute(to: Arguments) -> Series:
+    """``abs(x)``."""
+    return _one(to, pc.abs_checked, pc.abs)
+
+
+def _one(to: Arguments, checked: Callable[..., pa.Array], unchecked: Callable[..., pa.Array]) -> Series:
+    if len(to.types) != 1 or not is_number(to.types[0]):
+        raise to.refuse("it takes one number")
+    type = spark_type(to.types[0])
+    if pa.types.is_integer(type):
+        return apply(to.call, type, lambda a: checked(as_type(a, type)), to.series, risky=True)
+    return apply(to.call, type, lambda a: unchecked(as_type(a, type)), to.series)
+
+
+def rounded(to: Arguments) -> Series:
+    """``floor(x)`` and ``ceil(x)``: a bigint for a double."""
+    (type,) = to.types if len(to.types) == 1 else (pa.null(),)
+    if pa.types.is_integer(spark_type(type)):
+        return apply(to.call, pa.int64(), lambda a: a.cast(pa.int64()), to.series)
+    if not pa.types.is_floating(type):
+        raise to.refuse("it takes one integer or float")
+    step = np.floor if to.call.name == "floor" else np.ceil
+
+    def kernel(a: pa.Array) -> pa.Array:
+        whole = step(doubles(a))
+        # As Java turns a double into a long: NaN is zero, what is too large is the last long.
+        inside = (whole >= -(2.0**63)) & (whole < 2.0**63)
+        longs = np.where(inside, whole, 0.0).astype(np.int64)
+        longs = np.where(whole >= 2.0**63, 2**63 - 1, np.where(whole < -(2.0**63), -(2**63), longs))
+        return pa.array(longs, mask=bools(a.is_null()))
+
+    return apply(to.call, pa.int64(), kernel, to.series)
+
+
+def square_root(to: Arguments) -> Series:
+    """``sqrt(x)``, NaN below zero."""
+    if len(to.types) != 1 or not is_number(to.types[0]):
+        raise to.refuse("it takes one number")
+    return apply(to.call, pa.float64(), lambda a: pc.sqrt(as_type(a, pa.float64())), to.series)

@@ -1,0 +1,209 @@
+"""Dates and timestamps: fields of the calendar, rounding down, and casts between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.core.filter.keys import numbers
+from skipstone.core.filter.series import Arguments, Checked, Series, apply
+from skipstone.core.filter.truth import Array, bools
+from skipstone.core.filter.zones import offset_of_instant, offset_of_wall
+from skipstone.core.ir.transforms import DAY, UNITS
+
+_INT64 = 2**63
+_THURSDAY = 4  # the epoch's day of the week, Sunday being 0
+_MONDAY = 3
+_TRUNC_SECONDS = {"day": DAY, "dd": DAY, "hour": 3600, "minute": 60, "second": 1}
+_TRUNC_MONTHS = {"year": 12, "yyyy": 12, "yy": 12, "quarter": 3, "month": 1, "mon": 1, "mm": 1}
+
+
+def moments(array: pa.Array, zone: str) -> tuple[Array, int]:
+    """Wall-clock ticks of each row in the session's zone, and how many make a second."""
+    type = array.type
+    if pa.types.is_date(type):
+        return _days(array) * DAY, 1
+    ticks, per_second = numbers(array).astype(np.int64), UNITS[type.unit]
+    if type.tz is None:
+        return ticks, per_second
+    return ticks + offset_of_instant(ticks // per_second, zone) * per_second, per_second
+
+
+def _days(array: pa.Array) -> Array:
+    keys = numbers(array).astype(np.int64)
+    return keys if pa.types.is_date32(array.type) else keys // (DAY * 1000)
+
+
+def _is_moment(type: pa.DataType) -> bool:
+    return bool(pa.types.is_date(type) or pa.types.is_timestamp(type))
+
+
+def _like(values: Array, array: pa.Array, type: pa.DataType) -> pa.Array:
+    """Ticks as an array of ``type``, NULL where ``array`` is."""
+    whole = pa.int32() if type.bit_width == 32 else pa.int64()
+    made = pa.array(values, whole, mask=bools(array.is_null()) if array.null_count else None)
+    return made if type == whole else made.view(type)
+
+
+# -- fields ------------------------------------------------------------------------------------
+
+
+def _months(days: Array) -> Array:
+    return days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+
+
+def _first_of(months: Array) -> Array:
+    return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+
+
+def _week_of_year(days: Array) -> Array:
+    """ISO: the week of the year that the Thursday of the same week lies in."""
+    thursday = days - (days + _MONDAY) % 7 + 3
+    start = _first_of(_months(thursday) // 12 * 12)
+    return np.asarray((thursday - start) // 7 + 1)
+
+
+_FIELDS: dict[str, Callable[[Array, Array], Array]] = {
+    "year": lambda day, _: _months(day) // 12 + 1970,
+    "quarter": lambda day, _: _months(day) % 12 // 3 + 1,
+    "month": lambda day, _: _months(day) % 12 + 1,
+    "day": lambda day, _: day - _first_of(_months(day)) + 1,
+    "dayofyear": lambda day, _: day - _first_of(_months(day) // 12 * 12) + 1,
+    "weekofyear": lambda day, _: _week_of_year(day),
+    "dayofweek": lambda day, _: (day + _THURSDAY) % 7 + 1,
+    "weekday": lambda day, _: (day + _MONDAY) % 7,
+    "hour": lambda _, second: second // 3600,
+    "minute": lambda _, second: second // 60 % 60,
+    "second": lambda _, second: second % 60,
+}
+FIELDS = frozenset(_FIELDS)
+
+
+def field(to: Arguments) -> Series:
+    """A field of a date or timestamp, by the session's clock."""
+    if len(to.types) != 1 or not _is_moment(to.types[0]):
+        raise to.refuse("it takes one date or timestamp")
+    zone, read = to.call.zone, _FIELDS[to.call.name]
+
+    def kernel(array: pa.Array) -> pa.Array:
+        ticks, per_second = moments(array, zone)
+        seconds = _blank_nulls(ticks // per_second, array)
+        return _like(read(seconds // DAY, seconds % DAY).astype(np.int32), array, pa.int32())
+
+    return apply(to.call, pa.int32(), kernel, to.series, cost=15)
+
+
+def _blank_nulls(values: Array, array: pa.Array) -> Array:
+    """Zero under NULL, so that garbage can't leave the calendar."""
+    return np.where(bools(array.is_null()), 0, values) if array.null_count else values
+
+
+def day_count(to: Arguments) -> Series:
+    """``datediff(end, start)`` of two dates."""
+    if len(to.types) != 2 or not all(pa.types.is_date32(t) for t in to.types):
+        raise to.refuse("it takes two dates")
+
+    def kernel(end: pa.Array, start: pa.Array) -> pa.Array:
+        return pc.subtract_checked(end.view(pa.int32()), start.view(pa.int32()))
+
+    return apply(to.call, pa.int32(), kernel, to.series, risky=True)
+
+
+# -- rounding down -----------------------------------------------------------------------------
+
+
+def truncated(to: Arguments) -> Series:
+    """``date_trunc(unit, time)``; a date counts as the instant it begins."""
+    unit = to.constants[0] if to.constants else None
+    if len(to.types) != 2 or unit is None or not _is_moment(to.types[1]):
+        raise to.refuse("it takes a constant unit and a date or timestamp")
+    name, zone = str(unit.as_py()).lower(), to.call.zone
+    if name not in _TRUNC_SECONDS and name not in _TRUNC_MONTHS and name != "week":
+        raise to.refuse(f"{name!r} is not a unit it knows")
+    source = to.types[1]
+    out = pa.timestamp("us", "UTC") if pa.types.is_date(source) else source
+    start = cast_time(source, out, zone) if pa.types.is_date(source) else None
+
+    def kernel(_: pa.Array, array: pa.Array) -> pa.Array:
+        if start is not None:
+            array, bad = start(array)
+            _refuse(bad, array)
+        wall, per_second = moments(array, zone)
+        wall = _blank_nulls(wall, array)
+        ticks = numbers(array).astype(np.int64)
+        cut = _floor(name, wall, per_second)
+        if out.tz is None:
+            return _like(cut, array, out)
+        moved = cut - offset_of_wall(cut // per_second, zone) * per_second
+        if name in ("hour", "minute", "second"):
+            # Within an hour that occurs twice a time stays in its own one.
+            kept = cut - (wall - ticks)
+            same = offset_of_instant(kept // per_second, zone) * per_second == wall - ticks
+            moved = np.where(same, kept, moved)
+        return _like(moved, array, out)
+
+    return apply(to.call, out, kernel, to.series, risky=True, cost=15)
+
+
+def _floor(name: str, wall: Array, per_second: int) -> Array:
+    if name in _TRUNC_SECONDS:
+        step = _TRUNC_SECONDS[name] * per_second
+        return np.asarray(wall // step * step)
+    days = wall // (DAY * per_second)
+    if name == "week":
+        return np.asarray((days - (days + _MONDAY) % 7) * (DAY * per_second))
+    months = _TRUNC_MONTHS[name]
+    return _first_of(_months(days) // months * months) * (DAY * per_second)
+
+
+def _refuse(bad: Array | None, array: pa.Array) -> None:
+    if bad is not None and (bad & bools(array.is_valid())).any():
+        raise pa.ArrowInvalid("a date that no timestamp can hold")
+
+
+# -- casts -------------------------------------------------------------------------------------
+
+
+def cast_time(source: pa.DataType, target: pa.DataType, zone: str) -> Checked | None:
+    """A cast from or to a date, timestamp, time or duration."""
+    if _is_moment(source) and pa.types.is_date(target):
+        return lambda a: _to_days(a, target, zone)
+    if _is_moment(source) and pa.types.is_timestamp(target):
+        finer = pa.types.is_date(source) or UNITS[target.unit] >= UNITS[source.unit]
+        return (lambda a: _to_stamp(a, target, zone)) if finer or target.unit == "us" else None
+    if pa.types.is_timestamp(source) and source.tz is not None and pa.types.is_int64(target):
+        return lambda a: (_like(numbers(a) // UNITS[source.unit], a, target), None)
+    return None
+
+
+def _to_days(array: pa.Array, target: pa.DataType, zone: str) -> tuple[pa.Array, Array | None]:
+    wall, per_second = moments(array, zone)
+    days = wall // (DAY * per_second)
+    bad = (days < -(2**31)) | (days >= 2**31)
+    days = np.where(bad, 0, days)
+    if pa.types.is_date64(target):
+        days = days * (DAY * 1000)
+    return _like(days.astype(np.int32 if target.bit_width == 32 else np.int64), array, target), bad
+
+
+def _to_stamp(array: pa.Array, target: pa.DataType, zone: str) -> tuple[pa.Array, Array | None]:
+    """Between wall clocks and instants where only one side has a zone, then to the target's unit."""
+    zoned = pa.types.is_timestamp(array.type) and array.type.tz is not None
+    if zoned == (target.tz is not None):
+        same_line = not pa.types.is_date(array.type)
+        ticks, per_second = (
+            (numbers(array).astype(np.int64), UNITS[array.type.unit]) if same_line else moments(array, zone)
+        )
+    else:
+        ticks, per_second = moments(array, zone)
+        if not zoned:
+            ticks = ticks - offset_of_wall(ticks // per_second, zone) * per_second
+    new = UNITS[target.unit]
+    if new <= per_second:
+        return _like(ticks // (per_second // new), array, target), None
+    times = new // per_second
+    bad = (ticks > (_INT64 - 1) // times) | (ticks < -(_INT64 // times))
+    return _like(np.where(bad, 0, ticks) * times, array, target), bad

@@ -1,0 +1,152 @@
+"""Names and value expressions bound to an Arrow schema: what each side of a comparison is."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from skipstone.core.domain.keys import storage_type
+from skipstone.core.ir.constants import cast_value, fold
+from skipstone.core.ir.functions import FUNCTIONS, cast_column
+from skipstone.core.ir.nodes import ColumnRef, Reason
+from skipstone.core.ir.operands import CantJudge, Value
+from skipstone.errors import UnknownColumnError
+from skipstone.predicate import tree
+from skipstone.predicate.tree import Expr
+
+_BINDERS = 64
+_binders: dict[tuple[int, bool], Binder] = {}
+
+
+def binder_of(schema: pa.Schema, case_sensitive: bool) -> Binder:
+    """The binder of a schema object, which remembers the columns it has found."""
+    # By identity: a lake has one schema object per version, and comparing schemas takes longer than binding.
+    found = _binders.get((id(schema), case_sensitive))
+    if found is None:
+        if len(_binders) >= _BINDERS:
+            _binders.clear()
+        # The binder holds the schema, so that no other can have its id.
+        found = _binders[id(schema), case_sensitive] = Binder(schema, case_sensitive)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Binder:
+    """Finds columns in a schema and turns value expressions into constants or column references."""
+
+    schema: pa.Schema
+    case_sensitive: bool = True
+    _columns: dict[tuple[str, ...], ColumnRef] = field(default_factory=dict)
+
+    # -- names -------------------------------------------------------------------------------
+
+    def column(self, path: tuple[str, ...]) -> ColumnRef:
+        """The column at ``path``; an error naming near misses if there is none."""
+        known = self._columns.get(path)
+        if known is None:
+            known = self._columns[path] = self._find(path)
+        return known
+
+    def _find(self, path: tuple[str, ...]) -> ColumnRef:
+        # By Arrow's own look-up first: a schema may have thousands of columns, and most names are right.
+        exact = self.schema.get_all_field_indices(path[0])
+        fields: list[pa.Field] = [self.schema.field(exact[0])] if len(exact) == 1 else list(self.schema)
+        found: list[str] = []
+        type: pa.DataType | None = None
+        for name in path:
+            field = self._pick(fields, name, path, tuple(found))
+            found.append(field.name)
+            type = field.type
+            storage = storage_type(type)
+            fields = list(storage.fields) if pa.types.is_struct(storage) else []
+        assert type is not None
+        return ColumnRef(tuple(found), type)
+
+    def _pick(
+        self, fields: list[pa.Field], name: str, path: tuple[str, ...], inside: tuple[str, ...]
+    ) -> pa.Field:
+        exact = [f for f in fields if f.name == name]
+        hits = exact
+        if not self.case_sensitive and len(exact) != 1:
+            hits = [f for f in fields if f.name.lower() == name.lower()]
+        if len(hits) == 1:
+            return hits[0]
+        dotted = ".".join(path)
+        if len(hits) > 1:
+            names = ", ".join(f.name for f in hits)
+            raise UnknownColumnError(
+                f"the name is ambiguous: {names}", column=dotted, hint="rename all but one of them"
+            )
+        hint = self._near_misses(fields, name, inside)
+        raise UnknownColumnError("there is no such column", column=dotted, hint=hint)
+
+    def _near_misses(self, fields: list[pa.Field], name: str, inside: tuple[str, ...]) -> str:
+        where = f"struct {'.'.join(inside)}" if inside else "the schema"
+        if not fields:
+            return f"{where} has no fields"
+        names = [f.name for f in fields]
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+        near += [n for n in names if n.lower() == name.lower() and n not in near]
+        if not inside and "." in name:
+            head = name.partition(".")[0]
+            if head in names:
+                parts = ", ".join(map(repr, name.split(".")))
+                return f"for a field of struct {head} give the path in parts: col({parts})"
+        if near:
+            return f"did you mean {', '.join(near)}?"
+        shown = ", ".join(names[:10]) + (f", … {len(names) - 10} more" if len(names) > 10 else "")
+        return f"{where} has {shown}"
+
+    def check_names(self, expr: Expr) -> None:
+        """Fail on any column the schema doesn't have, wherever it stands."""
+        for path in expr.columns():
+            self.column(path)
+
+    # -- values ------------------------------------------------------------------------------
+
+    def operand(self, expr: Expr) -> Value | ColumnRef:
+        """A constant, or a column seen through monotone functions; CantJudge otherwise."""
+        return _operand(expr, self)
+
+
+@functools.singledispatch
+def _operand(expr: Expr, binder: Binder) -> Value | ColumnRef:
+    raise CantJudge(Reason.FUNCTION, "a condition used as a value")
+
+
+@_operand.register
+def _(expr: tree.Column, binder: Binder) -> Value | ColumnRef:
+    return binder.column(expr.path)
+
+
+@_operand.register
+def _(expr: tree.Literal, binder: Binder) -> Value | ColumnRef:
+    return Value(expr.scalar, expr.zone)
+
+
+@_operand.register
+def _(expr: tree.Constant, binder: Binder) -> Value | ColumnRef:
+    return Value(pa.scalar(expr.value, pa.bool_()), "UTC")
+
+
+@_operand.register
+def _(expr: tree.Cast, binder: Binder) -> Value | ColumnRef:
+    inner = binder.operand(expr.arg)
+    if isinstance(inner, Value):
+        return cast_value(inner, expr)
+    return cast_column(inner, expr)
+
+
+@_operand.register
+def _(expr: tree.Call, binder: Binder) -> Value | ColumnRef:
+    args = [binder.operand(arg) for arg in expr.args]
+    if all(isinstance(a, Value) for a in args):
+        return fold(expr, [a for a in args if isinstance(a, Value)])
+    look_through = FUNCTIONS.get(expr.name)
+    result = look_through(expr, args) if look_through else None
+    if result is None:
+        raise CantJudge(Reason.FUNCTION, f"{expr.name} can't be looked through here")
+    return result

@@ -1,0 +1,355 @@
+"""Literals placed on a column's line of keys, without loss and with Spark SQL's coercions.
+
+A literal need not be one of the column's values: ``5.5`` lies between two integers, and a double can
+stand for many large integers at once. So a literal becomes :class:`Cuts`: the first key at or above it and
+the first key above it. Every comparison is a half-open interval between such cuts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import decimal
+import math
+import re
+import uuid
+import zoneinfo
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.core.domain.keys import (
+    Key,
+    Kind,
+    is_binary,
+    is_text,
+    key_space,
+    storage_type,
+    wide_key,
+)
+from skipstone.core.domain.spans import after_bytes
+from skipstone.core.ir.transforms import DAY, UNITS
+from skipstone.errors import PredicateError, TypeMismatchError
+from skipstone.predicate.text import value_text
+
+_EXACT_DOUBLE = 2**53
+_EXACT_FLOAT = 2**24
+_NANO = 10**9
+_DATE = re.compile(r"\s*(\d{4,})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[ T].*)?\s*$")
+_STAMP = re.compile(
+    r"\s*(\d{4,})(?:-(\d{1,2})(?:-(\d{1,2}))?)?"
+    r"(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:[.,](\d{0,9}))?)?\s*"
+    r"(Z|UTC|GMT|[+-]\d{1,2}:?\d{0,2}|[A-Za-z_]+/[A-Za-z_/]+)?)?\s*$"
+)
+_TIME = re.compile(r"\s*(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,9}))?)?\s*$")
+_OFFSET = re.compile(r"([+-])(\d{1,2}):?(\d{2})?$")
+
+
+class NotComparable(Exception):
+    """The comparison is legal SQL, but metadata can't place the literal (it converts the column)."""
+
+    def __init__(self, detail: str, *, zone: bool = False) -> None:
+        super().__init__(detail)
+        self.zone = zone
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """First key at or above a literal, and first key above it; None where no key is that high."""
+
+    at_or_above: Key | None
+    above: Key | None
+
+
+def cuts(type: pa.DataType, scalar: pa.Scalar, zone: str) -> Cuts:
+    """Where a literal that is neither NULL nor (against a float column) NaN lies among ``type``'s keys."""
+    storage = storage_type(type)
+    space = key_space(type)
+    given = storage_type(scalar.type)
+    if pa.types.is_boolean(storage):
+        return _integer_cuts(type, Fraction(_boolean(type, scalar)))
+    if space.kind is Kind.FLOAT:
+        return _float_cuts(type, scalar)
+    if pa.types.is_integer(storage) or pa.types.is_decimal(storage):
+        return _number_cuts(type, scalar)
+    if is_text(storage) or is_binary(storage):
+        return _bytes_cuts(type, scalar)
+    if pa.types.is_date(storage):
+        return _integer_cuts(type, Fraction(_date_nanos(type, scalar, zone), _DATE_NANOS[str(storage)]))
+    if pa.types.is_timestamp(storage):
+        return _integer_cuts(type, Fraction(_stamp_nanos(type, scalar, zone) * UNITS[storage.unit], _NANO))
+    if pa.types.is_time(storage) or pa.types.is_duration(storage):
+        if is_text(given) and pa.types.is_time(storage):
+            nanos = _time_text(scalar.as_py())
+        elif given.id == storage.id or (pa.types.is_time(given) and pa.types.is_time(storage)):
+            nanos = _nanos(scalar)
+        else:
+            raise _mismatch(type, scalar)
+        return _integer_cuts(type, Fraction(nanos * UNITS[storage.unit], _NANO))
+    raise NotComparable(f"values of type {type} have no order")
+
+
+_DATE_NANOS = {"date32[day]": DAY * _NANO, "date64[ms]": 10**6}
+
+
+def is_nan(scalar: pa.Scalar) -> bool:
+    """Whether a literal is NaN."""
+    return bool(scalar.is_valid and pa.types.is_floating(scalar.type) and math.isnan(scalar.as_py()))
+
+
+def fixed_offset(zone: str) -> int | None:
+    """Seconds east of UTC if ``zone`` always is; None for a zone whose clock changes."""
+    if zone.upper() in ("UTC", "Z", "GMT", "ETC/UTC"):
+        return 0
+    match = _OFFSET.match(zone)
+    if match:
+        sign, hours, minutes = match.groups()
+        return (-1 if sign == "-" else 1) * (int(hours) * 3600 + int(minutes or 0) * 60)
+    find_zone(zone)
+    return None
+
+
+def find_zone(zone: str) -> dt.tzinfo:
+    """The time zone of that name."""
+    match = _OFFSET.match(zone)
+    if match or zone.upper() in ("UTC", "Z", "GMT"):
+        return dt.timezone(dt.timedelta(seconds=(fixed_offset(zone) or 0)))
+    try:
+        return zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise PredicateError(
+            f"{zone!r} is not a time zone", hint="use a name such as Europe/Paris"
+        ) from error
+
+
+# -- numbers -----------------------------------------------------------------------------------
+
+
+def _integer_cuts(type: pa.DataType, place: Fraction) -> Cuts:
+    first = math.ceil(place)
+    return Cuts(_clamp(type, first), _clamp(type, first + 1 if place == first else first))
+
+
+def _clamp(type: pa.DataType, whole: int) -> Key | None:
+    space = key_space(type)
+    if space.kind is Kind.BYTES:
+        limit = 1 << (8 * space.width - 1)
+        return None if whole >= limit else wide_key(max(whole, -limit), space.width)
+    return None if whole > space.high else max(whole, space.low)
+
+
+def _number_cuts(type: pa.DataType, scalar: pa.Scalar) -> Cuts:
+    storage = storage_type(type)
+    scale = storage.scale if pa.types.is_decimal(storage) else 0
+    value = _number(type, scalar)
+    if isinstance(value, float):
+        if math.isnan(value) or value == math.inf:
+            return Cuts(None, None)
+        if value == -math.inf:
+            return Cuts(_clamp(type, -(10**80)), _clamp(type, -(10**80)))
+        if pa.types.is_float32(storage_type(scalar.type)) and abs(value) >= _EXACT_FLOAT:
+            raise NotComparable("engines differ in how they compare large integers with a float")
+        if scale or abs(value) >= _EXACT_DOUBLE:
+            return _rounded_cuts(type, value, 10**scale)
+    return _integer_cuts(type, Fraction(value) * 10**scale)
+
+
+def _rounded_cuts(type: pa.DataType, value: float, divisor: int) -> Cuts:
+    """Spark compares as doubles: find the keys that round to ``value`` by bisection."""
+    space = key_space(type)
+    limit = 1 << (8 * space.width - 1) if space.kind is Kind.BYTES else 0
+    low, high = (-limit, limit - 1) if limit else (space.low, space.high)
+
+    def first(holds: Callable[[float], bool]) -> Key | None:
+        start, stop = low, high + 1
+        while start < stop:
+            middle = (start + stop) // 2
+            start, stop = (start, middle) if holds(middle / divisor) else (middle + 1, stop)
+        return None if start > high else _clamp(type, start)
+
+    return Cuts(first(lambda v: v >= value), first(lambda v: v > value))
+
+
+def float_readings(type: pa.DataType, scalar: pa.Scalar) -> list[pa.Scalar]:
+    """A literal as the doubles it may be compared as with a float column.
+
+    Against a narrow column there can be two. Spark (in ANSI mode) compares as doubles, where ``f = 0.1`` is
+    never true; Spark without ANSI mode, and DuckDB, round a literal that is no float to the column's type.
+    """
+    value = float(_number(type, scalar))
+    readings = [value]
+    if not pa.types.is_floating(storage_type(scalar.type)):
+        with np.errstate(over="ignore"):
+            rounded = _FLOATS[storage_type(type).bit_width](value).item()
+        readings += [rounded] if rounded != value and not math.isnan(value) else []
+    return [pa.scalar(reading, pa.float64()) for reading in readings]
+
+
+_FLOATS: dict[int, type[np.floating[Any]]] = {16: np.float16, 32: np.float32, 64: np.float64}
+
+
+def _float_cuts(type: pa.DataType, scalar: pa.Scalar) -> Cuts:
+    value = float(_number(type, scalar))
+    return Cuts(value, None if value == math.inf else math.nextafter(value, math.inf))
+
+
+def _number(type: pa.DataType, scalar: pa.Scalar) -> int | float | decimal.Decimal:
+    given = storage_type(scalar.type)
+    if pa.types.is_integer(given) or pa.types.is_floating(given) or pa.types.is_decimal(given):
+        value = scalar.as_py()
+        return value if isinstance(value, (int, decimal.Decimal)) else float(value)
+    if is_text(given):
+        # Spark promotes text to the integer column's type, and to double against other numbers.
+        text, convert = scalar.as_py().strip(), int if pa.types.is_integer(storage_type(type)) else float
+        if "_" not in text:  # Python's own liberty
+            with contextlib.suppress(ValueError):
+                return convert(text)
+    raise _mismatch(type, scalar)
+
+
+def _boolean(type: pa.DataType, scalar: pa.Scalar) -> int:
+    value = scalar.as_py()
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, str) and value.strip().lower() in ("true", "false", "t", "f", "yes", "no", "1", "0"):
+        return int(value.strip().lower() in ("true", "t", "yes", "1"))
+    raise _mismatch(type, scalar)
+
+
+# -- bytes -------------------------------------------------------------------------------------
+
+
+def _bytes_cuts(type: pa.DataType, scalar: pa.Scalar) -> Cuts:
+    key = text_key(type, scalar)
+    return Cuts(key, after_bytes(key_space(type), key))
+
+
+def text_key(type: pa.DataType, scalar: pa.Scalar) -> bytes:
+    """A string or binary literal as the bytes the column stores."""
+    value = scalar.as_py()
+    if isinstance(value, uuid.UUID):
+        return value.bytes
+    if isinstance(type, pa.UuidType) and isinstance(value, str):
+        try:
+            return uuid.UUID(value).bytes
+        except ValueError:
+            raise _mismatch(type, scalar) from None
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes):
+        return value
+    if is_text(storage_type(type)):
+        raise NotComparable(f"the text is converted to {scalar.type} row by row")
+    raise _mismatch(type, scalar)
+
+
+# -- times -------------------------------------------------------------------------------------
+
+
+def _nanos(scalar: pa.Scalar) -> int:
+    return int(scalar.value) * (_NANO // UNITS[scalar.type.unit])
+
+
+def _date_nanos(type: pa.DataType, scalar: pa.Scalar, zone: str) -> int:
+    given = storage_type(scalar.type)
+    if pa.types.is_date(given):
+        return int(scalar.value) * _DATE_NANOS[str(given)]
+    if is_text(given):
+        match = _DATE.match(scalar.as_py())
+        if match:
+            return _days(type, scalar, match) * DAY * _NANO
+    if pa.types.is_timestamp(given):
+        if given.tz is None:
+            return _nanos(scalar)
+        offset = fixed_offset(zone)
+        if offset is None:
+            raise NotComparable(f"each date is a different instant in {zone}", zone=True)
+        return _nanos(scalar) + offset * _NANO
+    raise _mismatch(type, scalar)
+
+
+def _stamp_nanos(type: pa.DataType, scalar: pa.Scalar, zone: str) -> int:
+    """The literal in nanoseconds on the column's own line: instants, or wall-clock time."""
+    given = storage_type(scalar.type)
+    column_zoned = storage_type(type).tz is not None
+    if pa.types.is_date(given):
+        wall, own_zone = int(scalar.value) * _DATE_NANOS[str(given)], None
+    elif is_text(given):
+        wall, own_zone = _stamp_text(type, scalar)
+        if not column_zoned:
+            return wall  # Spark's cast to a zoneless timestamp ignores a zone in the text
+    elif pa.types.is_timestamp(given):
+        if given.tz is None:
+            wall, own_zone = _nanos(scalar), None
+        elif column_zoned:
+            return _nanos(scalar)
+        else:
+            offset = fixed_offset(zone)
+            if offset is None:
+                raise NotComparable(f"each wall-clock time is a different instant in {zone}", zone=True)
+            return _nanos(scalar) + offset * _NANO
+    else:
+        raise _mismatch(type, scalar)
+    return _instant(wall, own_zone or zone) if column_zoned else wall
+
+
+def _instant(wall: int, zone: str) -> int:
+    """Nanoseconds since the epoch of a wall-clock time; in a gap or overlap the earlier offset counts."""
+    offset = fixed_offset(zone)
+    if offset is None:
+        seconds = wall // _NANO
+        try:
+            local = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)
+            shift = local.replace(tzinfo=find_zone(zone)).utcoffset()
+        except OverflowError:
+            shift = dt.timedelta(0)
+        assert shift is not None
+        offset = int(shift.total_seconds())
+    return wall - offset * _NANO
+
+
+def _stamp_text(type: pa.DataType, scalar: pa.Scalar) -> tuple[int, str | None]:
+    match = _STAMP.match(scalar.as_py())
+    if match is None:
+        raise _mismatch(type, scalar)
+    hour, minute, second, fraction, zone = match.groups()[3:]
+    day = _days(type, scalar, match)
+    if storage_type(type).unit != "ns":
+        fraction = (fraction or "")[:6]  # Spark's timestamps have microseconds, and a text is cut to them
+    clock = _clock(type, scalar, hour or "0", minute or "0", second, fraction)
+    return day * DAY * _NANO + clock, zone
+
+
+def _time_text(text: str) -> int:
+    match = _TIME.match(text)
+    if match is None:
+        raise TypeMismatchError(f"{text!r} is not a time of day", hint="write it as 'HH:MM:SS'")
+    return _clock(pa.time64("ns"), pa.scalar(text), *match.groups())
+
+
+def _clock(
+    type: pa.DataType, scalar: pa.Scalar, hour: str, minute: str, second: str | None, fraction: str | None
+) -> int:
+    if int(hour) > 23 or int(minute) > 59 or int(second or 0) > 59:
+        raise _mismatch(type, scalar)
+    whole = int(hour) * 3600 + int(minute) * 60 + int(second or 0)
+    return whole * _NANO + int((fraction or "").ljust(9, "0") or 0)
+
+
+def _days(type: pa.DataType, scalar: pa.Scalar, match: re.Match[str]) -> int:
+    try:
+        day = dt.date(int(match[1]), int(match[2] or 1), int(match[3] or 1))
+    except (ValueError, OverflowError):
+        raise _mismatch(type, scalar) from None
+    return day.toordinal() - dt.date(1970, 1, 1).toordinal()
+
+
+def _mismatch(type: pa.DataType, scalar: pa.Scalar) -> TypeMismatchError:
+    return TypeMismatchError(
+        f"{value_text(scalar)} ({scalar.type}) can't be compared with a column of type {type}",
+        hint="give a literal of the column's type, or cast the literal",
+    )

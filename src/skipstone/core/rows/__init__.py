@@ -1,0 +1,8 @@
+"""Sets of row positions within one file, their algebra, and Parquet row selections."""
+
+from __future__ import annotations
+
+from skipstone.core.rows.rowset import RowSet
+from skipstone.core.rows.selection import Selector, from_selection, to_selection
+
+__all__ = ["RowSet", "Selector", "from_selection", "to_selection"]

@@ -1,0 +1,141 @@
+"""Runs to roaring bitmaps and back, without expanding a run into its rows.
+
+``bitmap ^ (bitmap shifted by one)`` holds exactly the edges of the bitmap's runs, so runs come out in
+roaring's own time. The other way there is no bulk call, so the portable format is laid out with NumPy,
+every container as runs, and roaring then picks the best container itself
+(https://github.com/RoaringBitmap/RoaringFormatSpec).
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+from pyroaring import AbstractBitMap, AbstractBitMap64, BitMap, BitMap64
+
+from skipstone.core.rows import runs as run
+from skipstone.core.rows.runs import Int64Array, Runs
+
+Bitmap: TypeAlias = Any  # pyroaring's 32-bit and 64-bit classes share their methods but no base class
+LIMIT_32 = 2**32
+CONTAINER_BITS = 16
+CONTAINER_ROWS = 1 << CONTAINER_BITS
+
+_COOKIE_WITH_RUNS = 12347
+_OFFSETS_FROM = 4  # the format leaves the offset header out below this many containers
+
+
+def class_for(total: int) -> Bitmap:
+    """The bitmap class that can hold every row of a file of this many rows."""
+    return BitMap if total <= LIMIT_32 else BitMap64
+
+
+def is_bitmap(value: object) -> bool:
+    """Whether a value is any of pyroaring's bitmaps."""
+    return isinstance(value, AbstractBitMap | AbstractBitMap64)
+
+
+def fits(bitmap: Bitmap, total: int) -> bool:
+    """Whether a bitmap is of the width used for files of this many rows."""
+    return isinstance(bitmap, AbstractBitMap if total <= LIMIT_32 else AbstractBitMap64)
+
+
+def span(start: int, stop: int, total: int) -> Bitmap:
+    """The bitmap of one range of rows in a file of total rows."""
+    return class_for(total)(range(start, stop))
+
+
+def from_positions(positions: Int64Array, total: int) -> Bitmap:
+    """The bitmap of rising positions."""
+    # pyroaring reads an array.array in bulk but walks a NumPy array number by number.
+    bitmap: Bitmap
+    if total <= LIMIT_32:
+        bitmap = BitMap(array("I", positions.astype(np.uint32).tobytes()))
+    else:
+        bitmap = BitMap64(array("Q", positions.astype(np.uint64).tobytes()))
+    bitmap.run_optimize()
+    return bitmap
+
+
+def run_count(bitmap: Bitmap) -> int:
+    """How many runs the bitmap's rows form."""
+    edges: int = bitmap.symmetric_difference_cardinality(bitmap.shift(1))
+    # The edge at 2**32 falls off the end of a 32-bit bitmap.
+    return (edges + 1) // 2
+
+
+def to_runs(bitmap: Bitmap) -> Runs:
+    """The runs of a bitmap's rows."""
+    edges = np.asarray((bitmap ^ bitmap.shift(1)).to_array())
+    if len(edges) % 2:
+        edges = np.append(edges.astype(np.int64), np.int64(LIMIT_32))
+    return run.from_edges(edges)
+
+
+def from_runs(runs: Runs, total: int) -> Bitmap:
+    """The bitmap of the rows in these runs."""
+    bitmap: Bitmap
+    keys, lows, highs = _pieces(runs)
+    if total <= LIMIT_32:
+        bitmap = BitMap.deserialize(_portable(keys, lows, highs)) if len(keys) else BitMap()
+    else:
+        highs_of_key = keys >> CONTAINER_BITS
+        bounds = np.concatenate(([0], np.flatnonzero(np.diff(highs_of_key)) + 1, [len(keys)])).tolist()
+        # One round per 2**32 rows, each a 32-bit bitmap of its own in the 64-bit format.
+        parts = [
+            struct.pack("<I", int(highs_of_key[lo]))
+            + _portable(keys[lo:hi] & (CONTAINER_ROWS - 1), lows[lo:hi], highs[lo:hi])
+            for lo, hi in pairwise(bounds)
+            if lo < hi
+        ]
+        bitmap = BitMap64.deserialize(struct.pack("<Q", len(parts)) + b"".join(parts))
+    bitmap.run_optimize()
+    return bitmap
+
+
+def fewest_containers(runs: Runs) -> int:
+    """A lower bound of the containers that a bitmap of these runs has, without building it."""
+    starts, stops = runs
+    begun = int(np.count_nonzero(np.diff(starts >> CONTAINER_BITS, prepend=-1)))
+    return max(begun, int((stops - starts).sum()) >> CONTAINER_BITS)
+
+
+def _pieces(runs: Runs) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Runs cut at container borders: (container key, first row, last row), rows within the container."""
+    starts, stops = runs
+    lasts = stops - 1
+    first_keys = starts >> CONTAINER_BITS
+    pieces = (lasts >> CONTAINER_BITS) - first_keys + 1
+    index = np.repeat(np.arange(len(starts), dtype=np.int64), pieces)
+    skipped = np.cumsum(pieces) - pieces
+    keys = np.arange(len(index), dtype=np.int64) + (first_keys - skipped)[index]
+    base = keys << CONTAINER_BITS
+    lows = np.maximum(starts[index] - base, 0)
+    highs = np.minimum(lasts[index] - base, CONTAINER_ROWS - 1)
+    return keys, lows, highs
+
+
+def _portable(keys: Int64Array, lows: Int64Array, highs: Int64Array) -> bytes:
+    """The 32-bit portable format of at least one piece, every container a run container."""
+    firsts = np.concatenate(([0], np.flatnonzero(np.diff(keys)) + 1))
+    containers = len(firsts)
+    pieces = np.diff(np.append(firsts, len(keys)))
+    lengths = highs - lows
+    header = np.empty((containers, 2), "<u2")
+    header[:, 0] = keys[firsts]
+    header[:, 1] = np.add.reduceat(lengths + 1, firsts) - 1
+    # Each container is its number of runs, then a (first row, length - 1) pair per run.
+    body = np.empty(containers + 2 * len(keys), "<u2")
+    body[2 * firsts + np.arange(containers)] = pieces
+    slots = 2 * np.arange(len(keys)) + np.repeat(np.arange(1, containers + 1), pieces)
+    body[slots] = lows
+    body[slots + 1] = lengths
+    flags = np.packbits(np.ones(containers, np.bool_), bitorder="little").tobytes()
+    front = struct.pack("<I", _COOKIE_WITH_RUNS | (containers - 1) << 16) + flags + header.tobytes()
+    if containers >= _OFFSETS_FROM:
+        at = len(front) + 4 * containers + 2 * (2 * firsts + np.arange(containers))
+        front += at.astype("<u4").tobytes()
+    return front + body.tobytes()

@@ -1,0 +1,417 @@
+"""RowSet: an immutable set of file-absolute row positions.
+
+A set is held as sorted runs or, once its runs are many and close together, as a roaring bitmap. Its content
+alone decides which, and neither equality nor hash depends on it.
+
+>>> RowSet.from_ranges(300, [(200, 300)]) & RowSet.from_ranges(300, [(100, 250)])
+RowSet(50 of 300 rows in 1 run: 200–249)
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from skipstone.core.rows import codec, roaring
+from skipstone.core.rows import runs as run
+from skipstone.core.rows.checks import checked_total, integers, outside, windows
+from skipstone.core.rows.roaring import Bitmap
+from skipstone.core.rows.runs import Int64Array, Runs
+from skipstone.errors import RowSetError
+
+# A run costs 24 bytes here. In roaring it costs 2 to 4, and a container of 65,536 rows some 60 more: so a
+# bitmap pays once there are enough runs to matter and several of them per container of the file.
+SCATTERED_RUNS = 4_096
+SCATTERED_RUNS_PER_CONTAINER = 8
+
+_RUNS_SHOWN = 3
+_LONG_RUNS = 4
+_RUNS_PER_RANK = 64  # one roaring rank takes as long as unpacking about this many runs
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RowSet:
+    """An immutable set of rows in a file of ``total`` rows, made by its class methods.
+
+    A set made by pruning is a superset of the rows that match, so intersect and unite freely; subtract
+    only rows that are proven to match.
+    """
+
+    total: int
+    _size: int
+    _run_count: int
+    _runs: Runs
+    _before: Int64Array  # rows in the first i runs, for i = 0 … number of runs
+    _bitmap: Bitmap | None  # holds the rows instead of the runs when they are scattered
+    _hash: int | None = field(default=None, init=False)
+
+    # -- making one --------------------------------------------------------------------------
+
+    @classmethod
+    def all(cls, total: int) -> RowSet:
+        """Every row of the file."""
+        return cls._of_runs(checked_total(total), run.one(0, total))
+
+    @classmethod
+    def none(cls, total: int) -> RowSet:
+        """No row of the file."""
+        return cls._of_runs(checked_total(total), run.empty())
+
+    @classmethod
+    def from_ranges(
+        cls,
+        total: int,
+        ranges: Iterable[tuple[int, int]] | npt.NDArray[Any] | tuple[npt.NDArray[Any], npt.NDArray[Any]],
+        stops: npt.ArrayLike | None = None,
+    ) -> RowSet:
+        """Rows of half-open ranges in any order: (start, stop) pairs, or starts and stops as two arrays."""
+        total = checked_total(total)
+        if stops is None and isinstance(ranges, tuple) and len(ranges) == 2:
+            first, second = ranges
+            if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+                ranges, stops = first, second
+        if stops is None:
+            pairs = integers(ranges if isinstance(ranges, np.ndarray) else list(ranges), "ranges")
+            if pairs.size and (pairs.ndim != 2 or pairs.shape[1] != 2):
+                raise RowSetError(f"ranges of shape {pairs.shape}", hint="give (start, stop) pairs")
+            ranges, stops = pairs.reshape(-1, 2).T
+        return cls._of_runs(total, run.normalise(*windows(ranges, stops, total)))
+
+    @classmethod
+    def from_bitmap(cls, total: int, bitmap: Bitmap) -> RowSet:
+        """Rows of a pyroaring bitmap, 32-bit or 64-bit, whatever the file's size."""
+        total = checked_total(total)
+        if not roaring.is_bitmap(bitmap):
+            raise RowSetError(f"not a pyroaring bitmap: {type(bitmap).__name__}")
+        if bitmap and bitmap.max() >= total:
+            raise outside(bitmap.max(), total)
+        if roaring.fits(bitmap, total):
+            return cls._of_bitmap(total, roaring.class_for(total)(bitmap))
+        return cls._of_runs(total, roaring.to_runs(bitmap))
+
+    @classmethod
+    def from_positions(cls, total: int, positions: npt.ArrayLike) -> RowSet:
+        """Rows at these positions, in any order, repeats allowed."""
+        total = checked_total(total)
+        rows = integers(positions, "positions").ravel()
+        if np.any(rows[1:] <= rows[:-1]):
+            rows = np.unique(rows)
+        if len(rows) and (rows[0] < 0 or rows[-1] >= total):
+            raise outside(int(rows[0] if rows[0] < 0 else rows[-1]), total)
+        run_count = int(np.count_nonzero(np.diff(rows) != 1)) + 1 if len(rows) else 0
+        if _scattered(run_count, total):
+            # Straight to the bitmap: the runs would be several times the size of the positions.
+            return cls._holding(total, roaring.from_positions(rows, total), run_count)
+        return cls._of_runs(total, run.from_positions(rows))
+
+    @classmethod
+    def from_mask(cls, mask: npt.ArrayLike) -> RowSet:
+        """Rows where a boolean mask over the whole file is True."""
+        bits = np.asarray(mask)
+        if bits.ndim != 1 or (bits.dtype != np.bool_ and bits.size):
+            raise RowSetError(f"a mask is one boolean per row, not {bits.dtype} of shape {bits.shape}")
+        bits = bits.astype(np.bool_, copy=False)
+        found = run.from_mask(bits)
+        # A bitmap of scattered rows is sooner made of the rows, unless there are far more of them than runs.
+        few = np.count_nonzero(bits) < _LONG_RUNS * len(found[0])
+        if few and _scattered(len(found[0]), len(bits)):
+            return cls.from_positions(len(bits), np.flatnonzero(bits))
+        return cls._of_runs(len(bits), found)
+
+    @classmethod
+    def concat(cls, parts: Iterable[RowSet]) -> RowSet:
+        """The row sets of consecutive row groups as one set over all their rows."""
+        sets = list(parts)
+        total = checked_total(sum(part.total for part in sets))
+        ends = np.cumsum([part.total for part in sets], dtype=np.int64)
+        # One round per row group; the runs inside each stay in NumPy.
+        placed = [
+            (starts + offset, stops + offset)
+            for part, offset in zip(sets, [0, *ends.tolist()], strict=False)
+            for starts, stops in (part.runs(),)
+        ]
+        starts, stops = (np.concatenate(side) for side in zip(run.empty(), *placed, strict=True))
+        return cls._of_runs(total, run.normalise(starts, stops))
+
+    @classmethod
+    def from_bytes(cls, data: bytes | bytearray | memoryview) -> RowSet:
+        """The row set that to_bytes wrote; damaged bytes are an error, never other rows."""
+        total, held = codec.decode(bytes(data))
+        total = checked_total(total)
+        return cls._of_runs(total, held) if isinstance(held, tuple) else cls._of_bitmap(total, held)
+
+    # -- what is in it -----------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row is in the set."""
+        return self._size == 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every row of the file is in the set."""
+        return self._size == self.total
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether it has so many runs, close together, that its rows are sooner listed one by one."""
+        return self._bitmap is not None
+
+    @property
+    def first(self) -> int:
+        """The lowest row."""
+        return self.nth(0)
+
+    @property
+    def last(self) -> int:
+        """The highest row."""
+        return self.nth(self._size - 1)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[int]:
+        if self._bitmap is not None:
+            yield from self._bitmap
+            return
+        for start, stop in self.ranges():
+            yield from range(start, stop)
+
+    def __contains__(self, row: object) -> bool:
+        try:
+            position = operator.index(row)  # type: ignore[arg-type]
+        except TypeError:
+            return False
+        if not 0 <= position < self.total:
+            return False
+        if self._bitmap is not None:
+            return position in self._bitmap
+        return self.count(position, position + 1) == 1
+
+    def runs(self) -> Runs:
+        """Starts and stops of the runs: half-open, sorted, disjoint, non-adjacent, read-only."""
+        return self._runs if self._bitmap is None else _locked(roaring.to_runs(self._bitmap))
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """The runs as (start, stop) pairs."""
+        starts, stops = self.runs()
+        return list(zip(starts.tolist(), stops.tolist(), strict=True))
+
+    def positions(self) -> Int64Array:
+        """Every row, rising."""
+        if self._bitmap is not None:
+            return np.asarray(self._bitmap.to_array()).astype(np.int64)
+        return run.positions(self._runs)
+
+    def to_bitmap(self) -> Bitmap:
+        """A new pyroaring.BitMap of the rows, or a BitMap64 for a file of more than 2**32 rows."""
+        return roaring.from_runs(self._runs, self.total) if self._bitmap is None else self._bitmap.copy()
+
+    def nth(self, k: int) -> int:
+        """The row with k rows of the set below it."""
+        if not 0 <= k < self._size:
+            raise RowSetError(f"no row number {k} in a set of {self._size:,} rows")
+        if self._bitmap is not None:
+            return int(self._bitmap[k])
+        at = int(np.searchsorted(self._before, k, side="right")) - 1
+        return int(self._runs[0][at]) + k - int(self._before[at])
+
+    # -- counting ----------------------------------------------------------------------------
+
+    def count(self, start: int, stop: int) -> int:
+        """How many rows of the set lie in [start, stop)."""
+        return int(self.counts([start], [stop])[0])
+
+    def counts(self, starts: npt.ArrayLike, stops: npt.ArrayLike) -> Int64Array:
+        """How many rows of the set lie in each window [start, stop)."""
+        begin, end = windows(starts, stops, self.total)
+        if self._bitmap is None:
+            points = np.concatenate((begin, end))
+            ranks = run.ranks(self._runs, self._before, points)
+            return ranks[len(begin) :] - ranks[: len(begin)]
+        points, place = np.unique(np.concatenate((begin, end)), return_inverse=True)
+        if len(points) * _RUNS_PER_RANK < self._run_count:
+            # One call per border: together they pass each container once, and nothing is unpacked.
+            borders = points.tolist()
+            between = [self._bitmap.range_cardinality(low, high) for low, high in pairwise(borders)]
+            ranks = np.cumsum([0, *between], dtype=np.int64)
+        else:
+            runs = roaring.to_runs(self._bitmap)
+            ranks = run.ranks(runs, _before(runs), points)
+        result: Int64Array = ranks[place[len(begin) :]] - ranks[place[: len(begin)]]
+        return result
+
+    # -- cutting and moving ------------------------------------------------------------------
+
+    def slice(self, start: int, stop: int) -> RowSet:
+        """The rows in [start, stop), counted from start, as the row set of a file of that many rows."""
+        windows([start], [stop], self.total)
+        return self._cut(start, stop, offset=-start, total=stop - start)
+
+    def shift(self, offset: int, *, total: int) -> RowSet:
+        """The same rows moved by offset into a file of total rows: the inverse of slice."""
+        if self.is_empty:
+            return RowSet.none(total)
+        ends = self.first + offset, self.last + offset
+        if ends[0] < 0 or ends[1] >= checked_total(total):
+            raise outside(ends[ends[0] >= 0], total)
+        return self._cut(self.first, self.last + 1, offset=offset, total=total)
+
+    def take(self, limit: int) -> RowSet:
+        """The first limit rows of the set, or all of it when it has no more."""
+        if limit < 0:
+            raise RowSetError(f"a limit of {limit} rows")
+        if limit >= self._size:
+            return self
+        return self._cut(0, self.nth(limit - 1) + 1 if limit else 0, offset=0, total=self.total)
+
+    def _cut(self, start: int, stop: int, *, offset: int, total: int) -> RowSet:
+        """The rows in [start, stop), moved by offset, in a file of total rows."""
+        if self._bitmap is not None:
+            rows = self._bitmap & roaring.span(start, stop, self.total)
+            if roaring.fits(rows, total):
+                return RowSet._of_bitmap(total, rows.shift(offset))
+            runs = roaring.to_runs(rows)
+        else:
+            _, *pair = run.clip_to_windows(self._runs, np.array([start]), np.array([stop]))
+            runs = pair[0], pair[1]
+        return RowSet._of_runs(total, (runs[0] + offset, runs[1] + offset))
+
+    # -- algebra -----------------------------------------------------------------------------
+
+    def __and__(self, other: RowSet) -> RowSet:
+        if isinstance(other, RowSet) and other.total == self.total:
+            if self.is_empty or other.is_full:
+                return self
+            if other.is_empty or self.is_full:
+                return other
+        return self._combine(other, run.intersection, operator.and_)
+
+    def __or__(self, other: RowSet) -> RowSet:
+        if isinstance(other, RowSet) and other.total == self.total:
+            if self.is_full or other.is_empty:
+                return self
+            if other.is_full or self.is_empty:
+                return other
+        return self._combine(other, run.union, operator.or_)
+
+    def __sub__(self, other: RowSet) -> RowSet:
+        if isinstance(other, RowSet) and other.total == self.total and (self.is_empty or other.is_empty):
+            return self
+        return self._combine(other, run.difference, operator.sub)
+
+    def __xor__(self, other: RowSet) -> RowSet:
+        return self._combine(other, run.symmetric_difference, operator.xor)
+
+    def __invert__(self) -> RowSet:
+        if self._bitmap is not None:
+            return RowSet._of_bitmap(self.total, roaring.span(0, self.total, self.total) - self._bitmap)
+        return RowSet._of_runs(self.total, run.complement(self._runs, self.total))
+
+    def isdisjoint(self, other: RowSet) -> bool:
+        """Whether no row is in both sets."""
+        return (self & other).is_empty
+
+    def issubset(self, other: RowSet) -> bool:
+        """Whether every row of this set is in the other."""
+        return len(self & other) == self._size
+
+    def _combine(
+        self, other: RowSet, on_runs: Callable[[Runs, Runs], Runs], on_bitmaps: Callable[[Any, Any], Any]
+    ) -> RowSet:
+        if not isinstance(other, RowSet):
+            return NotImplemented
+        if self.total != other.total:
+            raise RowSetError(f"row sets of different files: {self.total:,} rows and {other.total:,} rows")
+        if self._bitmap is None and other._bitmap is None:
+            return RowSet._of_runs(self.total, on_runs(self._runs, other._runs))
+        # If one side is a bitmap the file has few containers for its runs, so the other is cheap to turn.
+        left = self._bitmap if self._bitmap is not None else self.to_bitmap()
+        right = other._bitmap if other._bitmap is not None else other.to_bitmap()
+        return RowSet._of_bitmap(self.total, on_bitmaps(left, right))
+
+    # -- identity ----------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RowSet):
+            return NotImplemented
+        mine, theirs = ((rows.total, rows._size, rows._run_count) for rows in (self, other))
+        if mine != theirs:
+            return False
+        if self._bitmap is not None and other._bitmap is not None:
+            return bool(self._bitmap == other._bitmap)
+        return all(np.array_equal(a, b) for a, b in zip(self.runs(), other.runs(), strict=True))
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            starts, stops = self.runs()
+            digests = (xxhash.xxh3_64_intdigest(side.data) for side in (starts, stops))
+            object.__setattr__(self, "_hash", hash((self.total, *digests)))
+        assert self._hash is not None
+        return self._hash
+
+    def to_bytes(self) -> bytes:
+        """Compact, versioned, checksummed bytes: varint runs or portable roaring, whichever is smaller."""
+        if self._bitmap is None:
+            return codec.encode_runs(self._runs, self.total)
+        return codec.encode_bitmap(self._bitmap, self._run_count, self.total)
+
+    def __reduce__(self) -> tuple[Callable[[bytes], RowSet], tuple[bytes]]:
+        return RowSet.from_bytes, (self.to_bytes(),)
+
+    def __repr__(self) -> str:
+        text = f"{self._size:,} of {self.total:,} rows"
+        if self._size:
+            starts, stops = (side[:_RUNS_SHOWN].tolist() for side in self.runs())
+            shown = [f"{a}–{b - 1}" if b - a > 1 else f"{a}" for a, b in zip(starts, stops, strict=True)]
+            shown += ["..."] if self._run_count > _RUNS_SHOWN else []
+            text += f" in {self._run_count:,} run{'s'[: self._run_count > 1]}: {', '.join(shown)}"
+        return f"RowSet({text})"
+
+    # -- representation ----------------------------------------------------------------------
+
+    @classmethod
+    def _of_runs(cls, total: int, runs: Runs) -> RowSet:
+        count = len(runs[0])
+        if _scattered(count, total):
+            return cls._holding(total, roaring.from_runs(runs, total), count)
+        before = _before(runs)
+        return cls(total, int(before[-1]), count, _locked(runs), before, None)
+
+    @classmethod
+    def _of_bitmap(cls, total: int, bitmap: Bitmap) -> RowSet:
+        count = roaring.run_count(bitmap)
+        if not _scattered(count, total):
+            return cls._of_runs(total, roaring.to_runs(bitmap))
+        bitmap.run_optimize()
+        return cls._holding(total, bitmap, count)
+
+    @classmethod
+    def _holding(cls, total: int, bitmap: Bitmap, run_count: int) -> RowSet:
+        bitmap.shrink_to_fit()
+        return cls(total, len(bitmap), run_count, run.empty(), np.zeros(1, np.int64), bitmap)
+
+
+def _scattered(run_count: int, total: int) -> bool:
+    containers = -(-total // roaring.CONTAINER_ROWS)
+    return run_count >= max(SCATTERED_RUNS, SCATTERED_RUNS_PER_CONTAINER * containers)
+
+
+def _before(runs: Runs) -> Int64Array:
+    before = np.zeros(len(runs[0]) + 1, np.int64)
+    np.cumsum(runs[1] - runs[0], out=before[1:])
+    return before
+
+
+def _locked(runs: Runs) -> Runs:
+    for side in runs:
+        side.flags.writeable = False
+    return runs

@@ -1,0 +1,200 @@
+"""New tables: Arrow schemas with field ids, partition fields and sort orders written as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
+from pyiceberg.io.pyarrow import pyarrow_to_schema
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
+
+from skipstone.errors import ConflictError, SchemaError, TypeMismatchError, UnknownColumnError, UsageError
+from skipstone.iceberg.catalogs import asking, reason, table_name
+from skipstone.iceberg.columns.schema import placed
+
+_PLAIN = {
+    "identity": IdentityTransform,
+    "year": YearTransform,
+    "years": YearTransform,
+    "month": MonthTransform,
+    "months": MonthTransform,
+    "day": DayTransform,
+    "days": DayTransform,
+    "date": DayTransform,
+    "hour": HourTransform,
+    "hours": HourTransform,
+    "void": VoidTransform,
+}
+_LARGEST = 2**31 - 1
+_SIZED = {"bucket": BucketTransform, "truncate": TruncateTransform}
+_CALL = re.compile(r"\s*(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*(?:,\s*(\d+)\s*)?\)\s*")
+_ORDER = re.compile(r"\s*(.+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*", re.IGNORECASE)
+
+
+def create_table(
+    catalog: Catalog,
+    name: str,
+    schema: pa.Schema,
+    partition_by: Iterable[str],
+    sort_by: Iterable[str],
+    location: str | None,
+    properties: dict[str, str],
+) -> Table:
+    """Make an empty table, and its namespace if it is not there."""
+    name = table_name(name)
+    if not isinstance(schema, pa.Schema):
+        raise UsageError(f"the schema is a {type(schema).__name__}", hint="give a pyarrow.Schema")
+    made = iceberg_schema(schema)
+    spec, order = partition_spec(partition_by, made), sort_order(sort_by, made)
+    with asking(catalog, name):
+        with suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(name.rpartition(".")[0])
+        try:
+            found = catalog.create_table(
+                name, made, location=location, partition_spec=spec, sort_order=order, properties=properties
+            )
+        except TableAlreadyExistsError as error:
+            hint = "open it, or drop it first"
+            raise ConflictError("the table exists already", path=name, hint=hint) from error
+    return found
+
+
+def iceberg_schema(schema: pa.Schema) -> Schema:
+    """An Arrow schema with field ids, in Iceberg's types."""
+    numbers = count(1)
+    numbered = pa.schema([_numbered(field, numbers) for field in schema])
+    try:
+        return pyarrow_to_schema(numbered, downcast_ns_timestamp_to_us=False)
+    except Exception as error:
+        hint = "cast or rename the column"
+        raise SchemaError(f"the schema can't be a table's: {reason(error)}", hint=hint) from error
+
+
+def _numbered(field: pa.Field, numbers: Any) -> pa.Field:
+    known = {b"PARQUET:field_id": str(next(numbers)).encode()}
+    return pa.field(field.name, _type(field.type, numbers), field.nullable, metadata=known)
+
+
+def _type(type: pa.DataType, numbers: Any) -> pa.DataType:
+    if pa.types.is_struct(type):
+        return pa.struct([_numbered(field, numbers) for field in type.fields])
+    if pa.types.is_map(type):
+        return pa.map_(_numbered(type.key_field, numbers), _numbered(type.item_field, numbers))
+    if pa.types.is_list(type) or pa.types.is_large_list(type) or pa.types.is_fixed_size_list(type):
+        return pa.list_(_numbered(type.value_field, numbers))
+    # Iceberg knows values, and not how they are stored.
+    return _type(type.value_type, numbers) if pa.types.is_dictionary(type) else type
+
+
+def partition_spec(fields: Iterable[str], schema: Schema) -> PartitionSpec:
+    """Partition fields as in ``day(ts)``, ``bucket(16, id)`` or a column's name."""
+    if isinstance(fields, str):
+        raise UsageError(f"partition_by={fields!r}", hint='give a list such as ["day(ts)"]')
+    made: dict[str, PartitionField] = {}
+    for text in _texts(fields, "partition_by"):
+        transform, column = parse_transform(text)
+        source = _source(column, transform, schema)
+        plain = isinstance(transform, IdentityTransform)
+        name = (column if plain else f"{column}_{_kind(transform)}").replace(".", "_")
+        if name in made or (name in schema.column_names and not (plain and name == column)):
+            raise UsageError(
+                f"partition_by={text!r} would be called {name!r}, which something else is called already",
+                hint="partition once by a column and transform, and rename a column of that name",
+            )
+        made[name] = PartitionField(source, PARTITION_FIELD_ID_START + len(made), transform, name)
+    return PartitionSpec(*made.values())
+
+
+def parse_transform(text: str) -> tuple[Transform[Any, Any], str]:
+    """A transform and its column.
+
+    >>> parse_transform("bucket(16, id)")
+    (BucketTransform(num_buckets=16), 'id')
+    """
+    if "(" not in text:
+        return IdentityTransform(), text.strip()
+    call = _CALL.fullmatch(text)
+    name = call[1].lower() if call is not None else ""
+    both = call is not None and call[2] is not None and call[4] is not None
+    size = (call[2] or call[4]) if call is not None and not both else None
+    if call is not None and size is None and not both and name in _PLAIN:
+        return _PLAIN[name](), call[3]
+    if call is not None and size is not None and name in _SIZED and 0 < int(size) <= _LARGEST:
+        return _SIZED[name](int(size)), call[3]
+    raise UsageError(
+        f"{text!r} is no partition field",
+        hint="give a column, year, month, day, hour(column), bucket(n, column) or truncate(w, column)",
+    )
+
+
+def sort_order(terms: Iterable[str], schema: Schema) -> SortOrder:
+    """A sort order as in ``ts desc nulls last``."""
+    if isinstance(terms, str):
+        raise UsageError(f"sort_by={terms!r}", hint='give a list such as ["ts desc", "id"]')
+    fields = []
+    for text in _texts(terms, "sort_by"):
+        found = _ORDER.fullmatch(text)
+        if found is None:
+            raise UsageError(f"sort_by has {text!r}", hint='give columns, as in ["ts desc", "id"]')
+        transform, column = parse_transform(found[1])
+        descending = (found[2] or "").lower() == "desc"
+        first = (found[3] or ("last" if descending else "first")).lower() == "first"
+        fields.append(
+            SortField(
+                _source(column, transform, schema),
+                transform,
+                SortDirection.DESC if descending else SortDirection.ASC,
+                NullOrder.NULLS_FIRST if first else NullOrder.NULLS_LAST,
+            )
+        )
+    return SortOrder(*fields)
+
+
+def _texts(terms: Any, what: str) -> list[str]:
+    some: list[Any] = list(terms) if isinstance(terms, Iterable) else [None]
+    if not all(isinstance(text, str) for text in some):
+        raise UsageError(f"{what}={terms!r}", hint="give a list of texts")
+    return some
+
+
+def _source(column: str, transform: Transform[Any, Any], schema: Schema) -> int:
+    """The field id of a column that a transform can be made of: a value, outside of lists and maps."""
+    found = next(
+        (one for one in placed(schema.fields) if ".".join(one.path) == column and not one.repeated), None
+    )
+    if found is None:
+        hint = f"it has {', '.join(field.name for field in schema.fields)}"
+        what = "the schema has no such column outside of lists and maps"
+        raise UnknownColumnError(what, column=column, hint=hint)
+    type = found.field.field_type
+    if not type.is_primitive or not transform.can_transform(type):
+        raise TypeMismatchError(
+            f"{_kind(transform)} can't be taken of its type, {type}",
+            column=column,
+            hint="take a transform that suits the type, or another column",
+        )
+    return int(found.field.field_id)
+
+
+def _kind(transform: Transform[Any, Any]) -> str:
+    return str(transform).partition("[")[0]

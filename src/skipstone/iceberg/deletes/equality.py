@@ -1,0 +1,231 @@
+"""Equality delete files: sets of keys, loaded once, that rows of many data files are looked up in.
+
+Values are equal as Iceberg's reference implementation compares them: NULL equals NULL, every NaN equals every
+other, 0.0 and -0.0 differ, and everything else is equal to itself. A column inside a struct is NULL where the
+struct is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.core.domain.keys import PRESENCE, Kind, is_binary, is_text, key_space
+from skipstone.core.evidence import Array
+from skipstone.core.filter.keys import numbers, texts
+from skipstone.core.filter.rows import plain, plain_type
+from skipstone.core.rows import RowSet
+from skipstone.engine.local import gather
+from skipstone.errors import SchemaError, UsageError
+from skipstone.iceberg.deletes.leaves import leaf_of, open_deletes, read_leaves
+from skipstone.iceberg.deletes.matched import DeleteFile, Open
+from skipstone.lake.conform import fits
+from skipstone.store.cache import Cache
+
+Path = tuple[str, ...]
+
+# Arrow hashes the keys anew for every batch: worth it while they are at most so many times its rows.
+_FEW: Final = 4
+# What a key takes in a Python dict, beside its own bytes.
+_DICT_WEIGHT: Final = 150
+
+
+@dataclass(frozen=True, slots=True)
+class EqualityDeletes:
+    """Equality delete files over the same columns, as work carries them; ``columns`` are the lake's names.
+
+    ``types`` are the lake's types of these columns, which both sides are compared in.
+    """
+
+    ids: tuple[int, ...]
+    columns: tuple[Path, ...]
+    types: tuple[pa.DataType, ...]
+    files: tuple[DeleteFile, ...]
+
+    def __hash__(self) -> int:
+        # Of a part, for it is looked up in a cache with every batch and there may be thousands of files.
+        return hash((self.ids, len(self.files), self.files[:1], self.files[-1:]))
+
+    def load(self, open: Open, *, threads: int = 1, cache: Cache[Any, Any] | None = None) -> DeleteKeys:
+        """Read the files side by side; with a cache, only if nobody has."""
+        if cache is None:
+            return self._load(open, threads)
+
+        def make() -> tuple[DeleteKeys, int]:
+            made = self._load(open, threads)
+            return made, made.weight
+
+        found: DeleteKeys = cache.get_or_make(self, make)
+        return found
+
+    def _load(self, open: Open, threads: int) -> DeleteKeys:
+        parts = gather(lambda file: self._read(file, open), self.files, threads=threads)
+        sequences = [np.full(len(part), file.sequence) for part, file in zip(parts, self.files, strict=True)]
+        return DeleteKeys.of(self.columns, self.types, pa.concat_arrays(parts), np.concatenate(sequences))
+
+    def _read(self, file: DeleteFile, open: Open) -> pa.Array:
+        """The keys that one file holds."""
+        source, metadata = open_deletes(file, open)
+        leaves = [leaf_of(metadata, number) for number in self.ids]
+        parts = []
+        for group, rows in enumerate(metadata.row_group_rows.tolist()):
+            if rows:
+                columns = read_leaves(source, metadata, group, leaves, RowSet.all(rows))
+                parts.append(_encode(columns, self.columns, self.types, file.path))
+        return pa.concat_arrays(parts) if parts else _encode([], self.columns, self.types, file.path)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeleteKeys:
+    """Distinct deleted keys, and the sequence number of the newest delete of each."""
+
+    columns: tuple[Path, ...]
+    types: tuple[pa.DataType, ...]
+    keys: pa.Array
+    """Numbers for one column of fixed width, bytes for all else."""
+    sequences: Array
+    _lookup: list[Any] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, columns: tuple[Path, ...], types: tuple[pa.DataType, ...], keys: pa.Array, sequences: Array
+    ) -> DeleteKeys:
+        """Keys with repeats, and the sequence number of each one's file."""
+        codes = keys.dictionary_encode(null_encoding="encode")
+        newest = np.full(len(codes.dictionary), np.iinfo(np.int64).min)
+        np.maximum.at(newest, np.asarray(codes.indices), sequences)
+        return cls(columns, types, codes.dictionary, newest)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes."""
+        return int(self.keys.nbytes) + len(self.keys) * (_DICT_WEIGHT if self._is_bytes else 24)
+
+    @property
+    def _is_bytes(self) -> bool:
+        return bool(pa.types.is_large_binary(self.keys.type))
+
+    def mask(self, table: pa.Table, sequence: int | None = None) -> Array:
+        """Which rows are deleted; of a data file of this sequence number, only by newer deletes."""
+        if not len(self.keys) or not len(table):
+            return np.zeros(len(table), dtype=bool)
+        rows = _encode([_column(table, path) for path in self.columns], self.columns, self.types, None)
+        at = self._find(rows)
+        found = at >= 0
+        return found if sequence is None else found & (self.sequences[at] > sequence)
+
+    def _find(self, rows: pa.Array) -> Array:
+        """Where each row's key is among the keys, -1 if it is not."""
+        if len(self.keys) <= _FEW * len(rows):
+            return np.asarray(pc.index_in(rows, value_set=self.keys).fill_null(-1))
+        if not self._lookup:
+            self._lookup.append(_dictionary(self.keys) if self._is_bytes else _sorted(self.keys))
+        if self._is_bytes:
+            known = self._lookup[0]
+            return np.fromiter(map(known.get, rows.to_pylist(), repeat(-1)), np.int64, len(rows))
+        values, places, null = self._lookup[0]
+        wanted = rows.fill_null(0).to_numpy()
+        at = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
+        found = np.where(values[at] == wanted, places[at], -1)
+        return np.where(rows.is_null(), null, found) if rows.null_count else found
+
+
+def _dictionary(keys: pa.Array) -> dict[bytes | None, int]:
+    return {key: at for at, key in enumerate(keys.to_pylist())}
+
+
+def _sorted(keys: pa.Array) -> tuple[Array, Array, int]:
+    """The keys in order, where each was, and where NULL is."""
+    nulls = np.flatnonzero(keys.is_null())
+    places = np.flatnonzero(keys.is_valid())
+    values = keys.drop_null().to_numpy()
+    order = np.argsort(values)
+    return values[order], places[order], int(nulls[0]) if len(nulls) else -1
+
+
+def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:
+    if path[0] not in table.column_names:
+        raise UsageError("equality deletes need a column that was not read", column=".".join(path))
+    column = table.column(path[0])
+    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
+
+
+# -- keys --------------------------------------------------------------------------------------
+
+
+def _encode(
+    columns: Sequence[pa.ChunkedArray], paths: Sequence[Path], types: Sequence[pa.DataType], path: str | None
+) -> pa.Array:
+    """Rows as keys that are equal where all their values are; without columns, no rows."""
+    given = columns or [pa.chunked_array([], plain_type(type)) for type in types]
+    parts = []
+    for column, name, type in zip(given, paths, types, strict=True):
+        try:
+            if not _promotes(column.type, type):
+                raise pa.ArrowInvalid("Iceberg has no such promotion")
+            parts.append(_comparable(plain(column.combine_chunks()), type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaError(
+                f"equality deletes of type {column.type} don't fit the column's type {type}: {error}",
+                path=path,
+                column=".".join(name),
+                hint="the delete file was written for another column, or its type was changed wrongly",
+            ) from error
+    return parts[0] if len(parts) == 1 else _joined(parts)
+
+
+def _promotes(own: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether Iceberg reads columns of one type as the other: a cast would make values of texts and flags."""
+    one, other = plain_type(own), plain_type(wanted)
+    if pa.types.is_decimal(one) and pa.types.is_decimal(other) and one.scale != other.scale:
+        return False
+    # Integers fit floats and decimals elsewhere.
+    return fits(own, wanted) and (
+        pa.types.is_null(one) or pa.types.is_integer(one) == pa.types.is_integer(other)
+    )
+
+
+def _comparable(array: pa.Array, type: pa.DataType) -> pa.Array:
+    """A column as numbers or as bytes that are equal where its values are; NULL stays NULL."""
+    wanted = plain_type(type)
+    if array.type != wanted:
+        array = array.cast(wanted)
+    space = key_space(wanted)
+    if space is PRESENCE:
+        raise pa.ArrowNotImplementedError("its values can't be compared")
+    if space.kind is Kind.BYTES:
+        plainly = is_text(wanted) or is_binary(wanted)
+        return (array if plainly else texts(array)).cast(pa.large_binary())
+    keys = numbers(array)
+    if space.kind is Kind.FLOAT:
+        # The bits, but the same ones for every NaN.
+        keys = np.where(np.isnan(keys), keys.dtype.type("nan"), keys)
+        keys = keys.view(np.int32 if keys.dtype.itemsize == 4 else np.int64)
+    return pa.array(keys.astype(np.int64), mask=np.asarray(array.is_null()) if array.null_count else None)
+
+
+def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+    """Several columns as one of bytes: a flag, a number or a length for each, then the bytes of texts."""
+    heads, tails = [], []
+    for part in parts:
+        heads.append(np.asarray(part.is_null()).astype(np.uint8).reshape(-1, 1))
+        sizes = part
+        if pa.types.is_large_binary(part.type):
+            tails.append(part.fill_null(b""))
+            sizes = pc.binary_length(part)
+        fixed = np.ascontiguousarray(sizes.fill_null(0).to_numpy(), dtype=np.int64)
+        heads.append(fixed.view(np.uint8).reshape(-1, 8))
+    head = np.ascontiguousarray(np.concatenate(heads, axis=1))
+    offsets = np.arange(len(head) + 1, dtype=np.int64) * head.shape[1]
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(head)]
+    made = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(head), buffers)
+    return pc.binary_join_element_wise(made, *tails, pa.scalar(b"", pa.large_binary())) if tails else made

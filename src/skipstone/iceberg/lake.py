@@ -1,0 +1,541 @@
+"""An Iceberg table as a lake, pinned to one snapshot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import IdentityTransform, VoidTransform
+
+from skipstone.core.evidence import Array, ColumnFacts, Stated
+from skipstone.core.ir import compile_predicate
+from skipstone.core.ir.nodes import ColumnRef, Node
+from skipstone.engine.jobs import Engine
+from skipstone.errors import FileError, ReadError, SchemaError, SkipstoneError
+from skipstone.iceberg.catalogs import asking, reason, table_root
+from skipstone.iceberg.catalogs import storage_options as options_of
+from skipstone.iceberg.columns.naming import FieldNaming, IdNaming, mapped_ids, settled_fields
+from skipstone.iceberg.columns.schema import (
+    Placed,
+    arrow_schema,
+    arrow_type,
+    defaults,
+    field_paths,
+    placed,
+)
+from skipstone.iceberg.deletes.index import DeleteIndex
+from skipstone.iceberg.deletes.subtract import deletions
+from skipstone.iceberg.fileplan import FilePlan
+from skipstone.iceberg.inventory import Inventory, Kept, Listing
+from skipstone.iceberg.manifests.batches import Part
+from skipstone.iceberg.manifests.codecs import check_plain
+from skipstone.iceberg.manifests.entries import Entries
+from skipstone.iceberg.manifests.lists import listed_manifests
+from skipstone.iceberg.manifests.metrics import file_facts
+from skipstone.iceberg.manifests.notes import embedded_note
+from skipstone.iceberg.manifests.reading import ManifestNote, Manifests
+from skipstone.iceberg.metadata import EmbeddedSnapshot, check_metadata, tolerant
+from skipstone.iceberg.partitions.keys import PartitionKey
+from skipstone.iceberg.partitions.transforms import source_facts
+from skipstone.iceberg.sift import Sieve
+from skipstone.iceberg.snapshots import Pinned, SnapshotInfo, list_snapshots, resolve
+from skipstone.lake.base import BaseLake, Deletions, FileEntry, Path, Sifted
+from skipstone.lake.conform import Evolution
+from skipstone.lake.files import CACHE_BYTES, Files
+from skipstone.predicate import predicate as to_predicate
+from skipstone.prune.ledger import Ledger
+from skipstone.report.trace.partitions import FilterStats
+from skipstone.store.options import StoreOptions
+from skipstone.store.place import Listed
+from skipstone.store.retry import RetryPolicy
+from skipstone.store.scattered import ScatteredPlace
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.name_mapping import NameMapping
+
+_DATA, _DELETES = 0, 1
+_IDENTITY = IdentityTransform[Any]()
+
+
+class IcebergLake(BaseLake):
+    """The files of one snapshot of an Iceberg table.
+
+    Opening reads no more than the table's metadata; manifests are read when a plan needs them, and kept.
+    Columns are found by field id, and deleted rows are never seen.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        snapshot: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        retry: RetryPolicy | None = None,
+        memory: int = CACHE_BYTES,
+        stay_below_root: bool = False,
+    ) -> None:
+        self._table: Table | None = table
+        self._root = table_root(table.metadata_location) if stay_below_root else None
+        self._asked = snapshot
+        self._given = storage_options
+        self._options = options_of(table, storage_options)
+        self._retry, self._memory = retry, memory
+        self.name = ".".join(table.name()) if table.name() else table.metadata.location
+        check_metadata(table.metadata, self.name)
+        self._pin(table.metadata)
+
+    def _pin(self, metadata: TableMetadata) -> None:
+        # What may be refused comes first: a lake that can't go on stays what it is.
+        pinned, mapping = resolve(metadata, self._asked, uri=self.name), self._mapping(metadata)
+        self.listed_at = time.time()
+        self.metadata = metadata
+        self._pinned: Pinned = pinned
+        self._settled = None if mapping is None else settled_fields(mapping, metadata.schemas)
+        given = {
+            field.source_id
+            for spec in metadata.partition_specs
+            for field in spec.fields
+            if isinstance(field.transform, IdentityTransform)
+        }
+        self.index_naming = IdNaming.of(mapping, metadata.schemas, supplied=given)
+        naming = FieldNaming.of(self._pinned.schema, mapping, supplied=given)
+        place = ScatteredPlace(metadata.location.rstrip("/"), self._options, self._root)
+        place.check(place.uri)
+        evolution = Evolution(defaults(self._pinned.schema))
+        self._access = Files(
+            place, retry=self._retry, memory=self._memory, naming=naming, evolution=evolution
+        )
+        manifests = ("_notes", "_kept", "_data", "_deletes", "_delete_index")
+        self._forget(
+            *manifests, "schema", "query_schema", "_columns", "_identities", "_required", "_sifting_specs"
+        )
+
+    def _mapping(self, metadata: TableMetadata) -> NameMapping | None:
+        try:
+            mapping = metadata.name_mapping()
+            mapped_ids(mapping)
+            return mapping
+        except SchemaError as error:
+            error.path = self.name
+            raise
+        except ValueError as error:
+            raise SchemaError(
+                f"the table's name mapping can't be read: {reason(error)}",
+                path=self.name,
+                hint=f"correct the table's property {TableProperties.DEFAULT_NAME_MAPPING}",
+            ) from error
+
+    def refresh(self) -> None:
+        """Load the table anew from its catalog."""
+        if self._table is None:
+            raise ReadError(
+                "the table came from another process, without its catalog",
+                path=self.name,
+                hint="open it here",
+            )
+        with asking(self._table.catalog, self.name):
+            try:
+                fresh = tolerant(self._table.refresh)
+            except NotImplementedError:
+                return  # one metadata file is all there is
+        check_metadata(fresh.metadata, self.name)
+        # A catalog may hand out new credentials each time.
+        self._options = options_of(fresh, self._given)
+        self._pin(fresh.metadata)
+        self._table = fresh
+
+    def relist(self, engine: Engine) -> None:  # noqa: ARG002
+        """``refresh``: a table's log tells what is new."""
+        self.refresh()
+
+    # -- what there is -----------------------------------------------------------------------
+
+    @property
+    def uri(self) -> str:
+        """The table's location."""
+        return self._access.place.uri
+
+    @property
+    def table(self) -> Table:
+        """The table as pyiceberg has it."""
+        if self._table is None:
+            raise ReadError("the table's catalog is in another process", path=self.name, hint="open it here")
+        return self._table
+
+    @property
+    def snapshot(self) -> int | None:
+        """The id of the snapshot; None for a table without any."""
+        return None if self._pinned.snapshot is None else self._pinned.snapshot.snapshot_id
+
+    def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        """All snapshots that the table knows, oldest first."""
+        return list_snapshots(self.metadata)
+
+    @property
+    def iceberg_schema(self) -> Schema:
+        """The schema that the snapshot is read with, with its field ids."""
+        return self._pinned.schema
+
+    @property
+    def specs(self) -> Mapping[int, PartitionSpec]:
+        """The table's partition specs by id."""
+        return {spec.spec_id: spec for spec in self.metadata.partition_specs}
+
+    @property
+    def version(self) -> str:
+        """The table, the snapshot and the schema."""
+        return f"{self.metadata.table_uuid}:{self.snapshot}:{self._pinned.schema.schema_id}"
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        return arrow_schema(self._pinned.schema)
+
+    @cached_property
+    def query_schema(self) -> pa.Schema:
+        """The same: Iceberg says of every timestamp whether it is an instant."""
+        return self.schema
+
+    # -- manifests ---------------------------------------------------------------------------
+
+    @cached_property
+    def _notes(self) -> list[ManifestNote]:
+        snapshot = self._pinned.snapshot
+        if snapshot is None:
+            return []
+        if isinstance(snapshot, EmbeddedSnapshot):
+            return [embedded_note(self._read(path), path) for path in snapshot.manifest_paths]
+        if snapshot.manifest_list:
+            return listed_manifests(self.metadata, snapshot, self._read)
+        raise ReadError(
+            "the snapshot has no manifest list", path=self.name, hint="rewrite the table with a newer writer"
+        )
+
+    def _load(self, notes: Sequence[ManifestNote]) -> list[Part]:
+        return Manifests(self._read, self.specs, threads=self._access.threads).each(notes)
+
+    def _read(self, path: str) -> bytes:
+        """A manifest or a list of them."""
+        try:
+            data = self._access.read_whole(path)
+        except ReadError as error:
+            error.hint = error.hint or "the snapshot needs it: restore it, or open another snapshot"
+            raise
+        check_plain(data, path)
+        return data
+
+    def _inventory(self, content: int) -> Inventory:
+        def listed() -> list[ManifestNote]:
+            return [note for note in self._notes if note.content == content]
+
+        kept = None if self._kept is None else self._kept[content]
+        return Inventory(listed, self._load, self.specs, kept, unique=content == _DATA)
+
+    @cached_property
+    def _kept(self) -> tuple[Kept, Kept] | None:
+        """What an index keeps of the manifests, those of data and those of deletes."""
+        return None
+
+    @cached_property
+    def _data(self) -> Inventory:
+        return self._inventory(_DATA)
+
+    @cached_property
+    def _deletes(self) -> Inventory:
+        return self._inventory(_DELETES)
+
+    @cached_property
+    def _delete_index(self) -> DeleteIndex:
+        return DeleteIndex.of(self._deletes.everything[0])
+
+    @property
+    def inventory(self) -> Inventory:
+        """The data files."""
+        return self._data
+
+    @property
+    def delete_inventory(self) -> Inventory:
+        """The delete files."""
+        return self._deletes
+
+    @property
+    def entries(self) -> Sequence[Listed]:
+        """The data files."""
+        return Listing(self._data)
+
+    def files_of(self, files: Array) -> tuple[FileEntry, ...]:
+        """The numbered files, with their partition values by field name."""
+        chosen = self._data.take(files)
+        partitions = [self._partition(key) for key in chosen.keys]
+        return tuple(
+            FileEntry(path, size, partitions[code], rows)
+            for path, size, code, rows in zip(
+                chosen.paths.to_pylist(),
+                chosen.sizes.tolist(),
+                chosen.partitions.tolist(),
+                chosen.rows.tolist(),
+                strict=True,
+            )
+        )
+
+    def _partition(self, key: PartitionKey) -> dict[str, Any]:
+        """A partition's values by field name: identities as the column's values, others as Iceberg has it."""
+        fields = self.specs[key.spec_id].fields if key.partition is not None else ()
+        found = {field.name: value for field, value in zip(fields, key.partition or (), strict=True)}
+        for field in fields:
+            column = self._columns.get(field.source_id)
+            if isinstance(field.transform, IdentityTransform) and column is not None:
+                found[field.name] = _scalar(found[field.name], column.type, key).as_py()
+        return found
+
+    def check_files(self, files: Sequence[int]) -> None:
+        """Refuse files that are not Parquet."""
+        chosen = self._data.take(np.array(files, dtype=np.int64))
+        others = pc.not_equal(chosen.formats, "PARQUET")
+        if pc.any(others).as_py():
+            number = pc.index(others, True).as_py()
+            raise FileError(
+                f"its format is {chosen.formats[number]}, and only Parquet can be read",
+                path=chosen.paths[number].as_py(),
+                hint="rewrite the table's files as Parquet",
+            )
+
+    # -- partitions --------------------------------------------------------------------------
+
+    @cached_property
+    def _columns(self) -> dict[int, ColumnRef]:
+        """The columns outside of lists and maps, by field id."""
+        fields = {one.field.field_id: one for one in placed(self._pinned.schema.fields)}
+        return {
+            number: ColumnRef(path, arrow_type(fields[number].field.field_type, path))
+            for number, path in field_paths(self._pinned.schema).items()
+        }
+
+    @cached_property
+    def _identities(self) -> dict[int, dict[str, tuple[int, pa.DataType]]]:
+        """Per spec, the top-level columns that its partitions give as they are: places of values, types.
+
+        Dropped columns are among them, for equality deletes outlive the columns that they compare.
+        """
+        known = {one.field.field_id for schema in self.metadata.schemas for one in placed(schema.fields)}
+        found: dict[int, dict[str, tuple[int, pa.DataType]]] = {}
+        for spec in self.metadata.partition_specs:
+            mine = found.setdefault(spec.spec_id, {})
+            for place, field in enumerate(spec.fields):
+                if isinstance(field.transform, IdentityTransform) and field.source_id in known:
+                    path, type = self._place_of(field.source_id)
+                    if len(path) == 1:
+                        mine[path[0]] = place, type
+        return found
+
+    @property
+    def partition_names(self) -> frozenset[str]:
+        """None: specs may differ from file to file."""
+        return frozenset()
+
+    def stated(self, files: Array) -> dict[Path, Stated]:
+        """What identity partitions say of columns, whatever is stored in the files."""
+        if not any(self._identities.values()) or not len(files):
+            return {}
+        chosen = self._data.take(files)
+        found = {column.path: self._stated_of(column, chosen) for column in self._columns.values()}
+        return {path: stated for path, stated in found.items() if stated is not None}
+
+    def _stated_of(self, column: ColumnRef, entries: Entries) -> Stated | None:
+        """What identity partitions say of a column in some files; None if nothing."""
+        if not any(column.path == (name,) for mine in self._identities.values() for name in mine):
+            return None
+        values = [self._value(key, column.path[0]) for key in entries.keys]
+        given = np.array([value is not _NOTHING for value in values], dtype=bool)
+        if not given.any():
+            return None
+        facts = source_facts(
+            _IDENTITY, [None if value is _NOTHING else value for value in values], column.type
+        )
+        return None if facts is None else Stated(facts, given).take(entries.partitions)
+
+    def _value(self, key: PartitionKey, name: str) -> Any:
+        found = self._identities[key.spec_id].get(name)
+        return _NOTHING if found is None or key.partition is None else key.partition[found[0]]
+
+    def constants(self, files: Sequence[int]) -> list[Mapping[str, pa.Scalar]]:
+        """The columns that each numbered file's identity partitions give."""
+        if not any(self._identities.values()):
+            return [{} for _ in files]
+        chosen = self._data.take(np.array(files, dtype=np.int64))
+        made = [self._constants(key) for key in chosen.keys]
+        return [made[code] for code in chosen.partitions.tolist()]
+
+    def _constants(self, key: PartitionKey) -> Mapping[str, pa.Scalar]:
+        found = {}
+        for name, (_, type) in self._identities[key.spec_id].items():
+            value = self._value(key, name)
+            if value is not _NOTHING:
+                found[name] = _scalar(value, type, key)
+        return found
+
+    # -- planning ----------------------------------------------------------------------------
+
+    def sift(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> Sifted:
+        """The files that manifests leave: by the ranges of their partitions, by partition, by file."""
+        sieve = Sieve(self._data, self._sifting_specs, self._columns, self.file_facts, ledger, strict)
+        try:
+            return sieve.sift(node)
+        except SchemaError as error:
+            error.path = error.path or self.name
+            raise
+
+    def plan_files(self, where: Any = None, *, strict: bool = False, case_sensitive: bool = True) -> FilePlan:
+        """The files that may hold a match by what manifests say, and the delete files that apply to each.
+
+        ``where`` is SQL text or a predicate. Partitions that can't be judged are kept, and counted in
+        ``filter_stats``; with ``strict`` they are an error.
+        """
+        ledger = Ledger(lambda: (0, 0))
+        node = None
+        if where is not None:
+            compiled = compile_predicate(
+                to_predicate(where), self.query_schema, case_sensitive=case_sensitive
+            )
+            node = compiled.node
+        sifted = self.sift(node, ledger, strict=strict)
+        assert sifted.files is not None
+        data = self._data.take(sifted.files)
+        matched = None
+        if len(data) and len(self._deletes):
+            matched = self._delete_index.match(data, self.file_facts)
+        whole = np.zeros(len(data), dtype=bool) if sifted.whole is None else sifted.whole
+        return FilePlan(data, whole, matched, sifted.partitions or FilterStats(), ledger.notes.done())
+
+    def file_facts(self, entries: Entries, field_id: int) -> ColumnFacts:
+        """What manifests say about a column in each of some files, as far as reading would say the same."""
+        one = self._placed(field_id)
+        type = arrow_type(one.field.field_type, one.path)
+        # Delete files are read by field id alone.
+        is_data = not entries.contents.any()
+
+        def measured() -> ColumnFacts:
+            if is_data and not self._is_settled(field_id):
+                return ColumnFacts.unknown(type, len(entries))
+            return file_facts(entries, field_id, type, one.field.field_type, field_id in self._required)
+
+        column = self._columns.get(field_id)
+        try:
+            stated = self._stated_of(column, entries) if is_data and column is not None else None
+        except (SkipstoneError, ValueError, TypeError):
+            # Partition values that don't fit the column: whoever reads such a file says so.
+            return ColumnFacts.unknown(type, len(entries))
+        return measured() if stated is None else stated.over(measured)
+
+    def _is_settled(self, field_id: int) -> bool:
+        """Whether what was recorded of a field is of the column that reading finds, with or without ids."""
+        return self._settled is None or field_id in self._settled
+
+    @cached_property
+    def _sifting_specs(self) -> Mapping[int, PartitionSpec]:
+        """The specs, without the fields that may be made of other columns than reading finds.
+
+        Identities of columns stand: their partition values are what is read.
+        """
+        if self._settled is None:
+            return self.specs
+        found = {}
+        for spec_id, spec in self.specs.items():
+            given = {place for place, _ in self._identities[spec_id].values()}
+            fields = [
+                field
+                if place in given or self._is_settled(field.source_id)
+                else field.model_copy(update={"transform": VoidTransform()})
+                for place, field in enumerate(spec.fields)
+            ]
+            found[spec_id] = PartitionSpec(*fields, spec_id=spec_id)
+        return found
+
+    @cached_property
+    def _required(self) -> frozenset[int]:
+        """Fields that were never NULL: required, like all structs around them, in every schema with them."""
+        optional: set[int] = set()
+        seen: set[int] = set()
+        for schema in self.metadata.schemas:
+            for one in placed(schema.fields):
+                seen.add(one.field.field_id)
+                if one.field.optional or one.parent in optional:
+                    optional.add(one.field.field_id)
+        return frozenset(seen - optional)
+
+    def deletions(self, files: Sequence[int]) -> Deletions:
+        """What is deleted of the numbered files."""
+        if not files or not len(self._deletes):
+            return Deletions()
+        data = self._data.take(np.array(files, dtype=np.int64))
+        return deletions(self._delete_index, data, files, self._access, self.file_facts, self._place_of)
+
+    def _place_of(self, field_id: int) -> tuple[Path, pa.DataType]:
+        """A column's name and type, also of one that the table has no more."""
+        naming = self._access.naming
+        assert naming is not None
+        one = self._placed(field_id)
+        return naming.path(one.ids), arrow_type(one.field.field_type, one.path)
+
+    def _placed(self, field_id: int) -> Placed:
+        """A field of the schema, or else of the newest one that had it."""
+        newest = sorted(self.metadata.schemas, key=lambda one: -one.schema_id)
+        for schema in (self._pinned.schema, *newest):
+            for one in placed(schema.fields):
+                if one.field.field_id == field_id:
+                    return one
+        raise SchemaError(f"no schema of the table has a field {field_id}", path=self.name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        given = (self.metadata, self._asked, self._options, self._retry, self._memory, self.name, self._root)
+        return (_moved, (type(self), *given))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, snapshot {self.snapshot})"
+
+
+class _Nothing:
+    """A column that a partition doesn't give, which NULL is not."""
+
+
+_NOTHING = _Nothing()
+
+
+def _scalar(value: Any, type: pa.DataType, key: PartitionKey) -> pa.Scalar:
+    if value is None:
+        return pa.scalar(None, type)
+    try:
+        if pa.types.is_date(type) or pa.types.is_timestamp(type) or pa.types.is_time(type):
+            width = pa.int32() if type.bit_width == 32 else pa.int64()
+            return pa.scalar(value, width).cast(type)
+        return pa.scalar(value, type)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise SchemaError(f"{value!r} is no {type}", unit=f"partition {key}") from error
+
+
+def _moved(
+    cls: type[IcebergLake],
+    metadata: TableMetadata,
+    asked: Any,
+    options: StoreOptions,
+    retry: RetryPolicy | None,
+    memory: int,
+    name: str,
+    root: str | None,
+    **more: Any,
+) -> IcebergLake:
+    lake = cls.__new__(cls)
+    lake.__dict__.update(more)
+    lake._table, lake._asked, lake._options = None, asked, options
+    lake._retry, lake._memory, lake.name, lake._root = retry, memory, name, root
+    lake._pin(metadata)
+    return lake

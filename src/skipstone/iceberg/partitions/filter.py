@@ -1,0 +1,292 @@
+"""Which partitions a predicate can match, on a table whose partitioning has changed.
+
+Files keep the spec they were written under, so a predicate is projected onto every spec of the table, and
+each partition key is judged under its own. What can't be judged is kept and counted: it *fails open*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from pyiceberg.partitioning import PartitionSpec
+
+from skipstone.core.evidence import Array, ColumnFacts, Evidence
+from skipstone.core.ir.nodes import All, ColumnRef, Decided, Node
+from skipstone.core.judge import Bits, Judgement, Verdict, judge
+from skipstone.errors import SchemaError
+from skipstone.iceberg.manifests.reading import PartitionSummary
+from skipstone.iceberg.partitions.keys import PartitionKey
+from skipstone.iceberg.partitions.projection import (
+    Partition,
+    Path,
+    Projection,
+    SourceField,
+    add_facts,
+    evaluate,
+    evaluate_summaries,
+    project_spec,
+)
+from skipstone.report.trace.partitions import FilterStats
+
+__all__ = ["FilterStats", "FilterWarning", "Judged", "PartitionFilter"]
+
+_MOST_WARNINGS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class FilterWarning:
+    """One kind of trouble with one spec: how often it was met, and what it was the first time."""
+
+    code: str
+    spec_id: int | None
+    """The spec; None where the trouble of further specs is counted together."""
+    count: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """What partition values alone prove about N keys."""
+
+    verdicts: Array
+    fail_open: Array
+    judgement: Judgement
+
+    @property
+    def kept(self) -> Array:
+        """Which keys may hold a matching row."""
+        return np.asarray(self.verdicts != Verdict.NONE)
+
+
+class PartitionFilter:
+    """A predicate on the partitions of every spec of a table; each key is evaluated at most once.
+
+    ``node`` is bound to the table's schema already (None: no filter), ``columns`` are the lake's columns by
+    field id. With ``strict`` it is an error to keep a partition because it could not be judged.
+    """
+
+    def __init__(
+        self,
+        node: Node | None,
+        specs: Mapping[int, PartitionSpec],
+        columns: Mapping[int, ColumnRef],
+        *,
+        strict: bool = False,
+    ) -> None:
+        self.node = Decided(True) if node is None else node
+        self.strict = strict
+        self.evaluations = 0
+        """How many keys have been evaluated."""
+        self._specs = dict(sorted(specs.items()))
+        self._warnings: dict[tuple[str, int | None], FilterWarning] = {}
+        self._places: dict[PartitionKey, int] = {}
+        self._eval_errors = 0
+        self._fail_open = np.zeros(0, dtype=bool)
+        self._judgement = self._unknown(0)
+        self._projections = {spec_id: self._project(spec, columns) for spec_id, spec in self._specs.items()}
+
+    # -- verdicts --------------------------------------------------------------------------------
+
+    def judge(self, keys: Sequence[PartitionKey]) -> Judged:
+        """The verdict of each key from its partition values alone."""
+        fresh = list(dict.fromkeys(key for key in keys if key not in self._places))
+        for spec_id, places in self._by_spec(fresh).items():
+            self._judge_fresh(self._projection(spec_id), [fresh[at] for at in places])
+        taken = np.fromiter((self._places[key] for key in keys), np.int64, len(keys))
+        judgement = self._judgement.take(taken)
+        return Judged(judgement.verdicts(), self._fail_open[taken], judgement)
+
+    def matches(self, key: PartitionKey) -> bool:
+        """Whether files with this key may hold a matching row."""
+        return bool(self.judge([key]).kept[0])
+
+    def is_fail_open(self, key: PartitionKey) -> bool:
+        """Whether the key is kept because it could not be judged."""
+        return bool(self.judge([key]).fail_open[0])
+
+    def manifests(self, spec_id: int, summaries: Sequence[Sequence[PartitionSummary]]) -> Array:
+        """The verdict of each manifest of one spec, from the ranges of its partition values."""
+        projection = self._projection(spec_id)
+        verdicts = np.full(len(summaries), Verdict.SOME, dtype=np.int8)
+        if isinstance(projection, Exception):
+            return verdicts
+        # A manifest without a summary of every field has to be opened.
+        fields = len(self._specs[spec_id].fields)
+        told = [at for at, mine in enumerate(summaries) if len(mine) == fields]
+        try:
+            verdicts[told] = evaluate_summaries(projection, [summaries[at] for at in told]).verdicts()
+        except Exception as error:  # noqa: BLE001  (whatever goes wrong, the manifests are opened)
+            self._warn("manifest-summary", spec_id, _text(error), len(told))
+        return verdicts
+
+    # -- evidence --------------------------------------------------------------------------------
+
+    def facts(self, keys: Sequence[PartitionKey], *, asked: bool = False) -> dict[Path, ColumnFacts]:
+        """What partition values say about every source column; unknown where a spec says nothing.
+
+        With ``asked``, only about those that the predicate speaks of.
+        """
+        types: dict[Path, ColumnRef] = {}
+        parts: list[tuple[Array, dict[Path, ColumnFacts]]] = []
+        for places, projection, partitions in self._judged(keys):
+            columns: dict[Path, ColumnFacts] = {}
+            for field in projection.fields:
+                if asked and not field.asked:
+                    continue
+                add_facts(columns, field.ref.path, self._field_facts(field, partitions))
+                types[field.ref.path] = field.ref
+            parts.append((places, columns))
+        return {path: _spread(parts, ref, len(keys)) for path, ref in types.items()}
+
+    def cleared(self, keys: Sequence[PartitionKey]) -> dict[int, Array]:
+        """The leaves of ``node`` (by ``id``) that bucket numbers prove not to be TRUE, for each key."""
+        masks: dict[int, Array] = {}
+        for places, projection, partitions in self._judged(keys):
+            for leaf, mask in projection.cleared(partitions).items():
+                masks.setdefault(leaf, np.zeros(len(keys), dtype=bool))[places] = mask
+        return masks
+
+    # -- diagnostics -----------------------------------------------------------------------------
+
+    def stats(self, candidates: Sequence[PartitionKey] = ()) -> FilterStats:
+        """The counts so far; ``candidates`` has the key of each candidate file."""
+        files = int(self.judge(candidates).fail_open.sum())
+        made = [p for p in self._projections.values() if isinstance(p, Projection)]
+        # A predicate that is decided without looking at any column constrains all specs alike.
+        open_ended = judge(self.node, Evidence(np.full(1, -1), {})).verdicts()[0] == Verdict.SOME
+        return FilterStats(
+            unevaluable_specs=len(self._projections) - len(made),
+            eval_errors=self._eval_errors,
+            fail_open_partitions=int(self._fail_open.sum()),
+            fail_open_files=files,
+            unconstrained_specs=sum(not p.constrained for p in made) if open_ended else 0,
+        )
+
+    @property
+    def warnings(self) -> tuple[FilterWarning, ...]:
+        """What went wrong: each kind once for each spec, and never many."""
+        return tuple(self._warnings.values())
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _project(self, spec: PartitionSpec, columns: Mapping[int, ColumnRef]) -> Projection | Exception:
+        try:
+            projection = project_spec(self.node, spec, columns)
+        except Exception as error:  # noqa: BLE001  (whatever goes wrong, the spec's partitions are kept)
+            self._warn("unevaluable-spec", spec.spec_id, _text(error))
+            return error
+        for name in projection.ignored:
+            message = f"the transform of partition field {name!r} is not known"
+            self._warn("unknown-transform", spec.spec_id, message)
+        return projection
+
+    def _projection(self, spec_id: int) -> Projection | Exception:
+        found = self._projections.get(spec_id)
+        if found is None:
+            known = ", ".join(map(str, self._specs)) or "none"
+            raise SchemaError(
+                f"the table has no partition spec {spec_id}",
+                unit=f"partition spec {spec_id}",
+                hint=f"its specs are {known}; a manifest does not fit the table's metadata",
+            )
+        return found
+
+    def _judge_fresh(self, projection: Projection | Exception, keys: list[PartitionKey]) -> None:
+        if isinstance(projection, Exception):
+            self._keep(keys, projection)
+            return
+        self.evaluations += len(keys)
+        self._evaluate(projection, keys)
+
+    def _evaluate(self, projection: Projection, keys: list[PartitionKey]) -> None:
+        try:
+            judgement = evaluate(projection, [key.partition or () for key in keys])
+        except Exception as error:  # noqa: BLE001  (whatever goes wrong, the partition is kept)
+            if len(keys) > 1:
+                # Halves, to find the few keys that fail among many that don't.
+                middle = len(keys) // 2
+                self._evaluate(projection, keys[:middle])
+                self._evaluate(projection, keys[middle:])
+                return
+            self._keep(keys, error)
+            self._eval_errors += 1
+            self._warn("evaluation-error", keys[0].spec_id, f"{keys[0]}: {_text(error)}")
+        else:
+            self._remember(keys, judgement, fail_open=False)
+
+    def _keep(self, keys: list[PartitionKey], error: Exception) -> None:
+        """Fail open: what is not known is not dropped."""
+        if self.strict:
+            raise SchemaError(
+                f"the partition can't be judged: {_text(error)}",
+                unit=str(keys[0]),
+                hint="without strict it is kept",
+            ) from error
+        self._remember(keys, self._unknown(len(keys)), fail_open=True)
+
+    def _remember(self, keys: list[PartitionKey], judgement: Judgement, *, fail_open: bool) -> None:
+        self._places.update(zip(keys, range(len(self._places), len(self._places) + len(keys)), strict=True))
+        self._fail_open = np.concatenate((self._fail_open, np.full(len(keys), fail_open)))
+        self._judgement = _joined(self._judgement, judgement)
+
+    def _unknown(self, units: int) -> Judgement:
+        conjuncts = self.node.args if isinstance(self.node, All) else (self.node,)
+        bits = Bits.unknown(units)
+        return Judgement(bits, tuple((conjunct, bits) for conjunct in conjuncts))
+
+    def _by_spec(self, keys: Sequence[PartitionKey]) -> dict[int, list[int]]:
+        groups: dict[int, list[int]] = {}
+        for at, key in enumerate(keys):
+            groups.setdefault(key.spec_id, []).append(at)
+        for spec_id in groups:
+            self._projection(spec_id)
+        return groups
+
+    def _judged(self, keys: Sequence[PartitionKey]) -> Iterator[tuple[Array, Projection, list[Partition]]]:
+        """The keys of each spec that did not fail open: their places, the projection and the partitions."""
+        fail_open = self.judge(keys).fail_open
+        for spec_id, places in self._by_spec(keys).items():
+            projection = self._projection(spec_id)
+            told = [at for at in places if not fail_open[at]]
+            if told and isinstance(projection, Projection):
+                yield np.array(told, dtype=np.int64), projection, [keys[at].partition or () for at in told]
+
+    def _field_facts(self, field: SourceField, partitions: list[Partition]) -> ColumnFacts | None:
+        try:
+            return field.facts(partitions)
+        except Exception:  # noqa: BLE001  (of a column that the predicate does not ask about)
+            return None
+
+    def _warn(self, code: str, spec_id: int, message: str, count: int = 1) -> None:
+        place: tuple[str, int | None] = (code, spec_id)
+        if place not in self._warnings and len(self._warnings) >= _MOST_WARNINGS:
+            place = (code, None)
+        found = self._warnings.get(place) or FilterWarning(code, place[1], 0, message)
+        self._warnings[place] = replace(found, count=found.count + count)
+
+
+def _joined(a: Judgement, b: Judgement) -> Judgement:
+    pairs = zip(a.parts, b.parts, strict=True)
+    parts = tuple((node, _joined_bits(mine, theirs)) for (node, mine), (_, theirs) in pairs)
+    return Judgement(_joined_bits(a.bits, b.bits), parts)
+
+
+def _joined_bits(a: Bits, b: Bits) -> Bits:
+    return Bits(*(np.concatenate((getattr(a, name), getattr(b, name))) for name in ("true", "false", "null")))
+
+
+def _spread(parts: list[tuple[Array, dict[Path, ColumnFacts]]], ref: ColumnRef, units: int) -> ColumnFacts:
+    """One column's facts about all units from those about some; the rest are unknown."""
+    told = [(places, columns[ref.path]) for places, columns in parts if ref.path in columns]
+    rest = np.ones(units, dtype=bool)
+    for places, _ in told:
+        rest[places] = False
+    silent = np.flatnonzero(rest)
+    facts = ColumnFacts.concat([*(f for _, f in told), ColumnFacts.unknown(ref.type, len(silent))])
+    return facts.take(np.argsort(np.concatenate([*(places for places, _ in told), silent])))
+
+
+def _text(error: Exception) -> str:
+    return str(error) or error.__class__.__name__

@@ -1,0 +1,128 @@
+"""What manifests leave of a table's files: manifests first, then partitions, then files by their metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from pyiceberg.partitioning import PartitionSpec
+
+from skipstone.core.evidence import Array, ColumnFacts, Evidence
+from skipstone.core.ir.nodes import ColumnRef, Node
+from skipstone.core.judge import Verdict, judge
+from skipstone.iceberg.inventory import Inventory
+from skipstone.iceberg.manifests.entries import Entries
+from skipstone.iceberg.partitions.filter import Judged, PartitionFilter
+from skipstone.lake.base import Path, Sifted
+from skipstone.prune.ledger import Blame, Ledger
+from skipstone.report.trace import Cause
+
+Facts = Callable[[Entries, int], ColumnFacts]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sieve:
+    """The data files of a snapshot, and what it takes to judge them."""
+
+    inventory: Inventory
+    specs: Mapping[int, PartitionSpec]
+    columns: Mapping[int, ColumnRef]
+    facts: Facts
+    ledger: Ledger
+    strict: bool
+
+    def sift(self, node: Node | None) -> Sifted:
+        """The files that may hold a match, and those of which every row does."""
+        if node is None:
+            return self._everything()
+        chosen = PartitionFilter(node, self.specs, self.columns, strict=self.strict)
+        entries, numbers, partitions = self._judged(chosen)
+        drops = Blame.all_by(partitions.judgement, Cause.PARTITION).drops
+        by_key = np.bincount(entries.partitions, entries.rows, len(entries.keys)).astype(np.int64)
+        self.ledger.level("partitions", partitions.verdicts, by_key, drops)
+        left = np.flatnonzero(partitions.kept[entries.partitions])
+        verdicts = self._files(node, chosen, entries, left)
+        may = verdicts != Verdict.NONE
+        kept = left[may]
+        candidates = (
+            [entries.keys[code] for code in entries.partitions[kept].tolist()]
+            if (partitions.fail_open.any())
+            else []
+        )
+        for warning in chosen.warnings:
+            place = "partitions" if warning.spec_id is None else f"partition spec {warning.spec_id}"
+            times = f" ({warning.count} times)" if warning.count > 1 else ""
+            self.ledger.notes.add(place, f"kept without a judgement: {warning.message}{times}")
+        return Sifted(
+            numbers[kept],
+            True,
+            (verdicts[may] == Verdict.ALL) & (entries.rows[kept] > 0),
+            entries.rows[kept],
+            int(entries.rows.sum() - entries.rows[kept].sum()),
+            chosen.stats(candidates),
+        )
+
+    def _everything(self) -> Sifted:
+        entries, numbers = self.inventory.everything
+        verdicts = np.full(len(entries), Verdict.ALL, dtype=np.int8)
+        self.ledger.level("files", verdicts, entries.rows)
+        return Sifted(numbers, True, entries.rows > 0, entries.rows)
+
+    def _judged(self, chosen: PartitionFilter) -> tuple[Entries, Array, Judged]:
+        """The files of the manifests that may have a match, their numbers, and the verdicts of partitions."""
+        whole = self.inventory.whole
+        if whole is None:
+            entries, numbers = self.inventory.joined(self._manifests(chosen))
+            return entries, numbers, chosen.judge(entries.keys)
+        # All is at hand: a manifest is what its partitions are.
+        partitions = chosen.judge(whole.keys)
+        firsts = self.inventory.firsts
+        verdicts = partitions.verdicts[whole.partitions]
+        some, none = (_counted(verdicts == one, firsts) for one in (Verdict.SOME, Verdict.NONE))
+        found = np.full(len(some), Verdict.SOME, dtype=np.int8)
+        found[some + none == 0] = Verdict.ALL
+        found[none == np.diff(firsts)] = Verdict.NONE
+        rows = np.diff(np.concatenate([[0], np.cumsum(whole.rows)])[firsts])
+        self.ledger.level("manifests", found, rows)
+        return whole, np.arange(len(whole)), partitions
+
+    def _manifests(self, chosen: PartitionFilter) -> Array:
+        """The manifests that may have a file with a match, by the ranges of their partition values."""
+        notes = self.inventory.notes
+        specs = np.array([note.spec_id for note in notes], dtype=np.int64)
+        verdicts = np.full(len(notes), Verdict.SOME, dtype=np.int8)
+        for spec in np.unique(specs).tolist():
+            mine = np.flatnonzero(specs == spec)
+            verdicts[mine] = chosen.manifests(spec, [notes[number].partitions for number in mine.tolist()])
+        rows = np.array(
+            [(note.added_rows or 0) + (note.existing_rows or 0) for note in notes], dtype=np.int64
+        )
+        self.ledger.level("manifests", verdicts, rows)
+        return np.flatnonzero(verdicts != Verdict.NONE)
+
+    def _files(self, node: Node, chosen: PartitionFilter, entries: Entries, left: Array) -> Array:
+        """Verdicts of files by their metrics, together with what their partitions say."""
+        some = entries if len(left) == len(entries) else entries.take(left)
+        asked = {ref.path for ref in node.refs()}
+        by_key, codes = chosen.facts(some.keys, asked=True), some.partitions
+        columns: dict[Path, ColumnFacts] = {}
+        for field_id, ref in self.columns.items():
+            if ref.path not in asked:
+                continue
+            mine = self.facts(some, field_id)
+            given = by_key.get(ref.path)
+            columns[ref.path] = mine if given is None else mine.narrowed(given.take(codes))
+        # Whether a file that claims to have no rows is empty is for its footer to say.
+        evidence = Evidence(np.where(some.rows == 0, -1, some.rows), columns)
+        cleared = {leaf: mask[codes] for leaf, mask in chosen.cleared(some.keys).items()}
+        judgement = judge(node, evidence, cleared)
+        verdicts = judgement.verdicts()
+        self.ledger.level("files", verdicts, some.rows, lambda: Blame.of(judgement, evidence).drops())
+        return verdicts
+
+
+def _counted(mask: Array, firsts: Array) -> Array:
+    """How many are set in each run."""
+    found: Array = np.diff(np.concatenate([[0], np.cumsum(mask)])[firsts])
+    return found

@@ -1,0 +1,249 @@
+"""What a manifest is to say of a data file: counts and bounds, taken from the rows as they are written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.conversions import to_bytes
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    StructType,
+    UUIDType,
+)
+
+from skipstone.errors import UsageError
+from skipstone.iceberg.partitions.keys import PartitionKey
+from skipstone.iceberg.partitions.values import internal
+from skipstone.write.columns import leaf_paths
+
+DEFAULT_MODE: Final = "write.metadata.metrics.default"
+COLUMN_MODE: Final = "write.metadata.metrics.column."
+MOST_COLUMNS: Final = "write.metadata.metrics.max-inferred-column-defaults"
+_TRUNCATED: Final = re.compile(r"truncate\((\d+)\)")
+_LAST: Final = 0x10FFFF
+_SURROGATES: Final = range(0xD800, 0xE000)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A column that metrics are kept of: a leaf that is in no list and no map."""
+
+    field_id: int
+    path: tuple[str, ...]
+    type: PrimitiveType
+    mode: Literal["none", "counts", "bounds"]
+    length: int | None
+    """Characters, or bytes, that bounds are cut to; None keeps them whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataNote:
+    """A data file in the words of a manifest, but for its path and size."""
+
+    key: PartitionKey
+    rows: int
+    column_sizes: dict[int, int]
+    values: dict[int, int]
+    nulls: dict[int, int]
+    nans: dict[int, int]
+    lower: dict[int, bytes]
+    upper: dict[int, bytes]
+    offsets: tuple[int, ...]
+
+
+def measured_columns(
+    schema: Schema, properties: Mapping[str, str], whole: Iterable[int] = ()
+) -> tuple[Measured, ...]:
+    """What is kept of each column, as the table's properties say; bounds of ``whole`` ids are never cut."""
+    given = properties.get(DEFAULT_MODE)
+    default = given or "truncate(16)"
+    most = int(properties.get(MOST_COLUMNS, 100))
+    kept = set(whole)
+    found = []
+    for number, (path, leaf) in enumerate(_leaves(schema.fields, ())):
+        told = properties.get(COLUMN_MODE + ".".join(path))
+        # Of very many columns the first ones are enough, unless somebody asks for more.
+        usual = default if given or number < most else "none"
+        mode = told or ("full" if leaf.field_id in kept else usual)
+        found.append(_measured(leaf, path, mode))
+    return tuple(found)
+
+
+def _leaves(
+    fields: Iterable[NestedField], above: tuple[str, ...]
+) -> Iterable[tuple[tuple[str, ...], NestedField]]:
+    for one in fields:
+        path = (*above, one.name)
+        if isinstance(one.field_type, StructType):
+            yield from _leaves(one.field_type.fields, path)
+        elif isinstance(one.field_type, PrimitiveType):
+            yield path, one
+
+
+def _measured(leaf: NestedField, path: tuple[str, ...], mode: str) -> Measured:
+    assert isinstance(leaf.field_type, PrimitiveType)
+    said = mode.strip().lower()
+    cut = _TRUNCATED.fullmatch(said)
+    if said not in ("none", "counts", "full") and (cut is None or int(cut[1]) < 1):
+        hint = "metrics are none, counts, truncate(length) or full"
+        raise UsageError(f"the table's metrics are {mode!r}", column=".".join(path), hint=hint)
+    if said == "none":
+        return Measured(leaf.field_id, path, leaf.field_type, "none", None)
+    # Writers differ in how they order UUIDs, so nobody can rely on such bounds.
+    odd = said == "counts" or isinstance(leaf.field_type, UUIDType)
+    texts = isinstance(leaf.field_type, StringType | BinaryType | FixedType)
+    length = int(cut[1]) if cut and texts else None
+    return Measured(leaf.field_id, path, leaf.field_type, "counts" if odd else "bounds", length)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One column of one file."""
+
+    values: int = 0
+    nulls: int = 0
+    nans: int = 0
+    least: Any = None
+    most: Any = None
+
+
+@dataclass(slots=True)
+class Measuring:
+    """The tally of one data file."""
+
+    key: PartitionKey
+    columns: tuple[Measured, ...]
+    ids: Mapping[str, int]
+    """Field ids of all leaves by their paths in the file."""
+    rows: int = 0
+    seen: dict[int, _Seen] = field(default_factory=dict)
+
+    def add(self, rows: pa.Table) -> None:
+        """Take note of one row group."""
+        self.rows += rows.num_rows
+        for one in self.columns:
+            if one.mode != "none":
+                seen = self.seen.setdefault(one.field_id, _Seen())
+                for chunk in _chunks(rows, one.path):
+                    _look(seen, one, chunk)
+
+    def end(self, footer: pq.FileMetaData) -> DataNote:
+        """The note; sizes and offsets are the footer's."""
+        sizes: dict[int, int] = {}
+        offsets = []
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            chunks = [group.column(at) for at in range(group.num_columns)]
+            for chunk in chunks:
+                leaf = self.ids[chunk.path_in_schema]
+                sizes[leaf] = sizes.get(leaf, 0) + chunk.total_compressed_size
+            offsets.append(min(_start(chunk) for chunk in chunks))
+        by_id = {one.field_id: one for one in self.columns}
+        bounds = {number: _bounds(by_id[number], seen) for number, seen in self.seen.items()}
+        return DataNote(
+            key=self.key,
+            rows=self.rows,
+            column_sizes=sizes,
+            values={number: seen.values for number, seen in self.seen.items()},
+            nulls={number: seen.nulls for number, seen in self.seen.items()},
+            nans={number: seen.nans for number, seen in self.seen.items() if _is_float(by_id[number])},
+            lower={number: low for number, (low, _) in bounds.items() if low is not None},
+            upper={number: high for number, (_, high) in bounds.items() if high is not None},
+            offsets=tuple(offsets),
+        )
+
+
+def leaf_ids(schema: pa.Schema) -> dict[str, int]:
+    """Field ids of all leaves of a stored schema, by their paths in its files."""
+    return dict(zip(leaf_paths(schema), _ids(list(schema)), strict=True))
+
+
+def _ids(fields: Iterable[pa.Field]) -> Iterable[int]:
+    for one in fields:
+        if pa.types.is_nested(one.type):
+            yield from _ids([one.type.field(at) for at in range(one.type.num_fields)])
+        else:
+            yield int(one.metadata[b"PARQUET:field_id"])
+
+
+def _chunks(rows: pa.Table, path: tuple[str, ...]) -> list[pa.Array]:
+    chunks: list[pa.Array] = rows.column(path[0]).chunks
+    # What lies under a NULL struct is NULL.
+    return [pc.struct_field(chunk, list(path[1:])) for chunk in chunks] if len(path) > 1 else chunks
+
+
+def _look(seen: _Seen, column: Measured, chunk: pa.Array) -> None:
+    seen.values += len(chunk)
+    seen.nulls += chunk.null_count
+    if _is_float(column):
+        nans = pc.is_nan(chunk).true_count
+        seen.nans += nans
+        if nans == len(chunk) - chunk.null_count:
+            return
+    if column.mode != "bounds" or chunk.null_count == len(chunk):
+        return
+    found = pc.min_max(internal(chunk)).as_py()
+    least, most = found["min"], found["max"]
+    seen.least = least if seen.least is None else min(seen.least, least)
+    seen.most = most if seen.most is None else max(seen.most, most)
+
+
+def _is_float(column: Measured) -> bool:
+    return isinstance(column.type, FloatType | DoubleType)
+
+
+def _start(chunk: pq.ColumnChunkMetaData) -> int:
+    first = chunk.dictionary_page_offset if chunk.has_dictionary_page else None
+    return int(chunk.data_page_offset if first is None else min(first, chunk.data_page_offset))
+
+
+# -- bounds ------------------------------------------------------------------------------------
+
+
+def _bounds(column: Measured, seen: _Seen) -> tuple[bytes | None, bytes | None]:
+    if seen.least is None:
+        return None, None
+    least, most = seen.least, seen.most
+    if _is_float(column):
+        # Which zero is meant can't be told from a minimum.
+        least, most = (-0.0 if least == 0 else least), (0.0 if most == 0 else most)
+    if column.length is not None:
+        least, most = least[: column.length], cut_above(most, column.length)
+    if isinstance(column.type, FixedType):
+        return least, most
+    low = to_bytes(column.type, least)
+    return low, None if most is None else to_bytes(column.type, most)
+
+
+def cut_above(value: Any, length: int) -> Any:
+    """The least text, or bytes, of so many characters that no value beginning like this one is above.
+
+    None if there is none.
+
+    >>> cut_above("skipstone", 4), cut_above(bytes([7, 255, 255]), 2), cut_above(b"a", 2)
+    ('skiq', b'\\x08', b'a')
+    """
+    if len(value) <= length:
+        return value
+    text = isinstance(value, str)
+    for end in range(length, 0, -1):
+        last = ord(value[end - 1]) if text else value[end - 1]
+        if last < (_LAST if text else 0xFF):
+            after = last + 1
+            if not text:
+                return value[: end - 1] + bytes([after])
+            return value[: end - 1] + chr(_SURROGATES.stop if after in _SURROGATES else after)
+    return None

@@ -1,8 +1,0 @@
-"""Sets of row positions within one file, their algebra, and Parquet row selections."""
-
-from __future__ import annotations
-
-from skipstone.rows.rowset import RowSet
-from skipstone.rows.selection import Selector, from_selection, to_selection
-
-__all__ = ["RowSet", "Selector", "from_selection", "to_selection"]

@@ -1,0 +1,56 @@
+"""Facts that stand for what files say: in all files, or in some."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from skipstone.core.evidence import ColumnFacts, Stated
+
+
+def facts(type: pa.DataType, low: list, high: list) -> ColumnFacts:
+    units = len(low)
+    yes, no = np.ones(units, dtype=bool), np.zeros(units, dtype=bool)
+    if pa.types.is_string(type):
+        lower, upper = (
+            pa.array([value.encode() for value in side], pa.large_binary()) for side in (low, high)
+        )
+    else:
+        lower, upper = np.array(low), np.array(high)
+    return ColumnFacts(type, lower, upper, yes, yes, yes, no, no)
+
+
+@pytest.mark.parametrize(
+    ("type", "stated", "stored"),
+    [(pa.int64(), [1, 2, 3], [10, 20, 30]), (pa.string(), ["a", "b", "c"], ["x", "y", "z"])],
+)
+def test_stated_facts_stand_only_where_they_are_stated(type: pa.DataType, stated: list, stored: list) -> None:
+    where = np.array([True, False, True])
+    found = Stated(facts(type, stated, stated), where).over(lambda: ColumnFacts.absent(type, 3))
+    assert found.may_value.tolist() == [True, False, True]
+    assert found.may_null.tolist() == [False, True, False]
+    mixed = Stated(facts(type, stated, stated), where).over(lambda: facts(type, stored, stored))
+    plain = [v.decode() if isinstance(v, bytes) else v for v in _listed(mixed.lower)]
+    assert plain == [stated[0], stored[1], stated[2]]
+
+
+def test_what_files_say_is_not_asked_for_where_everything_is_stated() -> None:
+    mine = facts(pa.int64(), [1], [1])
+
+    def never() -> ColumnFacts:
+        raise AssertionError
+
+    assert Stated(mine).over(never) is mine
+    assert Stated(mine, np.array([True])).over(never) is mine
+
+
+def test_files_are_taken_with_what_is_stated_of_them() -> None:
+    taken = Stated(facts(pa.int64(), [1, 2], [1, 2]), np.array([True, False])).take(np.array([1, 0, 0]))
+    assert taken.where is not None
+    assert taken.where.tolist() == [False, True, True]
+    assert taken.facts.lower.tolist() == [2, 1, 1]
+
+
+def _listed(bounds: object) -> list:
+    return bounds.to_pylist() if isinstance(bounds, pa.Array) else bounds.tolist()  # type: ignore[attr-defined]
