@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skipstone.write.curves import hilbert, zorder
+from skipstone.parquet.write.order import hilbert, zorder
 
 BITS = 3
 SIDE = 1 << BITS

@@ -156,10 +156,10 @@ def ingest(data: Any, path: Any, **options: Any) -> IngestReport:
     """Append rows to a directory of Parquet files, laid out for skipping, and index them; on Spark.
 
     ``data`` is a Spark data frame or anything that Arrow can read. See
-    :func:`skipstone.ingest.job.ingest` for ``partition_by``, ``cluster_by``, ``cluster``,
+    :func:`skipstone.write.job.ingest` for ``partition_by``, ``cluster_by``, ``cluster``,
     ``target_file_bytes``, ``blooms`` and the other options.
     """
-    from skipstone.ingest.job import ingest
+    from skipstone.write.job import ingest
 
     return ingest(data, path, **options)
 
@@ -168,9 +168,9 @@ def ingest_new(source: Any, path: Any, **options: Any) -> PipelineReport:
     """Ingest the files of ``source`` (Parquet, CSV, JSON or ORC) that the lake has not taken in before.
 
     In batches, each wholly or not at all, so that a run after an interrupted one goes on from there. See
-    :func:`skipstone.ingest.pipeline.ingest_new` for the options.
+    :func:`skipstone.write.sources.ingest_new` for the options.
     """
-    from skipstone.ingest.pipeline import ingest_new
+    from skipstone.write.sources import ingest_new
 
     return ingest_new(source, path, **options)
 

@@ -26,12 +26,11 @@ from skipstone.engine.jobs import LocalEngine
 from skipstone.iceberg.writing.commit import append
 from skipstone.iceberg.writing.durable import DurableFileIO
 from skipstone.iceberg.writing.target import Target
-from skipstone.ingest.overwrite import Matching, Overwrite, Partitions
-from skipstone.ingest.rewrite import Rewriting, overwrite
+from skipstone.parquet.write.files import write_files
+from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.profile import profile
 from skipstone.predicate import predicate
-from skipstone.write.files import write_files
-from skipstone.write.layout import Layout
-from skipstone.write.profile import profile
+from skipstone.write.overwrite import Matching, Overwrite, Partitions, Rewriting, overwrite
 
 TABLE = "db.t"
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string())])

@@ -18,7 +18,6 @@ import pytest
 from obstore.store import MemoryStore
 
 from skipstone.errors import FileError, ReadError, WriteError
-from skipstone.ingest.claims import claim
 from skipstone.lake.append import Append, staged_as
 from skipstone.lake.journal import Source, ingested
 from skipstone.lake.records import (
@@ -32,6 +31,7 @@ from skipstone.lake.records import (
 )
 from skipstone.lake.sweep import roll_back
 from skipstone.store.place import Place, open_root
+from skipstone.write.claims import claim
 from tests.faults._steps import CHANGES, READS, Recorder, SteppedPlace, replay
 
 FOLDERS = ("", "day=1/", "day=2/", "day=3/")

@@ -12,10 +12,10 @@ import skipstone as sk
 from skipstone.iceberg.writing.commit import append
 from skipstone.iceberg.writing.target import Target
 from skipstone.lake.append import Append, staged_as
+from skipstone.parquet.write.files import write_files
+from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.profile import profile
 from skipstone.store.place import open_root
-from skipstone.write.files import write_files
-from skipstone.write.layout import Layout
-from skipstone.write.profile import profile
 from tests.faults._kills import SCHEMA, rows
 
 

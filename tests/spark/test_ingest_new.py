@@ -13,7 +13,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import ConflictError, JobError, ReadError, SchemaError, SkipstoneError, UsageError
-from skipstone.ingest import job
+from skipstone.write import job
 from tests.spark.test_ingest import files, staged
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from pyiceberg.transforms import TruncateTransform
 import skipstone as sk
 from skipstone.errors import ConflictError, JobError, SchemaError, UsageError
 from skipstone.iceberg.partitions.values import internal
-from skipstone.ingest import rewrite
-from skipstone.ingest.overwrite import Everything, Matching, Overwrite, Plan
+from skipstone.write import overwrite
+from skipstone.write.overwrite import Everything, Matching, Overwrite, Plan
 from tests.faults._kills import kind_of
 from tests.faults.test_killed_commits import orphans
 from tests.spark._tables import SCHEMA, data_files, frame, iceberg, read, rows, stray, warehouse
@@ -234,7 +234,7 @@ def test_an_overwrite_that_never_gets_there(
 ) -> None:
     table = make(tmp_path)
     late = frame(spark, 0, 3).toArrow().cast(SCHEMA)
-    monkeypatch.setattr(rewrite, "_TRIES", 2)
+    monkeypatch.setattr(overwrite, "_TRIES", 2)
     interrupted(Everything, monkeypatch, lambda: iceberg(tmp_path).append(late), times=9)
     with pytest.raises(ConflictError, match=r"db\.t: rows that would be replaced have come meanwhile"):
         sk.ingest(frame(spark, 9, 12), table, mode="overwrite", index=False)

@@ -283,7 +283,7 @@ class _Work:
 
     def _check(self) -> None:
         """Meet what is wrong before Spark is started."""
-        from skipstone.ingest.job import make_layout
+        from skipstone.write.job import make_layout
 
         others = dict(self.layout)
         named = {name: others.pop(name) for name in _NAMED}
@@ -292,8 +292,8 @@ class _Work:
             raise ReadError("no such file", path=str(self.queries), hint="--queries names a query log")
 
     def _is_new(self) -> bool:
-        from skipstone.ingest.lakes import lake_place
-        from skipstone.ingest.sources import find_sources
+        from skipstone.write.lakes import lake_place
+        from skipstone.write.sources import find_sources
 
         place = lake_place(self.lake, self.where["storage_options"])
         return bool(find_sources(self.source, place, **self.where).new)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.core.domain.keys import is_ordered, storage_type
-from skipstone.engine.jobs import opened
-from skipstone.engine.local import gather
+from skipstone.engine.jobs import gather, opened
 from skipstone.errors import (
     CorruptFileError,
     ReadError,

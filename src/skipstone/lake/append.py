@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from skipstone.engine.local import gather
+from skipstone.engine.jobs import gather
 from skipstone.errors import FileError, UsageError, WriteError
 from skipstone.lake.directory import is_visible
 from skipstone.lake.journal import MANY_JOURNALS, Journals, Source, encode_journal, read_journals
@@ -28,8 +28,8 @@ from skipstone.lake.records import (
     stage_key,
 )
 from skipstone.lake.sweep import discard, intent, roll_back, settle, sweep
+from skipstone.parquet.write.files import staged_as
 from skipstone.store.place import Listed, Place
-from skipstone.write.files import staged_as
 
 __all__ = ["Append", "Source", "staged_as"]
 

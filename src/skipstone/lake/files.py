@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from skipstone.engine.local import gather
+from skipstone.engine.jobs import gather
 from skipstone.errors import UsageError
 from skipstone.lake.conform import Evolution
 from skipstone.parquet.footer import read_footer

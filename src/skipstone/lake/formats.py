@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from skipstone.engine.local import gather
+from skipstone.engine.jobs import gather
 from skipstone.errors import ReadError, UsageError
 from skipstone.store.place import Listed, Place
 

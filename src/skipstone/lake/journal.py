@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from typing import Final
 
-from skipstone.engine.local import gather
+from skipstone.engine.jobs import gather
 from skipstone.errors import ConflictError, CorruptFileError, ReadError
 from skipstone.lake.beside import BesidePlace
 from skipstone.lake.records import SOURCES, job_of, read_records, source_key

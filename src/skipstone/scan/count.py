@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from skipstone.engine.jobs import Engine
-from skipstone.engine.local import stream
+from skipstone.engine.jobs import Engine, stream
 from skipstone.scan.parts import Part, shared, split
 from skipstone.scan.pieces import Piece
 from skipstone.scan.plan import ScanPlan

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skipstone.engine.local import stream
+from skipstone.engine.jobs import stream
 from skipstone.errors import UsageError
 from skipstone.report.trace.scan import Run, ScanTrace
 from skipstone.scan.pieces import Growth, Piece

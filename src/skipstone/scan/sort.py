@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from skipstone.core.evidence import Array
 from skipstone.core.rows import RowSet
-from skipstone.engine.local import gather
+from skipstone.engine.jobs import gather
 from skipstone.scan.order import sort_positions
 from skipstone.scan.pieces import Piece
 from skipstone.scan.projection import Projection

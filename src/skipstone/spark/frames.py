@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skipstone.engine.local import gather
+from skipstone.engine.jobs import gather
 from skipstone.engine.session import parallelism_of
 from skipstone.engine.spark import payload_frame
 from skipstone.engine.spark_types import (
@@ -27,7 +27,7 @@ from skipstone.scan.parts import shared
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Path, Projection
 from skipstone.spark.routes import Manner, Way, choose, is_table
-from skipstone.spark.shape import quoted, shaped
+from skipstone.spark.source import quoted, shaped
 from skipstone.store.options import carry
 
 if TYPE_CHECKING:

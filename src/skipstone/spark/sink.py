@@ -21,9 +21,17 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceWriter, Writ
 
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SkipstoneError, UsageError
-from skipstone.ingest.frame import as_rows, row_metadata, rows_schema, task_name
-from skipstone.ingest.job import make_layout
-from skipstone.ingest.lakes import (
+from skipstone.lake.append import Append
+from skipstone.lake.lease import Lease
+from skipstone.parquet.write.files import Written, sort_batch, write_files
+from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.profile import Profile, profile
+from skipstone.spark.source import CATALOG, STORAGE, names_of, taken
+from skipstone.store.options import with_credentials
+from skipstone.store.place import Place
+from skipstone.write.frame import as_rows, row_metadata, rows_schema, task_name
+from skipstone.write.job import make_layout
+from skipstone.write.lakes import (
     check_fits,
     check_place,
     fitted,
@@ -32,14 +40,6 @@ from skipstone.ingest.lakes import (
     opened,
     refuse_overwrite,
 )
-from skipstone.lake.append import Append
-from skipstone.lake.lease import Lease
-from skipstone.spark.options import CATALOG, STORAGE, names_of, taken
-from skipstone.store.options import with_credentials
-from skipstone.store.place import Place
-from skipstone.write.files import Written, sort_batch, write_files
-from skipstone.write.layout import Layout
-from skipstone.write.profile import Profile, profile
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

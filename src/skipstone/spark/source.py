@@ -11,12 +11,15 @@ table is loaded by its name, with ``catalog`` (a warehouse, or a name that pyice
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import functions
+from pyspark.sql import types as st
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -28,11 +31,11 @@ from pyspark.sql.datasource import (
 
 from skipstone.errors import UsageError
 from skipstone.iceberg.catalogs import METADATA_FILES
-from skipstone.spark.options import CATALOG, STORAGE, names_of, taken
 from skipstone.store.options import with_credentials
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from skipstone.index.lake import Indexed, IndexedLake
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from skipstone.scan.parts import Part
     from skipstone.scan.plan import ScanPlan
     from skipstone.store.place import Place
+
 
 _TASKS = 16
 _PUSHING = "data_source_pushdown_filters.py"
@@ -330,3 +334,58 @@ def _is_pushing() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+STORAGE: Final = "storage."
+"""Options that begin with it are the object store's."""
+CATALOG: Final = "catalog"
+"""The option that names a catalog of tables: one that pyiceberg knows, or the path of a warehouse."""
+_NAME = re.compile(r"\s*(?:`((?:[^`]|``)*)`\s*(?=,|$)|([^,]*))(?:,|$)")
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """Names with commas between, in backticks if they have commas of their own; None for no text.
+
+    >>> names_of("a, s.x,`b, c`")
+    ['a', 's.x', 'b, c']
+    """
+    if text is None:
+        return None
+    found = [(quoted.replace("``", "`"), plain.strip()) for quoted, plain in _NAME.findall(text)]
+    return [quoted or plain for quoted, plain in found if quoted or plain]
+
+
+def taken(given: dict[str, str], prefix: str) -> dict[str, str]:
+    """Take the options that begin with ``prefix``, without it.
+
+    >>> options = {"storage.region": "x", "path": "p"}
+    >>> taken(options, "storage."), options
+    ({'region': 'x'}, {'path': 'p'})
+    """
+    return {key.removeprefix(prefix): given.pop(key) for key in [*given] if key.startswith(prefix)}
+
+
+def shaped(frame: DataFrame, has: st.StructType, wanted: st.StructType) -> DataFrame:
+    """A frame that ``has`` these columns, with the ``wanted`` ones, in their order."""
+    if has == wanted:
+        return frame
+    columns = []
+    for field in wanted.fields:
+        column = frame[quoted((field.name,))]
+        columns.append(_cut(column, has[field.name].dataType, field.dataType).alias(field.name))
+    return frame.select(*columns)
+
+
+def _cut(column: Any, has: st.DataType, wanted: st.DataType) -> Any:
+    if has == wanted or not isinstance(has, st.StructType) or not isinstance(wanted, st.StructType):
+        return column
+    parts = [
+        _cut(column.getField(field.name), has[field.name].dataType, field.dataType).alias(field.name)
+        for field in wanted.fields
+    ]
+    return functions.when(column.isNotNull(), functions.struct(*parts))
+
+
+def quoted(path: Sequence[str]) -> str:
+    """A path as Spark's parser takes it."""
+    return ".".join("`" + name.replace("`", "``") + "`" for name in path)

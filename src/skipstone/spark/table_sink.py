@@ -29,18 +29,16 @@ from skipstone.iceberg.partitions.keys import is_unpartitioned
 from skipstone.iceberg.writing.commit import JOB, append, summaries
 from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.index.table import IndexedTable
-from skipstone.ingest.frame import as_rows, task_name
-from skipstone.ingest.lakes import refuse_stream
-from skipstone.ingest.overwrite import Everything, Overwrite
-from skipstone.ingest.rewrite import Rewriting, overwrite
-from skipstone.ingest.table_job import check_schema, clear, index_table, replacing
-from skipstone.ingest.table_layout import table_layout
-from skipstone.spark.options import CATALOG, STORAGE, taken
+from skipstone.parquet.write.files import write_files
+from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.profile import Profile, profile
 from skipstone.spark.sink import is_true, layout_options, runs_of
+from skipstone.spark.source import CATALOG, STORAGE, taken
 from skipstone.store.options import with_credentials
-from skipstone.write.files import write_files
-from skipstone.write.layout import Layout
-from skipstone.write.profile import Profile, profile
+from skipstone.write.frame import as_rows, task_name
+from skipstone.write.lakes import refuse_stream
+from skipstone.write.overwrite import Everything, Overwrite, Rewriting, overwrite
+from skipstone.write.table_job import check_schema, clear, index_table, replacing, table_layout
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

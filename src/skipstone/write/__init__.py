@@ -1,1 +1,1 @@
-"""How files are laid out: sizes, pages, dictionaries, blooms, sort and curve orders, partition folders."""
+"""Data into a lake: clustered files of the wanted size, published all at once, and their index."""

@@ -17,10 +17,10 @@ from skipstone.cli.options import read_size
 from skipstone.cli.output import Exit
 from skipstone.cli.progress import Steps
 from skipstone.errors import JobError, UsageError
-from skipstone.ingest.sources import FORMATS
+from skipstone.parquet.write.layout import CLUSTERS, CODECS, Layout
 from skipstone.report.ingest import IngestReport, PipelineReport, Seconds
 from skipstone.report.trace.scan import SparkUse
-from skipstone.write.layout import CLUSTERS, CODECS, Layout
+from skipstone.write.sources import FORMATS
 
 Run = Callable[..., Any]
 Words = Callable[[str], str]
@@ -245,7 +245,7 @@ def test_sizes(text: str, size: int) -> None:
 
 
 def test_help_tells_the_defaults_of_the_library(run: Run, words: Words) -> None:
-    from skipstone.ingest.pipeline import BATCH_BYTES
+    from skipstone.write.sources import BATCH_BYTES
 
     text = words(run("ingest", "--help").stdout)
     usual = Layout()

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from skipstone.engine.local import gather, stream
+from skipstone.engine.jobs import gather, stream
 
 
 def run(work, items, threads=2, budget=100, weigh=lambda _: 1):

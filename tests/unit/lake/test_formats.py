@@ -14,9 +14,9 @@ from obstore.store import MemoryStore
 
 import skipstone as sk
 from skipstone.errors import ReadError, UsageError
-from skipstone.ingest.lakes import opened
-from skipstone.ingest.sources import find_sources
 from skipstone.store.place import Place, open_root
+from skipstone.write.lakes import opened
+from skipstone.write.sources import find_sources
 from tests.faults._steps import SteppedPlace
 
 LOGS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skipstone.spark.options import names_of
+from skipstone.spark.source import names_of
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from skipstone.core.evidence import Array
 from skipstone.core.filter.keys import numbers, texts
 from skipstone.core.filter.rows import plain, plain_type
 from skipstone.core.rows import RowSet
-from skipstone.engine.local import gather
+from skipstone.engine.jobs import gather
 from skipstone.errors import SchemaError, UsageError
 from skipstone.iceberg.deletes.leaves import leaf_of, open_deletes, read_leaves
 from skipstone.iceberg.deletes.matched import DeleteFile, Open

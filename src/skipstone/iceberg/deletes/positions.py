@@ -15,7 +15,7 @@ from skipstone.core.domain.keys import is_binary, is_text
 from skipstone.core.evidence import Array
 from skipstone.core.filter.rows import plain
 from skipstone.core.rows import RowSet
-from skipstone.engine.local import gather
+from skipstone.engine.jobs import gather
 from skipstone.errors import CorruptFileError, SchemaError
 from skipstone.iceberg.deletes.index import PATH_ID, POS_ID
 from skipstone.iceberg.deletes.leaves import leaf_of, open_deletes, read_leaves

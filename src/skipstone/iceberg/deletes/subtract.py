@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from skipstone.core.evidence import Array
 from skipstone.core.rows import RowSet
-from skipstone.engine.local import gather
+from skipstone.engine.jobs import gather
 from skipstone.iceberg.deletes.equality import EqualityDeletes
 from skipstone.iceberg.deletes.index import DeleteFile, DeleteIndex, Facts, Matched
 from skipstone.iceberg.deletes.positions import deleted_rows, read_positions

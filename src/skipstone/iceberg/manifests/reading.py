@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pyiceberg.partitioning import PartitionSpec
 
-from skipstone.engine.local import gather
+from skipstone.engine.jobs import gather
 from skipstone.errors import CorruptFileError, SchemaError
 from skipstone.iceberg.manifests.avro import Container, Headers, read_container
 from skipstone.iceberg.manifests.batches import Part, joined

@@ -27,7 +27,7 @@ from pyiceberg.types import (
 from skipstone.errors import UsageError
 from skipstone.iceberg.partitions.keys import PartitionKey
 from skipstone.iceberg.partitions.values import internal
-from skipstone.write.columns import leaf_paths
+from skipstone.parquet.write.columns import leaf_paths
 
 DEFAULT_MODE: Final = "write.metadata.metrics.default"
 COLUMN_MODE: Final = "write.metadata.metrics.column."

@@ -21,10 +21,10 @@ from skipstone.iceberg.partitions.keys import PartitionKey, is_unpartitioned
 from skipstone.iceberg.partitions.values import partition_values
 from skipstone.iceberg.writing.files import DataNote, Measured, Measuring, leaf_ids, measured_columns
 from skipstone.iceberg.writing.fit import fit, stored_columns
+from skipstone.parquet.write.columns import find_column
+from skipstone.parquet.write.files import Written
+from skipstone.parquet.write.partition import Split, label_rows, split_rows
 from skipstone.store.place import Place, open_root
-from skipstone.write.columns import find_column
-from skipstone.write.files import Written
-from skipstone.write.split import Split, label_rows, split_rows
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -17,7 +17,7 @@ from skipstone.core.ir.nodes import Leaf, Node
 from skipstone.core.judge import Verdict, judge
 from skipstone.index.advise.questions import Question
 from skipstone.parquet.measure import NotMeasurable, NumberKeys, byte_keys, read_column
-from skipstone.write.curves import Cluster
+from skipstone.parquet.write.order import Cluster
 
 Path = tuple[str, ...]
 # A block of fewer sampled rows would tell too little about the unit that it stands for.

@@ -15,7 +15,7 @@ from skipstone.core.evidence import Array
 from skipstone.core.ir.nodes import ColumnRef, Node
 from skipstone.core.judge import Verdict, judge
 from skipstone.core.rows import RowSet
-from skipstone.engine.local import gather
+from skipstone.engine.jobs import gather
 from skipstone.index.advise.rows import Path, RowSample, SampledColumn, keys_of
 from skipstone.lake.base import BaseLake
 from skipstone.parquet.bloom import has_bloom

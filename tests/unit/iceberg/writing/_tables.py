@@ -29,9 +29,9 @@ from pyiceberg.types import (
 )
 
 from skipstone.iceberg.writing.target import NewFile, Target
-from skipstone.write.files import write_files
-from skipstone.write.layout import Layout
-from skipstone.write.profile import profile
+from skipstone.parquet.write.files import write_files
+from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.profile import profile
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),

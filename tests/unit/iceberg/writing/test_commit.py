@@ -21,7 +21,7 @@ from skipstone.errors import ConflictError, CorruptFileError, UsageError, WriteE
 from skipstone.iceberg.writing import commit as commits
 from skipstone.iceberg.writing.commit import append, check_pyiceberg, committed
 from skipstone.iceberg.writing.target import Target
-from skipstone.ingest.overwrite import Everything
+from skipstone.write.overwrite import Everything
 from tests.unit.iceberg.writing._tables import DAY, data_files, head_of, make, paths, rows, same, write
 
 

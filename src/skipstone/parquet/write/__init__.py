@@ -1,0 +1,1 @@
+"""How files are laid out: sizes, pages, dictionaries, blooms, sort and curve orders, partition folders."""

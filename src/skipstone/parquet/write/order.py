@@ -1,0 +1,250 @@
+"""Rows put in the order that files are to have them in."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.core.domain.keys import Kind, is_ordered, key_space
+from skipstone.core.evidence import Array
+from skipstone.core.filter.keys import numbers, texts
+from skipstone.core.filter.rows import plain
+from skipstone.core.filter.truth import valid_rows
+from skipstone.errors import SchemaError, UsageError
+from skipstone.parquet.write.columns import find_column, find_type
+from skipstone.parquet.write.layout import Layout
+
+
+def sort_batch(table: pa.Table, layout: Layout, cluster: Cluster | None = None) -> pa.Table:
+    """The rows by partition, then by the layout's order: NULL first, NaN last, equal ones as they were.
+
+    A curve goes through the table's own values unless one is given.
+    """
+    layout.check(table.schema)
+    keys = [key for name in layout.partition_by for key in _keys(find_column(table, name))]
+    if layout.curve is None:
+        keys += [key for name in layout.cluster_by for key in _keys(find_column(table, name))]
+    else:
+        curve = cluster or Cluster.of(table, layout.cluster_by, layout.curve)
+        keys.append(curve.keys(table))
+    if not keys or table.num_rows < 2:
+        return table
+    names = [str(number) for number in range(len(keys))]
+    order = pc.sort_indices(
+        pa.table(keys, names),
+        sort_keys=[(name, "ascending", "at_start") for name in names],
+    )
+    if (np.diff(np.asarray(order).view(np.int64)) == 1).all():
+        return table
+    return _plain(table).take(order)
+
+
+def _keys(column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
+    if pa.types.is_fixed_size_binary(column.type):
+        return [column.cast(pa.binary())]
+    if not pa.types.is_floating(column.type):
+        return [column]
+    # Arrow sorts NaN beside NULL.
+    return [pc.is_nan(column), column]
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """The table without views and runs, which have no kernel to take rows by."""
+    for at, field in enumerate(table.schema):
+        type = field.type
+        if type in (pa.string_view(), pa.binary_view()) or pa.types.is_run_end_encoded(type):
+            chunks = [plain(chunk) for chunk in table.column(at).chunks]
+            made = pa.chunked_array(chunks, chunks[0].type)
+            table = table.set_column(at, field.with_type(made.type), made)
+    return table
+
+
+# Positions are signed words of 64 bits, none of them negative.
+_POSITION_BITS = 63
+_MOST_BITS = 16
+_MOST_AXES = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cluster:
+    """Where rows lie on a curve through several columns, as a sample has their values spread."""
+
+    curve: Literal["zorder", "hilbert"]
+    axes: tuple[Ranks, ...]
+
+    @classmethod
+    def of(cls, sample: pa.Table, columns: Sequence[str], curve: Literal["zorder", "hilbert"]) -> Cluster:
+        """The curve through these columns; one column gives its order."""
+        if curve not in ("zorder", "hilbert"):
+            raise UsageError(f"there is no curve {curve!r}", hint="give zorder or hilbert")
+        if isinstance(columns, str) or not 1 <= len(columns) <= _MOST_AXES:
+            problem = f"there is no curve through {columns!r}"
+            raise UsageError(problem, hint=f"name two to {_MOST_AXES} columns")
+        bits = min(_POSITION_BITS // len(columns), _MOST_BITS)
+        return cls(curve, tuple(Ranks.of(sample, name, bits) for name in columns))
+
+    def keys(self, rows: pa.Table | pa.RecordBatch) -> pa.Array:
+        """The position of each row, as int64."""
+        ranks = [axis.of_rows(rows) for axis in self.axes]
+        along = hilbert if self.curve == "hilbert" else zorder
+        return pa.array(along(ranks, self.axes[0].bits), pa.int64())
+
+
+def zorder(ranks: Sequence[Array], bits: int) -> Array:
+    """Positions whose bits are those of the ranks in turn, the highest first.
+
+    >>> zorder([np.array([0b10, 0b11]), np.array([0b01, 0b11])], 2).tolist()
+    [9, 15]
+    """
+    position = np.zeros(len(ranks[0]), dtype=np.int64)
+    for bit in reversed(range(bits)):
+        for rank in ranks:
+            position <<= 1
+            position |= (rank >> bit) & 1
+    return position
+
+
+def hilbert(ranks: Sequence[Array], bits: int) -> Array:
+    """Positions on the Hilbert curve, where each step moves along one axis by one.
+
+    By Skilling's method (Programming the Hilbert curve, 2004): from the highest bit down each axis tells
+    whether the first one is mirrored or changes places with it, then Gray code is undone.
+
+    >>> hilbert([np.array([0, 0, 1, 1]), np.array([0, 1, 1, 0])], 1).tolist()
+    [0, 1, 2, 3]
+    """
+    axes = [np.array(rank, dtype=np.int64) for rank in ranks]
+    first = axes[0]
+    for bit in reversed(range(1, bits)):
+        low = (1 << bit) - 1
+        for axis in axes:
+            mirrored = ((axis >> bit) & 1).astype(bool)
+            swap = np.where(mirrored, 0, (first ^ axis) & low)
+            first ^= np.where(mirrored, low, swap)
+            # For the first axis itself a swap changes nothing: it differs in no bit.
+            if axis is not first:
+                np.bitwise_xor(axis, swap, out=axis)
+    for before, axis in itertools.pairwise(axes):
+        np.bitwise_xor(axis, before, out=axis)
+    turned = np.zeros_like(first)
+    for bit in reversed(range(1, bits)):
+        turned ^= np.where((axes[-1] >> bit) & 1, (1 << bit) - 1, 0)
+    return zorder([axis ^ turned for axis in axes], bits)
+
+
+# More boundaries tell no more apart than two columns' pages need, and travel with every task.
+_MOST_BOUNDARIES = 4_096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranks:
+    """One column's boundaries, and the share of the sample below each of them.
+
+    Ranks order NULL first and NaN last, as Spark does. A value between two boundaries has the rank of the
+    lower one; those beyond the sample's have the lowest or the highest.
+    """
+
+    name: str
+    type: pa.DataType
+    bounds: Any
+    """Keys in order: a NumPy array of numbers, or an Arrow array of bytes."""
+    shares: Array
+    """One more than bounds: of what is below all of them (NULLs), then below each; then the NaNs' place."""
+    bits: int
+
+    @classmethod
+    def of(cls, sample: pa.Table, name: str, bits: int) -> Ranks:
+        """The boundaries that cut a sample's values into parts of about the same size."""
+        type = find_type(sample.schema, name)
+        if not is_ordered(type):
+            raise UsageError(f"values of {type} have no order", column=name, hint="cluster by other columns")
+        array = _whole(find_column(sample, name))
+        keys, valid = _sortable_keys(array)
+        nulls = 0 if valid is None else int((~valid).sum())
+        count = len(array)
+        ordered, nans = _sorted(keys, valid)
+        firsts = _firsts(ordered)
+        if len(firsts) > _MOST_BOUNDARIES:
+            # The value at each quantile stands for its like, from the first of them on.
+            places = np.linspace(0, len(ordered) - 1, _MOST_BOUNDARIES).astype(np.int64)
+            firsts = np.unique(firsts[np.searchsorted(firsts, places, side="right") - 1])
+        bounds = ordered.take(pa.array(firsts)) if isinstance(ordered, pa.Array) else ordered[firsts]
+        below = np.concatenate(([nulls], nulls + firsts, [count - nans]))
+        return cls(name, array.type, bounds, below / max(count, 1), bits)
+
+    def of_rows(self, table: pa.Table | pa.RecordBatch) -> Array:
+        """The rank of each row, from 0 to ``2**bits - 1``."""
+        array = _whole(find_column(table, self.name))
+        if array.type != self.type:
+            array = self._cast(array)
+        keys, valid = _sortable_keys(array)
+        if isinstance(keys, pa.Array):
+            at = np.asarray(pc.search_sorted(self.bounds, keys, side="right").fill_null(0)).astype(np.int64)
+        else:
+            at = np.searchsorted(self.bounds, keys, side="right")
+            if keys.dtype.kind == "f":
+                at[np.isnan(keys)] = len(self.bounds) + 1
+        ranks = self._ranks[at]
+        if valid is not None:
+            ranks[~valid] = 0
+        return ranks
+
+    @property
+    def _ranks(self) -> Array:
+        """Ranks by the number of boundaries that are not above a value; the last is NaN's."""
+        most = (1 << self.bits) - 1
+        ranks: Array = np.minimum((self.shares * (most + 1)).astype(np.int64), most)
+        ranks[-1] = most
+        return ranks
+
+    def _cast(self, array: pa.Array) -> pa.Array:
+        try:
+            return array.cast(self.type)
+        except pa.ArrowException as error:
+            problem = f"the sample has {self.type} and these rows have {array.type}: {error}"
+            raise SchemaError(problem, column=self.name, hint="sample the rows that are written") from error
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return (
+        column.chunk(0)
+        if column.num_chunks == 1
+        else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+    )
+
+
+def _sortable_keys(array: pa.Array) -> tuple[Any, Array | None]:
+    """Keys that sort like the values, and which rows have one."""
+    valid = valid_rows(array)
+    if key_space(array.type).kind is Kind.BYTES:
+        return texts(array).cast(pa.large_binary()), valid
+    keys = numbers(array)
+    return (keys + keys.dtype.type(0) if keys.dtype.kind == "f" else keys), valid
+
+
+def _sorted(keys: Any, valid: Array | None) -> tuple[Any, int]:
+    """The keys in order without NULL and NaN, and how many NaNs there were."""
+    if isinstance(keys, pa.Array):
+        kept = keys.drop_null()
+        return kept.take(pc.sort_indices(kept)), 0
+    kept = keys if valid is None else keys[valid]
+    nans = int(np.isnan(kept).sum()) if kept.dtype.kind == "f" else 0
+    ordered = np.sort(kept)
+    return ordered[: len(ordered) - nans], nans
+
+
+def _firsts(ordered: Any) -> Array:
+    """Where each different key begins."""
+    if not len(ordered):
+        return np.zeros(0, dtype=np.int64)
+    if isinstance(ordered, pa.Array):
+        fresh = np.asarray(pc.not_equal(ordered.slice(1), ordered.slice(0, len(ordered) - 1)).cast(pa.int8()))
+    else:
+        fresh = ordered[1:] != ordered[:-1]
+    return np.concatenate(([0], np.flatnonzero(fresh) + 1)).astype(np.int64)

@@ -1,0 +1,88 @@
+"""How well a lake skips: look-ups of values that it holds, planned and not read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.index.advise.advisor import bloom_pays, mean
+from skipstone.index.advise.questions import read_questions
+from skipstone.index.advise.rows import RowSample, SampledColumn, keys_of
+from skipstone.index.lake import Indexed
+from skipstone.parquet.write.columns import find_column, find_path
+from skipstone.parquet.write.layout import Layout
+from skipstone.predicate import tree
+from skipstone.report.ingest import LookUps
+from skipstone.scan.options import ScanOptions
+from skipstone.scan.scan import Scan
+from skipstone.write.frame import Survey
+
+_TRIED: Final = 8
+_SEED: Final = 7
+
+
+def look_ups(lake: Indexed, layout: Layout, sample: pa.Table) -> tuple[LookUps, ...]:
+    """For each column that rows are clustered by, or that has a filter, what an equality has to read."""
+    names = dict.fromkeys((*layout.partition_by, *layout.cluster_by, *layout.blooms))
+    rows = Scan(lake, None, None, None, None, ScanOptions()).plan().rows
+    found = (_look_up(lake, rows, name, sample) for name in names)
+    return tuple(one for one in found if one is not None)
+
+
+def _look_up(lake: Indexed, total: int, name: str, sample: pa.Table) -> LookUps | None:
+    values = pc.drop_null(find_column(sample, name)).combine_chunks()
+    if not len(values):
+        return None
+    chosen = np.random.default_rng(_SEED).choice(len(values), min(_TRIED, len(values)), replace=False)
+    column = tree.Column(find_path(sample.schema, name))
+    rows = kept = files = tasks = 0
+    for number in chosen.tolist():
+        where = tree.Compare("=", column, tree.Literal(values[number]))
+        trace = Scan(lake, where, None, None, None, ScanOptions()).plan().trace
+        rows += total
+        kept += trace.rows_kept
+        files += trace.files
+        tasks += trace.tasks
+    return LookUps(name, kept / rows if rows else 0.0, tasks / files if files else 0.0)
+
+
+def advised(found: Survey, layout: Layout, queries: Any) -> Layout:
+    """The layout with bloom filters of the columns that these queries would profit by."""
+    if not found.rows:
+        return layout
+    questions = read_questions(queries, found.sample.schema).questions
+    refs = {ref.path: ref for question in questions for ref in question.node.refs()}
+    keys = {path: keys_of(ref.type, find_column(found.sample, ref.name)) for path, ref in refs.items()}
+    sample = RowSample(
+        {
+            path: SampledColumn.of(refs[path].type, values)
+            for path, values in keys.items()
+            if values is not None
+        },
+        partitions=np.zeros(found.sample.num_rows, dtype=np.int64),
+        rows=found.rows,
+        page_rows={},
+        group_rows=_group_rows(found, layout),
+    )
+    read = sample.shares_read(questions).tolist()
+    names = []
+    for path, ref in refs.items():
+        asking = [at for at, question in enumerate(questions) if path in question.columns]
+        filtered = [sample.read_with_bloom(questions[at], path, read[at]) for at in asking]
+        gains = [0.0 if less is None else read[at] - less for at, less in zip(asking, filtered, strict=True)]
+        gain = mean([questions[at] for at in asking], gains)
+        if path[0] not in layout.partition_by and bloom_pays(gain, sample.bloom_bytes(path), found.bytes):
+            names.append(ref.name)
+    return replace(layout, blooms=tuple(dict.fromkeys((*layout.blooms, *names))))
+
+
+def _group_rows(found: Survey, layout: Layout) -> float:
+    """Rows of a row group, each of which gets a filter."""
+    in_memory = found.sample.nbytes / found.sample.num_rows
+    by_size = layout.row_group_bytes / max(in_memory, 1.0)
+    by_file = layout.target_file_bytes / max(found.profile.bytes_per_row, 1e-3)
+    return float(min(layout.row_group_rows, by_size, by_file, found.rows))

@@ -1,0 +1,307 @@
+"""Where data comes from: files that Spark can read, and which of them a lake has taken in already."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from skipstone.engine.session import spark_session
+from skipstone.engine.spark import SparkEngine
+from skipstone.engine.spark_types import spark_schema
+from skipstone.errors import ReadError, UsageError
+from skipstone.index.lake import IndexedLake
+from skipstone.lake.append import Source
+from skipstone.lake.directory import is_visible
+from skipstone.lake.formats import refuse_part_of_table, refuse_tables
+from skipstone.lake.journal import ingested
+from skipstone.report.ingest import IngestReport, PipelineReport
+from skipstone.store.place import Listed, Place, open_place
+from skipstone.write.job import Ingest, Progress, make_layout
+from skipstone.write.lakes import lake_place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import DataType, StructField, StructType
+
+
+FORMATS: Final = {
+    "parquet": ("parquet",),
+    "csv": ("csv", "tsv"),
+    "json": ("json", "jsonl", "ndjson"),
+    "orc": ("orc",),
+}
+"""Formats that Spark reads, and how names of such files end."""
+_PATTERN: Final = re.compile(r"[{}\[\]*?\\]")
+_PACKED: Final = ("gz", "bz2", "zst", "zstd", "snappy", "lz4", "deflate")
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The files of a source, by path: new ones, known ones, and those that have changed since."""
+
+    place: Place
+    format: str
+    new: tuple[Listed, ...]
+    known: int
+    changed: tuple[str, ...]
+
+    def uri(self, entry: Listed) -> str:
+        """A file's name for Spark."""
+        path = self.place.path(entry.key)
+        return f"file://{path}" if self.place.local else path
+
+    def noted(self, entries: Sequence[Listed]) -> list[Source]:
+        """What the lake is to remember of files that were taken in."""
+        return [_source(self.place, entry) for entry in entries]
+
+    def batches(self, most: int) -> list[list[Listed]]:
+        """The new files in runs of so many bytes, or one file; those of one run are read alike."""
+        if most < 1:
+            raise UsageError(f"batch_bytes is {most}", hint="give a number above zero")
+        found: list[list[Listed]] = []
+        size = 0
+        for entry in sorted(self.new, key=lambda entry: (_kind(entry), entry.key)):
+            if not found or size + entry.size > most or not self._together(found[-1][-1], entry):
+                found.append([])
+                size = 0
+            found[-1].append(entry)
+            size += entry.size
+        return found
+
+    def _together(self, a: Listed, b: Listed) -> bool:
+        # Spark reads other files twice beside one that could be a pattern, even where it is told not to glob.
+        odd = any(_PATTERN.search(self.place.path(entry.key)) for entry in (a, b))
+        return _kind(a) == _kind(b) and not odd
+
+    def check_same(self, entries: Sequence[Listed]) -> None:
+        """Raise an error if one of the files is not what it was when it was listed."""
+        now = {entry.key: entry for entry in self.place.list()}
+        for entry in entries:
+            if now.get(entry.key) != entry:
+                problem = "it changed while it was taken in" if entry.key in now else "it is gone"
+                path = self.place.path(entry.key)
+                raise ReadError(problem, path=path, hint="run again when it is complete")
+
+
+def _kind(entry: Listed) -> tuple[bool, tuple[str, ...]]:
+    """What must be the same for files that Spark reads together.
+
+    Beside files in partitions it leaves those out, without a word, that are in none or in others.
+    """
+    folders = entry.key.split("/")[:-1]
+    return has_tabs(entry), tuple(folder.partition("=")[0] for folder in folders if "=" in folder)
+
+
+def has_tabs(entry: Listed) -> bool:
+    """Whether a file's name says that tabs stand between its values."""
+    return _ends(entry.key)[-1:] == ["tsv"]
+
+
+def find_sources(
+    source: Any, lake: Place, format: str | None = None, storage_options: Mapping[str, Any] | None = None
+) -> Sources:
+    """List a source, and compare it with what the lake has taken in."""
+    if format is not None and format not in FORMATS:
+        raise UsageError(f"there is no format {format!r}", hint=f"give one of {', '.join(FORMATS)}")
+    place, pattern = open_place(source, storage_options=storage_options)
+    _check_apart(place, pattern, lake)
+    everything = place.list()
+    if not pattern:
+        refuse_part_of_table(place)
+        refuse_tables(place, everything)
+    listed = [entry for entry in everything if is_visible(entry, pattern)]
+    if any(_is_below(place.path(entry.key), lake) for entry in listed):
+        raise _inside(lake)
+    found = format or _format(place, listed)
+    # What is named for another format is of that; what is named for none is what the caller says.
+    listed = [entry for entry in listed if _ending(entry.key) in (found, None)]
+    done = ingested(lake)
+    before = {one.uri: one for one in done}
+    new, known, changed = [], 0, []
+    for entry in listed:
+        one = _source(place, entry)
+        if one in done:
+            known += 1
+        elif one.uri in before:
+            changed.append(one.uri)
+        else:
+            new.append(entry)
+    return Sources(place, found, tuple(new), known, tuple(changed))
+
+
+def _check_apart(place: Place, pattern: str, lake: Place) -> None:
+    """Refuse a source and a lake of which one lies in the other: rows would be taken in over and over."""
+    if not pattern and _is_below(lake.uri, place):
+        raise _inside(lake)
+    if _is_below(place.uri, lake):
+        hint = "put the source somewhere else"
+        raise UsageError("the source lies in the lake", path=place.uri, hint=hint)
+
+
+def _inside(lake: Place) -> UsageError:
+    return UsageError("the lake lies in its own source", path=lake.uri, hint="put it somewhere else")
+
+
+def _is_below(path: str, place: Place) -> bool:
+    """Whether a path is a place, or lies in it, whatever links lead there."""
+    above = place.uri
+    if place.local:
+        path, above = os.path.realpath(path), os.path.realpath(above)
+    return f"{path.rstrip('/')}/".startswith(f"{above.rstrip('/')}/")
+
+
+def _source(place: Place, entry: Listed) -> Source:
+    path = place.path(entry.key)
+    if place.local:
+        # The same file by another way is the same file.
+        path = os.path.join(os.path.realpath(place.uri), entry.key)  # noqa: PTH118
+    return Source(path, entry.size, repr(entry.version))
+
+
+def _format(place: Place, listed: Sequence[Listed]) -> str:
+    """The one format that the names of the files tell."""
+    found = {_ending(entry.key) for entry in listed}
+    if len(found) == 1 and None not in found:
+        return str(found.pop())
+    if not found:
+        raise UsageError("there is no file in it", path=place.uri, hint="hidden and empty files don't count")
+    words = ", ".join(sorted(one or "unknown" for one in found))
+    problem = f"the files are of several formats: {words}" if len(found) > 1 else "the format is unknown"
+    raise UsageError(problem, path=place.uri, hint=f"name one with format=: {', '.join(FORMATS)}")
+
+
+def _ending(key: str) -> str | None:
+    last = _ends(key)[-1:]
+    return next((name for name, ends in FORMATS.items() if last and last[0] in ends), None)
+
+
+def _ends(key: str) -> list[str]:
+    """What follows the dots of a file's name, without what says how it is packed."""
+    parts = key.rpartition("/")[2].lower().split(".")[1:]
+    if parts and parts[-1] in _PACKED:
+        parts.pop()
+    return parts
+
+
+BATCH_BYTES: Final = 16 * 2**30
+_USUAL: Final[Mapping[str, dict[str, str]]] = {
+    # A line that can't be read is an error, and no row of NULLs; columns go by names, not by places.
+    "csv": {"header": "true", "mode": "FAILFAST", "enforceSchema": "false"},
+    "json": {"mode": "FAILFAST"},
+    "parquet": {"mergeSchema": "true"},
+    "orc": {"mergeSchema": "true"},
+}
+# Whatever the session says: a file that is left out would be noted as taken in.
+_ALL_FILES: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false", "__globPaths__": "false"}
+
+
+def ingest_new(
+    source: Any,
+    path: Any,
+    *,
+    format: str | None = None,
+    schema: str | None = None,
+    read_options: Mapping[str, str] | None = None,
+    batch_bytes: int = BATCH_BYTES,
+    partition_by: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
+    cluster: str = "sort",
+    target_file_bytes: int | None = None,
+    blooms: Sequence[str] | None = None,
+    queries: Any = None,
+    index: bool = True,
+    session: SparkSession | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    on_batch: Callable[[int, int], None] | None = None,
+    evolve: bool = False,
+    **layout: Any,
+) -> PipelineReport:
+    """Take the files of ``source`` into the lake that it has not taken in before.
+
+    ``format`` is parquet, csv, json or orc, as the files' names tell unless given; ``schema`` is Spark's
+    DDL, as in "id long, name string", and ``read_options`` go to Spark's reader. Files that have changed
+    since they were taken in are left alone, and told of. The other options are those of ``ingest``.
+    """
+    chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
+    place = lake_place(path, storage_options)
+    found = find_sources(source, place, format, storage_options)
+    batches = found.batches(batch_bytes)
+    reports: list[IngestReport] = []
+    if batches:
+        session = session or spark_session()
+        work = Ingest(place, chosen, session, index, queries, progress, evolve)
+        for number, batch in enumerate(batches):
+            if on_batch is not None:
+                on_batch(number, len(batches))
+            frame = _frame(session, found, batch, schema, dict(read_options or {}), work.lake)
+            unchanged = partial(found.check_same, batch)
+            reports.append(work.take(frame, found.noted(batch), before_publish=unchanged))
+    return PipelineReport(place.uri, len(found.new), found.known, found.changed, tuple(reports))
+
+
+def _frame(
+    session: SparkSession,
+    found: Sources,
+    batch: Sequence[Listed],
+    schema: str | None,
+    options: dict[str, str],
+    lake: IndexedLake | None,
+) -> DataFrame:
+    """The files as Spark reads them; columns of texts that the lake knows have its types."""
+    root = found.place.uri
+    usual = {**_USUAL[found.format], "basePath": f"file://{root}" if found.place.local else root}
+    if has_tabs(batch[0]):
+        usual["sep"] = "\t"
+    reader = session.read.format(found.format).options(**{**usual, **options, **_ALL_FILES})
+    uris = [found.uri(entry) for entry in batch]
+    with SparkEngine(session, owned=False) as engine:
+        frame = engine.follow(lambda: _loaded(reader, found.format, schema, uris, lake))
+    if len(frame.inputFiles()) != len(batch):
+        problem = f"Spark reads {len(frame.inputFiles())} of {len(batch)} files"
+        raise UsageError(problem, path=root, hint="leave out read_options that choose among files")
+    return frame
+
+
+def _loaded(
+    reader: DataFrameReader, format: str, schema: str | None, uris: list[str], lake: IndexedLake | None
+) -> DataFrame:
+    if schema is not None:
+        return reader.schema(schema).load(uris)
+    if format not in ("csv", "json"):
+        return reader.load(uris)
+    guessed = (reader.option("inferSchema", "true") if format == "csv" else reader).load(uris)
+    return reader.schema(_as_known(guessed.schema, lake)).load(uris)
+
+
+def _as_known(inferred: StructType, lake: IndexedLake | None) -> StructType:
+    """A schema that was guessed, with the lake's own types where it has the columns."""
+    if lake is None:
+        return inferred
+    known = {field.name: field for field in spark_schema(lake.schema, lake.query_schema).fields}
+    fields = [_typed(field, known.get(field.name)) for field in inferred.fields]
+    return type(inferred)(fields)
+
+
+def _typed(guessed: StructField, known: StructField | None) -> StructField:
+    """A field as the lake has it, and what is new in it."""
+    if known is None:
+        return guessed
+    return type(guessed)(guessed.name, _merged(guessed.dataType, known.dataType))
+
+
+def _merged(guessed: DataType, known: DataType) -> DataType:
+    from pyspark.sql.types import ArrayType, StructType
+
+    if isinstance(guessed, StructType) and isinstance(known, StructType):
+        fields = {field.name: field for field in known.fields}
+        new = [field for field in guessed.fields if field.name not in fields]
+        old = [_typed(field, fields[field.name]) for field in guessed.fields if field.name in fields]
+        return StructType([*old, *new])
+    if isinstance(guessed, ArrayType) and isinstance(known, ArrayType):
+        return ArrayType(_merged(guessed.elementType, known.elementType))
+    return known

@@ -1,0 +1,137 @@
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skipstone.errors import SchemaError, UnknownColumnError, UsageError
+from skipstone.parquet.write.layout import CODECS, Layout
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("day", pa.date32()),
+        ("name", pa.string()),
+        ("price", pa.decimal128(10, 2)),
+        ("flag", pa.bool_()),
+        ("f", pa.float64()),
+        ("ts", pa.timestamp("us", "UTC")),
+        ("raw", pa.binary()),
+        ("tags", pa.list_(pa.string())),
+        ("s", pa.struct([("x", pa.int32()), ("deep", pa.struct([("y", pa.string())]))])),
+        ("coded", pa.dictionary(pa.int32(), pa.string())),
+        ("dot.ted", pa.int64()),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target_file_bytes": 0}, "target_file_bytes is 0 (give a whole number above zero)"),
+        ({"row_group_rows": -1}, "row_group_rows is -1"),
+        ({"row_group_bytes": 1.5}, "row_group_bytes is 1.5"),
+        ({"page_rows": True}, "page_rows is True"),
+        ({"bloom_fpp": 1.0}, "bloom_fpp is 1.0 (give a share between 0 and 1"),
+        ({"compression": "zip"}, "there is no compression 'zip' (give one of zstd, snappy"),
+        ({"compression": "snappy", "compression_level": 3}, "the compression snappy has no levels"),
+        ({"compression_level": 99}, "zstd has no level 99 (give one from"),
+        ({"cluster": "random"}, "there is no order 'random' (give one of sort, zorder, hilbert)"),
+        ({"cluster": "zorder"}, "a zorder order of 0 columns makes no sense (name two to 8 columns"),
+        ({"cluster": "hilbert", "cluster_by": tuple("abcdefghi")}, "a hilbert order of 9 columns"),
+        ({"cluster_by": ("a", "b", "a")}, "column a: cluster_by names it twice"),
+        ({"blooms": ("a", "a")}, "column a: blooms names it twice"),
+        ({"blooms": "abc"}, "blooms is 'abc' (give a tuple of column names)"),
+        ({"partition_by": ("",)}, "partition_by is"),
+        ({"partition_by": ("p",), "cluster_by": ("p",)}, "column p: the files don't hold a partition column"),
+        ({"partition_by": ("p",), "blooms": ("p",)}, "so blooms can't name it"),
+        ({"partition_by": ("p",), "dictionary": ("p",)}, "so dictionary can't name it"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Layout(**options)
+    assert message in str(caught.value)
+    assert caught.value.hint
+
+
+def test_what_makes_sense() -> None:
+    for codec in CODECS:
+        Layout(compression=codec)
+    layout = Layout(cluster="zorder", cluster_by=("a",), compression="gzip", compression_level=9)
+    assert layout.curve is None
+    assert Layout(cluster="hilbert", cluster_by=("a", "b")).curve == "hilbert"
+    assert Layout(cluster_by=("a", "b")).curve is None
+    assert pickle.loads(pickle.dumps(layout)) == layout
+
+
+@pytest.mark.parametrize("name", ["id", "day", "name", "price", "flag", "coded", "dot.ted"])
+def test_types_to_partition_by(name: str) -> None:
+    Layout(partition_by=(name,)).check(SCHEMA)
+
+
+@pytest.mark.parametrize("name", ["f", "ts", "raw", "tags", "s", "s.x"])
+def test_types_not_to_partition_by(name: str) -> None:
+    with pytest.raises(UsageError, match=rf"column {name}: a column of .* can't be partitioned by \(partit"):
+        Layout(partition_by=(name,)).check(SCHEMA)
+
+
+@pytest.mark.parametrize("what", ["partition_by", "cluster_by", "blooms"])
+@pytest.mark.parametrize(
+    ("name", "columns"), [("ID", "id, day, name"), ("s.z", "x, deep"), ("s.x.y", "none"), ("tags.a", "none")]
+)
+def test_unknown_columns(what: str, name: str, columns: str) -> None:
+    layout = Layout(**{what: (name,)})
+    with pytest.raises(UnknownColumnError) as caught:
+        layout.check(SCHEMA)
+    assert f"column {name}: there is no such column (the columns here are: {columns}" in str(caught.value)
+
+
+def test_columns_of_dictionaries() -> None:
+    Layout(dictionary=("name", "s", "tags.list.element")).check(SCHEMA)
+    with pytest.raises(UnknownColumnError, match=r"column s\.z: .*leaves.*: id, day, .* s\.deep\.y, coded"):
+        Layout(dictionary=("id", "s.z")).check(SCHEMA)
+
+
+def test_columns_of_one_name() -> None:
+    schema = pa.schema([("a", pa.int64()), ("a", pa.int64())])
+    with pytest.raises(UnknownColumnError, match="column a: the name is ambiguous"):
+        Layout(cluster_by=("a",)).check(schema)
+
+
+def test_a_column_must_be_left() -> None:
+    with pytest.raises(UsageError, match="no column is left to write"):
+        Layout(partition_by=("a",)).check(pa.schema([("a", pa.int64())]))
+    with pytest.raises(UsageError, match="the schema has no columns"):
+        Layout().check(pa.schema([]))
+
+
+def test_columns_to_cluster_by() -> None:
+    names = ("id", "day", "s.x", "s.deep.y", "coded", "f", "raw", "flag", "dot.ted")
+    Layout(cluster_by=names).check(SCHEMA)
+    for name in ("tags", "s", "s.deep"):
+        with pytest.raises(UsageError, match=rf"column {name}: values of .* have no order"):
+            Layout(cluster_by=(name,)).check(SCHEMA)
+
+
+def test_columns_of_blooms() -> None:
+    Layout(blooms=("id", "day", "name", "price", "f", "ts", "raw", "s.x", "s.deep.y", "coded")).check(SCHEMA)
+    for name in ("flag", "tags", "s"):
+        with pytest.raises(UsageError, match=f"column {name}: there is no bloom filter of"):
+            Layout(blooms=(name,)).check(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "type",
+    [
+        pa.duration("us"),
+        pa.list_(pa.duration("us")),
+        pa.month_day_nano_interval(),
+        pa.struct([]),
+        pa.dense_union([pa.field("a", pa.int32())]),
+    ],
+    ids=str,
+)
+def test_types_that_parquet_lacks(type: pa.DataType) -> None:
+    with pytest.raises(SchemaError, match=r"column odd: .*\(leave the column out, or cast it"):
+        Layout().check(pa.schema([("id", pa.int64()), ("odd", type)]))

@@ -1,0 +1,395 @@
+"""What callers say, of a layout and of a place; no Spark is started."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.types import StructType
+
+import skipstone as sk
+from skipstone.engine.jobs import LocalEngine
+from skipstone.errors import SchemaError, UsageError
+from skipstone.index.lake import IndexedLake
+from skipstone.lake.append import Append, staged_as
+from skipstone.lake.beside import open_lake_root
+from skipstone.parquet.write.layout import Layout
+from skipstone.spark.sink import Writer, write_options
+from skipstone.store.place import open_root
+from skipstone.write.frame import as_table, frame_of
+from skipstone.write.job import make_layout
+from skipstone.write.lakes import (
+    check_fits,
+    check_names,
+    check_place,
+    cluster_metadata,
+    fitted,
+    index_new,
+    lake_place,
+    opened,
+    refuse_overwrite,
+    refuse_stream,
+)
+
+
+def layout(**words: Any) -> Layout:
+    given = {
+        "partition_by": (),
+        "cluster_by": (),
+        "cluster": "sort",
+        "target_file_bytes": None,
+        "blooms": None,
+    }
+    others = {name: words.pop(name) for name in [*words] if name not in given}
+    return make_layout(**{**given, **words}, others=others)
+
+
+def test_a_layout_in_words() -> None:
+    found = layout(partition_by=["p"], cluster_by=["a", "b"], cluster="hilbert", blooms=["c"], page_rows=7)
+    assert found == Layout(
+        partition_by=("p",), cluster_by=("a", "b"), cluster="hilbert", blooms=("c",), page_rows=7
+    )
+    assert layout() == Layout()
+    assert layout(target_file_bytes=5).target_file_bytes == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ({"target_file_byte": 3}, r"a layout has no target_file_byte \(there are target_file_bytes, "),
+        ({"partition_by": "day"}, r"partition_by='day' \(give a list"),
+        ({"cluster_by": "day"}, "cluster_by='day'"),
+        ({"blooms": "day"}, "blooms='day'"),
+        ({"target_file_bytes": 0}, "target_file_bytes is 0"),
+        ({"cluster": "peano", "cluster_by": ["a"]}, "there is no order 'peano'"),
+        ({"cluster": "zorder"}, "a zorder order of 0 columns"),
+        ({"mode": "overwrite"}, "can only be appended to .*an Iceberg table can be overwritten"),
+    ],
+)
+def test_words_that_make_no_sense(words: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        layout(**words)
+
+
+def test_options_of_the_data_source(tmp_path: Path) -> None:
+    place, found, index = write_options(
+        {
+            "path": str(tmp_path),
+            "partition_by": "p",
+            "cluster_by": " a , b ",
+            "cluster": "zorder",
+            "blooms": "c",
+            "dictionary": "d,e",
+            "target_file_bytes": "1000",
+            "page_rows": "10",
+            "bloom_fpp": "0.05",
+            "compression": "snappy",
+            "index": "False",
+            "storage.aws_region": "x",
+        }
+    )
+    assert (place.uri, index) == (str(tmp_path), False)
+    assert found == Layout(
+        partition_by=("p",),
+        cluster_by=("a", "b"),
+        cluster="zorder",
+        blooms=("c",),
+        dictionary=("d", "e"),
+        target_file_bytes=1000,
+        page_rows=10,
+        bloom_fpp=0.05,
+        compression="snappy",
+    )
+    assert write_options({"path": str(tmp_path)})[1:] == (Layout(), True)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "there is no path"),
+        ({"path": "x", "cluster_bye": "a"}, "a layout has no cluster_bye"),
+        ({"path": "x", "page_rows": "many"}, r"page_rows is 'many' \(give a whole number"),
+        ({"path": "x", "bloom_fpp": "low"}, r"bloom_fpp is 'low' \(give a share"),
+        ({"path": "x", "index": "no"}, r"index is 'no' \(give true or false"),
+    ],
+)
+def test_options_that_make_no_sense(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        write_options(options)
+
+
+def test_what_a_directory_can_t_do() -> None:
+    assert "p: a directory can only be appended to" in str(refuse_overwrite("p"))
+    assert "Iceberg" in str(refuse_overwrite("p"))
+    assert "foreachBatch; an Iceberg table can be" in str(refuse_stream("p"))
+
+
+# -- places ------------------------------------------------------------------------------------
+
+
+def test_names_of_tables_are_no_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "in.parquet")
+    problem = r'db\.events: the name looks like a table\'s.* \(give .* catalog .*, or "\./db\.events" for'
+    for ingest in (
+        lambda: sk.ingest(pa.table({"a": [1]}), "db.events"),
+        lambda: sk.ingest_new("in.parquet", "db.events"),
+        lambda: write_options({"path": "db.events"}),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            ingest()
+    for name in ("warehouse.db.events", "my-db.Events_2"):
+        with pytest.raises(UsageError, match="looks like a table"):
+            lake_place(name)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
+    for name in (
+        "./db.events",
+        "db/events.x",
+        "events",
+        "events.parquet",
+        "v1.2",
+        ".hidden",
+        Path("db.events"),
+    ):
+        assert lake_place(name).uri == str(tmp_path / name)
+    (tmp_path / "db.events").mkdir()
+    assert lake_place("db.events").uri == str(tmp_path / "db.events")
+    with pytest.raises(UsageError, match="only a directory takes new columns"):
+        sk.ingest(pa.table({"a": [1]}), "db.events", catalog=str(tmp_path), evolve=True)
+
+
+def test_places_where_no_lake_can_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "dangling").symlink_to(tmp_path / "gone")
+    for name in ("file", "dangling"):
+        with pytest.raises(UsageError, match=rf"{name}: it is a file \(name a directory"):
+            check_place(open_root(tmp_path / name))
+    with Append.begin(open_root(tmp_path / "lake")) as append:
+        append.publish([])
+    for name in ("lake/sub", "lake/day=1", "lake/a/b/c"):
+        with pytest.raises(UsageError, match=r"it lies in another lake \(take rows into .*/lake, or"):
+            check_place(open_root(tmp_path / name))
+    with Append.begin(open_lake_root(tmp_path / "above" / "inner")) as append:
+        append.publish([])
+    with pytest.raises(UsageError, match=r"directory contains lakes \(name one of them, such as .*/inner"):
+        check_place(open_root(tmp_path / "above"))
+    with pytest.raises(UsageError, match="the path is empty"):
+        lake_place("")
+    for name in ("lake", "lake2", "other/deep/down"):
+        check_place(open_root(tmp_path / name))
+        assert opened(open_root(tmp_path / name)) is None
+
+
+def test_names_that_readers_take_for_one() -> None:
+    check_names(["a", "b", "a.b"])
+    with pytest.raises(SchemaError, match=r"column ID: another one is called id \(rename one"):
+        check_names(["id", "x", "ID"])
+    with pytest.raises(SchemaError, match="column id: there are two of that name"):
+        check_names(["id", "i" + "d"])
+
+
+# -- a lake that is there ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> IndexedLake:
+    for day in (1, 2):
+        (tmp_path / f"day={day}").mkdir()
+        table = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"], "gone": [1.0, 2.0, 3.0]})
+        pq.write_table(table, tmp_path / f"day={day}" / "0.parquet")
+    found = sk.open(tmp_path)
+    found.index.build(blooms=["name", "gone"], sums=["id"], engine="local")
+    return found
+
+
+NEW = pa.schema([("id", pa.int64()), ("name", pa.string()), ("day", pa.int64())])
+
+
+def test_a_layout_fitted_to_a_lake(lake: IndexedLake) -> None:
+    # A filter on a column that the new rows don't have is none of theirs.
+    assert fitted(Layout(), lake, NEW) == Layout(partition_by=("day",), blooms=("name",))
+    assert fitted(Layout(blooms=("id",)), lake, NEW).blooms == ("id",)
+    with pytest.raises(UsageError, match="the lake is partitioned by day, not by id"):
+        fitted(Layout(partition_by=("id",)), lake, NEW)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ([("id", pa.int64())], r"column day: the lake is partitioned by it \(add it"),
+        ([("ID", pa.int64()), ("day", pa.int64())], r"column ID: the lake calls it id \(rename"),
+        ([("Day", pa.int64()), ("id", pa.int64())], "column day: the lake is partitioned by it"),
+        ([("id", pa.string()), ("day", pa.int64())], "column id"),
+    ],
+)
+@pytest.mark.parametrize("evolve", [False, True])
+def test_rows_that_don_t_fit(lake: IndexedLake, fields: Any, problem: str, evolve: bool) -> None:
+    check_fits(lake, NEW, evolve=evolve)
+    with pytest.raises(SchemaError, match=problem):
+        check_fits(lake, pa.schema(fields), evolve=evolve)
+
+
+NESTED = pa.struct([("x", pa.int64()), ("list", pa.list_(pa.struct([("deep", pa.int64())])))])
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"new": pa.bool_()}, r"column new: the lake has no such column \(add .* evolve=True, or --evolve\)"),
+        ({"new": pa.bool_(), "two": pa.bool_()}, "column new: the lake has no such column, nor two"),
+        ({"nmae": pa.string()}, r"column nmae: .*\(did you mean name\? Else add"),
+        # Only a column that the new rows lack may have been meant.
+        ({"nmae": pa.string(), "name": pa.string()}, r"column nmae: .* column \(add new"),
+        ({"__index_level_0__": pa.int64()}, r"reset_index\(drop=True\)"),
+        ({"s": pa.struct([("x", pa.int64()), ("y", pa.int64())])}, r"column s\.y: the lake has no"),
+        (
+            {"s": pa.struct([("list", pa.list_(pa.struct([("deeper", pa.int64())])))])},
+            r"column s\.list\.element\.deeper: .*did you mean deep\?",
+        ),
+    ],
+)
+def test_new_columns_need_to_be_asked_for(tmp_path: Path, fields: dict[str, Any], problem: str) -> None:
+    own = pa.schema([("id", pa.int64()), ("name", pa.string()), ("s", NESTED)])
+    pq.write_table(own.empty_table(), tmp_path / "f.parquet")
+    lake = IndexedLake(open_root(tmp_path))
+    new = pa.schema([("id", pa.int64()), *fields.items()])
+    with pytest.raises(SchemaError, match=problem):
+        check_fits(lake, new, evolve=False)
+    check_fits(lake, new, evolve=True)
+    check_fits(lake, pa.schema([("id", pa.int32()), ("s", pa.struct([("x", pa.int64())]))]), evolve=False)
+
+
+def test_the_data_source_is_as_strict(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "f.parquet")
+    schema = StructType().add("id", "long").add("new", "long")
+    for evolve in ({}, {"evolve": "false"}):
+        with pytest.raises(SchemaError, match="column new: the lake has no such column"):
+            Writer({"path": str(tmp_path), **evolve}, schema)
+    with pytest.raises(UsageError, match=r"evolve is 'yes' \(give true or false"):
+        Writer({"path": str(tmp_path), "evolve": "yes"}, schema)
+    Writer({"path": str(tmp_path), "evolve": "true"}, schema).abort([])
+
+
+# -- clustering --------------------------------------------------------------------------------
+
+
+def grown(root: Path, name: str, metadata: tuple[tuple[str, str], ...], at: int) -> IndexedLake:
+    """The lake with one more file of an ingest, as old as that."""
+    place = open_root(root)
+    with Append.begin(place) as append:
+        key = f"{name}-{append.job}.parquet"
+        rows = pa.table({"a": [1], "b": [2], "s": [{"x": 3}]})
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows.replace_schema_metadata(dict(metadata)), sink)
+        append.stage.write(staged_as(key), [sink.getvalue()])
+        append.publish([key])
+    os.utime(root / key, (at, at))
+    return IndexedLake(place)
+
+
+def test_a_lake_stays_clustered_as_it_is(tmp_path: Path) -> None:
+    """As the newest ingest has left it, whatever the order of the names, and unless another is asked for."""
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("s", pa.struct([("x", pa.int64())]))])
+    first = Layout(cluster_by=("a", "s.x"), cluster="hilbert")
+    assert cluster_metadata(Layout()) == ()
+    lake = grown(tmp_path, "z", cluster_metadata(first), 1_000)
+    assert fitted(Layout(), lake, schema) == first
+    assert fitted(Layout(cluster_by=("b",)), lake, schema) == Layout(cluster_by=("b",))
+    # Columns that the new rows don't have can't order them.
+    assert fitted(Layout(), lake, pa.schema([("a", pa.int64())])).cluster_by == ("a",)
+    assert fitted(Layout(), lake, pa.schema([("b", pa.int64())])) == Layout()
+    lake = grown(tmp_path, "a", cluster_metadata(Layout(cluster_by=("b",))), 2_000)
+    assert fitted(Layout(), lake, schema) == Layout(cluster_by=("b",))
+    # A file of somebody else says nothing, one of an ingest that was not clustered does.
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
+    lake.refresh()
+    assert fitted(Layout(), lake, schema) == Layout(cluster_by=("b",))
+    assert fitted(Layout(), grown(tmp_path, "b", (), 3_000), schema) == Layout()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "",
+        "[",
+        "1",
+        "{}",
+        '{"by": 1, "order": "sort"}',
+        '{"by": ["a"], "order": "peano"}',
+        '{"by": ["a", "a"], "order": "sort"}',
+        '{"by": [["a"]], "order": "sort"}',
+        '{"by": ["a"]}',
+        '{"by": [null], "order": "sort"}',
+    ],
+)
+def test_clustering_that_makes_no_sense_is_none(tmp_path: Path, told: str) -> None:
+    lake = grown(tmp_path, "a", (("skipstone.cluster", told),), 1_000)
+    assert fitted(Layout(), lake, pa.schema([("a", pa.int64())])) == Layout()
+
+
+def test_new_filters_leave_the_index_as_it_was(lake: IndexedLake) -> None:
+    place = open_root(lake.uri)
+    found = index_new(place, Layout(blooms=("name",)), LocalEngine())
+    assert found is not None
+    assert found.index.coverage is not None
+    before = found.index.coverage.manifest.spec
+    found = index_new(place, Layout(blooms=("id",)), LocalEngine())
+    assert found is not None
+    assert found.index.coverage is not None
+    spec = found.index.coverage.manifest.spec
+    assert spec["blooms"] == [["name"], ["gone"], ["id"]]
+    assert {name: value for name, value in spec.items() if name != "blooms"} == {
+        name: value for name, value in before.items() if name != "blooms"
+    }
+
+
+# -- tables ------------------------------------------------------------------------------------
+
+FRAME = pd.DataFrame({"k": ["a", "b", "c"], "v": [1, 2, 3]})
+
+
+@pytest.mark.parametrize(
+    ("frame", "columns"),
+    [
+        (FRAME, ["k", "v"]),
+        (FRAME.set_index("k"), ["v", "k"]),
+        (FRAME.set_index(["k", "v"]), ["k", "v"]),
+        (FRAME.iloc[1:], ["k", "v"]),
+        (FRAME[FRAME.v > 1], ["k", "v", "__index_level_0__"]),
+        (FRAME.set_index(pd.to_datetime(["2020-01-01"] * 3)), ["k", "v", "__index_level_0__"]),
+        (FRAME.set_index(pd.MultiIndex.from_arrays([[1, 2, 3], [4, 5, 6]], names=["m", None])), None),
+        (FRAME.set_axis(pd.RangeIndex(3, name="row")), ["k", "v", "row"]),
+        (FRAME.groupby("k").sum(), ["v", "k"]),
+        (FRAME.head(0).set_index("k"), ["v", "k"]),
+    ],
+)
+def test_the_index_of_a_frame_is_kept(frame: Any, columns: list[str] | None) -> None:
+    """As to_parquet keeps it, so that reset_index() gives the same rows."""
+    found = as_table(frame)
+    assert found.column_names == (columns or ["k", "v", "m", "__index_level_1__"])
+    sink = io.BytesIO()
+    frame.to_parquet(sink)
+    assert set(pq.read_schema(sink).names) <= set(found.column_names)
+    if "k" in found.column_names:
+        assert found["k"].to_pylist() == frame.reset_index()["k"].tolist()
+
+
+def test_tables_that_can_t_be_ingested() -> None:
+    with pytest.raises(UsageError, match=r"can't ingest a list: .*\(give a Spark data frame"):
+        frame_of([1, 2])
+    with pytest.raises(UsageError, match="can't ingest a int"):
+        frame_of(3)
+    with pytest.raises(UsageError, match="the schema has no columns"):
+        frame_of(pa.table({}))
+    with pytest.raises(SchemaError, match=r"column t: Spark has no nanoseconds.*\(round it"):
+        frame_of(pa.table({"t": pa.array([1001], pa.timestamp("ns"))}))
+    with pytest.raises(SchemaError, match="column t: Spark has no times of day"):
+        frame_of(pa.table({"t": pa.array([1], pa.time64("us"))}))
+    with pytest.raises(SchemaError, match="column A: another one is called a"):
+        frame_of(pa.table({"a": [1], "A": [2]}))
