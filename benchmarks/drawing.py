@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.measuring import CaseResult, Measured, Role
+from benchmarks.measuring import CaseResult, Role
 
 _NAME_WIDTH = 30
 
@@ -29,11 +29,15 @@ def draw(console: Console, title: str, results: Sequence[CaseResult], figure: st
     parts = [
         *dict.fromkeys(part for result in results for m in result.contenders.values() for part in m.parts)
     ]
-    for name in ("ms", "least", *parts, *([figure] if figure else []), *counted):
+    timed = any(m.cpu_ms is not None for result in results for m in result.contenders.values())
+    cpu = ["CPU ms"] if timed else []
+    for name in ("ms", "least", *cpu, *parts, *([figure] if figure else []), *counted):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("against best peer", no_wrap=True)
+    table.add_column("vs best peer", no_wrap=True)
+    if timed:
+        table.add_column("CPU", no_wrap=True)
     for result in results:
-        lines = _lines(result, parts, counted, with_figure=figure is not None)
+        lines = _lines(result, parts, counted, with_figure=figure is not None, timed=timed)
         for name, line in itertools.zip_longest(textwrap.wrap(result.case.name, _NAME_WIDTH), lines):
             table.add_row(name or "", *(line or []))
         table.add_section()
@@ -41,26 +45,30 @@ def draw(console: Console, title: str, results: Sequence[CaseResult], figure: st
 
 
 def _lines(
-    result: CaseResult, parts: Sequence[str], counted: Sequence[str], *, with_figure: bool
+    result: CaseResult, parts: Sequence[str], counted: Sequence[str], *, with_figure: bool, timed: bool
 ) -> Iterator[list[str | Text]]:
     quickest = min((m.ms for m in result.contenders.values() if m.ms is not None), default=None)
     for name, found in result.contenders.items():
         ms = Text(_ms(found.ms), style="bold" if found.ms is not None and found.ms == quickest else "")
         figure = result.case.figure
-        more = [_ms(found.parts.get(part)) for part in parts]
+        more = [_ms(found.cpu_ms)] if timed else []
+        more += [_ms(found.parts.get(part)) for part in parts]
         if with_figure:
             more.append(figure(found.ms) if figure and found.ms is not None else "–")
         work = [_count(getattr(found.work, counter)) for counter in counted]
         label = Text(name, style={Role.OURS: "cyan", Role.PEER: "", Role.REFERENCE: "dim"}[found.role])
-        yield [label, ms, _ms(found.least_ms), *more, *work, _against(result, found)]
+        against = [_against(result.best_peer, found.ms, found.role)]
+        if timed:
+            against.append(_against(result.least_peer_cpu, found.cpu_ms, found.role))
+        yield [label, ms, _ms(found.least_ms), *more, *work, *against]
 
 
-def _against(result: CaseResult, found: Measured) -> Text:
-    if found.ms is None or result.best_peer is None:
+def _against(peer: float | None, ms: float | None, role: Role) -> Text:
+    if not ms or peer is None:
         return Text("–", style="dim")
-    ratio = result.best_peer / found.ms
+    ratio = peer / ms
     text = f"{_ratio(ratio)} ×"
-    if found.role is not Role.OURS:
+    if role is not Role.OURS:
         return Text(text, style="dim")
     return Text(text, style="green") if ratio >= 1 else Text(f"{text} loss", style="bold red")
 
@@ -127,6 +135,7 @@ def as_json(name: str, results: Iterable[CaseResult]) -> dict[str, Any]:
                 "contenders": {
                     contender: {
                         "ms": found.ms,
+                        "cpu_ms": found.cpu_ms,
                         "rows": found.work.rows,
                         "bytes": found.work.bytes,
                         "requests": found.work.requests,

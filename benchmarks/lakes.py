@@ -176,6 +176,23 @@ def events_lake(events: Events, files: int, data: Path, console: Console, name: 
     return Lake(name, kept(folder, lambda partial: events.write(partial, files, console), console))
 
 
+def ingested_lake(found: Lake, files: int, data: Path, console: Console) -> Lake:
+    """The same events in about that many files, as ``sk.ingest`` writes them when sorted by id."""
+    folder = data / found.folder.name.replace(found.name, "ingested100", 1)
+
+    def write(partial: Path) -> None:
+        import skipstone as sk
+        from benchmarks.spark_session import spark_session
+
+        size = sum(Path(path).stat().st_size for path in found.files)
+        with spark_session(data) as spark:
+            frame = spark.read.parquet(str(found.folder))
+            layout = {"cluster_by": ["event_id"], "blooms": ["user_id", "session"]}
+            sk.ingest(frame, str(partial / "lake"), target_file_bytes=size // files, index=False, **layout)
+
+    return Lake("ingested100", kept(folder, write, console) / "lake")
+
+
 def bare_lake(events: Events, files: int, data: Path, console: Console) -> Lake:
     """The events with the same pages, and nothing that tells what is in them."""
     folder = data / f"bare{files}-{events.rows}-{events.seed}"

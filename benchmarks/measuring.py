@@ -88,6 +88,8 @@ class Measured:
     work: Work
     parts: Mapping[str, float] = field(default_factory=dict)
     """Medians of where the time went."""
+    cpu_ms: float | None = None
+    """Median CPU time of all threads of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,12 @@ class CaseResult:
         return min((ms for ms in peers if ms is not None), default=None)
 
     @property
+    def least_peer_cpu(self) -> float | None:
+        """The least CPU time of a peer."""
+        peers = (m.cpu_ms for m in self.contenders.values() if m.role is Role.PEER)
+        return min((ms for ms in peers if ms is not None), default=None)
+
+    @property
     def speedup(self) -> float | None:
         """How many times quicker than the best peer: below one is a loss."""
         return self.best_peer / self.ours if self.best_peer and self.ours else None
@@ -117,6 +125,11 @@ class CaseResult:
         """The same for one contender; None if it was not timed, or no peer was."""
         found = self.contenders.get(name)
         return self.best_peer / found.ms if self.best_peer and found is not None and found.ms else None
+
+    def cpu_speedup_of(self, name: str) -> float | None:
+        """The CPU time of the most frugal peer over that of one contender."""
+        found, least = self.contenders.get(name), self.least_peer_cpu
+        return least / found.cpu_ms if least and found is not None and found.cpu_ms else None
 
     def ms(self, name: str) -> float:
         """The median of a contender that was timed."""
@@ -181,24 +194,25 @@ def _first_round(case: Case) -> dict[str, Work]:
     return works
 
 
-_Lap = tuple[float, Mapping[str, float]]
+_Lap = tuple[float, float, Mapping[str, float]]
 
 
 def _once(contender: Contender) -> _Lap:
     assert contender.run is not None
     given = contender.prepare()
-    start = time.perf_counter_ns()
+    cpu, start = time.process_time_ns(), time.perf_counter_ns()
     result = contender.run(given)
-    stop = time.perf_counter_ns()
-    return (stop - start) / 1e6, contender.parts(result)
+    stop, cpu_stop = time.perf_counter_ns(), time.process_time_ns()
+    return (stop - start) / 1e6, (cpu_stop - cpu) / 1e6, contender.parts(result)
 
 
 def _measured(contender: Contender, laps: list[_Lap] | None, work: Work) -> Measured:
     if not laps:
         return Measured(contender.role, None, None, work)
-    times = [ms for ms, _ in laps]
-    parts = {name: statistics.median(parts[name] for _, parts in laps) for name in laps[0][1]}
-    return Measured(contender.role, statistics.median(times), min(times), work, parts)
+    times, cpu_times, all_parts = zip(*laps, strict=True)
+    parts = {name: statistics.median(parts[name] for parts in all_parts) for name in all_parts[0]}
+    cpu = statistics.median(cpu_times)
+    return Measured(contender.role, statistics.median(times), min(times), work, parts, cpu)
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -1,11 +1,12 @@
 """``python -m benchmarks.selective_reads``: queries over whole lakes, from one row to all of them.
 
-Five lakes (``--lake``): the same 20 million events in 100 and in 1,000 files; for look-ups only, in 100 files
-without page index and blooms (*bare*), and as DuckDB writes them (no page index either, and one page a chunk,
-so that there is no page to skip); and TPC-H's lineitem. Three parts (``--part``): *warm*, where everyone
-keeps what it opened from query to query; *cold*, where everyone opens the lake anew each time (files are in
-the system's page cache in both); and *latency*, where a request takes 20 ms. Everyone gives an Arrow table of
-the same rows, of all columns unless the name says otherwise.
+Six lakes (``--lake``): the same 20 million events in 100 and in 1,000 files; for look-ups only, in 100 files
+as ``sk.ingest`` writes them through Spark when sorted by id (*ingested*), without page index and blooms
+(*bare*), and as DuckDB writes them (no page index either, and one page a chunk, so that there is no page to
+skip); and TPC-H's lineitem. Three parts (``--part``): *warm*, where everyone keeps the lake open from query to
+query; *cold*, where everyone opens the lake again each time (files are in the system's page cache in both);
+and *latency*, where a request takes 20 ms. Everyone gives an Arrow table of the same rows, of all columns
+unless the name says otherwise.
 
 Skipstone runs without an index and with one, which is built once under ``.bench/`` and whose time and size
 are printed: from metadata, with blooms of the three keys made of values; for bare files and DuckDB's all
@@ -42,30 +43,28 @@ from benchmarks.lakes import (
     bare_lake,
     duckdb_lake,
     events_lake,
+    ingested_lake,
     lineitem_lake,
 )
 from benchmarks.latency import far_dataset, latency_cases
-from benchmarks.peers import DATASET, INDEXED, PEERS, THREADS, Engine, ask_dataset, built_index, ours
+from benchmarks.peers import DATASET, INDEXED, PEERS, POLARS, THREADS, Engine, ask_dataset, built_index, ours
 from benchmarks.queries import Promise, Query, event_queries, lineitem_queries, look_ups
 
-LAKES = ("events100", "events1000", "bare100", "duckdb100", "lineitem")
+LAKES = ("events100", "events1000", "ingested100", "bare100", "duckdb100", "lineitem")
 PARTS = ("warm", "cold", "latency")
 PROMISED_LAKE = "events100"
 FULL_PACE = Pace(seconds=3.0, least=3, most=40)
 OFF = "skipping off"
+ABSENT = {"absent, event_id": 10.0, "absent, bloom, user_id": 10.0, "absent, bloom, session": 10.0}
+AND = {"point AND, user_id and ts": 1.5}
 INDEX_PROMISES = {
-    "events100": {
-        "point, event_id": 2.0,
-        "range, 1,000 rows": 2.0,
-        "point, bloom, user_id": 5.0,
-        "point, bloom, session": 5.0,
-        "absent, event_id": 5.0,
-        "absent, bloom, user_id": 5.0,
-        "absent, bloom, session": 5.0,
-    }
+    "events100": {"point, event_id": 2.0, "range, 1,000 rows": 2.0, **ABSENT, **AND},
+    "ingested100": {"point, event_id": 4.0, "range, 1,000 rows": 4.0, **ABSENT, **AND},
+    "events1000": {"point, event_id": 10.0, "range, 1,000 rows": 10.0, **ABSENT, **AND},
 }
-INDEX_PROMISES["events1000"] = dict.fromkeys(INDEX_PROMISES["events100"], 10.0)
-"""How many times as fast as the best peer look-ups are meant to be with an index."""
+"""How many times as fast as the best peer look-ups are meant to be with an index, by wall and CPU time."""
+COLD_PROMISE = ("point, event_id", 0.7)
+"""Without an index and with nothing open: how fast beside Polars."""
 VALUES = ("event_id", "ts", "user_id", "session", "kind", "amount", "payload")
 """Columns whose values are read to index files that have no page index: all, since all are selected."""
 BLOOMS = ("user_id", "session")
@@ -146,6 +145,9 @@ def query_cases(
         targets = [] if peers_only or not warm or lake.name != PROMISED_LAKE else [*_targets(query)]
         if warm and index is not None and not peers_only:
             targets += _index_targets(promises.get(query.name))
+        if not warm and not peers_only and query.name == COLD_PROMISE[0]:
+            text = f"cold, no index ≥ {COLD_PROMISE[1]:g} × Polars"
+            targets.append(Target(text, COLD_PROMISE[1], _against_polars, least=True))
         yield Case(f"{'warm' if warm else 'cold'} {query.name}, {lake.name}", contenders, targets)
 
 
@@ -209,7 +211,14 @@ def _index_targets(times: float | None) -> Iterator[Target]:
 
 
 def _index_speedup(found: CaseResult) -> float:
-    return found.speedup_of(INDEXED) or 0.0
+    return min(found.speedup_of(INDEXED) or 0.0, found.cpu_speedup_of(INDEXED) or 0.0)
+
+
+def _against_polars(found: CaseResult) -> float:
+    ours, polars = found.contenders[OURS].cpu_ms, found.contenders[POLARS].cpu_ms
+    assert ours
+    assert polars
+    return min(found.ms(POLARS) / found.ms(OURS), polars / ours)
 
 
 def _against_best(found: CaseResult) -> float:
@@ -259,6 +268,10 @@ def run(bench: Bench, sizes: Sizes) -> None:
         if name in given.lake:
             lake = events_lake(events, files, given.data, bench.console, name)
             ask(lake, lambda variant: event_queries(events, variant), blooms=list(KEYS))
+    if "ingested100" in given.lake:
+        found = events_lake(events, sizes.files[0], given.data, bench.console, LAKES[0])
+        lake = ingested_lake(found, sizes.files[0], given.data, bench.console)
+        ask(lake, lambda variant: look_ups(events, variant), blooms=list(KEYS))
     for name, make in (("bare100", bare_lake), ("duckdb100", duckdb_lake)):
         if name in given.lake:
             lake = make(events, sizes.files[0], given.data, bench.console)

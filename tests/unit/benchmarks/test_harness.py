@@ -37,7 +37,7 @@ def check_shape(found: dict[str, Any], name: str) -> None:
         assert WORDS & set(case["case"].replace(",", " ").split()), case["case"]
         assert "skipstone" in case["contenders"]
         for figures in case["contenders"].values():
-            assert list(figures) == ["ms", "rows", "bytes", "requests"]
+            assert list(figures) == ["ms", "cpu_ms", "rows", "bytes", "requests"]
             assert figures["ms"] is None or figures["ms"] > 0
             for count in ("rows", "bytes", "requests"):
                 assert figures[count] is None or isinstance(figures[count], int)
