@@ -3,8 +3,8 @@
 Six lakes (``--lake``): the same 20 million events in 100 and in 1,000 files; for look-ups only, in 100 files
 as ``sk.ingest`` writes them through Spark when sorted by id (*ingested*), without page index and blooms
 (*bare*), and as DuckDB writes them (no page index either, and one page a chunk, so that there is no page to
-skip); and TPC-H's lineitem. Three parts (``--part``): *warm*, where everyone keeps the lake open from query to
-query; *cold*, where everyone opens the lake again each time (files are in the system's page cache in both);
+skip); and TPC-H's lineitem. Three parts (``--part``): *warm*, where everyone keeps the lake open between
+queries; *cold*, where everyone opens the lake again each time (files are in the system's page cache in both);
 and *latency*, where a request takes 20 ms. Everyone gives an Arrow table of the same rows, of all columns
 unless the name says otherwise.
 

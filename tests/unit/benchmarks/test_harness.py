@@ -103,7 +103,13 @@ def test_speedup_and_loss(harness: ModuleType) -> None:
     assert result(None, 4.0).speedup is None
     case = harness.as_json("any", [result(8.0)])["cases"][0]
     assert case["speedup_vs_best_peer"] is None
-    assert case["contenders"]["skipstone"] == {"ms": 8.0, "rows": 1, "bytes": 2, "requests": 3}
+    assert case["contenders"]["skipstone"] == {
+        "ms": 8.0,
+        "cpu_ms": None,
+        "rows": 1,
+        "bytes": 2,
+        "requests": 3,
+    }
 
 
 def test_losses_are_named(harness: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
