@@ -46,9 +46,9 @@ import skipstone as sk
 from benchmarks.harness import OURS, Bench, Case, CaseResult, Contender, Pace, Role, Target, Work
 from benchmarks.lakes import DATA
 from benchmarks.tables import FIRST_DAY, STEP, Made, TableShape, crowded, evolved, made_table, session_of
-from skipstone.iceberg.deletes.index import DeleteIndex
-from skipstone.iceberg.fileplan import FilePlan
+from skipstone.iceberg.deletes.match import DeleteIndex
 from skipstone.iceberg.manifests import reading as manifests
+from skipstone.iceberg.plan import FilePlan
 
 FILES, QUICK_FILES = (5_000, 50_000), (5_000,)
 MANIFESTS, QUICK_MANIFESTS = (5, 50, 500), (50,)

@@ -20,7 +20,7 @@ from skipstone.iceberg.catalogs import (
     table_name,
 )
 from skipstone.iceberg.create import create_table
-from skipstone.iceberg.snapshots import SnapshotInfo
+from skipstone.iceberg.metadata import SnapshotInfo
 from skipstone.index.table import IndexedTable
 from skipstone.lakes import Scannable
 from skipstone.store.options import option_name

@@ -24,8 +24,7 @@ from sqlalchemy.orm import Session
 import skipstone as sk
 from skipstone.engine.jobs import LocalEngine
 from skipstone.iceberg.writing.commit import append
-from skipstone.iceberg.writing.durable import DurableFileIO
-from skipstone.iceberg.writing.target import Target
+from skipstone.iceberg.writing.target import DurableFileIO, Target
 from skipstone.parquet.write.files import write_files
 from skipstone.parquet.write.layout import Layout
 from skipstone.parquet.write.profile import profile

@@ -167,7 +167,7 @@ def gather_table(table: Table) -> TableInspection:
 
 
 def _columns(schema: Any) -> tuple[ColumnField, ...]:
-    from skipstone.iceberg.columns.schema import placed
+    from skipstone.iceberg.schema import placed
 
     keys = set(schema.identifier_field_ids)
     return tuple(
@@ -204,7 +204,7 @@ def _default_text(value: Any) -> str | None:
 
 def _names(table: Table) -> dict[int, str]:
     """Columns by field id; those that the table has no more go by their last name."""
-    from skipstone.iceberg.columns.schema import placed
+    from skipstone.iceberg.schema import placed
 
     older = sorted(table.metadata.schemas, key=lambda one: one.schema_id)
     schemas = (*older, table.metadata.schema(), table.iceberg_schema)
@@ -261,7 +261,7 @@ def _specs(table: Table, data: Entries) -> tuple[SpecUse, ...]:
 
 def _deletes(table: Table, data: Entries, deletes: Entries) -> tuple[tuple[DeleteUse, ...], int]:
     """Delete files by kind, and how many data files any of them may apply to."""
-    from skipstone.iceberg.deletes.index import DeleteIndex
+    from skipstone.iceberg.deletes.match import DeleteIndex
 
     if not len(deletes):
         return (), 0

@@ -25,7 +25,7 @@ METADATA_FILES = (".metadata.json", ".metadata.json.gz")
 CATALOG_FILE = "catalog.db"
 """The SQLite file of an embedded catalog, in its warehouse."""
 _MANY = 10
-_DURABLE = "skipstone.iceberg.writing.durable.DurableFileIO"
+_DURABLE = "skipstone.iceberg.writing.target.DurableFileIO"
 
 
 def open_catalog(x: Any = None, *, make: bool = True, **properties: Any) -> Catalog:

@@ -30,7 +30,7 @@ from pyiceberg.transforms import (
 
 from skipstone.errors import ConflictError, SchemaError, TypeMismatchError, UnknownColumnError, UsageError
 from skipstone.iceberg.catalogs import asking, reason, table_name
-from skipstone.iceberg.columns.schema import placed
+from skipstone.iceberg.schema import placed
 
 _PLAIN = {
     "identity": IdentityTransform,

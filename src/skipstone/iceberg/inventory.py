@@ -16,11 +16,8 @@ from pyiceberg.partitioning import PartitionSpec
 
 from skipstone.core.evidence import Array
 from skipstone.errors import CorruptFileError
-from skipstone.iceberg.manifests.batches import Part, joined, runs
-from skipstone.iceberg.manifests.entries import Entries
-from skipstone.iceberg.manifests.lists import live_files
-from skipstone.iceberg.manifests.notes import HINT
-from skipstone.iceberg.manifests.reading import ManifestNote
+from skipstone.iceberg.manifests.entries import Entries, Part, joined, runs
+from skipstone.iceberg.manifests.lists import HINT, ManifestNote, live_files
 from skipstone.store.place import Listed
 from skipstone.store.scattered import plain_spelling
 

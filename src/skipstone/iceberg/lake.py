@@ -22,31 +22,38 @@ from skipstone.engine.jobs import Engine
 from skipstone.errors import FileError, ReadError, SchemaError, SkipstoneError
 from skipstone.iceberg.catalogs import asking, reason, table_root
 from skipstone.iceberg.catalogs import storage_options as options_of
-from skipstone.iceberg.columns.naming import FieldNaming, IdNaming, mapped_ids, settled_fields
-from skipstone.iceberg.columns.schema import (
+from skipstone.iceberg.deletes.equality import deletions
+from skipstone.iceberg.deletes.match import DeleteIndex
+from skipstone.iceberg.inventory import Inventory, Kept, Listing
+from skipstone.iceberg.manifests.avro import check_plain
+from skipstone.iceberg.manifests.entries import Entries, Part
+from skipstone.iceberg.manifests.lists import ManifestNote, embedded_note, listed_manifests
+from skipstone.iceberg.manifests.metrics import file_facts
+from skipstone.iceberg.manifests.reading import Manifests
+from skipstone.iceberg.metadata import (
+    EmbeddedSnapshot,
+    Pinned,
+    SnapshotInfo,
+    check_metadata,
+    list_snapshots,
+    resolve,
+    tolerant,
+)
+from skipstone.iceberg.partitions.evidence import source_facts
+from skipstone.iceberg.partitions.values import PartitionKey
+from skipstone.iceberg.plan import FilePlan, Sieve
+from skipstone.iceberg.schema import (
+    FieldNaming,
+    IdNaming,
     Placed,
     arrow_schema,
     arrow_type,
     defaults,
     field_paths,
+    mapped_ids,
     placed,
+    settled_fields,
 )
-from skipstone.iceberg.deletes.index import DeleteIndex
-from skipstone.iceberg.deletes.subtract import deletions
-from skipstone.iceberg.fileplan import FilePlan
-from skipstone.iceberg.inventory import Inventory, Kept, Listing
-from skipstone.iceberg.manifests.batches import Part
-from skipstone.iceberg.manifests.codecs import check_plain
-from skipstone.iceberg.manifests.entries import Entries
-from skipstone.iceberg.manifests.lists import listed_manifests
-from skipstone.iceberg.manifests.metrics import file_facts
-from skipstone.iceberg.manifests.notes import embedded_note
-from skipstone.iceberg.manifests.reading import ManifestNote, Manifests
-from skipstone.iceberg.metadata import EmbeddedSnapshot, check_metadata, tolerant
-from skipstone.iceberg.partitions.keys import PartitionKey
-from skipstone.iceberg.partitions.transforms import source_facts
-from skipstone.iceberg.sift import Sieve
-from skipstone.iceberg.snapshots import Pinned, SnapshotInfo, list_snapshots, resolve
 from skipstone.lake.base import BaseLake, Deletions, FileEntry, Path, Sifted
 from skipstone.lake.conform import Evolution
 from skipstone.lake.files import CACHE_BYTES, Files

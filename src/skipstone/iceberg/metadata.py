@@ -1,25 +1,31 @@
-"""Table metadata: read from a file within bounds, and checked wherever it came from."""
+"""Which snapshot of a table is meant: by id, tag, branch or time."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from numbers import Integral
 from typing import Any, TypeVar
 
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import (
     TableMetadata,
     TableMetadataCommonFields,
     TableMetadataUtil,
     TableMetadataWrapper,
 )
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from pyiceberg.table.update import SetStatisticsUpdate
 
-from skipstone.errors import CorruptFileError
-from skipstone.iceberg.columns.schema import placed
-from skipstone.iceberg.manifests.codecs import gunzip, most_unpacked, unzstd
+from skipstone.errors import CorruptFileError, UsageError
+from skipstone.iceberg.manifests.avro import gunzip, most_unpacked, unzstd
+from skipstone.iceberg.schema import placed
 
 T = TypeVar("T")
 
@@ -143,3 +149,170 @@ def _longs(metadata: TableMetadata) -> dict[str, list[int | None]]:
 def _untrue(problem: str, path: str) -> CorruptFileError:
     hint = "the metadata is damaged: take an older metadata file, or roll the table back"
     return CorruptFileError(f"table metadata can't be true: {problem}", path=path, hint=hint)
+
+
+_MANY = 5
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MILLIS, _LAST_MILLIS = (
+    (end.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1) for end in (datetime.min, datetime.max)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """One snapshot of a table, as ``lake.snapshots()`` lists it."""
+
+    id: int
+    parent: int | None
+    sequence: int
+    at: datetime
+    """When it was made; a time that no ``datetime`` can hold is the last, or the first, that one can."""
+    operation: str
+    schema_id: int | None
+    summary: dict[str, str]
+    refs: tuple[str, ...]
+    """Branches and tags that name it."""
+    current: bool
+    """Whether it is what the table holds now."""
+
+
+def list_snapshots(metadata: TableMetadata) -> tuple[SnapshotInfo, ...]:
+    """All snapshots that the table still knows, oldest first."""
+    names: dict[int, list[str]] = {}
+    for name, ref in metadata.refs.items():
+        names.setdefault(ref.snapshot_id, []).append(name)
+    found = [
+        SnapshotInfo(
+            snapshot.snapshot_id,
+            snapshot.parent_snapshot_id,
+            snapshot.sequence_number or 0,
+            _moment(snapshot.timestamp_ms),
+            _operation(snapshot),
+            snapshot.schema_id,
+            dict(snapshot.summary.additional_properties) if snapshot.summary is not None else {},
+            tuple(sorted(names.get(snapshot.snapshot_id, ()))),
+            snapshot.snapshot_id == metadata.current_snapshot_id,
+        )
+        for snapshot in metadata.snapshots
+    ]
+    return tuple(sorted(found, key=lambda one: (one.sequence, one.at, one.id)))
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A snapshot, None of an empty table, and the schema it is read with."""
+
+    snapshot: Snapshot | None
+    schema: Schema
+
+
+def resolve(metadata: TableMetadata, asked: Any, *, uri: str) -> Pinned:
+    """The snapshot that is meant: None for the current one, an id, a tag, a branch, or a time.
+
+    A snapshot by id, tag or time is read with its own schema, a branch with the table's current one. A text
+    that names no branch or tag is a snapshot's number or a time.
+    """
+    if asked is None:
+        current = metadata.current_snapshot_id
+        found = None if current is None else _there(metadata, current, "the current snapshot", uri)
+        return Pinned(found, _current(metadata))
+    if isinstance(asked, SnapshotInfo):
+        asked = asked.id
+    if isinstance(asked, bool):
+        raise _unknown(metadata, asked, uri)
+    if isinstance(asked, Integral):
+        return _own(metadata, _by_id(metadata, int(asked)), asked, uri)
+    if isinstance(asked, str):
+        ref = metadata.refs.get(asked)
+        if ref is not None:
+            found = _there(metadata, ref.snapshot_id, f"the {ref.snapshot_ref_type.value} {asked!r}", uri)
+            if ref.snapshot_ref_type is SnapshotRefType.BRANCH:
+                return Pinned(found, _current(metadata))
+            return _own(metadata, found, asked, uri)
+        if re.fullmatch(r"-?\d+", asked):
+            return _own(metadata, _by_id(metadata, int(asked)), asked, uri)
+        try:
+            asked_time: Any = datetime.fromisoformat(asked)
+        except ValueError:
+            raise _unknown(metadata, asked, uri) from None
+        return _own(metadata, _as_of(metadata, asked_time), asked, uri)
+    if isinstance(asked, date):
+        when = asked if isinstance(asked, datetime) else datetime(asked.year, asked.month, asked.day)
+        return _own(metadata, _as_of(metadata, when), asked, uri)
+    raise _unknown(metadata, asked, uri)
+
+
+def ancestors(metadata: TableMetadata, snapshot: Snapshot | None) -> Iterator[Snapshot]:
+    """A snapshot and those it was made from, newest first, as far back as they are known."""
+    by_id = {one.snapshot_id: one for one in metadata.snapshots}
+    while snapshot is not None:
+        yield snapshot
+        snapshot = by_id.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
+
+
+def _as_of(metadata: TableMetadata, when: datetime) -> Snapshot | None:
+    """What the table held at a time: the last entry of its log that is not later."""
+    moment = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+    # In whole numbers: a snapshot's own time must find it. Of two of the same time the later one stands.
+    millis = (moment - _EPOCH) // timedelta(milliseconds=1)
+    log = [entry for entry in reversed(metadata.snapshot_log) if entry.timestamp_ms <= millis]
+    if log:
+        return _by_id(metadata, max(log, key=lambda entry: entry.timestamp_ms).snapshot_id)
+    return None
+
+
+def _moment(millis: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=min(max(millis, _FIRST_MILLIS), _LAST_MILLIS))
+
+
+def _own(metadata: TableMetadata, snapshot: Snapshot | None, asked: Any, uri: str) -> Pinned:
+    if snapshot is None:
+        raise _unknown(metadata, asked, uri)
+    for schema in metadata.schemas:
+        if schema.schema_id == snapshot.schema_id:
+            return Pinned(snapshot, schema)
+    return Pinned(snapshot, _current(metadata))
+
+
+def _there(metadata: TableMetadata, number: int, what: str, uri: str) -> Snapshot:
+    """A snapshot that the metadata itself points to; without it nobody knows the table's rows."""
+    found = _by_id(metadata, number)
+    if found is None:
+        raise CorruptFileError(
+            f"{what} is {number}, and the metadata has no such snapshot",
+            path=uri,
+            hint="the metadata is damaged: take an older metadata file, or roll the table back",
+        )
+    return found
+
+
+def _by_id(metadata: TableMetadata, number: int | None) -> Snapshot | None:
+    return next((one for one in metadata.snapshots if one.snapshot_id == number), None)
+
+
+def _current(metadata: TableMetadata) -> Schema:
+    return next(schema for schema in metadata.schemas if schema.schema_id == metadata.current_schema_id)
+
+
+def _operation(snapshot: Snapshot) -> str:
+    return str(snapshot.summary.operation.value) if snapshot.summary is not None else ""
+
+
+def _unknown(metadata: TableMetadata, asked: Any, uri: str) -> UsageError:
+    names = sorted(metadata.refs)
+    first = min((entry.timestamp_ms for entry in metadata.snapshot_log), default=None)
+    ids = [str(one.id) for one in list_snapshots(metadata)][-_MANY:]
+    known = "; ".join(
+        part
+        for part in (
+            f"branches and tags are {', '.join(names)}" if names else "",
+            f"the last snapshots are {', '.join(ids)}" if ids else "the table has no snapshot",
+            f"the first is of {_moment(first).isoformat()}" if first is not None else "",
+        )
+        if part
+    )
+    return UsageError(
+        f"snapshot={asked!r} is none of the table's",
+        path=uri,
+        hint=f"give an id, a branch, a tag, or a time not before the first: {known}",
+    )

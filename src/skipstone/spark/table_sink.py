@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SkipstoneError, UsageError
 from skipstone.iceberg.catalogs import load_table, open_catalog
-from skipstone.iceberg.partitions.keys import is_unpartitioned
+from skipstone.iceberg.partitions.values import is_unpartitioned
 from skipstone.iceberg.writing.commit import JOB, append, summaries
 from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.index.table import IndexedTable

@@ -19,10 +19,8 @@ from skipstone.core.filter import RowFilter
 from skipstone.engine.jobs import Engine
 from skipstone.errors import ConflictError, SkipstoneError, UsageError
 from skipstone.iceberg.metadata import tolerant
-from skipstone.iceberg.partitions.keys import PartitionKey, is_unpartitioned
-from skipstone.iceberg.partitions.values import source_span
-from skipstone.iceberg.writing.commit import replace
-from skipstone.iceberg.writing.produce import Changes
+from skipstone.iceberg.partitions.values import PartitionKey, is_unpartitioned, source_span
+from skipstone.iceberg.writing.commit import Changes, replace
 from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.index.table import IndexedTable
 from skipstone.parquet.write.files import Written, write_files

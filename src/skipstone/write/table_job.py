@@ -16,8 +16,7 @@ from skipstone.errors import SchemaError, SkipstoneError, UsageError
 from skipstone.iceberg.catalogs import load_table
 from skipstone.iceberg.lake import IcebergLake
 from skipstone.iceberg.writing.commit import JOB, append
-from skipstone.iceberg.writing.fit import check_columns
-from skipstone.iceberg.writing.target import NewFile, Target
+from skipstone.iceberg.writing.target import NewFile, Target, check_columns
 from skipstone.index.table import IndexedTable
 from skipstone.parquet.write.columns import find_path
 from skipstone.parquet.write.files import Written

@@ -14,9 +14,8 @@ import pytest
 import skipstone as sk
 from skipstone.errors import CorruptFileError
 from skipstone.iceberg.inventory import Inventory, Kept, Listing, identities
-from skipstone.iceberg.manifests.batches import Part
-from skipstone.iceberg.manifests.entries import Entries
-from skipstone.iceberg.manifests.reading import ManifestNote
+from skipstone.iceberg.manifests.entries import Entries, Part
+from skipstone.iceberg.manifests.lists import ManifestNote
 from tests.iceberg._maker import Maker
 
 

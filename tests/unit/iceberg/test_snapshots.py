@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from skipstone.errors import CorruptFileError, UsageError
-from skipstone.iceberg.snapshots import ancestors, list_snapshots, resolve
+from skipstone.iceberg.metadata import ancestors, list_snapshots, resolve
 from tests.iceberg._maker import Maker
 
 

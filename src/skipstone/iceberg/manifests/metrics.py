@@ -3,19 +3,185 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.types import GeographyType, GeometryType, IcebergType, PrimitiveType, UUIDType
+from pyiceberg.conversions import to_bytes
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    GeographyType,
+    GeometryType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    PrimitiveType,
+    StringType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
 
 from skipstone.core.domain.keys import PRESENCE, Kind, key_space, storage_type
 from skipstone.core.evidence import Array, Bounds, ColumnFacts, widest
 from skipstone.errors import SchemaError
-from skipstone.iceberg.columns.schema import arrow_type
-from skipstone.iceberg.manifests.entries import Entries
-from skipstone.iceberg.manifests.values import decode_keys
+from skipstone.iceberg.manifests.entries import Entries, raw_bytes
+from skipstone.iceberg.partitions.values import internal
+from skipstone.iceberg.schema import arrow_type
 from skipstone.parquet.values import widen
+
+_WIDEST: Final = 16
+_DAY: Final = 86_400
+
+# How a type's values may be stored: little-endian numbers, and what one unit of them is worth. More than one
+# way means that the column's type was widened after files were written.
+_STORED: Final[dict[type[IcebergType], tuple[tuple[str, int], ...]]] = {
+    BooleanType: (("<u1", 1),),
+    IntegerType: (("<i4", 1),),
+    LongType: (("<i8", 1), ("<i4", 1)),
+    FloatType: (("<f4", 1),),
+    DoubleType: (("<f8", 1), ("<f4", 1)),
+    DateType: (("<i4", 1),),
+    TimeType: (("<i8", 1),),
+    TimestampType: (("<i8", 1), ("<i4", _DAY * 10**6)),
+    TimestamptzType: (("<i8", 1),),
+    TimestampNanoType: (("<i8", 1), ("<i4", _DAY * 10**9)),
+    TimestamptzNanoType: (("<i8", 1),),
+}
+_TEXTS: Final = (StringType, BinaryType, FixedType, UUIDType)
+
+
+def decode(field_type: IcebergType, data: pa.Array) -> pa.Array:
+    """Serialised values (large binary) in the lake's Arrow type; null for what is null or malformed."""
+    type = arrow_type(field_type)
+    if isinstance(field_type, StringType):
+        return _valid_texts(data)
+    if isinstance(field_type, FixedType | UUIDType):
+        fits = pc.equal(pc.binary_length(data), type.byte_width)
+        return pc.if_else(fits, data, pa.scalar(None, data.type)).cast(type)
+    if isinstance(field_type, BinaryType):
+        return data.cast(type)
+    if isinstance(field_type, DecimalType):
+        words, ok = _decimal_words(field_type, data)
+        valid = pa.py_buffer(np.packbits(ok, bitorder="little"))
+        return pa.Array.from_buffers(type, len(data), [valid, pa.py_buffer(words)])
+    keys, ok = decode_keys(field_type, data)
+    if not isinstance(keys, np.ndarray):
+        return pa.nulls(len(data), type)
+    if isinstance(field_type, BooleanType):
+        return pa.array(keys != 0, type, mask=~ok)
+    if pa.types.is_temporal(type):
+        stored = pa.int32() if type.bit_width == 32 else pa.int64()
+        return pa.array(keys, stored, mask=~ok).view(type)
+    return pa.array(keys.astype(type.to_pandas_dtype()), type, mask=~ok)
+
+
+def decode_keys(field_type: IcebergType, data: pa.Array) -> tuple[Bounds, Array]:
+    """Keys of serialised values, and which of them are usable: not null, not malformed.
+
+    Bytes and texts are taken as they are: a bound may be cut anywhere. A type without an order has no keys.
+    """
+    if isinstance(field_type, _TEXTS):
+        return data, np.asarray(data.is_valid())
+    if isinstance(field_type, DecimalType):
+        words, ok = _decimal_words(field_type, data)
+        if key_space(arrow_type(field_type)).kind is Kind.INT:
+            return np.where(ok, words["low"].view(np.int64), 0), ok
+        # Big-endian with the sign bit turned sorts like the number.
+        turned = np.zeros(len(words), dtype=[("high", ">u8"), ("low", ">u8")])
+        turned["high"] = words["high"].view(np.uint64) ^ np.uint64(1 << 63)
+        turned["low"] = words["low"]
+        fixed = pa.Array.from_buffers(pa.binary(_WIDEST), len(words), [None, pa.py_buffer(turned)])
+        return fixed.cast(pa.large_binary()), ok
+    forms = _STORED.get(field_type.__class__)
+    if forms is None:
+        return pa.nulls(len(data), pa.large_binary()), np.zeros(len(data), dtype=bool)
+    return _decode_numbers(forms, data)
+
+
+def encode(field_type: IcebergType, values: pa.Array) -> pa.Array:
+    """Values in the lake's Arrow type as Iceberg serialises them (large binary); null for null."""
+    assert isinstance(field_type, PrimitiveType)
+    plain = internal(values).to_pylist()
+    return pa.array([None if v is None else to_bytes(field_type, v) for v in plain], pa.large_binary())
+
+
+def _decode_numbers(forms: tuple[tuple[str, int], ...], data: pa.Array) -> tuple[Array, Array]:
+    whole, places = raw_bytes(data)
+    given = np.asarray(data.is_valid())
+    sizes = np.diff(places)
+    first = np.dtype(forms[0][0])
+    if given.all() and (sizes == first.itemsize).all():
+        return _as_keys(whole.view(first)), given
+    keys = np.zeros(len(data), np.float64 if first.kind == "f" else np.int64)
+    ok = np.zeros(len(data), dtype=bool)
+    for name, worth in forms:
+        form = np.dtype(name)
+        here = np.flatnonzero(given & (sizes == form.itemsize))
+        cells = whole[places[here][:, None] + np.arange(form.itemsize)]
+        found = _as_keys(np.ascontiguousarray(cells).view(form).reshape(len(here)))
+        if worth != 1:
+            fits = np.abs(found) <= np.iinfo(np.int64).max // worth
+            here, found = here[fits], found[fits] * worth
+        keys[here], ok[here] = found, True
+    return keys, ok
+
+
+def _as_keys(found: Array) -> Array:
+    keys: Array = found.astype(np.float64 if found.dtype.kind == "f" else np.int64)
+    return keys
+
+
+def _decimal_words(field_type: DecimalType, data: pa.Array) -> tuple[Array, Array]:
+    """Big-endian two's complement of any length as the two words of 128 bits, and which fit the precision."""
+    whole, places = raw_bytes(data)
+    sizes = np.diff(places)
+    here = np.flatnonzero(np.asarray(data.is_valid()) & (sizes > 0) & (sizes <= _WIDEST))
+    # Byte k of the number, from the least: it is k before the end of the value; beyond its start, its sign.
+    back = np.arange(_WIDEST)
+    at = places[here + 1][:, None] - 1 - back
+    inside = back < sizes[here][:, None]
+    signs = np.where(whole[places[here]] > 0x7F, 0xFF, 0).astype(np.uint8)
+    cells = np.zeros((len(data), _WIDEST), np.uint8)
+    cells[here] = np.where(inside, whole[np.where(inside, at, 0)], signs[:, None])
+    words = cells.view([("low", "<u8"), ("high", "<i8")]).reshape(len(data))
+    ok = np.zeros(len(data), dtype=bool)
+    limit = 10**field_type.precision
+    ok[here] = _less(words[here], limit) & ~_less(words[here], 1 - limit)
+    return words, ok
+
+
+def _less(words: Array, limit: int) -> Array:
+    """Which numbers of 128 bits are below a limit."""
+    high, low = np.int64(limit >> 64), np.uint64(limit & (2**64 - 1))
+    below: Array = (words["high"] < high) | ((words["high"] == high) & (words["low"] < low))
+    return below
+
+
+def _valid_texts(data: pa.Array) -> pa.Array:
+    try:
+        return data.cast(pa.string())
+    except pa.ArrowInvalid:
+        # Only a damaged file has such values: one by one.
+        return pa.array([None if v is None else _text(v) for v in data.to_pylist()], pa.string())
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
 
 # Writers order UUIDs as signed or as unsigned; what bounds of shapes mean is not an order at all.
 _UNTRUSTED = (UUIDType, GeometryType, GeographyType)

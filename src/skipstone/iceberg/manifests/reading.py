@@ -3,35 +3,300 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from functools import lru_cache
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.transforms import VoidTransform
 
+from skipstone.core.evidence import Array
 from skipstone.engine.jobs import gather
-from skipstone.errors import CorruptFileError, SchemaError
-from skipstone.iceberg.manifests.avro import Container, Headers, read_container
-from skipstone.iceberg.manifests.batches import Part, joined
-from skipstone.iceberg.manifests.codecs import AvroError
-from skipstone.iceberg.manifests.decode import decode, slicer_of
-from skipstone.iceberg.manifests.entries import Entries
-from skipstone.iceberg.manifests.notes import (
+from skipstone.errors import CorruptFileError, SchemaError, UsageError
+from skipstone.iceberg.manifests.avro import (
+    AvroError,
+    Container,
+    Headers,
+    Node,
+    parse_schema,
+    read_container,
+    read_value,
+)
+from skipstone.iceberg.manifests.entries import MAPS, Entries, Lazy, Part, Written, joined, numbers, sort_keys
+from skipstone.iceberg.manifests.lists import (
     HINT,
     ManifestNote,
-    PartitionSummary,
-    read_manifest_list,
 )
+from skipstone.iceberg.manifests.slices import Form, Site, Slicer, record_in
+from skipstone.iceberg.partitions.values import PartitionKey, is_unpartitioned
 from skipstone.store.cache import Cache
 
-__all__ = [
-    "ManifestNote",
-    "Manifests",
-    "PartitionSummary",
-    "clear_cache",
-    "read_manifest",
-    "read_manifest_list",
-]
+_ADDED, _DELETED = 1, 2
+
+
+def _own(field_id: int, name: str, form: Form = Form.NUMBER) -> Site:
+    return Site(((field_id, name),), form)
+
+
+def _file(field_id: int, name: str, form: Form = Form.NUMBER) -> Site:
+    return Site(((2, "data_file"), (field_id, name)), form)
+
+
+_SITES: Mapping[str, Site] = {
+    "status": _own(0, "status"),
+    "snapshots": _own(1, "snapshot_id"),
+    "sequences": _own(3, "sequence_number"),
+    "contents": _file(134, "content"),
+    "paths": _file(100, "file_path", Form.TEXT),
+    "formats": _file(101, "file_format", Form.TEXT),
+    "partition": _file(102, "partition", Form.RAW),
+    "rows": _file(103, "record_count"),
+    "sizes": _file(104, "file_size_in_bytes"),
+    "values": _file(109, "value_counts", Form.COUNTS),
+    "nulls": _file(110, "null_value_counts", Form.COUNTS),
+    "nans": _file(137, "nan_value_counts", Form.COUNTS),
+    "lower": _file(125, "lower_bounds", Form.BLOBS),
+    "upper": _file(128, "upper_bounds", Form.BLOBS),
+    "equality_ids": _file(135, "equality_ids", Form.NUMBERS),
+    "first_row_ids": _file(142, "first_row_id"),
+    "referenced": _file(143, "referenced_data_file", Form.TEXT),
+    "content_offsets": _file(144, "content_offset"),
+    "content_sizes": _file(145, "content_size_in_bytes"),
+}
+_REQUIRED = ("status", "paths", "formats", "rows", "sizes")
+
+
+@lru_cache(maxsize=64)
+def slicer_of(schema: bytes) -> Slicer:
+    """What cuts entries of a schema; it learns from those it has met."""
+    return Slicer(parse_schema(schema), _SITES)
+
+
+def decode(
+    containers: Sequence[Container], notes: Sequence[ManifestNote], spec: PartitionSpec
+) -> tuple[Entries, Array]:
+    """The live entries of manifests of one schema and one spec, and how many each of them has."""
+    slicer = slicer_of(containers[0].schema)
+    blocks: list[tuple[int, int]] = []
+    base = 0
+    for container in containers:
+        blocks += [(count, base + end) for count, end in container.blocks] if base else container.blocks
+        base += len(container.body)
+    records = [sum([count for count, _ in container.blocks]) for container in containers]
+    cut = _Cut(slicer.cut(b"".join([container.body for container in containers]), blocks), records)
+    rows = _required(cut, "rows")
+    keys, partitions = _keys(cut.column("partition"), slicer.nodes.get("partition"), spec, cut.count)
+    paths = cut.texts("paths")
+    if paths.null_count:
+        raise AvroError("a file has no path")
+    entries = Entries(
+        paths=paths,
+        sizes=_required(cut, "sizes"),
+        rows=rows,
+        contents=_contents(cut),
+        formats=_formats(cut.column("formats") or ()),
+        specs=np.full(cut.count, spec.spec_id, np.int32),
+        sequences=_sequences(cut, containers, notes),
+        snapshots=_inherited(cut, notes),
+        partitions=partitions,
+        keys=keys,
+        equality_ids=_equality_ids(cut.column("equality_ids"), cut.count),
+        referenced=cut.texts("referenced"),
+        content_offsets=cut.numbers("content_offsets"),
+        content_sizes=cut.numbers("content_sizes"),
+        first_row_ids=_first_rows(cut, rows, notes),
+        measures=Lazy(Written(tuple(cut.raw(name) for name in MAPS))),
+    )
+    return entries, cut.counts
+
+
+class _Cut:
+    """The slices of the live entries of manifests, read column by column."""
+
+    def __init__(self, slices: Mapping[str, list[bytes | None]], records: Sequence[int]) -> None:
+        missing = [slot for slot in _REQUIRED if slot not in slices]
+        if missing:
+            raise AvroError(f"its entries have no field {_SITES[missing[0]].path[-1][1]}")
+        self._slices = slices
+        self._live: list[bool] | None = None
+        self._numbers = _numbers(slices)
+        status = self._numbers["status"]
+        if not ((status >= 0) & (status <= _DELETED)).all():
+            raise AvroError("an entry has an unknown status")
+        live = status != _DELETED
+        self.counts = np.array(records, dtype=np.int64)
+        """How many live entries each manifest has."""
+        if not live.all():
+            owners = np.repeat(np.arange(len(records)), self.counts)
+            self.counts = np.bincount(owners[live], minlength=len(records))
+            self._live = live.tolist()
+            self._numbers = {slot: found[live] for slot, found in self._numbers.items()}
+        self.count = len(self._numbers["status"])
+
+    def told(self, values: Sequence[int]) -> Array:
+        """What each entry's manifest says, from what each manifest does."""
+        return np.repeat(np.array(values, dtype=np.int64), self.counts)
+
+    def column(self, slot: str) -> Sequence[bytes | None] | None:
+        """The slices of one site; None if the schema doesn't have it."""
+        found = self._slices.get(slot)
+        return list(compress(found, self._live)) if found is not None and self._live is not None else found
+
+    def numbers(self, slot: str) -> Array:
+        """Numbers, -1 where one is absent."""
+        found = self._numbers.get(slot)
+        return np.full(self.count, -1, np.int64) if found is None else found
+
+    def texts(self, slot: str) -> pa.Array:
+        """Texts, null where one is absent."""
+        found = self.column(slot)
+        if found is None or not any(found):
+            return pa.nulls(self.count, pa.large_string())
+        prefixes = {_prefix(len(cut)) for cut in found if cut is not None}
+        if len(prefixes) == 1:
+            prefix = prefixes.pop()
+            texts = [cut and cut[prefix:] for cut in found]
+        else:
+            texts = [cut and cut[_prefix(len(cut)) :] for cut in found]
+        try:
+            return pa.array(texts, pa.large_binary()).cast(pa.large_string())
+        except pa.ArrowInvalid as error:
+            raise AvroError(f"a text can't be read: {error}") from None
+
+    def raw(self, slot: str) -> pa.Array:
+        """Slices as they are, null where one is absent."""
+        found = self.column(slot)
+        return pa.array([None] * self.count if found is None else found, pa.large_binary())
+
+
+def _numbers(slices: Mapping[str, list[bytes | None]]) -> dict[str, Array]:
+    """The columns of all sites that are numbers, read as one."""
+    slots = [slot for slot, site in _SITES.items() if site.form is Form.NUMBER and slot in slices]
+    joined = b"".join([b"\x01" if cut is None else cut for slot in slots for cut in slices[slot]])
+    found = numbers(np.frombuffer(joined, np.uint8))[0].reshape(len(slots), -1)
+    return dict(zip(slots, found, strict=True))
+
+
+@lru_cache(maxsize=4096)
+def _prefix(size: int) -> int:
+    """How many bytes of a text's slice are its length: one for every seven bits of twice the length."""
+    return next(n for n in range(1, 10) if 2 * (size - n) < 1 << (7 * n))
+
+
+def _required(cut: _Cut, slot: str) -> Array:
+    found = cut.numbers(slot)
+    if (found < 0).any():
+        raise AvroError(f"a file has a negative or no {_SITES[slot].path[-1][1]}")
+    return found
+
+
+def _formats(found: Sequence[bytes | None]) -> pa.Array:
+    """Formats in upper case; there are few of them."""
+    if None in found:
+        raise AvroError("a file has no format")
+    names = {cut: (cut or b"")[1:].decode("utf-8", "replace").upper() for cut in dict.fromkeys(found)}
+    return pa.array([names[cut] for cut in found], pa.string())
+
+
+def _contents(cut: _Cut) -> Array:
+    found = np.maximum(cut.numbers("contents"), 0)
+    if (found > 2).any():
+        raise AvroError(f"a file has the unknown content {found.max()}")
+    return found.astype(np.int8)
+
+
+def _sequences(cut: _Cut, containers: Sequence[Container], notes: Sequence[ManifestNote]) -> Array:
+    """Data sequence numbers: an added file has its manifest's, files of version 1 have 0."""
+    found = cut.numbers("sequences")
+    absent = found < 0
+    if not absent.any():
+        return found
+    mine = cut.told([note.sequence for note in notes])
+    unsaid = absent & (cut.numbers("status") != _ADDED)
+    if unsaid.any():
+        newer = cut.told([(container.text("format-version") or "1") != "1" for container in containers])
+        if (unsaid & (mine != 0) & (newer != 0)).any():
+            raise AvroError("a file that is not new has no sequence number")
+    return np.where(absent, np.where(unsaid, 0, mine), found)
+
+
+def _inherited(cut: _Cut, notes: Sequence[ManifestNote]) -> Array:
+    found = cut.numbers("snapshots")
+    return np.where(found < 0, cut.told([note.snapshot for note in notes]), found)
+
+
+def _first_rows(cut: _Cut, rows: Array, notes: Sequence[ManifestNote]) -> Array:
+    """The first row ids: those not written follow the manifest's own, file by file."""
+    found = cut.numbers("first_row_ids")
+    given = [-1 if note.first_row_id is None or note.content != 0 else note.first_row_id for note in notes]
+    if max(given) < 0:
+        return found
+    absent = found < 0
+    ends = np.concatenate([[0], np.cumsum(np.where(absent, rows, 0))])
+    # Rows of the manifest's own files before each one.
+    firsts = np.cumsum(cut.counts) - cut.counts
+    before = ends[:-1] - cut.told(ends[firsts])
+    mine = cut.told(given)
+    return np.where(absent & (mine >= 0), mine + before, found)
+
+
+def _equality_ids(found: Sequence[bytes | None] | None, count: int) -> tuple[tuple[int, ...], ...]:
+    if found is None:
+        return ((),) * count
+    read = {cut: tuple(_block(cut)) for cut in dict.fromkeys(found)}
+    return tuple(read[cut] for cut in found)
+
+
+def _block(cut: bytes | None) -> list[int]:
+    return [] if cut is None else numbers(np.frombuffer(cut, np.uint8))[0][1:-1].tolist()
+
+
+# -- partitions --------------------------------------------------------------------------------
+
+
+def _keys(
+    found: Sequence[bytes | None] | None, node: Node | None, spec: PartitionSpec, count: int
+) -> tuple[tuple[PartitionKey, ...], Array]:
+    """The distinct partition keys, and which of them each file has; equal bytes are read once."""
+    if is_unpartitioned(spec):
+        return (PartitionKey.of(spec, ()),) * min(count, 1), np.zeros(count, np.int32)
+    if found is None or node is None:
+        raise AvroError("its entries have no partition")
+    slots = _partition_slots(node, spec)
+    read: dict[bytes | None, PartitionKey] = {}
+    for cut in dict.fromkeys(found):
+        record, _ = read_value(node, cut or b"", 0)
+        if not isinstance(record, dict):
+            raise AvroError("a file has no partition")
+        values = [None if slot is None else record[slot] for slot in slots]
+        try:
+            read[cut] = PartitionKey(spec.spec_id, tuple(values))
+        except UsageError as error:
+            raise AvroError(f"a partition can't be read: {error}") from None
+    keys = sort_keys(set(read.values()))
+    place = {key: i for i, key in enumerate(keys)}
+    codes = {cut: place[key] for cut, key in read.items()}
+    return keys, np.fromiter((codes[cut] for cut in found), np.int32, count)
+
+
+def _partition_slots(node: Node, spec: PartitionSpec) -> list[int | str | None]:
+    """The keys of a partition record's values in the spec's order; None for a void one that it leaves out."""
+    record = record_in(node)
+    if record is None:
+        raise AvroError(f"a partition is a {node.kind}, not a record")
+    fields = record.fields
+    places = [record.find(known.field_id, known.name) for known in spec.fields]
+    unnamed = len(fields) == len(spec.fields) and all(f.field_id is None for f in fields)
+    if None in places and unnamed:
+        # Early writers gave no ids: the values are in the spec's order.
+        places = list(range(len(spec.fields)))
+    for known, place in zip(spec.fields, places, strict=True):
+        if place is None and not isinstance(known.transform, VoidTransform):
+            raise AvroError(f"its partitions have no field {known.name} ({known.field_id})")
+    return [None if place is None else fields[place].key for place in places]
+
 
 _CACHE_BYTES = 512 << 20
 # Manifests as written that are fetched side by side, before any of them is looked into.
@@ -66,9 +331,9 @@ def _read_batch(bodies: Sequence[_Body], specs: Mapping[int, PartitionSpec]) -> 
             raise _corrupt(note, error) from None
         opened.append((note, container))
     found: dict[int, Part] = {}
-    for (spec_id, _), numbers in groups.items():
-        parts = _decode([opened[number] for number in numbers], specs[spec_id])
-        found |= zip(numbers, parts, strict=True)
+    for (spec_id, _), members in groups.items():
+        parts = _decode([opened[number] for number in members], specs[spec_id])
+        found |= zip(members, parts, strict=True)
     return [found[number] for number in range(len(bodies))]
 
 

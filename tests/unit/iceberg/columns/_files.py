@@ -12,8 +12,7 @@ from pyiceberg.schema import Schema
 
 import skipstone as sk
 from skipstone.core.rows import RowSet
-from skipstone.iceberg.columns.naming import FieldNaming, IdNaming
-from skipstone.iceberg.columns.schema import arrow_schema, defaults
+from skipstone.iceberg.schema import FieldNaming, IdNaming, arrow_schema, defaults
 from skipstone.lake.conform import Evolution, conform
 from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata

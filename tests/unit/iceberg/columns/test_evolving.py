@@ -41,8 +41,7 @@ from pyiceberg.types import (
 
 import skipstone as sk
 from skipstone.core.rows import RowSet
-from skipstone.iceberg.columns.naming import FieldNaming, IdNaming
-from skipstone.iceberg.columns.schema import arrow_schema, field_paths
+from skipstone.iceberg.schema import FieldNaming, IdNaming, arrow_schema, field_paths
 from skipstone.parquet.footer import parse_footer
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.predicate.tree import Column

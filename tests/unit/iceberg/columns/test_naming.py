@@ -19,8 +19,7 @@ from pyiceberg.types import (
 
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import SchemaError, UnknownColumnError
-from skipstone.iceberg.columns.naming import FieldNaming, IdNaming, settled_fields
-from skipstone.iceberg.columns.schema import arrow_schema, missing
+from skipstone.iceberg.schema import FieldNaming, IdNaming, arrow_schema, missing, settled_fields
 from skipstone.parquet.evidence import row_group_facts
 from tests.unit.iceberg.columns._files import f, paths, stored
 

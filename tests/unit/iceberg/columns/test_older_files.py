@@ -25,8 +25,7 @@ from pyiceberg.types import (
 import skipstone as sk
 from skipstone.core.rows import RowSet
 from skipstone.errors import SchemaError
-from skipstone.iceberg.columns.naming import FieldNaming
-from skipstone.iceberg.columns.schema import arrow_schema
+from skipstone.iceberg.schema import FieldNaming, arrow_schema
 from skipstone.lake.conform import Evolution, conform
 from tests.unit.iceberg.columns._files import f, read, values
 

@@ -37,8 +37,7 @@ from pyiceberg.types import (
 )
 
 from skipstone.errors import SchemaError
-from skipstone.iceberg.columns.naming import FieldNaming
-from skipstone.iceberg.columns.schema import arrow_schema, arrow_type, defaults, field_paths, missing
+from skipstone.iceberg.schema import FieldNaming, arrow_schema, arrow_type, defaults, field_paths, missing
 from tests.unit.iceberg.columns._files import f, stored
 
 TYPES: dict[str, tuple[IcebergType, pa.DataType]] = {

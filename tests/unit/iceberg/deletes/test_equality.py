@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from skipstone.errors import CorruptFileError, FileError, SchemaError, UsageError
 from skipstone.iceberg.deletes import equality
 from skipstone.iceberg.deletes.equality import DeleteKeys, EqualityDeletes
-from skipstone.iceberg.deletes.matched import DeleteFile
+from skipstone.iceberg.deletes.match import DeleteFile
 from skipstone.store.cache import Cache
 from skipstone.store.memory import BufferSource
 from skipstone.store.source import Source

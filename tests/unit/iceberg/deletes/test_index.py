@@ -15,12 +15,10 @@ from pyiceberg.types import DoubleType, StringType
 
 from skipstone.core.evidence import ColumnFacts
 from skipstone.errors import CorruptFileError
-from skipstone.iceberg.deletes.index import PATH_ID, DeleteIndex
-from skipstone.iceberg.deletes.matched import DeleteFile, EqualitySet, Matched
-from skipstone.iceberg.manifests.entries import Entries, Metrics
-from skipstone.iceberg.manifests.maps import Columns
+from skipstone.iceberg.deletes.match import PATH_ID, DeleteFile, DeleteIndex, EqualitySet, Matched
+from skipstone.iceberg.manifests.entries import Columns, Entries, Metrics
 from skipstone.iceberg.manifests.metrics import file_facts
-from skipstone.iceberg.partitions.keys import PartitionKey
+from skipstone.iceberg.partitions.values import PartitionKey
 
 DATA, POSITION, EQUALITY = 0, 1, 2
 NOWHERE = PartitionKey(0, None)
@@ -363,7 +361,7 @@ def test_equality_deletes_against_a_loop(
 ) -> None:
     files, some = [file for file, _ in data], [file for file, _ in deletes]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("skipstone.iceberg.deletes.index._BLOCK", block)
+        patch.setattr("skipstone.iceberg.deletes.match._BLOCK", block)
         all_of_them, pruned = matched(files, some), matched(files, some, facts)
     for unit, (one, rows) in enumerate(data):
         lawful = {

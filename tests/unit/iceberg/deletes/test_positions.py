@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import CorruptFileError, FileError, SchemaError
-from skipstone.iceberg.deletes.index import PATH_ID, POS_ID
-from skipstone.iceberg.deletes.matched import DeleteFile, PositionNeed
-from skipstone.iceberg.deletes.positions import read_positions
+from skipstone.iceberg.deletes.files import read_positions
+from skipstone.iceberg.deletes.match import PATH_ID, POS_ID, DeleteFile, PositionNeed
 from skipstone.store.memory import BufferSource
 from skipstone.store.source import Source, open_source
 

@@ -13,9 +13,8 @@ from pyiceberg.table.puffin import PuffinFile
 from pyroaring import BitMap64
 
 from skipstone.errors import CorruptFileError, ReadError
-from skipstone.iceberg.deletes.matched import DeleteFile
-from skipstone.iceberg.deletes.positions import deleted_rows
-from skipstone.iceberg.deletes.puffin import MAGIC, parse_vector, read_vector
+from skipstone.iceberg.deletes.files import MAGIC, deleted_rows, parse_vector, read_vector
+from skipstone.iceberg.deletes.match import DeleteFile
 from skipstone.store.source import Source, open_source
 from tests.iceberg._parquet import write_vectors
 

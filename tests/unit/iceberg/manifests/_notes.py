@@ -23,9 +23,7 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
 
-from skipstone.iceberg.manifests.reading import (
-    ManifestNote,
-)
+from skipstone.iceberg.manifests.lists import ManifestNote
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from skipstone.iceberg.manifests.decode import slicer_of
 from skipstone.iceberg.manifests.reading import (
     clear_cache,
+    slicer_of,
 )
 
 

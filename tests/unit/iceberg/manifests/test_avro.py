@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.iceberg.manifests.avro import (
+    AvroError,
     parse_schema,
     read_container,
     read_long,
     read_value,
     write_long,
 )
-from skipstone.iceberg.manifests.codecs import AvroError
 from tests.unit.iceberg import _avro as av
 
 _WORDS = av.record("w", av.field("word", None, "string"))

@@ -11,9 +11,9 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
 from skipstone.errors import CorruptFileError
-from skipstone.iceberg.manifests.batches import Part, joined, runs
-from skipstone.iceberg.manifests.entries import Entries
-from skipstone.iceberg.manifests.reading import ManifestNote, Manifests, clear_cache, read_manifest
+from skipstone.iceberg.manifests.entries import Entries, Part, joined, runs
+from skipstone.iceberg.manifests.lists import ManifestNote
+from skipstone.iceberg.manifests.reading import Manifests, clear_cache, read_manifest
 from tests.unit.iceberg import _avro as av
 
 _SPECS = {

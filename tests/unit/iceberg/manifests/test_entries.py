@@ -15,10 +15,10 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
 from skipstone.errors import CorruptFileError
-from skipstone.iceberg.manifests.entries import Entries
-from skipstone.iceberg.manifests.maps import Joined
-from skipstone.iceberg.manifests.reading import ManifestNote, read_manifest
-from skipstone.iceberg.partitions.keys import PartitionKey
+from skipstone.iceberg.manifests.entries import Entries, Joined
+from skipstone.iceberg.manifests.lists import ManifestNote
+from skipstone.iceberg.manifests.reading import read_manifest
+from skipstone.iceberg.partitions.values import PartitionKey
 from tests.unit.iceberg import _avro as av
 
 _SPEC = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"), spec_id=1)

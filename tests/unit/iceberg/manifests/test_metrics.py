@@ -34,8 +34,7 @@ from pyiceberg.types import (
 
 from skipstone.core.domain.keys import to_key
 from skipstone.core.evidence import ColumnFacts
-from skipstone.iceberg.manifests.entries import Entries
-from skipstone.iceberg.manifests.maps import Columns, Metrics
+from skipstone.iceberg.manifests.entries import Columns, Entries, Metrics
 from skipstone.iceberg.manifests.metrics import file_facts
 
 _INT64 = (-(2**63), 2**63 - 1)

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.errors import CorruptFileError, SchemaError
-from skipstone.iceberg.manifests.decode import slicer_of
-from skipstone.iceberg.manifests.reading import read_manifest, read_manifest_list
+from skipstone.iceberg.manifests.lists import read_manifest_list
+from skipstone.iceberg.manifests.reading import read_manifest, slicer_of
 from tests.unit.iceberg import _avro as av
 from tests.unit.iceberg.manifests._notes import PLAIN, SPEC, av_schema, manifest_of, note_of
 

@@ -18,15 +18,10 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransfo
 
 from skipstone.errors import CorruptFileError, SchemaError
 from skipstone.iceberg.manifests import slices
-from skipstone.iceberg.manifests.decode import slicer_of
 from skipstone.iceberg.manifests.entries import Entries
-from skipstone.iceberg.manifests.reading import (
-    ManifestNote,
-    Manifests,
-    read_manifest,
-    read_manifest_list,
-)
-from skipstone.iceberg.partitions.keys import PartitionKey
+from skipstone.iceberg.manifests.lists import ManifestNote, read_manifest_list
+from skipstone.iceberg.manifests.reading import Manifests, read_manifest, slicer_of
+from skipstone.iceberg.partitions.values import PartitionKey
 from tests.unit.iceberg import _avro as av
 from tests.unit.iceberg.manifests._notes import IO, PLAIN, SPEC, av_schema, manifest_of, note_of
 

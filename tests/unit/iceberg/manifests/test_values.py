@@ -31,8 +31,8 @@ from pyiceberg.types import (
 )
 
 from skipstone.core.domain.keys import to_key
-from skipstone.iceberg.columns.schema import arrow_type
-from skipstone.iceberg.manifests.values import decode, decode_keys, encode
+from skipstone.iceberg.manifests.metrics import decode, decode_keys, encode
+from skipstone.iceberg.schema import arrow_type
 
 _INT, _LONG = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 _TYPES: list[tuple[PrimitiveType, Any]] = [

@@ -42,10 +42,10 @@ from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.judge import Verdict, judge
 from skipstone.errors import SchemaError, UnknownColumnError
-from skipstone.iceberg.manifests.reading import PartitionSummary
+from skipstone.iceberg.manifests.lists import PartitionSummary
 from skipstone.iceberg.partitions import filter as partition_filter
 from skipstone.iceberg.partitions.filter import FilterStats, PartitionFilter
-from skipstone.iceberg.partitions.keys import PartitionKey, group_order
+from skipstone.iceberg.partitions.values import PartitionKey, group_order
 
 SOURCES = {
     1: ("id", LongType(), pa.int64()),

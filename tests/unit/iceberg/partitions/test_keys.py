@@ -12,7 +12,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 
 from skipstone.errors import SchemaError, UsageError
-from skipstone.iceberg.partitions.keys import PartitionKey, is_unpartitioned
+from skipstone.iceberg.partitions.values import PartitionKey, is_unpartitioned
 
 
 def spec(*transforms, spec_id=7):

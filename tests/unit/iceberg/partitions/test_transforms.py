@@ -48,9 +48,13 @@ from skipstone.core.evidence import ColumnFacts, Evidence
 from skipstone.core.ir import compile_predicate
 from skipstone.core.judge import Verdict, judge
 from skipstone.errors import TypeMismatchError
-from skipstone.iceberg.partitions.buckets import Buckets, bucket_cleared
-from skipstone.iceberg.partitions.summaries import summary_facts, summary_value
-from skipstone.iceberg.partitions.transforms import source_facts
+from skipstone.iceberg.partitions.evidence import (
+    Buckets,
+    bucket_cleared,
+    source_facts,
+    summary_facts,
+    summary_value,
+)
 
 MICROS, NANOS = 86_400 * 10**6, 86_400 * 10**9
 PERIODS = [YearTransform(), MonthTransform(), DayTransform(), HourTransform()]

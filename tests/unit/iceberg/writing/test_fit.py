@@ -22,8 +22,7 @@ from pyiceberg.types import (
 
 from skipstone.errors import SchemaError
 from skipstone.iceberg.writing.commit import append
-from skipstone.iceberg.writing.fit import check_columns
-from skipstone.iceberg.writing.target import Target
+from skipstone.iceberg.writing.target import Target, check_columns
 from tests.unit.iceberg.writing._tables import make, write
 
 

@@ -33,7 +33,7 @@ from pyiceberg.types import (
 
 from skipstone.errors import UsageError
 from skipstone.iceberg.partitions.values import internal
-from skipstone.iceberg.writing.files import cut_above
+from skipstone.iceberg.writing.metrics import cut_above
 from skipstone.iceberg.writing.target import Target
 from tests.unit.iceberg.writing._tables import MICROS, make, write
 
@@ -101,7 +101,7 @@ def test_bounds_hold_all_values(data: st.DataObject) -> None:
 def noted(schema: Schema, table: pa.Table, properties: dict[str, str]) -> Any:
     import tempfile
 
-    from skipstone.iceberg.writing.files import measured_columns
+    from skipstone.iceberg.writing.metrics import measured_columns
     from skipstone.iceberg.writing.target import place_of
 
     with tempfile.TemporaryDirectory() as folder:
@@ -140,7 +140,7 @@ def test_keys_keep_their_bounds_whole(catalog: SqlCatalog) -> None:
 
 
 def test_wide_tables_keep_metrics_of_the_first_columns() -> None:
-    from skipstone.iceberg.writing.files import measured_columns
+    from skipstone.iceberg.writing.metrics import measured_columns
 
     schema = Schema(*(NestedField(n, f"c{n}", LongType()) for n in range(1, 131)))
     kept = [one for one in measured_columns(schema, {}, [130]) if one.mode == "bounds"]

@@ -12,8 +12,7 @@ from pyiceberg.transforms import (
 )
 
 from skipstone.errors import ConflictError
-from skipstone.iceberg.writing.commit import append, replace
-from skipstone.iceberg.writing.produce import Changes
+from skipstone.iceberg.writing.commit import Changes, append, replace
 from skipstone.iceberg.writing.target import Target
 from tests.unit.iceberg.writing._tables import data_files, head_of, make, paths, rows, same, write
 

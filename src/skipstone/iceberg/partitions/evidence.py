@@ -1,13 +1,17 @@
-"""Partition values as evidence about the columns they were made from, for N partitions at once."""
+"""Bucket numbers as evidence: partitions in which none of the values that a leaf asks for can be."""
 
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.conversions import from_bytes
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -18,9 +22,19 @@ from pyiceberg.transforms import (
     TruncateTransform,
     YearTransform,
 )
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    PrimitiveType,
+    StringType,
+)
 
 from skipstone.core.domain.keys import (
     PRESENCE,
+    Key,
     Kind,
     is_binary,
     is_text,
@@ -28,9 +42,11 @@ from skipstone.core.domain.keys import (
     storage_type,
     unscaled,
     wide_key,
+    wide_value,
 )
 from skipstone.core.domain.spans import prefix_end
 from skipstone.core.evidence import Array, Bounds, ColumnFacts, widest
+from skipstone.core.ir.nodes import Leaf, Node
 from skipstone.core.ir.transforms import DAY, UNITS
 from skipstone.errors import TypeMismatchError
 
@@ -262,3 +278,173 @@ def _checked(values: list[Any], kind: type, what: object) -> list[Any]:
 
 def _misfit(value: object, what: object) -> TypeMismatchError:
     return TypeMismatchError(f"{value!r} is no partition value of {what}")
+
+
+def summary_facts(
+    transform: Transform[Any, Any],
+    lower: Sequence[Any],
+    upper: Sequence[Any],
+    contains_null: Sequence[bool],
+    contains_nan: Sequence[bool | None],
+    type: pa.DataType,
+) -> ColumnFacts | None:
+    """What the ranges of partition values that manifests hold say about the source column.
+
+    A bound that is absent may mean that there is no value, or that nobody wrote it down: it says nothing.
+    """
+    low, high = source_facts(transform, lower, type), source_facts(transform, upper, type)
+    if low is None or high is None:
+        return None
+    units = len(lower)
+    floor, ceiling = widest(type, units)
+    surely = ~_crossed(low.lower, high.upper)
+    if storage_type(type) == pa.binary(16):
+        # Writers don't agree on the order of UUIDs; they do where both bounds are the same.
+        surely &= np.array([a == b for a, b in zip(lower, upper, strict=True)], dtype=bool)
+    low_ok = surely & ~_wrapped(transform, type, lower, upper)
+    no, yes = np.zeros(units, dtype=bool), np.ones(units, dtype=bool)
+    is_float = key_space(type).kind is Kind.FLOAT
+    return ColumnFacts(
+        type,
+        _where(low_ok, low.lower, floor),
+        _where(surely, high.upper, ceiling),
+        no,
+        no,
+        yes,
+        np.array(contains_null, dtype=bool),
+        np.array([is_float and found is not False for found in contains_nan], dtype=bool),
+    )
+
+
+def summary_value(transform: Transform[Any, Any], type: pa.DataType, data: bytes | None) -> Any:
+    """A bound of a manifest's partition summary in internal form; None if it is absent or malformed."""
+    if data is None:
+        return None
+    storage = storage_type(type)
+    plain = isinstance(transform, (IdentityTransform, TruncateTransform))
+    if plain and pa.types.is_temporal(storage) and len(data) != storage.bit_width // 8:
+        return None
+    try:
+        return from_bytes(_stored_as(storage) if plain else LongType(), data)
+    except (struct.error, ValueError):
+        return None
+
+
+def _stored_as(storage: pa.DataType) -> PrimitiveType:
+    if pa.types.is_boolean(storage):
+        return BooleanType()
+    if pa.types.is_floating(storage):
+        return DoubleType()
+    if pa.types.is_decimal(storage):
+        return DecimalType(storage.precision, storage.scale)
+    if is_text(storage):
+        return StringType()
+    return BinaryType() if is_binary(storage) else LongType()
+
+
+def _where(known: Array, bounds: Bounds, otherwise: Bounds) -> Bounds:
+    if isinstance(bounds, pa.Array):
+        return pc.if_else(pa.array(known), bounds, otherwise)
+    return np.where(known, bounds, otherwise)
+
+
+def _crossed(lower: Bounds, upper: Bounds) -> Array:
+    if isinstance(lower, pa.Array):
+        return np.asarray(pc.greater(lower, upper).fill_null(False).to_numpy(zero_copy_only=False))
+    return np.asarray(lower > upper)
+
+
+def _wrapped(
+    transform: Transform[Any, Any], type: pa.DataType, lower: Sequence[Any], upper: Sequence[Any]
+) -> Array:
+    """Which ranges may hold partitions of the least integers, whose truncation wraps to the greatest."""
+    whole = isinstance(transform, TruncateTransform) and pa.types.is_integer(storage_type(type))
+    if not whole or transform.width.bit_count() == 1:
+        return np.zeros(len(lower), dtype=bool)
+    pairs = zip(lower, upper, strict=True)
+    return np.array([_reaches_top(low, high, transform.width) for low, high in pairs], dtype=bool)
+
+
+def _reaches_top(low: int | None, high: int | None, width: int) -> bool:
+    if low is None or high is None:
+        return False
+    # A long may have been an int when its values were truncated.
+    return any(low <= top and high > top - width for top in (2**31 - 1, 2**63 - 1))
+
+
+# With so many values to each bucket hardly one bucket is without any.
+_MOST_PER_BUCKET = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buckets:
+    """The range of buckets of one column in each of N units; unknown is every bucket."""
+
+    transform: BucketTransform[Any]
+    lower: Array
+    upper: Array
+
+    @classmethod
+    def of(cls, transform: BucketTransform[Any], lower: Sequence[Any], upper: Sequence[Any]) -> Buckets:
+        """Ranges from bucket numbers in internal form; one that is absent or impossible is unknown."""
+        last = transform.num_buckets - 1
+        known = [
+            (low, high) if low is not None and high is not None and 0 <= low <= high <= last else (0, last)
+            for low, high in zip(lower, upper, strict=True)
+        ]
+        ends = np.array(known, dtype=np.int64).reshape(-1, 2)
+        return cls(transform, ends[:, 0], ends[:, 1])
+
+
+def bucket_cleared(node: Node, buckets: Mapping[tuple[str, ...], Sequence[Buckets]]) -> dict[int, Array]:
+    """For leaves (by ``id``) that ask for single values: the units whose buckets hold none of them."""
+    cleared: dict[int, Array] = {}
+    for leaf in node.leaves():
+        for mine in buckets.get(leaf.ref.path, ()):
+            numbers = _asked(leaf, mine.transform)
+            if numbers is None:
+                continue
+            first = np.searchsorted(numbers, mine.lower)
+            none = numbers[np.minimum(first, len(numbers) - 1)] > mine.upper
+            none |= first == len(numbers)
+            cleared[id(leaf)] = cleared[id(leaf)] | none if id(leaf) in cleared else none
+    return cleared
+
+
+def _asked(leaf: Leaf, transform: BucketTransform[Any]) -> Array | None:
+    """The buckets of the values for which the leaf may be TRUE, in order; None if that may be any."""
+    if leaf.ref.via or leaf.true.nulls or leaf.true.nans:
+        return None
+    points = leaf.true.spans.points()
+    if points is None or not 0 < len(points) <= _MOST_PER_BUCKET * transform.num_buckets:
+        return None
+    keys = points.tolist() if isinstance(points, np.ndarray) else points
+    if is_text(storage_type(leaf.ref.type)) and any(max(key, default=0) >= 0xF0 for key in keys):
+        # Early Java writers hashed characters beyond the sixteenth bit wrongly.
+        return None
+    numbers = {number for key in keys for number in _bucket_numbers(transform, leaf.ref.type, key)}
+    return np.array(sorted(numbers), dtype=np.int64) if numbers else None
+
+
+def _bucket_numbers(transform: BucketTransform[Any], type: pa.DataType, key: Key) -> Iterator[int]:
+    """Every bucket that a writer may have put the value with this key into."""
+
+    def number(source: PrimitiveType, value: Any) -> int:
+        return int(transform.transform(source)(value))
+
+    storage = storage_type(type)
+    if pa.types.is_decimal(storage):
+        whole = wide_value(key) if isinstance(key, bytes) else int(key)
+        yield number(DecimalType(38, 0), decimal.Decimal(whole))
+        # Some writers took one byte more than needed for the least number of each length.
+        longer = whole.to_bytes((whole.bit_length() + 8) // 8, "big", signed=True)
+        yield number(BinaryType(), longer)
+    elif isinstance(key, bytes):
+        yield number(BinaryType(), key)
+    elif pa.types.is_timestamp(storage) and storage.unit == "ns":
+        # Hashed as microseconds, which are rounded down or, before 1970, by some toward zero.
+        yield number(LongType(), int(key) // 1000)
+        if key < 0:
+            yield number(LongType(), -(-int(key) // 1000))
+    else:
+        yield number(LongType(), int(key))

@@ -25,8 +25,7 @@ from pyiceberg.types import (
 )
 
 from skipstone.errors import UsageError
-from skipstone.iceberg.partitions.keys import PartitionKey
-from skipstone.iceberg.partitions.values import internal
+from skipstone.iceberg.partitions.values import PartitionKey, internal
 from skipstone.parquet.write.columns import leaf_paths
 
 DEFAULT_MODE: Final = "write.metadata.metrics.default"

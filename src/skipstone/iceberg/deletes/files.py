@@ -1,7 +1,11 @@
-"""Position delete files: which rows of which data files they delete, reading only what can name these."""
+"""Deletion vectors: the blob that a Puffin file holds for one data file, checked byte by byte.
+
+A blob is its length, a magic number, a 64-bit roaring bitmap in the portable format, and a checksum of both.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
@@ -16,15 +20,80 @@ from skipstone.core.evidence import Array
 from skipstone.core.filter.rows import plain
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import gather
-from skipstone.errors import CorruptFileError, SchemaError
-from skipstone.iceberg.deletes.index import PATH_ID, POS_ID
-from skipstone.iceberg.deletes.leaves import leaf_of, open_deletes, read_leaves
-from skipstone.iceberg.deletes.matched import Open, PositionNeed
+from skipstone.errors import CorruptFileError, FileError, SchemaError
+from skipstone.iceberg.deletes.match import PATH_ID, POS_ID, DeleteFile, Open, PositionNeed
+from skipstone.iceberg.manifests.avro import check_plain
+from skipstone.parquet.footer import read_footer
 from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.schema import LeafColumn
+from skipstone.parquet.slice import slice_steps
 from skipstone.predicate.tree import col
 from skipstone.prune import Pruner
+from skipstone.store.ranges import ByteRange
 from skipstone.store.source import Source
+from skipstone.store.steps import drive
+from skipstone.store.tail import TailSource
+
+
+def open_deletes(file: DeleteFile, open: Open) -> tuple[Source, ParquetMetadata]:
+    """A delete file and its footer; one that is not Parquet is refused."""
+    if file.format.upper() != "PARQUET":
+        raise FileError(
+            f"delete files in the format {file.format} can't be read",
+            path=file.path,
+            hint="rewrite the table's deletes as Parquet, or compact them away, with another engine",
+        )
+    source = TailSource(open(file))
+    return source, read_footer(source)
+
+
+def leaf_of(metadata: ParquetMetadata, field_id: int, name: str | None = None) -> LeafColumn:
+    """The leaf with a field id or, if it has none at all, with a name; an error if there is none."""
+    known = [leaf for leaf in metadata.leaves if leaf.field_id == field_id]
+    named = [leaf for leaf in metadata.leaves if leaf.path == (name,) and leaf.field_id is None]
+    for leaf in known or named:
+        if not leaf.max_repetition:
+            return leaf
+    raise CorruptFileError(
+        f"the delete file has no column with field id {field_id}",
+        path=metadata.path,
+        column=name,
+        hint="it is damaged, or was not written by an Iceberg writer",
+    )
+
+
+def read_leaves(
+    source: Source, metadata: ParquetMetadata, group: int, leaves: Sequence[LeafColumn], rows: RowSet
+) -> list[pa.ChunkedArray]:
+    """The values of leaves in some rows of a row group; NULL where a struct above one is."""
+    names = metadata.arrow_schema.names
+    fields = [names.index(leaf.path[0]) for leaf in leaves]
+    indexes = {} if rows.is_full else _places(source, metadata, group, leaves)
+    numbers = [leaf.index for leaf in leaves]
+    steps = slice_steps(metadata, group, fields, rows, indexes, leaves=numbers)
+    table = drive(steps, source.read_ranges)
+    return [_inside(table.column(at), leaf.path[1:]) for at, leaf in enumerate(leaves)]
+
+
+def _inside(column: pa.ChunkedArray, steps: Sequence[str]) -> pa.ChunkedArray:
+    return pc.struct_field(column, list(steps)) if steps else column
+
+
+def _places(
+    source: Source, metadata: ParquetMetadata, group: int, leaves: Sequence[LeafColumn]
+) -> dict[int, PageIndex]:
+    """Where the pages are, of leaves that have a page index."""
+    spans = {leaf.index: page_index_ranges(metadata, group, leaf.index)[1] for leaf in leaves}
+    wanted = {leaf: span for leaf, span in spans.items() if span is not None}
+    found: dict[int, PageIndex] = {}
+    for leaf, body in zip(wanted, source.read_ranges(list(wanted.values())), strict=True):
+        try:
+            found[leaf] = parse_page_index(None, body, metadata, group, leaf)
+        except BadPageIndex:
+            continue  # the chunk is read whole
+    return found
+
 
 # More paths than this are looked for between the first and the last of them.
 _MANY_PATHS: Final = 1_000
@@ -154,3 +223,53 @@ def _corrupt(reason: str, metadata: ParquetMetadata, group: int, leaf: LeafColum
     hint = "the delete file is damaged: restore it, or roll the table back"
     unit = f"row group {group}"
     return CorruptFileError(reason, path=metadata.path, unit=unit, column=leaf.name, hint=hint)
+
+
+MAGIC: Final = b"\xd1\xd3\x39\x64"
+_LENGTH: Final = 4
+_CHECKSUM: Final = 4
+# An empty bitmap is its count of 32-bit maps.
+_SHORTEST: Final = _LENGTH + len(MAGIC) + 8 + _CHECKSUM
+_LIMIT: Final = 2**63
+
+
+def read_vector(file: DeleteFile, open: Open) -> BitMap64:
+    """The deleted positions of the data file that a deletion vector names; reads just its blob."""
+    start, stop = file.offset, file.offset + file.length
+    if start < 0 or file.length < _SHORTEST or stop > file.size:
+        raise _bad_vector(file, f"a deletion vector at bytes {start}-{stop} of {file.size}")
+    source = open(file)
+    (blob,) = source.read_ranges([ByteRange(start, stop)])
+    try:
+        positions = parse_vector(blob, file)
+    except CorruptFileError:
+        check_plain(source.read_ranges([ByteRange(0, min(start, _LENGTH))])[0], file.path)
+        raise
+    if len(positions) != file.rows:
+        raise _bad_vector(file, f"it deletes {len(positions):,} rows, the manifest says {file.rows:,}")
+    return positions
+
+
+def parse_vector(blob: bytes, file: DeleteFile) -> BitMap64:
+    """The bitmap in a blob; ``file`` is for messages."""
+    body = blob[_LENGTH:-_CHECKSUM]
+    said = int.from_bytes(blob[:_LENGTH], "big")
+    if len(blob) < _SHORTEST or said != len(body):
+        raise _bad_vector(file, f"{len(blob)} bytes for a deletion vector that says {said}")
+    if body[: len(MAGIC)] != MAGIC:
+        raise _bad_vector(file, f"it begins with {body[: len(MAGIC)]!r} instead of {MAGIC!r}")
+    if zlib.crc32(body) != int.from_bytes(blob[-_CHECKSUM:], "big"):
+        raise _bad_vector(file, "its checksum is wrong")
+    try:
+        positions = BitMap64.deserialize(body[len(MAGIC) :])
+    except (ValueError, IndexError) as error:
+        raise _bad_vector(file, f"not a roaring bitmap: {error}") from error
+    if positions and positions.max() >= _LIMIT:
+        raise _bad_vector(file, f"it deletes row {positions.max()}, which no file has")
+    return positions
+
+
+def _bad_vector(file: DeleteFile, reason: str) -> CorruptFileError:
+    hint = "the file is damaged, or not the one that was committed: restore it, or roll the table back"
+    unit = f"deletion vector at byte {file.offset}"
+    return CorruptFileError(reason, path=file.path, unit=unit, hint=hint)

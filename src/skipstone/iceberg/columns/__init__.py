@@ -1,1 +1,0 @@
-"""Columns by field id: types, names, defaults."""

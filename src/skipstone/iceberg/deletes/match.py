@@ -1,0 +1,423 @@
+"""Which delete files apply to which data files, worked out for all of them together.
+
+A position delete file applies to data that is not newer, in its own partition, and only to the paths that it
+can name. An equality delete file applies to data that is older, in its own partition or, under an
+unpartitioned spec, everywhere. A deletion vector applies to the one file it names, in the place of position
+delete files. Data files are sorted once, so that those a delete file may apply to lie side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, starmap
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.core.evidence import Array, ColumnFacts
+from skipstone.errors import CorruptFileError
+from skipstone.store.source import Source
+
+if TYPE_CHECKING:
+    from skipstone.iceberg.manifests.entries import Entries
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """A delete file as work carries it to where it is read; ``offset`` and ``length`` are a vector's."""
+
+    path: str
+    size: int
+    format: str
+    rows: int
+    sequence: int
+    offset: int = -1
+    length: int = -1
+
+
+Open: TypeAlias = Callable[[DeleteFile], Source]
+"""Opens a delete file."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Links:
+    """For each data file the numbers of the delete files that apply to it, one run after the other."""
+
+    offsets: Array
+    numbers: Array
+
+    @classmethod
+    def of(cls, count: int, units: Array, numbers: Array) -> Links:
+        """Pairs sorted by data file."""
+        offsets = np.zeros(count + 1, dtype=np.int64)
+        np.cumsum(np.bincount(units, minlength=count), out=offsets[1:])
+        return cls(offsets, numbers.astype(np.int32))
+
+    def __getitem__(self, unit: int) -> Array:
+        return self.numbers[self.offsets[unit] : self.offsets[unit + 1]]
+
+    @property
+    def counts(self) -> Array:
+        """How many delete files apply to each data file."""
+        return np.diff(self.offsets)
+
+    def pairs(self, units: Array) -> tuple[Array, Array]:
+        """The links of some data files: data file and delete file of each."""
+        counts = self.counts[units]
+        places = steps(counts) + np.repeat(self.offsets[units], counts)
+        return np.repeat(units, counts), self.numbers[places]
+
+
+@dataclass(frozen=True, slots=True)
+class PositionNeed:
+    """A position delete file, and the data files whose positions are wanted of it."""
+
+    file: DeleteFile
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EqualitySet:
+    """Equality delete files of the same columns and the same reach, older ones first.
+
+    Each deletes rows of data files with a lower sequence number than its own.
+    """
+
+    ids: tuple[int, ...]
+    files: tuple[DeleteFile, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matched:
+    """What applies to each data file; ``vectors`` has -1 where there is none."""
+
+    data: Entries
+    deletes: Entries
+    positions: Links
+    equalities: Links
+    vectors: Array
+
+    @property
+    def touched(self) -> Array:
+        """Which data files may have deleted rows: their counts are not to be trusted."""
+        return (self.positions.counts > 0) | (self.equalities.counts > 0) | (self.vectors >= 0)
+
+    def files(self, numbers: Array) -> list[DeleteFile]:
+        """Delete files by their numbers."""
+        some = self.deletes.take(numbers)
+        columns = (
+            some.paths.to_pylist(),
+            some.sizes.tolist(),
+            some.formats.to_pylist(),
+            some.rows.tolist(),
+            some.sequences.tolist(),
+            some.content_offsets.tolist(),
+            some.content_sizes.tolist(),
+        )
+        return list(starmap(DeleteFile, zip(*columns, strict=True)))
+
+    def file(self, number: int) -> DeleteFile:
+        """One delete file by its number."""
+        return self.files(np.array([number]))[0]
+
+    def vector(self, unit: int) -> DeleteFile | None:
+        """The deletion vector of a data file."""
+        number = int(self.vectors[unit])
+        return self.file(number) if number >= 0 else None
+
+    def position_needs(self, units: Array | None = None) -> list[PositionNeed]:
+        """What to read for the position deletes of some data files, each delete file once."""
+        owners, numbers = self.positions.pairs(self._chosen(units))
+        order = np.argsort(numbers, kind="stable")
+        used, places = np.unique(owners[order], return_inverse=True)
+        paths = self.data.paths.take(pa.array(used)).to_pylist()
+        wanted = [paths[place] for place in places.tolist()]
+        files, firsts = np.unique(numbers[order], return_index=True)
+        edges = [*firsts.tolist(), len(numbers)]
+        return [
+            PositionNeed(file, tuple(wanted[first:last]))
+            for file, first, last in zip(self.files(files), edges[:-1], edges[1:], strict=True)
+        ]
+
+    def equality_sets(self, units: Array | None = None) -> tuple[list[EqualitySet], list[tuple[int, ...]]]:
+        """The equality deletes of some data files, in as few sets as there are columns and reaches.
+
+        Data files of one partition share their sets, whatever their age: which rows a set deletes is for
+        the data file's sequence number to say. Beside the sets, the numbers of those that each data file
+        is subject to.
+        """
+        chosen, deletes = self._chosen(units), self.deletes
+        counts = self.equalities.counts[chosen]
+        _, numbers = self.equalities.pairs(chosen)
+        used = np.unique(numbers)
+        used = used[np.argsort(deletes.sequences[used], kind="stable")]
+        reaches = np.where(everywhere(deletes), -1, deletes.partitions)[used].tolist()
+        members: dict[tuple[int, tuple[int, ...]], list[DeleteFile]] = {}
+        order: dict[tuple[int, tuple[int, ...]], int] = {}
+        place = np.zeros(len(deletes), dtype=np.int64)
+        # A loop over delete files, each of which becomes an object of its own anyway.
+        for number, reach, file in zip(used.tolist(), reaches, self.files(used), strict=True):
+            kind = (reach, deletes.equality_ids[number])
+            place[number] = order.setdefault(kind, len(order))
+            members.setdefault(kind, []).append(file)
+        sets = [EqualitySet(ids, tuple(files)) for (_, ids), files in members.items()]
+        pairs = np.unique(np.repeat(np.arange(len(chosen)), counts) * max(len(sets), 1) + place[numbers])
+        owners, subject = np.divmod(pairs, max(len(sets), 1))
+        edges = np.searchsorted(owners, np.arange(len(chosen) + 1)).tolist()
+        listed = subject.tolist()
+        return sets, [tuple(listed[a:b]) for a, b in pairwise(edges)]
+
+    def _chosen(self, units: Array | None) -> Array:
+        return np.arange(len(self.data)) if units is None else units
+
+
+def everywhere(deletes: Entries) -> Array:
+    """Which equality deletes apply whatever the partition: those not partitioned by their own spec."""
+    bare = np.array([key.partition is None for key in deletes.keys], dtype=bool)
+    return np.asarray(bare[deletes.partitions])
+
+
+def steps(counts: Array) -> Array:
+    """0, 1, … within each run of so many."""
+    return np.asarray(np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts))
+
+
+Facts: TypeAlias = "Callable[[Entries, int], ColumnFacts]"
+"""What manifests say about a field, by its id, in each of some files."""
+Meeting: TypeAlias = Callable[[Array, Array], Array]
+"""Per pair of a data file and a delete file, whether the one may apply to the other."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Column:
+    """One equality column on both sides, as bounds that compare with each other."""
+
+    used: Array
+    """By which delete files."""
+    data: ColumnFacts
+    deletes: ColumnFacts
+    lowers: tuple[Array, Array]
+    uppers: tuple[Array, Array]
+
+    @classmethod
+    def of(cls, used: Array, data: ColumnFacts, deletes: ColumnFacts) -> _Column:
+        lowers, uppers = (data.lower, deletes.lower), (data.upper, deletes.upper)
+        if isinstance(data.lower, pa.Array):
+            lowers, uppers = _ranked(lowers, uppers)
+        return cls(used, data, deletes, lowers, uppers)
+
+    def meets(self, units: Array, which: Array) -> Array:
+        """Whether a value, NULL or NaN may be on both sides."""
+        one, other = self.data, self.deletes
+        found = (self.lowers[0][units] <= self.uppers[1][which]) & (
+            self.lowers[1][which] <= self.uppers[0][units]
+        )
+        found &= one.may_value[units] & other.may_value[which]
+        found |= one.may_null[units] & other.may_null[which]
+        found |= one.may_nan[units] & other.may_nan[which]
+        return np.asarray(found | ~self.used[which])
+
+
+def meeting(data: Entries, deletes: Entries, facts: Facts) -> Meeting:
+    """Whether rows of a data file may have the values that an equality delete file deletes."""
+    ids = sorted({number for some in deletes.equality_ids for number in some})
+    columns = [
+        _Column.of(
+            np.array([number in some for some in deletes.equality_ids], dtype=bool),
+            facts(data, number),
+            facts(deletes, number),
+        )
+        for number in ids
+    ]
+
+    def meets(units: Array, which: Array) -> Array:
+        found = np.ones(len(units), dtype=bool)
+        for column in columns:
+            found &= column.meets(units, which)
+        return found
+
+    return meets
+
+
+def _ranked(
+    lowers: Sequence[pa.Array], uppers: Sequence[pa.Array]
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Byte bounds as ranks; an unknown one is the lowest or the highest of all."""
+    parts = [*lowers, *uppers]
+    ranks = np.asarray(pc.rank(pa.concat_arrays(parts), tiebreaker="dense")).astype(np.int64)
+    edges = np.cumsum([0, *map(len, parts)])
+    open_ends = (0, 0, int(ranks.max(initial=0)) + 1, int(ranks.max(initial=0)) + 1)
+    made = [
+        np.where(part.is_null(), end, ranks[first:last])
+        for part, end, first, last in zip(parts, open_ends, edges[:-1], edges[1:], strict=True)
+    ]
+    return (made[0], made[1]), (made[2], made[3])
+
+
+PATH_ID: Final = 2147483546
+"""The reserved field id of ``file_path`` in position delete files."""
+POS_ID: Final = 2147483545
+"""The reserved field id of ``pos`` in position delete files."""
+_VECTORS: Final = "PUFFIN"
+_POSITIONS, _EQUALITY = 1, 2
+# Pairs of a data and a delete file that are looked at together.
+_BLOCK: Final = 1 << 22
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeleteIndex:
+    """The live delete files of a snapshot, by kind."""
+
+    deletes: Entries
+    positions: Array
+    equalities: Array
+    vectors: Array
+
+    @classmethod
+    def of(cls, deletes: Entries) -> DeleteIndex:
+        """Tell kinds apart, and refuse what no reader could apply."""
+        contents = np.asarray(deletes.contents)
+        puffin = np.asarray(pc.equal(deletes.formats, _VECTORS).to_numpy(zero_copy_only=False), dtype=bool)
+        index = cls(
+            deletes,
+            np.flatnonzero((contents == _POSITIONS) & ~puffin),
+            np.flatnonzero(contents == _EQUALITY),
+            np.flatnonzero((contents == _POSITIONS) & puffin),
+        )
+        index._check(contents)
+        return index
+
+    def _check(self, contents: Array) -> None:
+        deletes = self.deletes
+        self._refuse((contents != _POSITIONS) & (contents != _EQUALITY), "its kind of deletes is not known")
+        bare = [number for number in self.equalities.tolist() if not deletes.equality_ids[number]]
+        self._refuse(np.isin(np.arange(len(deletes)), bare), "equality deletes without columns")
+        lost = np.asarray(deletes.referenced.is_null().to_numpy(zero_copy_only=False), dtype=bool)
+        lost |= (np.asarray(deletes.content_offsets) < 0) | (np.asarray(deletes.content_sizes) < 0)
+        vector = np.isin(np.arange(len(deletes)), self.vectors)
+        self._refuse(vector & lost, "a deletion vector that names no data file, or no place in its own")
+        named = deletes.referenced.take(pa.array(self.vectors))
+        if len(named.unique()) < len(named):
+            counts = pc.value_counts(named)
+            path = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0].as_py()
+            hint = "rewrite the data file, with an engine that can tell which of them holds"
+            raise CorruptFileError("it has more than one deletion vector", path=path, hint=hint)
+
+    def _refuse(self, wrong: Array, reason: str) -> None:
+        if wrong.any():
+            path = self.deletes.paths[int(np.flatnonzero(wrong)[0])].as_py()
+            raise CorruptFileError(reason, path=path, hint="the table's manifests are damaged or too new")
+
+    def match(self, data: Entries, facts: Facts | None = None) -> Matched:
+        """What applies to each data file; ``facts`` leave out equality deletes that can't meet its rows."""
+        groups = {key: number for number, key in enumerate(self.deletes.keys)}
+        used, inverse = np.unique(data.partitions, return_inverse=True)
+        own = np.array([groups.get(data.keys[key], -1) for key in used], dtype=np.int64)[inverse]
+        vectors = self._vectors(data)
+        return Matched(
+            data,
+            self.deletes,
+            self._positions(data, np.where(vectors < 0, own, -1)),
+            self._equalities(data, own, facts),
+            vectors,
+        )
+
+    # -- vectors -----------------------------------------------------------------------------
+
+    def _vectors(self, data: Entries) -> Array:
+        found = np.full(len(data), -1, dtype=np.int64)
+        if len(self.vectors) and len(data):
+            named = self.deletes.referenced.take(pa.array(self.vectors))
+            at = pc.index_in(data.paths, value_set=named).fill_null(-1).to_numpy(zero_copy_only=False)
+            found[at >= 0] = self.vectors[at[at >= 0]]
+            found[data.sequences > self.deletes.sequences[found]] = -1
+        return found
+
+    # -- positions ---------------------------------------------------------------------------
+
+    def _positions(self, data: Entries, own: Array) -> Links:
+        numbers, deletes = self.positions, self.deletes
+        partitions = deletes.partitions[numbers].astype(np.int64)
+        units = np.flatnonzero(np.isin(own, partitions) & (own >= 0))
+        lows, highs, width = self._spans(data, units)
+        keys = own[units] * width + lows[len(numbers) :]
+        order = np.argsort(keys, kind="stable")
+        starts = np.searchsorted(keys, partitions * width + lows[: len(numbers)], sorter=order)
+        stops = np.searchsorted(keys, partitions * width + highs, sorter=order)
+        sequences, limits = data.sequences, deletes.sequences[numbers]
+
+        def in_time(some: Array, which: Array) -> Array:
+            return np.asarray(sequences[some] <= limits[which])
+
+        return _links(len(data), starts, stops, units[order], in_time, numbers)
+
+    def _spans(self, data: Entries, units: Array) -> tuple[Array, Array, int]:
+        """The first path each delete file may name and the one after the last, as ranks among the data's.
+
+        The ranks of the data's own paths follow those of the first paths. A bound may be cut short, and
+        some writers don't round such an upper bound up, so a path that begins with it is within it.
+        """
+        some = self.deletes.take(self.positions)
+        count = len(some)
+        bounds = some.metrics(PATH_ID)
+        named = some.referenced.cast(pa.large_binary())
+        lower = pc.coalesce(named, bounds.lower)
+        above = pc.binary_join_element_wise(bounds.upper, _binary(b"\xff"), _binary(b""))
+        upper = pc.coalesce(pc.binary_join_element_wise(named, _binary(b"\0"), _binary(b"")), above)
+        paths = data.paths.take(pa.array(units)).cast(pa.large_binary())
+        together = pa.concat_arrays([lower, upper, paths])
+        ranks = np.asarray(pc.rank(together, tiebreaker="dense")).astype(np.int64)
+        width = int(ranks.max(initial=0)) + 1
+        lows = np.where(lower.is_null(), 0, ranks[:count])
+        highs = np.where(upper.is_null(), width, ranks[count : 2 * count])
+        crossed = lows > highs
+        lows[crossed], highs[crossed] = 0, width
+        return np.concatenate([lows, ranks[2 * count :]]), highs, width
+
+    # -- equality ----------------------------------------------------------------------------
+
+    def _equalities(self, data: Entries, own: Array, facts: Facts | None) -> Links:
+        numbers, deletes = self.equalities, self.deletes
+        groups = np.where(everywhere(deletes)[numbers], 0, deletes.partitions[numbers].astype(np.int64) + 1)
+        ages, age = np.unique(data.sequences, return_inverse=True)
+        width = len(ages) + 1
+        limits = np.searchsorted(ages, deletes.sequences[numbers])
+        # Every data file twice: once among all, for deletes that reach everywhere, once in its partition.
+        keys = np.concatenate([age, (own + 1) * width + age])
+        keys[len(data) :][own < 0] = -1
+        order = np.argsort(keys, kind="stable")
+        starts = np.searchsorted(keys, groups * width, sorter=order)
+        stops = np.searchsorted(keys, groups * width + limits, sorter=order)
+        meets = None if facts is None else meeting(data, deletes.take(numbers), facts)
+        return _links(len(data), starts, stops, order % max(len(data), 1), meets, numbers)
+
+
+def _binary(value: bytes) -> pa.Scalar:
+    return pa.scalar(value, pa.large_binary())
+
+
+def _links(
+    count: int, starts: Array, stops: Array, order: Array, meets: Meeting | None, numbers: Array
+) -> Links:
+    """The pairs that spans of sorted data files make, those that pass a test; some at a time."""
+    counts = np.maximum(stops - starts, 0)
+    ends = np.cumsum(counts)
+    bits = len(numbers).bit_length()
+    found = [np.zeros(0, dtype=np.int64)]
+    first = 0
+    while first < len(counts):
+        done = int(ends[first] - counts[first])
+        last = max(first + 1, int(np.searchsorted(ends, done + _BLOCK, side="right")))
+        some = counts[first:last]
+        which = np.repeat(np.arange(first, last), some)
+        units = order[steps(some) + starts[which]]
+        if meets is not None:
+            kept = meets(units, which)
+            units, which = units[kept], which[kept]
+        found.append(units << bits | which)
+        first = last
+    pairs = np.sort(np.concatenate(found))
+    return Links.of(count, pairs >> bits, numbers[pairs & ((1 << bits) - 1)])
