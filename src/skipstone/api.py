@@ -15,9 +15,7 @@ from skipstone.core.judge import Verdict
 from skipstone.core.rows import RowSet
 from skipstone.errors import ReadError, SkipstoneError, UsageError
 from skipstone.iceberg.catalogs import METADATA_FILES, check_installed, is_table_name
-from skipstone.lake.base import FileEntry
-from skipstone.lake.statistics import ColumnStatistics, LakeStatistics
-from skipstone.lakes import Lake, Scan
+from skipstone.lake.snapshot import FileEntry
 from skipstone.parquet.footer import read_footer
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.predicate import Expr, Predicate, col, lit, parse, predicate, udf
@@ -29,8 +27,11 @@ from skipstone.report.trace.scan import ScanTrace
 from skipstone.report.verify import Verification
 from skipstone.report.why import Why
 from skipstone.scan.execute import Execution, execute
+from skipstone.scan.lake import Lake
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.plan import ScanPlan
+from skipstone.scan.scan import Scan
+from skipstone.scan.statistics import ColumnStatistics, LakeStatistics
 from skipstone.store.options import with_credentials
 from skipstone.store.place import open_place, open_root
 from skipstone.store.retry import RetryPolicy

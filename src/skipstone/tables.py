@@ -1,4 +1,4 @@
-"""Iceberg tables and catalogs as users meet them."""
+"""Iceberg catalogs as users meet them."""
 
 from __future__ import annotations
 
@@ -21,25 +21,12 @@ from skipstone.iceberg.catalogs import (
 )
 from skipstone.iceberg.create import create_table
 from skipstone.iceberg.metadata import SnapshotInfo
-from skipstone.index.table import IndexedTable
-from skipstone.lakes import Scannable
+from skipstone.scan.lake import Table
 from skipstone.store.options import option_name
 from skipstone.store.place import Place, open_root
 from skipstone.store.retry import RetryPolicy
 
 __all__ = ["Catalog", "SnapshotInfo", "Table", "open_table"]
-
-
-class Table(Scannable, IndexedTable):
-    """An Iceberg table at one of its snapshots, to be scanned."""
-
-    def at(self, snapshot: Any) -> Table:
-        """The table as it was: by the id of a snapshot, a tag, a branch, or a time (ISO text or datetime)."""
-        sibling = type(self).__new__(type(self))
-        sibling.__dict__.update(self.__dict__)
-        sibling._asked = snapshot
-        sibling._pin(self.metadata)
-        return sibling
 
 
 class Catalog:

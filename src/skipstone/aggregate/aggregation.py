@@ -25,10 +25,10 @@ from skipstone.core.ir.nodes import ColumnRef
 from skipstone.engine.jobs import check_engine, opened
 from skipstone.errors import UsageError
 from skipstone.index.container import BadIndex
-from skipstone.index.lake import Indexed
 from skipstone.partial.edges import even_edges
 from skipstone.report.trace.aggregate import AggregateRun, AggregateTrace
 from skipstone.report.units import plural
+from skipstone.scan.lake import Lake
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.work import Clock
 
@@ -44,7 +44,7 @@ _WAITING = 64
 class Question:
     """What is asked of the rows of a scan."""
 
-    lake: Indexed
+    lake: Lake
     plan: Callable[[], ScanPlan]
     case_sensitive: bool
     asked: tuple[Aggregate, ...]
@@ -262,7 +262,7 @@ _ENDS = ("least number", "greatest number")
 
 
 def aggregation(
-    lake: Indexed,
+    lake: Lake,
     plan: Callable[[], ScanPlan],
     limit: int | None,
     case_sensitive: bool,

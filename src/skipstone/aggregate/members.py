@@ -21,8 +21,8 @@ from skipstone.core.evidence import Array, ColumnFacts
 from skipstone.core.ir.bind import Binder
 from skipstone.core.rows import RowSet
 from skipstone.errors import TypeMismatchError
-from skipstone.lake.base import AntiJoin
 from skipstone.lake.files import Files
+from skipstone.lake.snapshot import AntiJoin
 from skipstone.partial.states import Path, Rows
 from skipstone.scan.projection import find_path
 

@@ -15,7 +15,7 @@ from skipstone.aggregate.prepare import Prepared, Rows, members_of
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import Engine, stream
-from skipstone.lake.base import AntiJoin
+from skipstone.lake.snapshot import AntiJoin
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.scan.parts import Part, shared, split
 from skipstone.scan.pieces import Piece

@@ -14,9 +14,9 @@ from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.rows import RowSet
 from skipstone.index.coverage import Coverage
 from skipstone.index.draft import runs
-from skipstone.index.lake import Indexed
 from skipstone.partial.states import Path
 from skipstone.prune.survey import Part, Survey
+from skipstone.scan.lake import Lake
 from skipstone.scan.plan import ScanPlan, Task
 
 
@@ -89,7 +89,7 @@ class Units:
         return RowSet.from_ranges(total, self.starts[units], self.stops[units])
 
 
-def survey_of(lake: Indexed, plan: ScanPlan, coverage: Coverage | None) -> tuple[Survey, dict[int, int]]:
+def survey_of(lake: Lake, plan: ScanPlan, coverage: Coverage | None) -> tuple[Survey, dict[int, int]]:
     """What is known of the files of a plan, and by task the file's number in it."""
     numbers = np.array([task.number for task in plan.tasks], dtype=np.int64)
 
@@ -98,7 +98,7 @@ def survey_of(lake: Indexed, plan: ScanPlan, coverage: Coverage | None) -> tuple
     return survey, {task: place[number] for task, number in enumerate(numbers.tolist())}
 
 
-def surveyed(lake: Indexed, coverage: Coverage | None, numbers: Array) -> tuple[Survey, Array]:
+def surveyed(lake: Lake, coverage: Coverage | None, numbers: Array) -> tuple[Survey, Array]:
     """What is known of some files of a lake, and their numbers in the order of the survey."""
 
     def make() -> tuple[Survey, Array]:
@@ -113,7 +113,7 @@ def surveyed(lake: Indexed, coverage: Coverage | None, numbers: Array) -> tuple[
 class Placed:
     """Finds the rows of files that sets of places mean, counting files by path."""
 
-    lake: Indexed
+    lake: Lake
     coverage: Coverage | None
     order: Array = field(init=False)
     """The files' numbers in the listing, by path."""

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from skipstone.aggregate.aggregation import Aggregation
     from skipstone.aggregate.progress import Step
-    from skipstone.lake.base import BaseLake
     from skipstone.report.lines import Span
     from skipstone.report.trace.aggregate import AggregateTrace
+    from skipstone.scan.lake import Lake
 
 
 class AnswerFormat(enum.StrEnum):
@@ -39,7 +39,7 @@ class Shown:
     """An answer, and what it took."""
 
     answer: Aggregation
-    lake: BaseLake
+    lake: Lake
     grouped: bool
     began: float
 

@@ -15,8 +15,8 @@ import typer
 
 if TYPE_CHECKING:
     from skipstone.api import Catalog, Lake, Table
-    from skipstone.lakes import Scan
     from skipstone.predicate import Predicate
+    from skipstone.scan.scan import Scan
 
 CATALOG_VARIABLE = "SKIPSTONE_CATALOG"
 """The environment variable that names a catalog where --catalog doesn't."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from skipstone.lake.base import BaseLake
+    from skipstone.scan.lake import Lake
 
 # Work that is done before anyone looks needs no bar.
 _PATIENCE = 0.5
@@ -24,7 +24,7 @@ Advance = Callable[[int], None]
 @contextmanager
 def progress(
     what: str,
-    lake: BaseLake,
+    lake: Lake,
     *,
     rows: int | None = None,
     to_read: Callable[[], int] | None = None,
@@ -115,7 +115,7 @@ class Steps:
 class _Bar:
     """A bar of rows or bytes."""
 
-    def __init__(self, what: str, lake: BaseLake, rows: int | None, nbytes: int | None) -> None:
+    def __init__(self, what: str, lake: Lake, rows: int | None, nbytes: int | None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
         from rich.text import Text

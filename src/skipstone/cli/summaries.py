@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from skipstone.api import SnapshotInfo
-    from skipstone.lake.base import BaseLake
+    from skipstone.scan.lake import Lake
 
 
 def summed(snapshot: SnapshotInfo, name: str) -> int | None:
@@ -20,7 +20,7 @@ def pinned(table: Any) -> SnapshotInfo | None:
     return next((one for one in table.snapshots() if one.id == table.snapshot), None)
 
 
-def lake_bytes(lake: BaseLake) -> int | None:
+def lake_bytes(lake: Lake) -> int | None:
     """Bytes of all files; of a table what its snapshot says, as not all manifests may have been read."""
     if not hasattr(lake, "snapshots"):
         return sum(entry.size for entry in lake.entries)

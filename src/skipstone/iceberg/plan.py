@@ -17,7 +17,7 @@ from skipstone.iceberg.deletes.match import Links, Matched
 from skipstone.iceberg.inventory import Inventory
 from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.partitions.filter import Judged, PartitionFilter
-from skipstone.lake.base import Path, Sifted
+from skipstone.lake.snapshot import Path, Sifted
 from skipstone.prune.ledger import Blame, Ledger
 from skipstone.report.trace import Cause, Note
 from skipstone.report.trace.partitions import FilterStats

@@ -14,11 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import ConflictError, FileError
-from skipstone.iceberg.inventory import Inventory, Kept, identities
+from skipstone.iceberg.inventory import Kept, identities
 from skipstone.iceberg.manifests.entries import Entries
+from skipstone.iceberg.table import TableSnapshot
 from skipstone.index.container import COMMON, BadIndex, Container, Held, LocalFile, Writer, parsing
 from skipstone.index.manifest import ENTRIES
 from skipstone.lake.files import Files
+from skipstone.lake.snapshot import Snapshot
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
@@ -72,15 +74,19 @@ def _bytes(access: Files, entry: Listed) -> LocalFile | Held:
     return Held(access.source(entry).read_ranges([ByteRange(0, entry.size)])[0])
 
 
-def write_entries(access: Files, version: str, data: Inventory, deletes: Inventory) -> None:
-    """Keep the entries of a version's manifests for the next process; older files are deleted."""
+def keep_manifests(access: Files, snapshot: Snapshot) -> None:
+    """Keep what a snapshot's manifests say for the next process; only those that are new are read."""
+    assert isinstance(snapshot, TableSnapshot)
+    data, deletes = snapshot.inventory, snapshot.delete_inventory
+    if data.covered and deletes.covered:
+        return
     made = Writer()
     for name, inventory in zip(_CONTENTS, (data, deletes), strict=True):
         told = json.dumps(identities(inventory.notes, inventory.specs)).encode()
         made.add(COMMON, name, np.frombuffer(_serialised(inventory.everything[0]), dtype=np.uint8))
         made.add(COMMON, f"{name}/counts", np.diff(inventory.firsts))
         made.add(COMMON, f"{name}/manifests", np.frombuffer(told, dtype=np.uint8))
-    body, _ = made.parts({"version": version})
+    body, _ = made.parts({"version": snapshot.listed_in})
     listed = _listed(access)
     number = 1 + max((number for number, _ in listed), default=0)
     # Somebody who was faster has written the same, or newer ones.

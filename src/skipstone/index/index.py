@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.core.domain.keys import is_ordered, storage_type
+from skipstone.core.evidence import Array
 from skipstone.engine.jobs import gather, opened
 from skipstone.errors import (
     CorruptFileError,
@@ -32,6 +33,8 @@ from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path, Spec
 from skipstone.lake.beside import FOLDER, own_place
 from skipstone.lake.files import Files
+from skipstone.lake.snapshot import Snapshot
+from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.report.report import Report
 from skipstone.store.place import Listed, Place
 
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from skipstone.engine.jobs import Engine
-    from skipstone.index.lake import Indexed
+    from skipstone.iceberg.inventory import Kept
     from skipstone.report.advice import Advice
     from skipstone.report.status import IndexStatus
 
@@ -50,36 +53,39 @@ DEFAULT_COLUMNS: Final = 32
 class LakeIndex:
     """The index of one lake, as it was when the lake was listed."""
 
-    def __init__(self, lake: Indexed, root: Place | None, *, changed: bool = False) -> None:
-        self._lake = lake
-        self._inside = root is None
-        self.place = own_place(lake.access.place) if root is None else root
-        self.access = Files(self.place, retry=lake.access.retry)
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        root: Place | None,
+        relist: Callable[[Engine], None],
+        *,
+        changed: bool = False,
+    ) -> None:
+        """``relist`` lists the lake again and hands the new snapshot to ``pin``."""
+        self._root, self._relist = root, relist
         self._lock = threading.Lock()
-        self._loaded = False
-        self._coverage: Coverage | None = None
-        # Whether the index was changed here since the lake was listed, which then saw an older one.
-        self._changed = changed
+        self._served: Files | None = None
+        self.pin(snapshot, changed=changed)
+
+    def pin(self, snapshot: Snapshot, *, changed: bool = False) -> None:
+        """Serve another snapshot of the lake, whose listing saw the index as it is now unless ``changed``."""
+        with self._lock:
+            self._snapshot = snapshot
+            # Whether the index was changed here since the lake was listed, which then saw an older one.
+            self.changed = changed
+            self._loaded = False
+            self._coverage: Coverage | None = None
+            if self._served is not snapshot.access:
+                self._served = snapshot.access
+                self.place = own_place(snapshot.access.place) if self._root is None else self._root
+                self.access = Files(self.place, retry=snapshot.access.retry)
+        snapshot.access.recorded = self.recorded
+        snapshot.use(self)
 
     @property
     def uri(self) -> str:
         """Where the index is."""
         return self.place.uri
-
-    def forget(self) -> None:
-        """Look again at the next question."""
-        with self._lock:
-            self._loaded, self._coverage = False, None
-
-    @property
-    def changed(self) -> bool:
-        """Whether it was changed here since the lake was listed."""
-        return self._changed
-
-    def relisted(self) -> None:
-        """The lake was listed anew, and its index with it."""
-        self.forget()
-        self._changed = False
 
     @property
     def coverage(self) -> Coverage | None:
@@ -92,7 +98,7 @@ class LakeIndex:
         return self._coverage
 
     def _load(self) -> Coverage | None:
-        lake = self._lake
+        lake = self._snapshot
         try:
             listed = self._files()
             try:
@@ -114,16 +120,45 @@ class LakeIndex:
         with self._lock:
             if self._coverage is not None:
                 self._coverage = self._coverage.without(bad)
-                self._lake.access.forget_layouts()
-                self._lake.plans.clear()
+                self._snapshot.access.forget_layouts()
+                self._snapshot.plans.clear()
+
+    # -- what a snapshot asks for ------------------------------------------------------------
+
+    def recorded(self, entry: Listed) -> ParquetMetadata | None:
+        """A file's metadata as the index has recorded it."""
+        coverage = self.coverage
+        number = None if coverage is None else self._snapshot.numbers.get(entry)
+        if coverage is None or number is None:
+            return None
+        try:
+            return coverage.metadata(number)
+        except BadIndex as error:
+            self.distrust(error)
+            return None
+
+    def kinds(self) -> tuple[list[ParquetMetadata], Array] | None:
+        """A file of every recorded kind, and the numbers of the files that aren't recorded; None if all."""
+        while (coverage := self.coverage) is not None and coverage.covered:
+            try:
+                return coverage.kinds(), coverage.unknown
+            except BadIndex as error:
+                self.distrust(error)
+        return None
+
+    def manifests(self, version: str) -> tuple[Kept, Kept] | None:
+        """What the index keeps of a table's manifests."""
+        from skipstone.index.entries import read_entries
+
+        return read_entries(self.access, version)
 
     def _files(self) -> list[Listed]:
         """The index's own files: those that the lake's listing saw, if it lies in the lake."""
-        if self._inside and not self._changed and self._lake.listed_whole:
+        if self._root is None and not self.changed and self._snapshot.listed_whole:
             prefix = f"{FOLDER}/"
             seen = [
                 Listed(entry.key.removeprefix(prefix), entry.size, entry.version)
-                for entry in self._lake.others
+                for entry in self._snapshot.others
                 if entry.key.startswith(prefix)
             ]
             # A folder that may not be read looks like none: asking for it tells why.
@@ -139,7 +174,7 @@ class LakeIndex:
             if entry is None:
                 return f"{note.name}: it is missing"
             try:
-                cache, naming = self._lake.access.cache, self._lake.access.naming
+                cache, naming = self._snapshot.access.cache, self._snapshot.access.naming
                 return open_segment(self.access, entry, note, cache, naming)
             except (BadIndex, ReadError) as error:
                 return f"{note.name}: {_reason(error)}"
@@ -182,10 +217,9 @@ class LakeIndex:
 
     def refresh(self, *, engine: Any = "spark", progress: Progress | None = None, **options: Any) -> Report:
         """List the lake anew, index what is new or changed, and drop what is gone."""
-        lake = self._lake
         told = self._told()
         with opened(engine, options) as chosen:
-            lake.relist(chosen)
+            self._relist(chosen)
             return self._run(self._same(told), chosen, progress, rebuild=False)
 
     def _told(self) -> dict[str, Any]:
@@ -200,7 +234,7 @@ class LakeIndex:
 
     def named(self, told: Mapping[str, Any]) -> dict[str, Any]:
         """What a manifest says was asked for, with columns as the lake calls them."""
-        naming = self._lake.access.naming
+        naming = self._snapshot.access.naming
         if naming is None or not told:
             return dict(told)
         lists = {name: [list(naming.path(tuple(p))) for p in told[name]] for name in LISTS}
@@ -215,8 +249,8 @@ class LakeIndex:
         return Spec(columns, told["pages"], own_blooms=told["own_blooms"], **listed)
 
     def _run(self, spec: Spec, engine: Engine, progress: Progress | None, *, rebuild: bool) -> Report:
-        lake = self._lake
-        if self._inside and not lake.is_whole:
+        lake = self._snapshot
+        if self._root is None and not lake.is_whole:
             raise UsageError(
                 "the index belongs to the directory, of which only some files are opened",
                 path=self.uri,
@@ -235,7 +269,10 @@ class LakeIndex:
             listed_at=lake.listed_at,
         )
         report = job.run()
-        lake.index_changed()
+        if lake.index_naming is not None:
+            from skipstone.index.entries import keep_manifests
+
+            keep_manifests(self.access, lake)
         self._renewed()
         return report
 
@@ -294,7 +331,7 @@ class LakeIndex:
             if not fits(types[path]):
                 raise TypeMismatchError(
                     f"{rule}, and the column is of type {types[path]}",
-                    path=self._lake.uri,
+                    path=self._snapshot.uri,
                     column=".".join(path),
                     hint="leave it out",
                 )
@@ -312,9 +349,9 @@ class LakeIndex:
 
     def _leaves(self) -> list[tuple[Path, pa.DataType]]:
         """Columns that can be compared, fields of structs included, without those of partitions."""
-        partitions = self._lake.partition_names
+        partitions = self._snapshot.partition_names
         found: list[tuple[Path, pa.DataType]] = []
-        for field in self._lake.query_schema:
+        for field in self._snapshot.query_schema:
             if field.name not in partitions:
                 _collect(field, (), found)
         names = [path for path, _ in found]
@@ -335,7 +372,7 @@ class LakeIndex:
                 known = ", ".join(by_name) or "none"
                 raise UnknownColumnError(
                     f"{what} names {name!r}, which is no column that can be indexed",
-                    path=self._lake.uri,
+                    path=self._snapshot.uri,
                     column=str(name),
                     hint=f"columns that can be are {known}",
                 )
@@ -347,13 +384,13 @@ class LakeIndex:
         """What the index covers, how old and how large it is."""
         from skipstone.index.status import index_status
 
-        return index_status(self._lake, self)
+        return index_status(self._snapshot, self)
 
     def advise(self, queries: Any = None, *, sample: int = 64) -> Advice:
         """What would be worth indexing for these predicates, or for the queries of a log."""
         from skipstone.index.advise import advise
 
-        return advise(self._lake, queries, sample=sample)
+        return advise(self._snapshot, queries, sample=sample)
 
     def drop(self) -> None:
         """Delete the index; the lake's own files stay as they are."""
@@ -365,15 +402,15 @@ class LakeIndex:
         self._renewed()
 
     def _renewed(self) -> None:
-        self.forget()
-        self._changed = True
-        self._lake.plans.clear()
+        with self._lock:
+            self._loaded, self._coverage, self.changed = False, None, True
+        self._snapshot.plans.clear()
 
     def __repr__(self) -> str:
         coverage = self.coverage
         if coverage is None:
             return f"LakeIndex({self.uri!r}, none)"
-        known = f"{coverage.covered:,} of {len(self._lake.entries):,} files"
+        known = f"{coverage.covered:,} of {len(self._snapshot.entries):,} files"
         return f"LakeIndex({self.uri!r}, version {coverage.manifest.number}, {known})"
 
 

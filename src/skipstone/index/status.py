@@ -23,7 +23,7 @@ from skipstone.store.place import Listed
 
 if TYPE_CHECKING:
     from skipstone.index.index import LakeIndex
-    from skipstone.index.lake import Indexed
+    from skipstone.lake.snapshot import Snapshot
 
 _EXAMPLES: Final = 3
 _LEVELS: Final = {
@@ -42,7 +42,7 @@ _PLACES: Final = frozenset({"page/firsts", "page/first_rows", "page/offsets", "p
 _COMMON_PLACES: Final = frozenset({"counts", "group_rows", "group_sizes", "chunk_counts", "chunks"})
 
 
-def index_status(lake: Indexed, index: LakeIndex) -> IndexStatus:
+def index_status(lake: Snapshot, index: LakeIndex) -> IndexStatus:
     """What the index covers of the lake as it is listed, how old and how large it is."""
     coverage = index.coverage
     counted = _Counted(lake.entries)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from skipstone.errors import (
     SchemaError,
     UsageError,
 )
-from skipstone.lake.base import BaseLake, FileEntry, Path, Sifted
 from skipstone.lake.beside import real_place, with_own_files
 from skipstone.lake.conform import check_readable
 from skipstone.lake.files import CACHE_BYTES, Files
@@ -31,9 +30,12 @@ from skipstone.lake.formats import refuse_part_of_table, refuse_tables
 from skipstone.lake.partitions import Partitions, read_partitions
 from skipstone.lake.records import list_settled
 from skipstone.lake.schema import merge_schemas
+from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, Path, Records, Sifted
 from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.naming import Naming
 from skipstone.prune.ledger import Blame, Ledger
 from skipstone.report.trace import Cause, Level
+from skipstone.store.cache import Cache
 from skipstone.store.place import Listed, Place, matches
 from skipstone.store.retry import RetryPolicy
 
@@ -42,109 +44,104 @@ SCHEMA_SAMPLE = 256
 _BROKEN = (NotParquetError, CorruptFileError, EncryptedFileError)
 
 
-class DirectoryLake(BaseLake):
-    """The Parquet files below a directory, or one file, as they were when the lake was opened.
+class DirectorySnapshot:
+    """The Parquet files below a directory, or one file, as one listing saw them.
 
     Directories named ``key=value`` are partitions. Hidden files (a name that begins with ``.`` or ``_``,
-    unless it is a partition's) and empty ones are no part of the lake. Listing is all that opening costs;
-    footers are read when a plan needs them, and kept within a bound.
+    unless it is a partition's) and empty ones are no part of the lake. Footers are read when a plan needs
+    them, and kept within a bound.
     """
+
+    index_naming: Naming | None = None
 
     def __init__(
         self,
+        access: Files,
+        pattern: str,
+        schema: pa.Schema | None,
+        entries: tuple[Listed, ...],
+        others: tuple[Listed, ...] = (),
+        listed_at: float = 0.0,
+    ) -> None:
+        self.access, self.uri = access, access.place.uri
+        self.entries, self.others, self.listed_at = entries, others, listed_at
+        self.is_whole, self.has_own_schema = not pattern, schema is not None
+        self.listed_whole = all(entry.key != pattern for entry in entries[:2])
+        self.plans: Cache[Any, Any] = Cache(PLANS)
+        self._pattern, self._given = pattern, schema
+        self._records: Records | None = None
+
+    @classmethod
+    def open(
+        cls,
         place: Place,
         pattern: str = "",
         *,
         schema: pa.Schema | None = None,
         retry: RetryPolicy | None = None,
         memory: int = CACHE_BYTES,
-    ) -> None:
+    ) -> DirectorySnapshot:
+        """List a directory, or those of its files that match a pattern; listing is all that this costs."""
         if schema is not None and not isinstance(schema, pa.Schema):
             raise UsageError(f"the schema is a {type(schema).__name__}", hint="give a pyarrow.Schema")
-        self._pattern = pattern
-        self._given = schema
-        self._access = Files(with_own_files(place), retry=retry, memory=memory)
         if not pattern:
             refuse_part_of_table(real_place(place))
-        self.refresh()
+        return _listed(Files(with_own_files(place), retry=retry, memory=memory), pattern, schema)
 
-    def refresh(self, listing: Sequence[Listed] | None = None) -> None:
-        """List anew, unless there is a new listing: from now on the lake is what the directory holds now.
-
-        A listing that is given should be one of ``list_settled``: without files of jobs that are not done.
-        """
-        self.listed_at = time.time()
-        listed = list_settled(self._access.place, named=self._pattern) if listing is None else listing
-        entries = tuple(entry for entry in listed if is_visible(entry, self._pattern))
-        if not self._pattern:
-            refuse_tables(self._access.place, listed)
-        self._others = tuple(entry for entry in listed if entry.key.startswith("_"))
-        if not entries and self._given is None:
-            what = f"no file in it matches {self._pattern}" if self._pattern else "there is no file in it"
-            raise ReadError(what, path=self.uri, hint="hidden and empty files don't count")
-        self._pin(entries)
-
-    def relist(self, engine: Engine) -> None:
-        """``refresh``, with large directories listed by an engine's tasks."""
+    def latest(self, engine: Engine | None = None) -> DirectorySnapshot:
+        """What the directory holds now; a large one is listed by the engine's tasks."""
+        if engine is None:
+            return _listed(self.access, self._pattern, self._given)
         from skipstone.lake.listing import list_again
 
-        self.refresh(list_again(engine, self._access.place, self._entries))
+        listing = partial(list_again, engine, self.access.place, self.entries)
+        return _listed(self.access, self._pattern, self._given, listing)
 
-    def _pin(self, entries: tuple[Listed, ...]) -> None:
-        self._entries = entries
-        self._forget("version", "partitions", "partition_names", "_schemas", "schema", "query_schema")
+    def use(self, records: Records) -> None:
+        """Take the schema from the files' metadata that an index has recorded."""
+        self._records = records
 
     # -- what there is -----------------------------------------------------------------------
-
-    @property
-    def uri(self) -> str:
-        """The lake's root."""
-        return self._access.place.uri
-
-    @property
-    def entries(self) -> tuple[Listed, ...]:
-        """The files as listed, by path."""
-        return self._entries
-
-    @property
-    def others(self) -> tuple[Listed, ...]:
-        """Files that were listed in hidden directories of the root."""
-        return self._others
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all files below the root are meant, or some."""
-        return not self._pattern
-
-    @property
-    def listed_whole(self) -> bool:
-        """Whether the listing saw all that is below the root, or one file of it."""
-        return all(entry.key != self._pattern for entry in self._entries[:2])
 
     @cached_property
     def version(self) -> str:
         """A digest of the listing: equal for the same files in the same versions."""
         digest = xxhash.xxh3_128()
         digest.update(self.uri.encode())
-        for entry in self._entries:
+        for entry in self.entries:
             digest.update(repr((entry.key, entry.size, entry.version)).encode())
         return digest.hexdigest()
+
+    @cached_property
+    def numbers(self) -> dict[Listed, int]:
+        """The files' numbers."""
+        return {entry: number for number, entry in enumerate(self.entries)}
+
+    @cached_property
+    def files(self) -> tuple[FileEntry, ...]:
+        """The files, by path."""
+        return self.files_of(np.arange(len(self.entries)))
+
+    @cached_property
+    def all_stated(self) -> dict[Path, Stated]:
+        """What the directories say of every file."""
+        return self.stated(np.arange(len(self.entries)))
 
     def files_of(self, files: Array) -> tuple[FileEntry, ...]:
         """The numbered files."""
         chosen = self.partitions.take(files)
         values = [column.to_pylist() for column in chosen.values]
         rows = zip(*values, strict=True) if values else (() for _ in files)
-        entries = [self._entries[number] for number in files.tolist()]
+        entries = [self.entries[number] for number in files.tolist()]
         return tuple(
-            FileEntry(self._access.path(entry), entry.size, dict(zip(chosen.schema.names, row, strict=True)))
+            FileEntry(self.access.path(entry), entry.size, dict(zip(chosen.schema.names, row, strict=True)))
             for entry, row in zip(entries, rows, strict=True)
         )
 
     @cached_property
     def partitions(self) -> Partitions:
         """The values that the directories' names give each file."""
-        keys = [entry.key for entry in self._entries]
+        keys = [entry.key for entry in self.entries]
         given = self._given
         if given is not None:
             # Only names of partitions count here; which those are, the paths tell.
@@ -185,8 +182,13 @@ class DirectoryLake(BaseLake):
         return pa.schema([*fields, *partitions.values()])
 
     def _sample(self) -> list[ParquetMetadata]:
-        """The files that tell the schema."""
-        return self._spread(self._entries, needed=True)
+        """The files that tell the schema: one of every kind that an index knows, some of those it doesn't."""
+        recorded = None if self._records is None else self._records.kinds()
+        if recorded is None:
+            return self._spread(self.entries, needed=True)
+        known, others = recorded
+        unknown = [self.entries[number] for number in others.tolist()]
+        return [*known, *(self._spread(unknown, needed=False) if unknown else ())]
 
     def _spread(self, files: Sequence[Listed], *, needed: bool) -> list[ParquetMetadata]:
         """Some of the files; an error if all of them are broken and one is ``needed``."""
@@ -194,7 +196,7 @@ class DirectoryLake(BaseLake):
         chosen = np.unique(np.linspace(0, count - 1, min(count, SCHEMA_SAMPLE)).round().astype(int))
         entries = [files[number] for number in chosen.tolist()]
         try:
-            return self._access.layouts(entries)
+            return self.access.layouts(entries)
         except _BROKEN:
             # A file that is broken for good is the business of the query that needs it.
             footers = [footer for entry in entries if (footer := self._layout_or_none(entry)) is not None]
@@ -204,7 +206,7 @@ class DirectoryLake(BaseLake):
 
     def _layout_or_none(self, entry: Listed) -> ParquetMetadata | None:
         try:
-            return self._access.layout(entry)
+            return self.access.layout(entry)
         except _BROKEN:
             return None
 
@@ -217,7 +219,7 @@ class DirectoryLake(BaseLake):
 
     def check(self, footers: Iterable[ParquetMetadata]) -> None:
         """Refuse a file whose columns can't be read as the lake's."""
-        if self._given is None and len(self._entries) <= SCHEMA_SAMPLE:
+        if self._given is None and len(self.entries) <= SCHEMA_SAMPLE:
             return
         known: set[pa.Schema] = set()
         names = set(self.partitions.schema.names)
@@ -247,7 +249,7 @@ class DirectoryLake(BaseLake):
             return Sifted()
         judgement = judge(node, self.partitions.evidence())
         verdicts = judgement.verdicts()
-        folders = [entry.key.rpartition("/")[0] for entry in self._entries]
+        folders = [entry.key.rpartition("/")[0] for entry in self.entries]
         _, first = np.unique(folders, return_index=True)
         distinct = judgement.take(first)
         found = distinct.verdicts()
@@ -264,26 +266,39 @@ class DirectoryLake(BaseLake):
         kept = verdicts != Verdict.NONE
         return Sifted() if kept.all() else Sifted(np.flatnonzero(kept))
 
+    def deletions(self, files: Sequence[int]) -> Deletions:  # noqa: ARG002
+        """Nothing: files of a directory are deleted whole."""
+        return Deletions()
+
+    def check_files(self, files: Sequence[int]) -> None:
+        """Refuse none: all are Parquet, or else their footers will say."""
+
     def __reduce__(self) -> tuple[Any, ...]:
         # The listing goes along: elsewhere it is the same version of the lake.
-        return (_moved, (type(self), self._access, self._pattern, self._given, self._entries))
+        return (type(self), (self.access, self._pattern, self._given, self.entries, self.others))
 
     def __repr__(self) -> str:
-        size = sum(entry.size for entry in self._entries)
-        return f"{type(self).__name__}({self.uri!r}, {len(self._entries):,} files, {size:,} bytes)"
+        size = sum(entry.size for entry in self.entries)
+        return f"DirectorySnapshot({self.uri!r}, {len(self.entries):,} files, {size:,} bytes)"
 
 
-def _moved(
-    cls: type[DirectoryLake],
+def _listed(
     access: Files,
     pattern: str,
     schema: pa.Schema | None,
-    entries: tuple[Listed, ...],
-) -> DirectoryLake:
-    lake = cls.__new__(cls)
-    lake._access, lake._pattern, lake._given = access, pattern, schema
-    lake._pin(entries)
-    return lake
+    listing: Callable[[], Sequence[Listed]] | None = None,
+) -> DirectorySnapshot:
+    """The files that are there now and belong to no job that isn't done."""
+    listed_at = time.time()
+    listed = list_settled(access.place, named=pattern) if listing is None else listing()
+    entries = tuple(entry for entry in listed if is_visible(entry, pattern))
+    if not pattern:
+        refuse_tables(access.place, listed)
+    if not entries and schema is None:
+        what = f"no file in it matches {pattern}" if pattern else "there is no file in it"
+        raise ReadError(what, path=access.place.uri, hint="hidden and empty files don't count")
+    others = tuple(entry for entry in listed if entry.key.startswith("_"))
+    return DirectorySnapshot(access, pattern, schema, entries, others, listed_at)
 
 
 def is_visible(entry: Listed, pattern: str = "") -> bool:

@@ -9,16 +9,16 @@ import numpy as np
 
 from skipstone.core.domain import ColumnDomain, ColumnHandle
 from skipstone.errors import UnknownColumnError, UsageError
-from skipstone.index.lake import Indexed
-from skipstone.lake.base import FileEntry
+from skipstone.lake.snapshot import FileEntry
 from skipstone.predicate import predicate
+from skipstone.scan.lake import Lake
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.planner import Question, keep_row_groups
 from skipstone.scan.projection import Projection
 
 
 def files_to_query(
-    lake: Indexed,
+    lake: Lake,
     columns: Iterable[str | ColumnHandle] | None,
     column_domain: ColumnDomain,
     options: ScanOptions,
@@ -39,7 +39,7 @@ def files_to_query(
 
 
 def _restricted(
-    lake: Indexed, columns: Iterable[str | ColumnHandle] | None, asked: ColumnDomain
+    lake: Lake, columns: Iterable[str | ColumnHandle] | None, asked: ColumnDomain
 ) -> ColumnDomain:
     """The domain of the named columns; the others are not looked at."""
     if columns is None or asked.is_none:

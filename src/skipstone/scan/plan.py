@@ -14,8 +14,8 @@ from skipstone.core.filter import RowFilter
 from skipstone.core.ir import Compiled
 from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError, UsageError
-from skipstone.lake.base import AntiJoin
 from skipstone.lake.files import Files
+from skipstone.lake.snapshot import AntiJoin
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate
 from skipstone.report.trace.scan import Hints, ScanTrace

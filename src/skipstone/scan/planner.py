@@ -16,8 +16,7 @@ from skipstone.core.judge import Verdict
 from skipstone.core.rows import RowSet
 from skipstone.index.container import BadIndex
 from skipstone.index.coverage import Coverage
-from skipstone.index.lake import Indexed
-from skipstone.lake.base import Sifted
+from skipstone.lake.snapshot import Sifted
 from skipstone.predicate.tree import Predicate
 from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Ledger
@@ -26,6 +25,7 @@ from skipstone.prune.survey import Survey
 from skipstone.report.trace import Level
 from skipstone.report.trace.scan import DeleteUse, IndexUse, ScanTrace
 from skipstone.scan.hints import choose
+from skipstone.scan.lake import Lake
 from skipstone.scan.limit import apply_limit
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.order import Order
@@ -50,17 +50,17 @@ class Question:
     options: ScanOptions
 
 
-def make_plan(lake: Indexed, question: Question) -> ScanPlan:
+def make_plan(lake: Lake, question: Question) -> ScanPlan:
     """Plan a scan of the lake as it is pinned."""
     return _planned(lake, question, _Planner.plan)
 
 
-def keep_row_groups(lake: Indexed, question: Question) -> dict[int, tuple[int, list[int]]]:
+def keep_row_groups(lake: Lake, question: Question) -> dict[int, tuple[int, list[int]]]:
     """By number in the listing, the files that may hold a match: their rows, and the row groups that may."""
     return _planned(lake, question, _Planner.row_groups)
 
 
-def _planned(lake: Indexed, question: Question, ask: Callable[[_Planner], T]) -> T:
+def _planned(lake: Lake, question: Question, ask: Callable[[_Planner], T]) -> T:
     """An answer of the planner, without the parts of the index that turn out to be damaged."""
     use = question.options.skipping and question.options.index
     while True:
@@ -82,14 +82,14 @@ def _all(total: int) -> RowSet:
     return RowSet.all(total)
 
 
-def _cost(lake: Indexed) -> tuple[int, int]:
+def _cost(lake: Lake) -> tuple[int, int]:
     spent = lake.io
     return spent.requests, spent.bytes
 
 
 @dataclass(slots=True)
 class _Planner:
-    lake: Indexed
+    lake: Lake
     question: Question
     ledger: Ledger
     coverage: Coverage | None

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from skipstone.core.ir.bind import Binder
 from skipstone.errors import SchemaError, UnknownColumnError, UsageError
-from skipstone.lake.base import AntiJoin
+from skipstone.lake.snapshot import AntiJoin
 
 Path: TypeAlias = tuple[str, ...]
 

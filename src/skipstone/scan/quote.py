@@ -10,7 +10,6 @@ import pyarrow as pa
 from skipstone.core.domain.keys import Key, is_ordered, key_text, storage_type
 from skipstone.core.evidence import Bounds, ColumnFacts, Evidence
 from skipstone.core.ir.nodes import ColumnRef, Decided, Leaf, Node
-from skipstone.lake.statistics import known_bounds, null_counts
 from skipstone.parquet.evidence import find_leaf
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.schema import LeafColumn, PhysicalType
@@ -20,6 +19,7 @@ from skipstone.prune.pages import PageFacts, Path
 from skipstone.report.lines import shorten
 from skipstone.report.units import plural
 from skipstone.report.why import span_text
+from skipstone.scan.statistics import known_bounds, null_counts
 
 _LONGEST_VALUE = 40
 _MOST_VALUES = 3

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from skipstone.engine.jobs import opened
 from skipstone.errors import UsageError
-from skipstone.index.lake import Indexed
 from skipstone.predicate import predicate as to_predicate
 from skipstone.report.trace.scan import ScanTrace
 from skipstone.scan.count import count_on, count_rows
@@ -26,7 +25,11 @@ from skipstone.scan.projection import resolve
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
+    from pyspark.sql import DataFrame, SparkSession
 
+    from skipstone.aggregate.aggregation import Aggregation
+    from skipstone.aggregate.functions import Aggregate
+    from skipstone.scan.lake import Lake
     from skipstone.scan.verify import Verification
 
 
@@ -37,7 +40,7 @@ class Scan:
 
     def __init__(
         self,
-        lake: Indexed,
+        lake: Lake,
         where: Any,
         columns: Sequence[str] | None,
         limit: int | None,
@@ -83,10 +86,26 @@ class Scan:
         _, columns, _, _, options = self._asked
         return resolve(columns, self.lake.schema, case_sensitive=options.case_sensitive).schema
 
-    def explain(self, analyze: bool = False, format: str = "text") -> str:
-        """What is read and what is not, and why; ``analyze`` also runs the scan. Text, json or html."""
+    def explain(
+        self,
+        analyze: bool = False,
+        format: str = "text",
+        *,
+        session: SparkSession | None = None,
+        route: str = "auto",
+    ) -> str:
+        """What is read and what is not, and why; ``analyze`` also runs the scan. Text, json or html.
+
+        With a Spark ``session``, also by which route ``to_spark`` takes the rows there.
+        """
         check_format(format)
-        return self._drawn(self._explained(analyze), format)
+        trace = self._explained(analyze)
+        if session is not None:
+            from skipstone.spark.frames import told_by, way_of
+
+            told = told_by(self.lake)
+            trace = replace(trace, spark=way_of(self.plan(), session, route, told=told).use)
+        return self._drawn(trace, format)
 
     def _explained(self, analyze: bool) -> ScanTrace:
         from skipstone.scan.forecast import forecast
@@ -158,6 +177,54 @@ class Scan:
             return count_rows(self.plan())
         with opened(engine, options) as chosen:
             return count_on(self.plan(), chosen)
+
+    def to_spark(self, session: SparkSession | None = None, *, route: str = "auto") -> DataFrame:
+        """The rows as a data frame of ``session``, by default the one that is running.
+
+        ``route`` is "driver" (read here, handed over as a local relation), "slices" (Spark's tasks read
+        page slices), "reader" (Spark's own reader takes the kept files), or "auto": see ``explain``.
+        """
+        from skipstone.engine.session import spark_session
+        from skipstone.spark.frames import to_spark
+
+        chosen = spark_session(None, None, None) if session is None else session
+        return to_spark(self.plan(), chosen, route, lake=self.lake)
+
+    def aggregate(
+        self,
+        *aggregates: Aggregate,
+        group_by: Sequence[str] | str | None = None,
+        within: Any = None,
+        without: Any = None,
+        id_column: str | None = None,
+        use_cached: bool = True,
+        engine: Any = None,
+        **options: Any,
+    ) -> Aggregation:
+        """Aggregates of the matching rows: answered from metadata where it proves them, else by reading.
+
+        ``within`` allows only rows whose ``id_column`` is in a set (a pyroaring bitmap, a :class:`RowSet`, an
+        array), or that are at certain places; ``without`` takes rows out. Both take what :func:`members`
+        makes, too, and lists of sets, all of which must hold. ``use_cached=False`` reads every row that
+        counts. ``engine`` is "spark", or a Spark session; else rows are read here.
+        """
+        from skipstone.aggregate.aggregation import aggregation
+
+        _, _, limit, _, switches = self._asked
+        return aggregation(
+            self.lake,
+            self.plan,
+            limit,
+            switches.case_sensitive,
+            aggregates,
+            group_by=group_by,
+            within=within,
+            without=without,
+            id_column=id_column,
+            use_cached=use_cached,
+            engine=engine,
+            options=options,
+        )
 
     def verify(self) -> Verification:
         """Run with skipping and without, and report every difference."""

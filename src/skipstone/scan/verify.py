@@ -22,13 +22,13 @@ import pyarrow.parquet as pq
 from skipstone.core.filter import RowFilter
 from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError
-from skipstone.index.lake import Indexed
-from skipstone.lake.base import AntiJoin, Deletions
 from skipstone.lake.conform import conform
 from skipstone.lake.files import Files
+from skipstone.lake.snapshot import AntiJoin, Deletions
 from skipstone.report.verify import Difference, Kind, Verification
 from skipstone.scan.compare import Stream, differences, text_of
 from skipstone.scan.execute import execute
+from skipstone.scan.lake import Lake
 from skipstone.scan.order import sort_positions
 from skipstone.scan.pieces import group_rows
 from skipstone.scan.plan import ScanPlan, Task
@@ -46,7 +46,7 @@ _Problem: TypeAlias = tuple[Kind, str, int | None, RowSet | None, str]
 """A difference in reading: kind, path, row group, rows, detail."""
 
 
-def verify(lake: Indexed, question: Question) -> Verification:
+def verify(lake: Lake, question: Question) -> Verification:
     """Answer the question with skipping and without, and report every difference."""
     began = time.perf_counter()
     plan = make_plan(lake, question)
@@ -117,7 +117,7 @@ class _Bytes(io.RawIOBase):
 class _Truth:
     """Rows of the lake as pyarrow reads them, row group by row group."""
 
-    lake: Indexed
+    lake: Lake
     question: Question
     filter: RowFilter | None = field(init=False)
     both: Projection = field(init=False)
@@ -229,7 +229,7 @@ class _Differences:
         else:
             self.left_out += 1
 
-    def plan(self, lake: Indexed, matching: Mapping[Listed, RowSet]) -> None:
+    def plan(self, lake: Lake, matching: Mapping[Listed, RowSet]) -> None:
         """Rows that match but aren't kept, and rows called proven that don't match."""
         tasks = {task.entry: task for task in self.whole.tasks}
         for entry in lake.entries:

@@ -21,8 +21,8 @@ from skipstone.engine.spark_types import (
     told_schema,
 )
 from skipstone.errors import SchemaError, UsageError
-from skipstone.lake.base import BaseLake
 from skipstone.scan.execute import execute
+from skipstone.scan.lake import Lake
 from skipstone.scan.parts import shared
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Path, Projection
@@ -40,7 +40,7 @@ _ROW = pa.schema([("row", pa.int8())])
 
 
 def to_spark(
-    plan: ScanPlan, session: SparkSession, route: str = "auto", *, lake: BaseLake | None = None
+    plan: ScanPlan, session: SparkSession, route: str = "auto", *, lake: Lake | None = None
 ) -> DataFrame:
     """The plan's rows as a data frame of the session."""
     told = told_by(lake)
@@ -74,7 +74,7 @@ def way_of(
     return choose(plan, route, parallelism=parallelism_of(session), manner=Manner.of(session))
 
 
-def told_by(lake: BaseLake | None) -> StructType | None:
+def told_by(lake: Lake | None) -> StructType | None:
     """The schema that Spark has left in the first files of a lake, whichever of them a plan keeps.
 
     A table needs none: it has types of its own, and maybe other names than its files.

@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from skipstone.index.lake import Indexed, IndexedLake
-    from skipstone.index.table import IndexedTable
     from skipstone.predicate import Predicate
+    from skipstone.scan.lake import Lake, Table
     from skipstone.scan.parts import Part
     from skipstone.scan.plan import ScanPlan
     from skipstone.store.place import Place
@@ -53,7 +52,7 @@ _PUSHING = "data_source_pushdown_filters.py"
 class SkipstoneSource(DataSource):
     """A directory of Parquet files, one file, or an Iceberg table, read with skipping."""
 
-    _pinned: IndexedTable | None = None
+    _pinned: Table | None = None
     """The table as it was when the frame was loaded: Spark keeps the source that has told its schema."""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -70,7 +69,7 @@ class SkipstoneSource(DataSource):
         from skipstone.core.filter import RowFilter
 
         asked = ReadOptions.of(dict(self.options))
-        lake: Indexed
+        lake: Lake
         if asked.is_table:
             lake = self._pinned = _table(asked)
         else:
@@ -109,13 +108,11 @@ class SkipstoneSource(DataSource):
         return make_stream_writer(dict(self.options), schema, overwrite)
 
 
-def _lake_of(
-    asked: ReadOptions, pinned: IndexedTable | None, schema: StructType
-) -> tuple[Indexed, list[str] | None]:
+def _lake_of(asked: ReadOptions, pinned: Table | None, schema: StructType) -> tuple[Lake, list[str] | None]:
     """The lake that has a schema's columns, and their names if they are to be chosen."""
     from skipstone.engine.spark_types import arrow_schema
 
-    lake: Indexed | None = pinned
+    lake: Lake | None = pinned
     if lake is None:
         lake = _table(asked) if asked.is_table else _directory(asked)
     if _is_ours(lake, asked.columns, schema):
@@ -127,25 +124,25 @@ def _lake_of(
     return _directory(asked, arrow_schema(schema)), list(schema.names)
 
 
-def _directory(asked: ReadOptions, schema: pa.Schema | None = None) -> IndexedLake:
-    from skipstone.index.lake import IndexedLake
+def _directory(asked: ReadOptions, schema: pa.Schema | None = None) -> Lake:
+    from skipstone.scan.lake import Lake
     from skipstone.store.place import open_place
 
     place, pattern = open_place(
         asked.path, storage_options=asked.storage or None, stay_below_root=asked.stay_below_root
     )
-    return IndexedLake(place, pattern, index_root=asked.index_place, schema=schema)
+    return Lake(place, pattern, index_root=asked.index_place, schema=schema)
 
 
-def _table(asked: ReadOptions) -> IndexedTable:
+def _table(asked: ReadOptions) -> Table:
     from skipstone.iceberg.catalogs import load_table, open_catalog, static_table
-    from skipstone.index.table import IndexedTable
+    from skipstone.scan.lake import Table
 
     if asked.catalog is None and asked.path.endswith(METADATA_FILES):
         found = static_table(asked.path, asked.properties, asked.storage)
     else:
         found = load_table(asked.path, open_catalog(asked.catalog, make=False, **asked.properties))
-    return IndexedTable(
+    return Table(
         found,
         snapshot=asked.snapshot,
         storage_options=asked.storage or None,
@@ -162,7 +159,7 @@ def _condition(asked: ReadOptions, pushed: Sequence[Predicate]) -> Predicate | N
     return conjunction(parts) if parts else None
 
 
-def _schema(lake: Indexed, columns: list[str] | None) -> StructType:
+def _schema(lake: Lake, columns: list[str] | None) -> StructType:
     from skipstone.engine.spark_types import spark_schema
     from skipstone.scan.projection import resolve
     from skipstone.spark.frames import told_by
@@ -173,7 +170,7 @@ def _schema(lake: Indexed, columns: list[str] | None) -> StructType:
     return spark_schema(wanted.schema, lake.query_schema, told_by(lake), given, table=is_table(lake.access))
 
 
-def _is_ours(lake: Indexed, columns: list[str] | None, schema: StructType) -> bool:
+def _is_ours(lake: Lake, columns: list[str] | None, schema: StructType) -> bool:
     from skipstone.engine.spark_types import arrow_schema
     from skipstone.errors import SchemaError
 
@@ -249,7 +246,7 @@ class ReadOptions:
 class Reader(DataSourceReader):
     """Reads what ``where`` leaves."""
 
-    def __init__(self, asked: ReadOptions, schema: StructType, pinned: IndexedTable | None) -> None:
+    def __init__(self, asked: ReadOptions, schema: StructType, pinned: Table | None) -> None:
         from skipstone.engine.spark_types import arrow_schema
 
         self._asked = asked
@@ -259,7 +256,7 @@ class Reader(DataSourceReader):
         self._pushed: tuple[Predicate, ...] = ()
 
     @cached_property
-    def _lake(self) -> tuple[Indexed, list[str] | None]:
+    def _lake(self) -> tuple[Lake, list[str] | None]:
         return _lake_of(self._asked, self._pinned, self._schema)
 
     @cached_property

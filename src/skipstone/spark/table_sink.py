@@ -28,10 +28,10 @@ from skipstone.iceberg.catalogs import load_table, open_catalog
 from skipstone.iceberg.partitions.values import is_unpartitioned
 from skipstone.iceberg.writing.commit import JOB, append, summaries
 from skipstone.iceberg.writing.target import NewFile, Target
-from skipstone.index.table import IndexedTable
 from skipstone.parquet.write.files import write_files
 from skipstone.parquet.write.layout import Layout
 from skipstone.parquet.write.profile import Profile, profile
+from skipstone.scan.lake import Table as LakeTable
 from skipstone.spark.sink import is_true, layout_options, runs_of
 from skipstone.spark.source import CATALOG, STORAGE, taken
 from skipstone.store.options import with_credentials
@@ -141,7 +141,7 @@ class Tasks:
         """Index what is new; what fails costs time only, and the next job makes up for it."""
         if self.options.index and self.options.branch == "main":
             with suppress(SkipstoneError):
-                index_table(IndexedTable(table), self.layout, LocalEngine())
+                index_table(LakeTable(table), self.layout, LocalEngine())
 
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[NewFile]:

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from skipstone.engine.spark import SparkEngine
 from skipstone.errors import ConflictError, ReadError, SkipstoneError, UsageError
-from skipstone.index.lake import IndexedLake
 from skipstone.lake.append import Append, Source
 from skipstone.parquet.write.files import Written
 from skipstone.parquet.write.layout import Layout
 from skipstone.parquet.write.profile import profile
 from skipstone.report.ingest import IngestReport, LookUps, Seconds
+from skipstone.scan.lake import Lake
 from skipstone.store.place import Place
 from skipstone.write.claims import claim
 from skipstone.write.frame import (
@@ -62,7 +62,7 @@ class Ingest:
     queries: Any = None
     progress: Progress | None = None
     evolve: bool = False
-    lake: IndexedLake | None = field(init=False)
+    lake: Lake | None = field(init=False)
     """The lake as it was before; None if there is none yet."""
 
     def __post_init__(self) -> None:

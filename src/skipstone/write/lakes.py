@@ -23,13 +23,13 @@ from skipstone.errors import (
     UsageError,
 )
 from skipstone.iceberg.catalogs import is_table_name
-from skipstone.index.lake import Indexed, IndexedLake
 from skipstone.lake.beside import BESIDE, FOLDER, open_lake_root, with_own_files
 from skipstone.lake.directory import is_visible
 from skipstone.lake.records import job_of, list_settled, modified
 from skipstone.lake.schema import children, merge_schemas
 from skipstone.parquet.write.columns import find_path
 from skipstone.parquet.write.layout import Layout
+from skipstone.scan.lake import Lake
 from skipstone.store.place import Place, open_root
 
 _ICEBERG: Final = "an Iceberg table can be overwritten and streamed into, by its name in a catalog"
@@ -47,10 +47,10 @@ def lake_place(path: Any, storage_options: Mapping[str, Any] | None = None) -> P
     return open_lake_root(path, storage_options)
 
 
-def opened(place: Place) -> IndexedLake | None:
+def opened(place: Place) -> Lake | None:
     """The lake at a place; None where there is no file yet."""
     try:
-        return IndexedLake(place)
+        return Lake(place)
     except ReadError:
         # A store that can't be read is no empty lake.
         if any(is_visible(entry) for entry in list_settled(place, lambda: place.below(""))):
@@ -89,7 +89,7 @@ def check_names(names: Iterable[str]) -> None:
         seen[name.casefold()] = name
 
 
-def fitted(layout: Layout, lake: IndexedLake, schema: pa.Schema) -> Layout:
+def fitted(layout: Layout, lake: Lake, schema: pa.Schema) -> Layout:
     """The layout with the lake's partitions and, unless others are asked for, its filters and clustering."""
     names = lake.partition_names
     if layout.partition_by and tuple(layout.partition_by) != tuple(names):
@@ -112,7 +112,7 @@ def cluster_metadata(layout: Layout) -> tuple[tuple[str, str], ...]:
     return ((_CLUSTER, json.dumps({"by": layout.cluster_by, "order": layout.cluster})),)
 
 
-def _clustered(layout: Layout, lake: IndexedLake, schema: pa.Schema) -> Layout:
+def _clustered(layout: Layout, lake: Lake, schema: pa.Schema) -> Layout:
     """The layout clustered as the lake's newest ingested file is, by columns that the new rows have."""
     files = [entry for entry in lake.entries if job_of(entry.key) is not None]
     if not files:
@@ -126,7 +126,7 @@ def _clustered(layout: Layout, lake: IndexedLake, schema: pa.Schema) -> Layout:
     return layout
 
 
-def check_fits(lake: IndexedLake, schema: pa.Schema, *, evolve: bool) -> None:
+def check_fits(lake: Lake, schema: pa.Schema, *, evolve: bool) -> None:
     """Refuse rows that the lake's files can't be read together with and, without ``evolve``, new columns."""
     names = set(lake.partition_names)
     missing = names - set(schema.names)
@@ -171,7 +171,7 @@ def _unknown(new: Mapping[str, list[str]], uri: str) -> SchemaError:
 
 def index_new(
     place: Place, layout: Layout, engine: Engine, progress: Callable[[int, int], None] | None = None
-) -> IndexedLake | None:
+) -> Lake | None:
     """The lake as it is now, its new files indexed as the others are, or else by default."""
     lake = opened(place)
     if lake is None:
@@ -199,7 +199,7 @@ def index_new(
     return lake
 
 
-def index_bytes(lake: Indexed) -> int:
+def index_bytes(lake: Lake) -> int:
     """The size of a lake's index."""
     coverage = lake.index.coverage
     return 0 if coverage is None else sum(note.size for note in coverage.manifest.segments)
@@ -218,12 +218,12 @@ def refuse_stream(path: str) -> UsageError:
     return UsageError("a directory can't be streamed into", path=path, hint=hint)
 
 
-def _spec(lake: IndexedLake) -> dict[str, Any]:
+def _spec(lake: Lake) -> dict[str, Any]:
     coverage = lake.index.coverage
     return coverage.manifest.spec if coverage is not None else {}
 
 
-def _named(lake: IndexedLake, paths: Iterable[Iterable[str]]) -> list[str]:
+def _named(lake: Lake, paths: Iterable[Iterable[str]]) -> list[str]:
     return [name for path in paths if _has(lake.schema, name := ".".join(path))]
 
 

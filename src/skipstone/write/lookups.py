@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from skipstone.index.advise.advisor import bloom_pays, mean
 from skipstone.index.advise.questions import read_questions
 from skipstone.index.advise.rows import RowSample, SampledColumn, keys_of
-from skipstone.index.lake import Indexed
 from skipstone.parquet.write.columns import find_column, find_path
 from skipstone.parquet.write.layout import Layout
 from skipstone.predicate import tree
 from skipstone.report.ingest import LookUps
+from skipstone.scan.lake import Lake
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.scan import Scan
 from skipstone.write.frame import Survey
@@ -25,7 +25,7 @@ _TRIED: Final = 8
 _SEED: Final = 7
 
 
-def look_ups(lake: Indexed, layout: Layout, sample: pa.Table) -> tuple[LookUps, ...]:
+def look_ups(lake: Lake, layout: Layout, sample: pa.Table) -> tuple[LookUps, ...]:
     """For each column that rows are clustered by, or that has a filter, what an equality has to read."""
     names = dict.fromkeys((*layout.partition_by, *layout.cluster_by, *layout.blooms))
     rows = Scan(lake, None, None, None, None, ScanOptions()).plan().rows
@@ -33,7 +33,7 @@ def look_ups(lake: Indexed, layout: Layout, sample: pa.Table) -> tuple[LookUps, 
     return tuple(one for one in found if one is not None)
 
 
-def _look_up(lake: Indexed, total: int, name: str, sample: pa.Table) -> LookUps | None:
+def _look_up(lake: Lake, total: int, name: str, sample: pa.Table) -> LookUps | None:
     values = pc.drop_null(find_column(sample, name)).combine_chunks()
     if not len(values):
         return None

@@ -22,12 +22,12 @@ from skipstone.iceberg.metadata import tolerant
 from skipstone.iceberg.partitions.values import PartitionKey, is_unpartitioned, source_span
 from skipstone.iceberg.writing.commit import Changes, replace
 from skipstone.iceberg.writing.target import NewFile, Target
-from skipstone.index.table import IndexedTable
 from skipstone.parquet.write.files import Written, write_files
 from skipstone.parquet.write.layout import Layout
 from skipstone.parquet.write.profile import Profile
 from skipstone.predicate.tree import Predicate, col, conjunction, disjunction
 from skipstone.scan.execute import execute
+from skipstone.scan.lake import Table as LakeTable
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.parts import shared
 from skipstone.scan.plan import ScanPlan, Task
@@ -99,12 +99,12 @@ class Overwrite(ABC):
             raise UsageError(problem, path=target.name, hint=hint)
 
     @abstractmethod
-    def plan(self, lake: IndexedTable, target: Target, files: Sequence[NewFile]) -> Plan:
+    def plan(self, lake: LakeTable, target: Target, files: Sequence[NewFile]) -> Plan:
         """What becomes of the files of a lake's snapshot."""
 
     @abstractmethod
     def meets(
-        self, lake: IndexedTable, target: Target, files: Sequence[NewFile], new: Sequence[DataFile]
+        self, lake: LakeTable, target: Target, files: Sequence[NewFile], new: Sequence[DataFile]
     ) -> bool:
         """Whether files that are new in a lake may hold rows that would be replaced."""
 
@@ -113,13 +113,13 @@ class Overwrite(ABC):
 class Everything(Overwrite):
     """All rows."""
 
-    def plan(self, lake: IndexedTable, target: Target, files: Sequence[NewFile]) -> Plan:  # noqa: ARG002
+    def plan(self, lake: LakeTable, target: Target, files: Sequence[NewFile]) -> Plan:  # noqa: ARG002
         """Every file goes."""
         return Plan(lake.snapshot, frozenset(entry.key for entry in lake.entries))
 
     def meets(
         self,
-        lake: IndexedTable,  # noqa: ARG002
+        lake: LakeTable,  # noqa: ARG002
         target: Target,  # noqa: ARG002
         files: Sequence[NewFile],  # noqa: ARG002
         new: Sequence[DataFile],
@@ -139,7 +139,7 @@ class Matching(Overwrite):
         Overwrite.check(self, target)
         RowFilter(self.where, target.schema)
 
-    def plan(self, lake: IndexedTable, target: Target, files: Sequence[NewFile]) -> Plan:  # noqa: ARG002
+    def plan(self, lake: LakeTable, target: Target, files: Sequence[NewFile]) -> Plan:  # noqa: ARG002
         """Files whose every row is proven to match go; of those that may have some, the others stay."""
         every, matches = _plan(lake), _plan(lake, self.where)
         rest = every - matches
@@ -156,7 +156,7 @@ class Matching(Overwrite):
 
     def meets(
         self,
-        lake: IndexedTable,
+        lake: LakeTable,
         target: Target,  # noqa: ARG002
         files: Sequence[NewFile],  # noqa: ARG002
         new: Sequence[DataFile],
@@ -170,7 +170,7 @@ class Matching(Overwrite):
 class Partitions(Overwrite):
     """The rows of the partitions that new rows fall into, whatever spec their files were written under."""
 
-    def plan(self, lake: IndexedTable, target: Target, files: Sequence[NewFile]) -> Plan:
+    def plan(self, lake: LakeTable, target: Target, files: Sequence[NewFile]) -> Plan:
         """Files of these partitions go; of files under other specs the rows of other partitions stay."""
         wanted = frozenset(file.note.key for file in files)
         if wanted and is_unpartitioned(target.spec):
@@ -187,7 +187,7 @@ class Partitions(Overwrite):
 
     def meets(
         self,
-        lake: IndexedTable,  # noqa: ARG002
+        lake: LakeTable,  # noqa: ARG002
         target: Target,
         files: Sequence[NewFile],
         new: Sequence[DataFile],
@@ -254,14 +254,14 @@ def _record(record: Any) -> list[Any]:
     return [record[at] for at in range(len(record))]
 
 
-def _keys(lake: IndexedTable) -> dict[str, PartitionKey]:
+def _keys(lake: LakeTable) -> dict[str, PartitionKey]:
     """The partitions of a lake's files by their paths."""
     entries, _ = lake.inventory.everything
     own = [entries.keys[code] for code in entries.partitions.tolist()]
     return dict(zip(entries.paths.to_pylist(), own, strict=True))
 
 
-def _plan(lake: IndexedTable, where: Predicate | None = None) -> ScanPlan:
+def _plan(lake: LakeTable, where: Predicate | None = None) -> ScanPlan:
     return Scan(lake, where, None, None, None, ScanOptions()).plan()
 
 
@@ -416,8 +416,8 @@ def _batches(plan: ScanPlan, task: Task) -> Iterator[pa.RecordBatch]:
     yield from execute(dataclasses.replace(plan, tasks=(task,))).to_batches()
 
 
-def _lake(table: Table, branch: str) -> IndexedTable:
-    return IndexedTable(table, snapshot=None if branch == "main" else branch)
+def _lake(table: Table, branch: str) -> LakeTable:
+    return LakeTable(table, snapshot=None if branch == "main" else branch)
 
 
 def _delete(target: Target, files: Sequence[NewFile]) -> None:

@@ -13,12 +13,12 @@ from skipstone.engine.session import spark_session
 from skipstone.engine.spark import SparkEngine
 from skipstone.engine.spark_types import spark_schema
 from skipstone.errors import ReadError, UsageError
-from skipstone.index.lake import IndexedLake
 from skipstone.lake.append import Source
 from skipstone.lake.directory import is_visible
 from skipstone.lake.formats import refuse_part_of_table, refuse_tables
 from skipstone.lake.journal import ingested
 from skipstone.report.ingest import IngestReport, PipelineReport
+from skipstone.scan.lake import Lake
 from skipstone.store.place import Listed, Place, open_place
 from skipstone.write.job import Ingest, Progress, make_layout
 from skipstone.write.lakes import lake_place
@@ -250,7 +250,7 @@ def _frame(
     batch: Sequence[Listed],
     schema: str | None,
     options: dict[str, str],
-    lake: IndexedLake | None,
+    lake: Lake | None,
 ) -> DataFrame:
     """The files as Spark reads them; columns of texts that the lake knows have its types."""
     root = found.place.uri
@@ -268,7 +268,7 @@ def _frame(
 
 
 def _loaded(
-    reader: DataFrameReader, format: str, schema: str | None, uris: list[str], lake: IndexedLake | None
+    reader: DataFrameReader, format: str, schema: str | None, uris: list[str], lake: Lake | None
 ) -> DataFrame:
     if schema is not None:
         return reader.schema(schema).load(uris)
@@ -278,7 +278,7 @@ def _loaded(
     return reader.schema(_as_known(guessed.schema, lake)).load(uris)
 
 
-def _as_known(inferred: StructType, lake: IndexedLake | None) -> StructType:
+def _as_known(inferred: StructType, lake: Lake | None) -> StructType:
     """A schema that was guessed, with the lake's own types where it has the columns."""
     if lake is None:
         return inferred

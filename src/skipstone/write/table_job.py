@@ -14,15 +14,14 @@ from skipstone.engine.jobs import Engine
 from skipstone.engine.spark import SparkEngine
 from skipstone.errors import SchemaError, SkipstoneError, UsageError
 from skipstone.iceberg.catalogs import load_table
-from skipstone.iceberg.lake import IcebergLake
 from skipstone.iceberg.writing.commit import JOB, append
 from skipstone.iceberg.writing.target import NewFile, Target, check_columns
-from skipstone.index.table import IndexedTable
 from skipstone.parquet.write.columns import find_path
 from skipstone.parquet.write.files import Written
 from skipstone.parquet.write.layout import CODECS, Layout
 from skipstone.parquet.write.profile import profile
 from skipstone.report.ingest import IngestReport, LookUps
+from skipstone.scan.lake import Table as LakeTable
 from skipstone.write.frame import Output, Survey, in_order, quoted, rows_schema, survey, written
 from skipstone.write.job import INDEXING, WRITING, Clock, Progress, Told, check_count, make_layout, task_bytes
 from skipstone.write.lakes import index_bytes
@@ -67,7 +66,7 @@ def ingest_table(
     chosen = table_layout(found, layout)
     work = TableIngest(found, chosen, how, branch, properties or {}, index, queries, progress)
     report = work.take(frame, storage_options)
-    if isinstance(table, IcebergLake):
+    if isinstance(table, LakeTable):
         table.refresh()
     return report
 
@@ -77,7 +76,7 @@ def open_target(table: Any, catalog: Any = None) -> Table:
     from pyiceberg.table import StaticTable
     from pyiceberg.table import Table as PyicebergTable
 
-    if isinstance(table, IcebergLake):
+    if isinstance(table, LakeTable):
         table = table.table
     if not isinstance(table, PyicebergTable):
         return load_table(table, getattr(catalog, "iceberg", catalog))
@@ -208,7 +207,7 @@ class TableIngest:
         if self.branch != "main":
             return "", (), 0
         try:
-            lake = IndexedTable(self.table)
+            lake = LakeTable(self.table)
             size = 0
             if self.index:
                 told = Told(INDEXING, self.progress)
@@ -261,7 +260,7 @@ def clear(target: Target, job: str, kept: Sequence[NewFile] = ()) -> None:
         target.place.delete(target.leftovers(job, kept))
 
 
-def index_table(lake: IndexedTable, layout: Layout, engine: Engine, progress: Any = None) -> int:
+def index_table(lake: LakeTable, layout: Layout, engine: Engine, progress: Any = None) -> int:
     """Index a table's new files as the others are, or else by default; the index's bytes."""
     if lake.index.coverage is not None:
         lake.index.refresh(engine=engine, progress=progress)

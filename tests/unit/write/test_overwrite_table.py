@@ -15,11 +15,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from skipstone.engine.jobs import LocalEngine
 from skipstone.iceberg.writing.target import NewFile, Target
-from skipstone.index.table import IndexedTable
 from skipstone.parquet.write.files import write_files
 from skipstone.parquet.write.layout import Layout
 from skipstone.parquet.write.profile import profile
 from skipstone.predicate import predicate
+from skipstone.scan.lake import Table
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.scan import Scan
 from skipstone.write.overwrite import (
@@ -110,7 +110,7 @@ def new_rows(*groups: int | None) -> pa.Table:
 
 
 def read(table: Any) -> list[str]:
-    rows = Scan(IndexedTable(table), None, NAMES, None, None, ScanOptions()).execute().to_arrow()
+    rows = Scan(Table(table), None, NAMES, None, None, ScanOptions()).execute().to_arrow()
     return listed(rows)
 
 
@@ -212,7 +212,7 @@ def test_files_of_other_specs_are_looked_at_where_they_may_have_rows(tmp_path: P
         found = write_files(
             new.to_batches(), target.place, "aa", "n", Layout(), profile(new, Layout()), shape=target
         )
-        plan = Partitions().plan(IndexedTable(table), target, [target.new_file(one) for one in found])
+        plan = Partitions().plan(Table(table), target, [target.new_file(one) for one in found])
         touched = {one.stays.entry.key for one in plan.rewrites}
         held = {one.file.path: maker.column(one.file, maker.field("g"))[0] for one in maker.live()}
         assert {held[path] for path in touched} == wanted

@@ -16,10 +16,10 @@ from pyspark.sql.types import StructType
 import skipstone as sk
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SchemaError, UsageError
-from skipstone.index.lake import IndexedLake
 from skipstone.lake.append import Append, staged_as
 from skipstone.lake.beside import open_lake_root
 from skipstone.parquet.write.layout import Layout
+from skipstone.scan.lake import Lake
 from skipstone.spark.sink import Writer, write_options
 from skipstone.store.place import open_root
 from skipstone.write.frame import as_table, frame_of
@@ -198,7 +198,7 @@ def test_names_that_readers_take_for_one() -> None:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> IndexedLake:
+def lake(tmp_path: Path) -> Lake:
     for day in (1, 2):
         (tmp_path / f"day={day}").mkdir()
         table = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"], "gone": [1.0, 2.0, 3.0]})
@@ -211,7 +211,7 @@ def lake(tmp_path: Path) -> IndexedLake:
 NEW = pa.schema([("id", pa.int64()), ("name", pa.string()), ("day", pa.int64())])
 
 
-def test_a_layout_fitted_to_a_lake(lake: IndexedLake) -> None:
+def test_a_layout_fitted_to_a_lake(lake: Lake) -> None:
     # A filter on a column that the new rows don't have is none of theirs.
     assert fitted(Layout(), lake, NEW) == Layout(partition_by=("day",), blooms=("name",))
     assert fitted(Layout(blooms=("id",)), lake, NEW).blooms == ("id",)
@@ -229,7 +229,7 @@ def test_a_layout_fitted_to_a_lake(lake: IndexedLake) -> None:
     ],
 )
 @pytest.mark.parametrize("evolve", [False, True])
-def test_rows_that_don_t_fit(lake: IndexedLake, fields: Any, problem: str, evolve: bool) -> None:
+def test_rows_that_don_t_fit(lake: Lake, fields: Any, problem: str, evolve: bool) -> None:
     check_fits(lake, NEW, evolve=evolve)
     with pytest.raises(SchemaError, match=problem):
         check_fits(lake, pa.schema(fields), evolve=evolve)
@@ -257,7 +257,7 @@ NESTED = pa.struct([("x", pa.int64()), ("list", pa.list_(pa.struct([("deep", pa.
 def test_new_columns_need_to_be_asked_for(tmp_path: Path, fields: dict[str, Any], problem: str) -> None:
     own = pa.schema([("id", pa.int64()), ("name", pa.string()), ("s", NESTED)])
     pq.write_table(own.empty_table(), tmp_path / "f.parquet")
-    lake = IndexedLake(open_root(tmp_path))
+    lake = Lake(open_root(tmp_path))
     new = pa.schema([("id", pa.int64()), *fields.items()])
     with pytest.raises(SchemaError, match=problem):
         check_fits(lake, new, evolve=False)
@@ -279,7 +279,7 @@ def test_the_data_source_is_as_strict(tmp_path: Path) -> None:
 # -- clustering --------------------------------------------------------------------------------
 
 
-def grown(root: Path, name: str, metadata: tuple[tuple[str, str], ...], at: int) -> IndexedLake:
+def grown(root: Path, name: str, metadata: tuple[tuple[str, str], ...], at: int) -> Lake:
     """The lake with one more file of an ingest, as old as that."""
     place = open_root(root)
     with Append.begin(place) as append:
@@ -290,7 +290,7 @@ def grown(root: Path, name: str, metadata: tuple[tuple[str, str], ...], at: int)
         append.stage.write(staged_as(key), [sink.getvalue()])
         append.publish([key])
     os.utime(root / key, (at, at))
-    return IndexedLake(place)
+    return Lake(place)
 
 
 def test_a_lake_stays_clustered_as_it_is(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_clustering_that_makes_no_sense_is_none(tmp_path: Path, told: str) -> No
     assert fitted(Layout(), lake, pa.schema([("a", pa.int64())])) == Layout()
 
 
-def test_new_filters_leave_the_index_as_it_was(lake: IndexedLake) -> None:
+def test_new_filters_leave_the_index_as_it_was(lake: Lake) -> None:
     place = open_root(lake.uri)
     found = index_new(place, Layout(blooms=("name",)), LocalEngine())
     assert found is not None

@@ -28,9 +28,9 @@ from skipstone.iceberg.deletes.files import (
 )
 from skipstone.iceberg.deletes.match import DeleteFile, DeleteIndex, Facts, Matched, Open
 from skipstone.iceberg.manifests.entries import Entries
-from skipstone.lake.base import AntiJoin, Deletions, Path
 from skipstone.lake.conform import fits
 from skipstone.lake.files import Files
+from skipstone.lake.snapshot import AntiJoin, Deletions, Path
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed
 from skipstone.store.source import Source

@@ -23,7 +23,7 @@ from skipstone.errors import PredicateError, UsageError
 from skipstone.index.advise.questions import Question, Workload, bind, pick, read_questions
 from skipstone.index.advise.rows import Path, RowSample, SampledColumn
 from skipstone.index.advise.sample import LakeSample, Skips
-from skipstone.lake.base import BaseLake
+from skipstone.lake.snapshot import Snapshot
 from skipstone.predicate.tree import Between, Column, Compare, Literal, Predicate
 from skipstone.report.advice import Advice, ColumnAdvice, LayoutAdvice
 from skipstone.report.units import percent
@@ -40,7 +40,7 @@ _ROUNDING = 1e-9
 
 
 def advise(
-    lake: BaseLake,
+    lake: Snapshot,
     queries: Iterable[Any] | str | os.PathLike[str] | None = None,
     *,
     sample: int = 64,

@@ -17,7 +17,7 @@ from skipstone.core.judge import Verdict, judge
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import gather
 from skipstone.index.advise.rows import Path, RowSample, SampledColumn, keys_of
-from skipstone.lake.base import BaseLake
+from skipstone.lake.snapshot import Snapshot
 from skipstone.parquet.bloom import has_bloom
 from skipstone.parquet.evidence import BoundLeaf, find_leaf, page_facts
 from skipstone.parquet.metadata import ParquetMetadata
@@ -61,7 +61,7 @@ class Skips:
 class LakeSample:
     """Some of a lake's files. Their row groups are numbered through, and called units."""
 
-    lake: BaseLake
+    lake: Snapshot
     files: Array
     """Numbers of the sampled files in the lake's listing."""
     footers: tuple[ParquetMetadata, ...]
@@ -69,7 +69,7 @@ class LakeSample:
     _pages: dict[tuple[int, Path], PageFacts | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, lake: BaseLake, most: int) -> LakeSample:
+    def of(cls, lake: Snapshot, most: int) -> LakeSample:
         """Up to ``most`` files, spread evenly over the listing."""
         files = spread(np.arange(len(lake.entries)), most)
         footers = tuple(lake.access.footers([lake.entries[number] for number in files.tolist()]))

@@ -1,9 +1,11 @@
-"""An Iceberg table as a lake, pinned to one snapshot."""
+"""An Iceberg table at one of its snapshots."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -54,12 +56,15 @@ from skipstone.iceberg.schema import (
     placed,
     settled_fields,
 )
-from skipstone.lake.base import BaseLake, Deletions, FileEntry, Path, Sifted
 from skipstone.lake.conform import Evolution
 from skipstone.lake.files import CACHE_BYTES, Files
+from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, Path, Records, Sifted
+from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.naming import Naming
 from skipstone.predicate import predicate as to_predicate
 from skipstone.prune.ledger import Ledger
 from skipstone.report.trace.partitions import FilterStats
+from skipstone.store.cache import Cache
 from skipstone.store.options import StoreOptions
 from skipstone.store.place import Listed
 from skipstone.store.retry import RetryPolicy
@@ -73,39 +78,29 @@ _DATA, _DELETES = 0, 1
 _IDENTITY = IdentityTransform[Any]()
 
 
-class IcebergLake(BaseLake):
+class TableSnapshot:
     """The files of one snapshot of an Iceberg table.
 
-    Opening reads no more than the table's metadata; manifests are read when a plan needs them, and kept.
+    It costs no more than the table's metadata; manifests are read when a plan needs them, and kept.
     Columns are found by field id, and deleted rows are never seen.
     """
 
-    def __init__(
-        self,
-        table: Table,
-        *,
-        snapshot: Any = None,
-        storage_options: Mapping[str, Any] | None = None,
-        retry: RetryPolicy | None = None,
-        memory: int = CACHE_BYTES,
-        stay_below_root: bool = False,
-    ) -> None:
-        self._table: Table | None = table
-        self._root = table_root(table.metadata_location) if stay_below_root else None
-        self._asked = snapshot
-        self._given = storage_options
-        self._options = options_of(table, storage_options)
-        self._retry, self._memory = retry, memory
-        self.name = ".".join(table.name()) if table.name() else table.metadata.location
-        check_metadata(table.metadata, self.name)
-        self._pin(table.metadata)
+    partition_names: frozenset[str] = frozenset()
+    """None: specs may differ from file to file."""
+    is_whole, listed_whole, has_own_schema = True, False, False
+    others: Sequence[Listed] = ()
 
-    def _pin(self, metadata: TableMetadata) -> None:
-        # What may be refused comes first: a lake that can't go on stays what it is.
-        pinned, mapping = resolve(metadata, self._asked, uri=self.name), self._mapping(metadata)
+    def __init__(
+        self, metadata: TableMetadata, origin: TableOrigin, options: StoreOptions, asked: Any = None
+    ) -> None:
+        name = origin.name
+        self._pinned: Pinned = resolve(metadata, asked, uri=name)
+        mapping = _mapping(metadata, name)
+        self.metadata, self.name = metadata, name
         self.listed_at = time.time()
-        self.metadata = metadata
-        self._pinned: Pinned = pinned
+        self.plans: Cache[Any, Any] = Cache(PLANS)
+        self._origin, self._options, self._asked = origin, options, asked
+        self._records: Records | None = None
         self._settled = None if mapping is None else settled_fields(mapping, metadata.schemas)
         given = {
             field.source_id
@@ -113,73 +108,73 @@ class IcebergLake(BaseLake):
             for field in spec.fields
             if isinstance(field.transform, IdentityTransform)
         }
-        self.index_naming = IdNaming.of(mapping, metadata.schemas, supplied=given)
+        self.index_naming: Naming | None = IdNaming.of(mapping, metadata.schemas, supplied=given)
         naming = FieldNaming.of(self._pinned.schema, mapping, supplied=given)
-        place = ScatteredPlace(metadata.location.rstrip("/"), self._options, self._root)
+        place = ScatteredPlace(metadata.location.rstrip("/"), options, origin.root)
         place.check(place.uri)
         evolution = Evolution(defaults(self._pinned.schema))
-        self._access = Files(
-            place, retry=self._retry, memory=self._memory, naming=naming, evolution=evolution
+        self.access = Files(
+            place, retry=origin.retry, memory=origin.memory, naming=naming, evolution=evolution
         )
-        manifests = ("_notes", "_kept", "_data", "_deletes", "_delete_index")
-        self._forget(
-            *manifests, "schema", "query_schema", "_columns", "_identities", "_required", "_sifting_specs"
-        )
+        self.uri = place.uri
 
-    def _mapping(self, metadata: TableMetadata) -> NameMapping | None:
-        try:
-            mapping = metadata.name_mapping()
-            mapped_ids(mapping)
-            return mapping
-        except SchemaError as error:
-            error.path = self.name
-            raise
-        except ValueError as error:
-            raise SchemaError(
-                f"the table's name mapping can't be read: {reason(error)}",
-                path=self.name,
-                hint=f"correct the table's property {TableProperties.DEFAULT_NAME_MAPPING}",
-            ) from error
+    @classmethod
+    def open(
+        cls,
+        table: Table,
+        *,
+        snapshot: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        retry: RetryPolicy | None = None,
+        memory: int = CACHE_BYTES,
+        stay_below_root: bool = False,
+    ) -> TableSnapshot:
+        """A table as pyiceberg has it, at its current snapshot or another."""
+        name = ".".join(table.name()) if table.name() else table.metadata.location
+        check_metadata(table.metadata, name)
+        root = table_root(table.metadata_location) if stay_below_root else None
+        origin = TableOrigin(name, table, storage_options, retry, memory, root)
+        return cls(table.metadata, origin, options_of(table, storage_options), snapshot)
 
-    def refresh(self) -> None:
-        """Load the table anew from its catalog."""
-        if self._table is None:
+    def latest(self, engine: Engine | None = None) -> TableSnapshot:  # noqa: ARG002
+        """The table's snapshot now, as its catalog has it."""
+        origin, table = self._origin, self._origin.table
+        if table is None:
             raise ReadError(
                 "the table came from another process, without its catalog",
                 path=self.name,
                 hint="open it here",
             )
-        with asking(self._table.catalog, self.name):
+        with asking(table.catalog, self.name):
             try:
-                fresh = tolerant(self._table.refresh)
+                fresh = tolerant(table.refresh)
             except NotImplementedError:
-                return  # one metadata file is all there is
+                return self  # one metadata file is all there is
         check_metadata(fresh.metadata, self.name)
         # A catalog may hand out new credentials each time.
-        self._options = options_of(fresh, self._given)
-        self._pin(fresh.metadata)
-        self._table = fresh
+        options = options_of(fresh, origin.storage_options)
+        return TableSnapshot(fresh.metadata, replace(origin, table=fresh), options, self._asked)
 
-    def relist(self, engine: Engine) -> None:  # noqa: ARG002
-        """``refresh``: a table's log tells what is new."""
-        self.refresh()
+    def at(self, snapshot: Any) -> TableSnapshot:
+        """The table as it was at another snapshot."""
+        return TableSnapshot(self.metadata, self._origin, self._options, snapshot)
+
+    def use(self, records: Records) -> None:
+        """Take from an index what it has kept of manifests."""
+        self._records = records
 
     # -- what there is -----------------------------------------------------------------------
 
     @property
-    def uri(self) -> str:
-        """The table's location."""
-        return self._access.place.uri
-
-    @property
     def table(self) -> Table:
         """The table as pyiceberg has it."""
-        if self._table is None:
+        table = self._origin.table
+        if table is None:
             raise ReadError("the table's catalog is in another process", path=self.name, hint="open it here")
-        return self._table
+        return table
 
     @property
-    def snapshot(self) -> int | None:
+    def snapshot_id(self) -> int | None:
         """The id of the snapshot; None for a table without any."""
         return None if self._pinned.snapshot is None else self._pinned.snapshot.snapshot_id
 
@@ -200,14 +195,14 @@ class IcebergLake(BaseLake):
     @property
     def version(self) -> str:
         """The table, the snapshot and the schema."""
-        return f"{self.metadata.table_uuid}:{self.snapshot}:{self._pinned.schema.schema_id}"
+        return f"{self.metadata.table_uuid}:{self.snapshot_id}:{self._pinned.schema.schema_id}"
 
     @cached_property
     def schema(self) -> pa.Schema:
         """The table's columns."""
         return arrow_schema(self._pinned.schema)
 
-    @cached_property
+    @property
     def query_schema(self) -> pa.Schema:
         """The same: Iceberg says of every timestamp whether it is an instant."""
         return self.schema
@@ -228,12 +223,12 @@ class IcebergLake(BaseLake):
         )
 
     def _load(self, notes: Sequence[ManifestNote]) -> list[Part]:
-        return Manifests(self._read, self.specs, threads=self._access.threads).each(notes)
+        return Manifests(self._read, self.specs, threads=self.access.threads).each(notes)
 
     def _read(self, path: str) -> bytes:
         """A manifest or a list of them."""
         try:
-            data = self._access.read_whole(path)
+            data = self.access.read_whole(path)
         except ReadError as error:
             error.hint = error.hint or "the snapshot needs it: restore it, or open another snapshot"
             raise
@@ -250,38 +245,53 @@ class IcebergLake(BaseLake):
     @cached_property
     def _kept(self) -> tuple[Kept, Kept] | None:
         """What an index keeps of the manifests, those of data and those of deletes."""
-        return None
+        return None if self._records is None else self._records.manifests(self.listed_in)
+
+    @property
+    def listed_in(self) -> str:
+        """The list of manifests, and what it takes to read them."""
+        snapshot = self._pinned.snapshot
+        listed = None if snapshot is None else (snapshot.snapshot_id, snapshot.manifest_list)
+        shapes = [(spec_id, str(spec)) for spec_id, spec in sorted(self.specs.items())]
+        return json.dumps((str(self.metadata.table_uuid), listed, shapes))
 
     @cached_property
-    def _data(self) -> Inventory:
+    def inventory(self) -> Inventory:
+        """The data files."""
         return self._inventory(_DATA)
 
     @cached_property
-    def _deletes(self) -> Inventory:
+    def delete_inventory(self) -> Inventory:
+        """The delete files."""
         return self._inventory(_DELETES)
 
     @cached_property
     def _delete_index(self) -> DeleteIndex:
-        return DeleteIndex.of(self._deletes.everything[0])
+        return DeleteIndex.of(self.delete_inventory.everything[0])
 
-    @property
-    def inventory(self) -> Inventory:
-        """The data files."""
-        return self._data
-
-    @property
-    def delete_inventory(self) -> Inventory:
-        """The delete files."""
-        return self._deletes
-
-    @property
+    @cached_property
     def entries(self) -> Sequence[Listed]:
         """The data files."""
-        return Listing(self._data)
+        return Listing(self.inventory)
+
+    @cached_property
+    def numbers(self) -> dict[Listed, int]:
+        """The files' numbers."""
+        return {entry: number for number, entry in enumerate(self.entries)}
+
+    @cached_property
+    def files(self) -> tuple[FileEntry, ...]:
+        """The files, by path."""
+        return self.files_of(np.arange(len(self.entries)))
+
+    @cached_property
+    def all_stated(self) -> dict[Path, Stated]:
+        """What partitions say of every file."""
+        return self.stated(np.arange(len(self.entries)))
 
     def files_of(self, files: Array) -> tuple[FileEntry, ...]:
         """The numbered files, with their partition values by field name."""
-        chosen = self._data.take(files)
+        chosen = self.inventory.take(files)
         partitions = [self._partition(key) for key in chosen.keys]
         return tuple(
             FileEntry(path, size, partitions[code], rows)
@@ -306,7 +316,7 @@ class IcebergLake(BaseLake):
 
     def check_files(self, files: Sequence[int]) -> None:
         """Refuse files that are not Parquet."""
-        chosen = self._data.take(np.array(files, dtype=np.int64))
+        chosen = self.inventory.take(np.array(files, dtype=np.int64))
         others = pc.not_equal(chosen.formats, "PARQUET")
         if pc.any(others).as_py():
             number = pc.index(others, True).as_py()
@@ -344,16 +354,11 @@ class IcebergLake(BaseLake):
                         mine[path[0]] = place, type
         return found
 
-    @property
-    def partition_names(self) -> frozenset[str]:
-        """None: specs may differ from file to file."""
-        return frozenset()
-
     def stated(self, files: Array) -> dict[Path, Stated]:
         """What identity partitions say of columns, whatever is stored in the files."""
         if not any(self._identities.values()) or not len(files):
             return {}
-        chosen = self._data.take(files)
+        chosen = self.inventory.take(files)
         found = {column.path: self._stated_of(column, chosen) for column in self._columns.values()}
         return {path: stated for path, stated in found.items() if stated is not None}
 
@@ -378,7 +383,7 @@ class IcebergLake(BaseLake):
         """The columns that each numbered file's identity partitions give."""
         if not any(self._identities.values()):
             return [{} for _ in files]
-        chosen = self._data.take(np.array(files, dtype=np.int64))
+        chosen = self.inventory.take(np.array(files, dtype=np.int64))
         made = [self._constants(key) for key in chosen.keys]
         return [made[code] for code in chosen.partitions.tolist()]
 
@@ -394,7 +399,7 @@ class IcebergLake(BaseLake):
 
     def sift(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> Sifted:
         """The files that manifests leave: by the ranges of their partitions, by partition, by file."""
-        sieve = Sieve(self._data, self._sifting_specs, self._columns, self.file_facts, ledger, strict)
+        sieve = Sieve(self.inventory, self._sifting_specs, self._columns, self.file_facts, ledger, strict)
         try:
             return sieve.sift(node)
         except SchemaError as error:
@@ -416,9 +421,9 @@ class IcebergLake(BaseLake):
             node = compiled.node
         sifted = self.sift(node, ledger, strict=strict)
         assert sifted.files is not None
-        data = self._data.take(sifted.files)
+        data = self.inventory.take(sifted.files)
         matched = None
-        if len(data) and len(self._deletes):
+        if len(data) and len(self.delete_inventory):
             matched = self._delete_index.match(data, self.file_facts)
         whole = np.zeros(len(data), dtype=bool) if sifted.whole is None else sifted.whole
         return FilePlan(data, whole, matched, sifted.partitions or FilterStats(), ledger.notes.done())
@@ -481,14 +486,14 @@ class IcebergLake(BaseLake):
 
     def deletions(self, files: Sequence[int]) -> Deletions:
         """What is deleted of the numbered files."""
-        if not files or not len(self._deletes):
+        if not files or not len(self.delete_inventory):
             return Deletions()
-        data = self._data.take(np.array(files, dtype=np.int64))
-        return deletions(self._delete_index, data, files, self._access, self.file_facts, self._place_of)
+        data = self.inventory.take(np.array(files, dtype=np.int64))
+        return deletions(self._delete_index, data, files, self.access, self.file_facts, self._place_of)
 
     def _place_of(self, field_id: int) -> tuple[Path, pa.DataType]:
         """A column's name and type, also of one that the table has no more."""
-        naming = self._access.naming
+        naming = self.access.naming
         assert naming is not None
         one = self._placed(field_id)
         return naming.path(one.ids), arrow_type(one.field.field_type, one.path)
@@ -502,12 +507,52 @@ class IcebergLake(BaseLake):
                     return one
         raise SchemaError(f"no schema of the table has a field {field_id}", path=self.name)
 
+    def check(self, footers: Sequence[ParquetMetadata]) -> None:
+        """Refuse none: columns are found by field id, and checked when they are read."""
+
     def __reduce__(self) -> tuple[Any, ...]:
-        given = (self.metadata, self._asked, self._options, self._retry, self._memory, self.name, self._root)
-        return (_moved, (type(self), *given))
+        # A catalog and secrets stay in their process.
+        return (
+            type(self),
+            (
+                self.metadata,
+                replace(self._origin, table=None, storage_options=None),
+                self._options,
+                self._asked,
+            ),
+        )
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, snapshot {self.snapshot})"
+        return f"TableSnapshot({self.name!r}, {self.snapshot_id})"
+
+
+@dataclass(frozen=True, slots=True)
+class TableOrigin:
+    """Where a snapshot comes from, and how its files are read."""
+
+    name: str
+    table: Table | None
+    storage_options: Mapping[str, Any] | None
+    retry: RetryPolicy | None
+    memory: int
+    root: str | None
+    """The directory that no path may leave."""
+
+
+def _mapping(metadata: TableMetadata, name: str) -> NameMapping | None:
+    try:
+        mapping = metadata.name_mapping()
+        mapped_ids(mapping)
+        return mapping
+    except SchemaError as error:
+        error.path = name
+        raise
+    except ValueError as error:
+        raise SchemaError(
+            f"the table's name mapping can't be read: {reason(error)}",
+            path=name,
+            hint=f"correct the table's property {TableProperties.DEFAULT_NAME_MAPPING}",
+        ) from error
 
 
 class _Nothing:
@@ -527,22 +572,3 @@ def _scalar(value: Any, type: pa.DataType, key: PartitionKey) -> pa.Scalar:
         return pa.scalar(value, type)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise SchemaError(f"{value!r} is no {type}", unit=f"partition {key}") from error
-
-
-def _moved(
-    cls: type[IcebergLake],
-    metadata: TableMetadata,
-    asked: Any,
-    options: StoreOptions,
-    retry: RetryPolicy | None,
-    memory: int,
-    name: str,
-    root: str | None,
-    **more: Any,
-) -> IcebergLake:
-    lake = cls.__new__(cls)
-    lake.__dict__.update(more)
-    lake._table, lake._asked, lake._options = None, asked, options
-    lake._retry, lake._memory, lake.name, lake._root = retry, memory, name, root
-    lake._pin(metadata)
-    return lake

@@ -1,13 +1,11 @@
-"""What every lake is to the rooms above: numbered files, a schema, and what is known before any footer."""
+"""Snapshot: what there is to read, from a directory's listing or a table's metadata."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,21 +14,15 @@ from skipstone.core.evidence import Array, Stated
 from skipstone.core.ir.nodes import Node
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import Engine
-from skipstone.lake.files import Files, Io
+from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.naming import Naming
 from skipstone.prune.ledger import Ledger
-from skipstone.prune.survey import Footers, Survey
 from skipstone.report.trace.partitions import FilterStats
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed
 
-if TYPE_CHECKING:
-    from skipstone.lake.statistics import LakeStatistics
-
-_SURVEYS = 4
-_PLANS = 64
-T = TypeVar("T")
+PLANS = 64
 Path = tuple[str, ...]
 
 
@@ -114,156 +106,108 @@ class Deletions:
     """Those that bear on one of the files."""
 
 
-class BaseLake(ABC):
-    """A lake pinned to one version of its files."""
+class Records(Protocol):
+    """What an index has recorded of a snapshot, and need not be read from its files."""
 
-    _access: Files
-    _surveys: OrderedDict[Hashable, Any]
+    def kinds(self) -> tuple[list[ParquetMetadata], Array] | None:
+        """A file of every recorded kind, and the numbers of the files that aren't recorded; None if all."""
+
+    def manifests(self, version: str) -> tuple[Any, Any] | None:
+        """Entries of a table's manifests, of data and of deletes; ``version`` names their list."""
+
+
+class Snapshot(Protocol):
+    """One version of a lake: numbered files, a schema, and what is known of the files without their footers.
+
+    It never changes. What is worked out of it is kept with it, plans included.
+    """
+
     plans: Cache[Any, Any]
-
-    def _forget(self, *names: str) -> None:
-        """Start anew: nothing is known, neither plans nor the named properties."""
-        self._surveys = OrderedDict()
-        self.plans = Cache(_PLANS)
-        for name in ("all_stated", "files", *names):
-            self.__dict__.pop(name, None)
-
-    # -- what there is -----------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def uri(self) -> str:
-        """The lake's root."""
-
-    @property
-    @abstractmethod
-    def entries(self) -> Sequence[Listed]:
-        """The files, by path."""
-
-    @property
-    @abstractmethod
-    def version(self) -> str:
-        """Equal for the same files in the same versions."""
-
-    @property
-    @abstractmethod
-    def schema(self) -> pa.Schema:
-        """The columns of the lake with the types that reading gives."""
-
-    @property
-    @abstractmethod
-    def query_schema(self) -> pa.Schema:
-        """The schema that predicates are bound to."""
-
-    @property
-    @abstractmethod
-    def partition_names(self) -> frozenset[str]:
-        """The names of the columns that partitions give to every file."""
-
-    @abstractmethod
-    def stated(self, files: Array) -> dict[Path, Stated]:
-        """What partitions say of columns in the numbered files, whatever is stored in them."""
-
-    @abstractmethod
-    def constants(self, files: Sequence[int]) -> list[Mapping[str, pa.Scalar]]:
-        """The columns that each numbered file's partition gives, with their values."""
-
-    @abstractmethod
-    def files_of(self, files: Array) -> tuple[FileEntry, ...]:
-        """The numbered files."""
-
-    @abstractmethod
-    def refresh(self) -> None:
-        """Look anew: from now on the lake is what there is now."""
+    listed_at: float
+    """When it was listed, in seconds since 1970; 0 where somebody else has done it."""
+    index_naming: Naming | None
+    """How columns are called in an index: by names that outlive the schema; None for those in the files."""
+    has_own_schema: bool
+    """Whether the schema was given by the caller, so that files may not fit it."""
 
     @property
     def access(self) -> Files:
         """Sources and footers of the files."""
-        return self._access
 
     @property
-    def io(self) -> Io:
-        """Requests made and bytes read through this lake so far."""
-        return self._access.io()
+    def uri(self) -> str:
+        """The lake's root."""
 
-    @cached_property
+    @property
+    def version(self) -> str:
+        """Equal for the same files in the same versions."""
+
+    @property
+    def entries(self) -> Sequence[Listed]:
+        """The files, by path."""
+
+    @property
     def files(self) -> tuple[FileEntry, ...]:
-        """The lake's files, by path."""
-        return self.files_of(np.arange(len(self.entries)))
+        """The files with their partitions, by path."""
 
-    @cached_property
+    @property
+    def numbers(self) -> Mapping[Listed, int]:
+        """The files' numbers."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns with the types that reading gives."""
+
+    @property
+    def query_schema(self) -> pa.Schema:
+        """The schema that predicates are bound to."""
+
+    @property
+    def partition_names(self) -> frozenset[str]:
+        """The names of the columns that partitions give to every file."""
+
+    @property
     def all_stated(self) -> dict[Path, Stated]:
         """What partitions say of every file."""
-        return self.stated(np.arange(len(self.entries)))
-
-    # -- what an index is matched with -------------------------------------------------------
-
-    listed_at = 0.0
-    """When the lake was listed, in seconds since 1970; 0 where somebody else has done it."""
-    index_naming: Naming | None = None
-    """How columns are called in an index: by names that outlive the schema; None for those in the files."""
-
-    @property
-    def listed_whole(self) -> bool:
-        """Whether a listing saw all that is below the root, hidden files too."""
-        return False
 
     @property
     def is_whole(self) -> bool:
         """Whether all files below the root are meant, or some."""
-        return True
+
+    @property
+    def listed_whole(self) -> bool:
+        """Whether a listing saw all that is below the root, hidden files too."""
 
     @property
     def others(self) -> Sequence[Listed]:
         """Files that were listed in hidden directories of the root."""
-        return ()
 
-    @abstractmethod
-    def relist(self, engine: Engine) -> None:
-        """``refresh``, with the listing done on an engine if that is worth it."""
+    def use(self, records: Records) -> None:
+        """Ask an index first for what it has recorded; to be called before anything is asked."""
 
-    # -- before and after the footers --------------------------------------------------------
+    def latest(self, engine: Engine | None = None) -> Snapshot:
+        """What there is now; a large directory is listed by the engine's tasks."""
 
-    @abstractmethod
+    def files_of(self, files: Array) -> tuple[FileEntry, ...]:
+        """The numbered files."""
+
+    def stated(self, files: Array) -> dict[Path, Stated]:
+        """What partitions say of columns in the numbered files, whatever is stored in them."""
+
+    def constants(self, files: Sequence[int]) -> list[Mapping[str, pa.Scalar]]:
+        """The columns that each numbered file's partition gives, with their values."""
+
     def sift(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> Sifted:
         """The files that may hold a match by what is known without their footers; ``None`` asks for all rows.
 
         ``strict`` refuses to keep a partition merely because it can't be judged.
         """
 
-    def check_files(self, files: Sequence[int]) -> None:  # noqa: B027
+    def deletions(self, files: Sequence[int]) -> Deletions:
+        """What is deleted of the numbered files."""
+
+    def check_files(self, files: Sequence[int]) -> None:
         """Refuse files that can't be read."""
 
-    def deletions(self, files: Sequence[int]) -> Deletions:  # noqa: ARG002
-        """What is deleted of the numbered files."""
-        return Deletions()
-
-    def check(self, footers: Sequence[ParquetMetadata]) -> None:  # noqa: B027
+    def check(self, footers: Sequence[ParquetMetadata]) -> None:
         """Refuse a file whose columns can't be read as the lake's."""
-
-    def footers(self, files: Array) -> Footers:
-        """The numbered files as a run of a survey; one that doesn't fit the lake's schema is an error."""
-        footers = self._access.footers([self.entries[number] for number in files.tolist()])
-        self.check(footers)
-        return Footers.of(footers)
-
-    def survey(self, files: Array) -> Survey:
-        """The footers of the numbered files, opened where they aren't known yet."""
-        return self.remembered(
-            files.tobytes(), lambda: Survey.joined([self.footers(files)], self.stated(files))
-        )
-
-    def remembered(self, key: Hashable, make: Callable[[], T]) -> T:
-        """One of the last few surveys, or a new one."""
-        found: T | None = self._surveys.get(key)
-        if found is None:
-            found = self._surveys[key] = make()
-            while len(self._surveys) > _SURVEYS:
-                self._surveys.popitem(last=False)
-        return found
-
-    def statistics(self, columns: Sequence[str] | None = None) -> LakeStatistics:
-        """Rows, bytes, and for the named columns (or all) bounds and counts, from every file's footer."""
-        from skipstone.lake.statistics import lake_statistics
-
-        return lake_statistics(self, columns)

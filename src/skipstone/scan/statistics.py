@@ -27,7 +27,7 @@ from skipstone.parquet.values import stored_type
 from skipstone.prune.survey import Survey
 
 if TYPE_CHECKING:
-    from skipstone.lake.base import BaseLake
+    from skipstone.scan.lake import Lake
 
 _UNKNOWN = -1
 _LAST_CHARACTER = 0x10FFFF
@@ -129,7 +129,7 @@ class LakeStatistics:
         return f"LakeStatistics({self.lake!r}, {size}, {len(self.columns)} columns)"
 
 
-def lake_statistics(lake: BaseLake, columns: Sequence[str] | None = None) -> LakeStatistics:
+def lake_statistics(lake: Lake, columns: Sequence[str] | None = None) -> LakeStatistics:
     """The statistics of the named columns, or of all; every footer is opened."""
     if columns is not None and not isinstance(columns, list | tuple):
         raise UsageError(f"columns={columns!r}", hint="give a list of column names")

@@ -1,0 +1,391 @@
+"""Lake and Table: a snapshot that ``refresh`` replaces, with an index beside it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.core.domain import ColumnDomain, ColumnHandle
+from skipstone.core.evidence import Array, ColumnFacts, Stated
+from skipstone.core.ir.nodes import Node
+from skipstone.engine.jobs import Engine
+from skipstone.errors import UsageError
+from skipstone.index.coverage import Coverage
+from skipstone.index.index import LakeIndex
+from skipstone.lake.directory import DirectorySnapshot, is_visible
+from skipstone.lake.files import CACHE_BYTES, Files, Io
+from skipstone.lake.snapshot import Deletions, FileEntry, Path, Sifted, Snapshot
+from skipstone.prune.ledger import Ledger
+from skipstone.prune.survey import Footers, Part, Survey
+from skipstone.scan.options import ScanOptions, scan_options
+from skipstone.scan.scan import Scan
+from skipstone.store.cache import Cache
+from skipstone.store.place import Listed, Place
+from skipstone.store.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table as IcebergTable
+    from pyiceberg.table.metadata import TableMetadata
+
+    from skipstone.iceberg.inventory import Inventory
+    from skipstone.iceberg.manifests.entries import Entries
+    from skipstone.iceberg.metadata import SnapshotInfo
+    from skipstone.iceberg.plan import FilePlan
+    from skipstone.iceberg.table import TableSnapshot
+    from skipstone.scan.statistics import LakeStatistics
+
+_SURVEYS = 4
+T = TypeVar("T")
+
+
+class Lake:
+    """A directory of Parquet files, or one file, to be scanned."""
+
+    pinned: Snapshot
+    index: LakeIndex
+    """The lake's index: what it holds, and how to build, refresh and drop it."""
+
+    def __init__(
+        self,
+        place: Place,
+        pattern: str = "",
+        *,
+        schema: pa.Schema | None = None,
+        retry: RetryPolicy | None = None,
+        memory: int = CACHE_BYTES,
+        index_root: Place | None = None,
+    ) -> None:
+        _check_apart(place, index_root)
+        self._start(
+            DirectorySnapshot.open(place, pattern, schema=schema, retry=retry, memory=memory), index_root
+        )
+
+    def _start(self, snapshot: Snapshot, index_root: Place | None, *, changed: bool = False) -> None:
+        self._index_root = index_root
+        self.index = LakeIndex(snapshot, index_root, self._relist, changed=changed)
+        self._keep(snapshot)
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        self.pinned = snapshot
+        self._surveys: OrderedDict[Hashable, Any] = OrderedDict()
+        self._fitting: Coverage | None = None
+
+    def _relist(self, engine: Engine | None) -> None:
+        snapshot = self.pinned.latest(engine)
+        if snapshot is not self.pinned:
+            self.index.pin(snapshot)
+            self._keep(snapshot)
+
+    def refresh(self) -> None:
+        """From now on the lake is what there is now."""
+        self._relist(None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restored, (type(self), self.pinned, self._index_root, self.index.changed))
+
+    def __repr__(self) -> str:
+        size = sum(entry.size for entry in self.entries)
+        return f"{type(self).__name__}({self.uri!r}, {len(self.entries):,} files, {size:,} bytes)"
+
+    # -- what there is -----------------------------------------------------------------------
+
+    @property
+    def uri(self) -> str:
+        """The lake's root."""
+        return self.pinned.uri
+
+    @property
+    def version(self) -> str:
+        """Equal for the same files in the same versions."""
+        return self.pinned.version
+
+    @property
+    def entries(self) -> Sequence[Listed]:
+        """The files as listed, by path."""
+        return self.pinned.entries
+
+    @property
+    def files(self) -> tuple[FileEntry, ...]:
+        """The lake's files, by path."""
+        return self.pinned.files
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the lake with the types that reading gives."""
+        return self.pinned.schema
+
+    @property
+    def query_schema(self) -> pa.Schema:
+        """The schema that predicates are bound to: INT96 and old timestamps are instants."""
+        return self.pinned.query_schema
+
+    @property
+    def partition_names(self) -> frozenset[str]:
+        """The names of the columns that partitions give to every file."""
+        return self.pinned.partition_names
+
+    @property
+    def access(self) -> Files:
+        """Sources and footers of the files."""
+        return self.pinned.access
+
+    @property
+    def plans(self) -> Cache[Any, Any]:
+        """Plans of this version of the lake."""
+        return self.pinned.plans
+
+    @property
+    def io(self) -> Io:
+        """Requests made and bytes read through this lake so far, those of its index included."""
+        return self.pinned.access.io() + self.index.access.io()
+
+    def statistics(self, columns: Sequence[str] | None = None) -> LakeStatistics:
+        """Rows, bytes, and for the named columns (or all) bounds and counts, from every file's footer."""
+        from skipstone.scan.statistics import lake_statistics
+
+        return lake_statistics(self, columns)
+
+    # -- questions ---------------------------------------------------------------------------
+
+    def scan(
+        self,
+        where: Any = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        order_by: Any = None,
+        snapshot: Any = None,
+        *,
+        options: ScanOptions | None = None,
+        **switches: Any,
+    ) -> Scan:
+        """Ask for the rows that match.
+
+        ``where`` is SQL text or any predicate that :func:`predicate` takes; ``order_by`` is as in
+        ``["ts desc", "id"]``; ``switches`` are fields of :class:`ScanOptions`. ``snapshot`` is one of a
+        table: an id, a tag, a branch, or a time; a directory has none but the one it was opened with.
+        """
+        lake = self if snapshot is None else self.at(snapshot)
+        return Scan(lake, where, columns, limit, order_by, scan_options(options, switches))
+
+    def at(self, snapshot: Any) -> Lake:  # noqa: ARG002
+        """The lake as it was at another snapshot."""
+        raise UsageError("a directory has no snapshots", path=self.uri, hint="open it anew, or refresh it")
+
+    def files_to_query(
+        self,
+        columns: Iterable[str | ColumnHandle] | None,
+        column_domain: ColumnDomain,
+        *,
+        options: ScanOptions | None = None,
+        **switches: Any,
+    ) -> list[FileEntry]:
+        """The files, and of each the row groups, that may hold rows of a domain; no data is read.
+
+        Only the named columns (None: all) of ``column_domain`` count, as in Hudi's
+        ``getFilesToQueryUsingCSI``.
+        """
+        from skipstone.scan.domains import files_to_query
+
+        return files_to_query(self, columns, column_domain, scan_options(options, switches))
+
+    # -- what planning asks for --------------------------------------------------------------
+
+    @property
+    def all_stated(self) -> dict[Path, Stated]:
+        """What partitions say of every file."""
+        return self.pinned.all_stated
+
+    def files_of(self, files: Array) -> tuple[FileEntry, ...]:
+        """The numbered files."""
+        return self.pinned.files_of(files)
+
+    def stated(self, files: Array) -> dict[Path, Stated]:
+        """What partitions say of columns in the numbered files, whatever is stored in them."""
+        return self.pinned.stated(files)
+
+    def constants(self, files: Sequence[int]) -> list[Mapping[str, pa.Scalar]]:
+        """The columns that each numbered file's partition gives, with their values."""
+        return self.pinned.constants(files)
+
+    def sift(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> Sifted:
+        """The files that may hold a match by what is known without their footers."""
+        return self.pinned.sift(node, ledger, strict=strict)
+
+    def deletions(self, files: Sequence[int]) -> Deletions:
+        """What is deleted of the numbered files."""
+        return self.pinned.deletions(files)
+
+    def check_files(self, files: Sequence[int]) -> None:
+        """Refuse files that can't be read."""
+        self.pinned.check_files(files)
+
+    def footers(self, files: Array) -> Footers:
+        """The numbered files as a run of a survey; one that doesn't fit the lake's schema is an error."""
+        snapshot = self.pinned
+        footers = snapshot.access.footers([snapshot.entries[number] for number in files.tolist()])
+        snapshot.check(footers)
+        return Footers.of(footers)
+
+    def survey(self, files: Array) -> Survey:
+        """The footers of the numbered files, opened where they aren't known yet."""
+        return self.remembered(
+            files.tobytes(), lambda: Survey.joined([self.footers(files)], self.stated(files))
+        )
+
+    def surveyed(
+        self, coverage: Coverage, known: Sequence[tuple[int, Array]], unknown: Array
+    ) -> tuple[Survey, Array]:
+        """Files of segments, and others from their footers, with their numbers in the listing."""
+        if self._fitting is not coverage:
+            # With a schema of the caller's, files of the index may not fit it.
+            if self.pinned.has_own_schema:
+                self.pinned.check(coverage.kinds())
+            self._fitting = coverage
+        parts: list[Part] = [coverage.part(segment, rows) for segment, rows in known]
+        numbers = [coverage.files_of(segment, rows) for segment, rows in known]
+        if len(unknown):
+            parts.append(self.footers(unknown))
+            numbers.append(unknown)
+        chosen = np.concatenate([unknown[:0], *numbers])
+        return Survey.joined(parts, self.stated(chosen)), chosen
+
+    def remembered(self, key: Hashable, make: Callable[[], T]) -> T:
+        """One of the last few surveys, or a new one."""
+        surveys = self._surveys
+        found: T | None = surveys.get(key)
+        if found is None:
+            found = surveys[key] = make()
+            while len(surveys) > _SURVEYS:
+                surveys.popitem(last=False)
+        return found
+
+
+class Table(Lake):
+    """An Iceberg table at one of its snapshots, to be scanned.
+
+    Its index is keyed by data file, and so serves every snapshot that has the file.
+    """
+
+    pinned: TableSnapshot
+
+    def __init__(
+        self,
+        table: IcebergTable,
+        *,
+        snapshot: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        retry: RetryPolicy | None = None,
+        memory: int = CACHE_BYTES,
+        stay_below_root: bool = False,
+        index_root: Place | None = None,
+    ) -> None:
+        from skipstone.iceberg.table import TableSnapshot
+
+        self._start(
+            TableSnapshot.open(
+                table,
+                snapshot=snapshot,
+                storage_options=storage_options,
+                retry=retry,
+                memory=memory,
+                stay_below_root=stay_below_root,
+            ),
+            index_root,
+        )
+
+    def at(self, snapshot: Any) -> Table:
+        """The table as it was: by the id of a snapshot, a tag, a branch, or a time (ISO text or datetime)."""
+        return _restored(type(self), self.pinned.at(snapshot), self._index_root)
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r}, snapshot {self.snapshot})"
+
+    @property
+    def name(self) -> str:
+        """The table's name in its catalog, or its location."""
+        return self.pinned.name
+
+    @property
+    def table(self) -> IcebergTable:
+        """The table as pyiceberg has it."""
+        return self.pinned.table
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """The table's metadata as pyiceberg has it."""
+        return self.pinned.metadata
+
+    @property
+    def snapshot(self) -> int | None:
+        """The id of the snapshot; None for a table without any."""
+        return self.pinned.snapshot_id
+
+    def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        """All snapshots that the table knows, oldest first."""
+        return self.pinned.snapshots()
+
+    @property
+    def iceberg_schema(self) -> Schema:
+        """The schema that the snapshot is read with, with its field ids."""
+        return self.pinned.iceberg_schema
+
+    @property
+    def specs(self) -> Mapping[int, PartitionSpec]:
+        """The table's partition specs by id."""
+        return self.pinned.specs
+
+    @property
+    def inventory(self) -> Inventory:
+        """The data files."""
+        return self.pinned.inventory
+
+    @property
+    def delete_inventory(self) -> Inventory:
+        """The delete files."""
+        return self.pinned.delete_inventory
+
+    def plan_files(self, where: Any = None, *, strict: bool = False, case_sensitive: bool = True) -> FilePlan:
+        """The files that may hold a match by what manifests say, and the delete files that apply to each.
+
+        ``where`` is SQL text or a predicate. Partitions that can't be judged are kept, and counted in
+        ``filter_stats``; with ``strict`` they are an error.
+        """
+        return self.pinned.plan_files(where, strict=strict, case_sensitive=case_sensitive)
+
+    def file_facts(self, entries: Entries, field_id: int) -> ColumnFacts:
+        """What manifests say about a column in each of some files, as far as reading would say the same."""
+        return self.pinned.file_facts(entries, field_id)
+
+    def keep_manifests(self) -> None:
+        """Keep what the snapshot's manifests say in the index; only those that are new are read."""
+        from skipstone.index.entries import keep_manifests
+
+        keep_manifests(self.index.access, self.pinned)
+
+
+L = TypeVar("L", bound=Lake)
+
+
+def _restored(cls: type[L], snapshot: Any, index_root: Place | None, changed: bool = False) -> L:
+    lake = cls.__new__(cls)
+    lake._start(snapshot, index_root, changed=changed)
+    return lake
+
+
+def _check_apart(lake: Place, root: Place | None) -> None:
+    """Refuse to put an index among the files of its lake, which would take it for data."""
+    if root is None or not f"{root.uri}/".startswith(f"{lake.uri}/"):
+        return
+    below = root.uri.removeprefix(lake.uri).strip("/")
+    if is_visible(Listed(f"{below}/x".lstrip("/"), 1, None)):
+        raise UsageError(
+            f"the index would be a part of the lake {lake.uri}",
+            path=root.uri,
+            hint="put it outside the lake, or in a directory whose name begins with _",
+        )
