@@ -218,7 +218,7 @@ def test_an_index_elsewhere_serves_too(tmp_path: Path) -> None:
     assert not (tmp_path / "table" / FOLDER).exists()
     lake = sk.open(maker.metadata_location, index_root=root)
     assert lake.index.coverage.covered == 3  # type: ignore[union-attr]
-    assert lake._kept is not None
+    assert lake.pinned._kept is not None
     assert lake.scan("id = 30").count() == 1
 
 
@@ -362,7 +362,7 @@ def test_flipped_bits_never_change_what_is_known(kept: tuple[Maker, bytes, list[
     maker, body, wanted = kept
     path = entries_file(maker.root)
     lake = sk.open(maker.metadata_location)
-    access, version = lake.index.access, lake._listed_in
+    access, version = lake.index.access, lake.pinned.listed_in
     good = [read_entries(access, one) for one in (version, "another")]
     assert good[0] is not None
     assert all(one.counts is not None and not one.ranges for one in good[0])
@@ -442,7 +442,7 @@ def test_a_file_that_is_deleted_while_it_is_listed_costs_time_only(
     monkeypatch.setattr(entries, "_listed", swept)
     clear_cache()
     lake = sk.open(maker.metadata_location)
-    assert lake._kept is None
+    assert lake.pinned._kept is None
     assert rows(lake.scan().to_arrow()) == wanted[: len(maker.rows())]
 
 

@@ -23,7 +23,7 @@ class SummedHistory(History):
     def _build(self) -> None:
         self.opened.refresh()
         style = self.rng.randrange(6)
-        names = leaf_names(self.opened.query_schema, {*self.opened.partitions.schema.names})
+        names = leaf_names(self.opened.query_schema, {*self.opened.partition_names})
         some = self.rng.sample(names, self.rng.randrange(1, len(names) + 1))
         choice: dict[str, Any] = {"sums": self.rng.choice([True, True, False])}
         if style == 1:

@@ -78,7 +78,7 @@ def _some(rng: random.Random, names: list[str]) -> list[str]:
 
 def random_choice(rng: random.Random, opened: Any) -> dict[str, Any]:
     """Arguments of a build."""
-    names = leaf_names(opened.query_schema, {*opened.partitions.schema.names})
+    names = leaf_names(opened.query_schema, {*opened.partition_names})
     numbers = [n for n in names if "." not in n and _is_number(opened.query_schema.field(n).type)]
     style = rng.randrange(4)
     choice: dict[str, Any] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,10 +12,12 @@ from skipstone.core.domain import ColumnDomain, ColumnHandle
 from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.lake.snapshot import FileEntry
 from skipstone.predicate import predicate
-from skipstone.scan.lake import Lake
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.planner import Question, keep_row_groups
 from skipstone.scan.projection import Projection
+
+if TYPE_CHECKING:
+    from skipstone.scan.lake import Lake
 
 
 def files_to_query(

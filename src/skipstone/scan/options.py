@@ -67,8 +67,13 @@ def scan_options(options: ScanOptions | None, switches: dict[str, Any]) -> ScanO
     """``options`` with some fields changed by name."""
     if options is not None and not isinstance(options, ScanOptions):
         raise UsageError(f"options={options!r}", hint="give sk.ScanOptions(...), or its fields by name")
+    if not switches:
+        return options or _DEFAULT
     known = [field.name for field in fields(ScanOptions)]
     unknown = sorted(switches.keys() - set(known))
     if unknown:
         raise UsageError(f"there is no option {', '.join(unknown)}", hint=f"options are {', '.join(known)}")
-    return replace(options or ScanOptions(), **switches)
+    return replace(options or _DEFAULT, **switches)
+
+
+_DEFAULT = ScanOptions()

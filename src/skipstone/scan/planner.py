@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from skipstone.prune.survey import Survey
 from skipstone.report.trace import Level
 from skipstone.report.trace.scan import DeleteUse, IndexUse, ScanTrace
 from skipstone.scan.hints import choose
-from skipstone.scan.lake import Lake
 from skipstone.scan.limit import apply_limit
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.order import Order
@@ -34,6 +33,9 @@ from skipstone.scan.projection import Projection
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
 from skipstone.store.steps import drive
+
+if TYPE_CHECKING:
+    from skipstone.scan.lake import Lake
 
 _FIRST_FOOTERS = 8
 T = TypeVar("T")

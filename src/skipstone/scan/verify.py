@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,6 @@ from skipstone.lake.snapshot import AntiJoin, Deletions
 from skipstone.report.verify import Difference, Kind, Verification
 from skipstone.scan.compare import Stream, differences, text_of
 from skipstone.scan.execute import execute
-from skipstone.scan.lake import Lake
 from skipstone.scan.order import sort_positions
 from skipstone.scan.pieces import group_rows
 from skipstone.scan.plan import ScanPlan, Task
@@ -37,6 +36,9 @@ from skipstone.scan.projection import Projection, with_hidden
 from skipstone.scan.reader import cut, pyarrow_metadata, take
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from skipstone.scan.lake import Lake
 
 __all__ = ["Difference", "Verification", "verify"]
 

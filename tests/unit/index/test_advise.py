@@ -14,7 +14,6 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import PredicateError, ReadError, UsageError
-from skipstone.index.advise import advise
 from skipstone.parquet.write.layout import Layout
 from skipstone.parquet.write.order import sort_batch
 from skipstone.report.advice import Advice, LayoutAdvice
@@ -110,7 +109,7 @@ QUESTIONS = [
 
 @pytest.mark.parametrize("where", QUESTIONS)
 def test_what_is_skipped_today_is_what_a_scan_skips(lake: sk.Lake, where: str) -> None:
-    advice = advise(lake, [where])
+    advice = lake.index.advise([where])
     assert advice.skips == pytest.approx(1 - kept(lake, where), abs=0.03)
     if len(advice.by_column) == 1:
         (column,) = advice.by_column
@@ -129,7 +128,7 @@ def lake_levels(lake: sk.Lake, where: str) -> set[str]:
 
 def test_a_mean_is_weighted(lake: sk.Lake) -> None:
     wheres = ["id = 40000", "ts = '2026-01-01 05:00:00'"]
-    advice = advise(lake, [(wheres[0], 3), (wheres[1], 1)])
+    advice = lake.index.advise([(wheres[0], 3), (wheres[1], 1)])
     truth = (3 * kept(lake, wheres[0]) + kept(lake, wheres[1])) / 4
     assert 1 - advice.skips == pytest.approx(truth, abs=0.03)
     assert (advice["id"].used, advice["ts"].used, advice.understood) == (3, 1, 2)
@@ -141,7 +140,7 @@ def test_a_sample_of_some_files_comes_close(table: pa.Table, tmp_path: Path) -> 
     for where in ("id < 800", "user = 31", "ts < '2026-01-01 11:00:00'", "seq between 3000 and 3100"):
         assert lake.query_schema is not None  # read from every footer of a lake this small
         before = lake.io
-        advice = advise(lake, [where], sample=10)
+        advice = lake.index.advise([where], sample=10)
         assert (advice.sampled, advice.files, advice.sampled_rows) == (10, 40, ROWS / 4)
         assert 1 - advice.skips == pytest.approx(kept(lake, where), abs=0.1), where
         assert 0.95 < advice.rows / ROWS < 1.05
@@ -159,13 +158,13 @@ def test_of_a_large_lake_some_rows_are_read(tmp_path: Path) -> None:
         write_page_index=True,
         max_rows_per_page=1_000,
     )
-    advice = advise(sk.open(tmp_path), ["id = 500000"])
+    advice = sk.open(tmp_path).index.advise(["id = 500000"])
     assert 90_000 < advice.sampled_rows <= 100_000
     assert advice.rows == rows
     (best,) = advice.layouts
     assert best.columns == ("id",)
     assert 1_000 / rows / 2 <= 1 - best.after <= 2 * 1_000 / rows
-    assert advise(sk.open(tmp_path), ["id = 500000"]) == advice
+    assert sk.open(tmp_path).index.advise(["id = 500000"]) == advice
 
 
 def test_chunks_without_a_page_index_are_read_within_a_limit(tmp_path: Path) -> None:
@@ -179,11 +178,11 @@ def test_chunks_without_a_page_index_are_read_within_a_limit(tmp_path: Path) -> 
         compression="none",
     )
     lake = sk.open(tmp_path)
-    advice = advise(lake, ["a = 5", "b = 5", f"a = {values[7]}"])
+    advice = lake.index.advise(["a = 5", "b = 5", f"a = {values[7]}"])
     assert advice["a"].skip_pages is None
     assert {"a", "b"} <= {name for layout in advice.layouts for name in layout.columns}
     assert lake.io.bytes < rows * 3 * 8
-    assert (advise(lake, ["c = 5"]).skips, advise(lake, ["c = 5"]).layouts) == (1 - 1 / 40, ())
+    assert (lake.index.advise(["c = 5"]).skips, lake.index.advise(["c = 5"]).layouts) == (1 - 1 / 40, ())
 
 
 # -- bloom filters -----------------------------------------------------------------------------
@@ -191,7 +190,7 @@ def test_chunks_without_a_page_index_are_read_within_a_limit(tmp_path: Path) -> 
 
 def test_blooms_pay_where_bounds_say_nothing_and_values_are_many(lake: sk.Lake) -> None:
     asked = ["id = 40000", "user = 31", "country = 'FR'", "ts = '2026-01-01 05:00:00'", "code = 404"]
-    advice = advise(lake, asked)
+    advice = lake.index.advise(asked)
     assert set(advice.blooms) == {"id", "user"}
     assert "ts" in advice.columns
     assert not {"country", "code"} & set(advice.columns)
@@ -208,7 +207,7 @@ def test_the_gain_of_blooms_is_near_the_truth(
     """An index has a filter for each page."""
     column = where.split(maxsplit=1)[0]
     lake = write(tmp_path / "lake", table.select([column]), files=40)
-    column_advice = advise(lake, [where], sample=sample)[column]
+    column_advice = lake.index.advise([where], sample=sample)[column]
     assert column_advice.skip_with_bloom is not None
     before = kept(lake, where)
     lake.index.build(columns=[column], blooms=[column], engine="local")
@@ -221,20 +220,20 @@ def test_the_gain_of_blooms_is_near_the_truth(
 
 def test_files_may_have_bloom_filters_already(table: pa.Table, tmp_path: Path) -> None:
     options = {"bloom_filter_options": {"id": {"ndv": 2_000, "fpp": 0.01}}}
-    advice = advise(write(tmp_path, table, **options), ["id = 40000"])["id"]
+    advice = write(tmp_path, table, **options).index.advise(["id = 40000"])["id"]
     assert not advice.bloom
     assert "already" in advice.why
 
 
 def test_bytes_of_blooms(lake: sk.Lake) -> None:
-    advice = advise(lake, ["id = 1", "country = 'FR'"])
+    advice = lake.index.advise(["id = 1", "country = 'FR'"])
     units, size = (ROWS // 500, 1_024) if advice["id"].skip_pages is not None else (ROWS // 2_000, 4_096)
     assert advice["id"].bloom_bytes == units * size  # 1.5 bytes for each value, to a power of two
     assert advice["country"].bloom_bytes == units * 32
 
 
 def test_bytes_of_an_index(lake: sk.Lake) -> None:
-    advice = advise(lake, ["id = 1", "name = 'user-000001'"])
+    advice = lake.index.advise(["id = 1", "name = 'user-000001'"])
     pages = ROWS // 500 if advice["id"].skip_pages is not None else 0
     units = ROWS // 2_000 + pages
     assert advice["id"].index_bytes == FILES * 29 + units * 17
@@ -281,7 +280,7 @@ def mean_kept(lake: sk.Lake, wheres: tuple[str, ...], rows: int = ROWS) -> float
 def test_layouts_do_what_is_predicted(lake: sk.Lake, table: pa.Table, tmp_path: Path, workload: str) -> None:
     by, wheres = WORKLOADS[workload]
     pages = "pages" in lake_levels(lake, "user = 31")
-    advice = advise(lake, wheres)
+    advice = lake.index.advise(wheres)
     assert 1 - advice.skips == pytest.approx(mean_kept(lake, wheres), abs=0.03)
     layouts = {frozenset(layout.columns): layout for layout in advice.layouts}
     wanted = layouts[frozenset(by.split())]
@@ -297,7 +296,7 @@ def test_layouts_do_what_some_files_predict(table: pa.Table, tmp_path: Path, wor
     by, wheres = WORKLOADS[workload]
     mine = asked_of(table, wheres)
     lake = write(tmp_path / "lake", mine, files=40)
-    layouts = {frozenset(layout.columns): layout for layout in advise(lake, wheres, sample=10).layouts}
+    layouts = {frozenset(layout.columns): layout for layout in lake.index.advise(wheres, sample=10).layouts}
     layout = layouts[frozenset(by.split())]
     truth = mean_kept(rewritten(tmp_path / "other", mine, layout, files=40), wheres)
     page = 500 / ROWS
@@ -320,7 +319,7 @@ def test_layouts_do_what_some_rows_predict(
 ) -> None:
     table, lake = large
     by, wheres = WORKLOADS[workload]
-    advice = advise(lake, wheres)
+    advice = lake.index.advise(wheres)
     assert 90_000 < advice.sampled_rows <= 100_000
     layouts = {frozenset(layout.columns): layout for layout in advice.layouts}
     layout = layouts[frozenset(by.split())]
@@ -343,14 +342,14 @@ def test_a_sorted_lake_needs_no_other_order(
     table: pa.Table, tmp_path: Path, wheres: tuple[str, ...], sample: int
 ) -> None:
     lake = write(tmp_path / "lake", asked_of(table, wheres), files=40)
-    assert advise(lake, wheres, sample=sample).layouts == ()
+    assert lake.index.advise(wheres, sample=sample).layouts == ()
 
 
 @pytest.mark.parametrize("wheres", SORTED)
 def test_a_large_sorted_lake_needs_no_other_order(
     large: tuple[pa.Table, sk.Lake], wheres: tuple[str, ...]
 ) -> None:
-    assert advise(large[1], wheres).layouts == ()
+    assert large[1].index.advise(wheres).layouts == ()
 
 
 def test_ranges_that_no_sampled_row_lies_in(tmp_path: Path) -> None:
@@ -365,7 +364,7 @@ def test_ranges_that_no_sampled_row_lies_in(tmp_path: Path) -> None:
     )
     lake = sk.open(tmp_path)
     for start in range(500, rows, rows // 10):
-        advice = advise(lake, [f"ts between {start} and {start + 3_000}"])
+        advice = lake.index.advise([f"ts between {start} and {start + 3_000}"])
         assert 1 - advice.skips == pytest.approx(4_000 / rows)
         assert advice.layouts == ()
 
@@ -376,7 +375,7 @@ def test_values_at_the_ends_of_a_column_that_is_not_sorted(
     """Few rows of a page hardly ever have its least value; what is predicted must not rely on that."""
     table, lake = large
     wheres = ("user between 1000 and 1200", "user = 2500", "name = 'user-000400'")
-    layouts = [layout for layout in advise(lake, wheres).layouts if layout.kind == "sort"]
+    layouts = [layout for layout in lake.index.advise(wheres).layouts if layout.kind == "sort"]
     assert ("user",) in {layout.columns for layout in layouts}
     for layout in layouts:
         other = rewritten(tmp_path / str(layout), asked_of(table, wheres), layout, **LARGE)
@@ -385,13 +384,13 @@ def test_values_at_the_ends_of_a_column_that_is_not_sorted(
 
 
 def test_the_best_layout_comes_first(lake: sk.Lake) -> None:
-    advice = advise(lake, [("id = 40000", 9), "ts = '2026-01-01 05:00:00'"])
+    advice = lake.index.advise([("id = 40000", 9), "ts = '2026-01-01 05:00:00'"])
     best = advice.layouts[0]
     assert (best.columns, best.kind) == (("id",), "sort") or (best.kind == "zorder" and "id" in best.columns)
     shares = [round(layout.after, 2) for layout in advice.layouts]
     assert shares == sorted(shares, reverse=True)
     assert all(layout.factor > 1 and layout.before == advice.skips for layout in advice.layouts)
-    alone = advise(lake, ["id = 40000"]).layouts
+    alone = lake.index.advise(["id = 40000"]).layouts
     assert [layout.columns for layout in alone] == [("id",)]
     assert alone[0].factor > 20
 
@@ -410,7 +409,7 @@ def test_no_order_skips_rows_that_match(tmp_path: Path) -> None:
 
 
 def test_without_questions_the_data_speak(lake: sk.Lake) -> None:
-    advice = advise(lake)
+    advice = lake.index.advise()
     assert advice.synthetic
     assert advice.understood == 0
     assert {"ts", "seq"} <= set(advice.columns)
@@ -440,20 +439,20 @@ def test_a_query_log(lake: sk.Lake, tmp_path: Path) -> None:
         {"where": "user = 31", "count": -1}
         """
     )
-    advice = advise(lake, log)
+    advice = lake.index.advise(log)
     assert advice.understood == 4
     assert (advice["id"].used, advice["user"].used) == (2, 4)
     assert [refused.place for refused in advice.refused] == [8, 9, 10, 11, 12, 13]
     reasons = " ".join(refused.reason for refused in advice.refused)
     assert "no such column" in reasons
     assert "more than one table" in reasons
-    assert advise(lake, str(log)) == advice
+    assert lake.index.advise(str(log)) == advice
 
 
 def test_many_questions_are_thinned_without_bias(lake: sk.Lake) -> None:
     many: list[Any] = [f"id = {number}" for number in range(500, 1_100)]
     many += [(f"ts > '20{year}-01-01'", 50) for year in range(30, 42)]
-    advice = advise(lake, many)
+    advice = lake.index.advise(many)
     assert advice.understood == 612
     assert advice["id"].used == pytest.approx(600, rel=0.01)
     assert advice["ts"].used == pytest.approx(600, rel=0.01)
@@ -463,12 +462,12 @@ def test_many_questions_are_thinned_without_bias(lake: sk.Lake) -> None:
 
 def test_other_forms_of_predicates(lake: sk.Lake) -> None:
     forms: list[Any] = [pc.field("id") == 4, sk.col("id") == 4, ("id = 4", 2.5), sk.parse("id = 4")]
-    advice = advise(lake, forms)
+    advice = lake.index.advise(forms)
     assert (advice.understood, advice["id"].used) == (4, 5.5)
 
 
 def test_what_metadata_cannot_judge_is_said(lake: sk.Lake) -> None:
-    advice = advise(lake, ["id = 4 and reverse(name) = 'x'"])
+    advice = lake.index.advise(["id = 4 and reverse(name) = 'x'"])
     assert "can't judge" in advice["name"].why
     assert not advice["name"].index
 
@@ -480,29 +479,29 @@ def test_no_question_at_all(lake: sk.Lake, tmp_path: Path) -> None:
     (tmp_path / "empty.sql").write_text("\n-- nothing\n\n")
     for queries in ([], tmp_path / "empty.sql"):
         with pytest.raises(UsageError, match="no question"):
-            advise(lake, queries)
+            lake.index.advise(queries)
 
 
 def test_no_question_is_understood(lake: sk.Lake) -> None:
     with pytest.raises(PredicateError, match="nope"):
-        advise(lake, ["nope = 3", "also wrong ="])
+        lake.index.advise(["nope = 3", "also wrong ="])
 
 
 def test_an_unreadable_log(lake: sk.Lake, tmp_path: Path) -> None:
     for path in (tmp_path / "absent.sql", "id = 4", tmp_path, "a\0b"):
         with pytest.raises(ReadError, match="query log"):
-            advise(lake, path)
+            lake.index.advise(path)
 
 
 @pytest.mark.parametrize("queries", [7, b"id = 4", {"id": 4}, sk.col("id") == 4])
 def test_questions_of_a_wrong_type(lake: sk.Lake, queries: Any) -> None:
     with pytest.raises(UsageError, match="the questions are"):
-        advise(lake, queries)
+        lake.index.advise(queries)
 
 
 @pytest.mark.parametrize("wrong", [7, ("id = 4", 0), ("id = 4", "many"), ("id = 4", float("nan")), "ts = 3"])
 def test_one_wrong_question_is_reported(lake: sk.Lake, wrong: Any) -> None:
-    advice = advise(lake, ["id = 4", wrong])
+    advice = lake.index.advise(["id = 4", wrong])
     assert advice.understood == 1
     assert [refused.place for refused in advice.refused] == [2]
 
@@ -510,7 +509,7 @@ def test_one_wrong_question_is_reported(lake: sk.Lake, wrong: Any) -> None:
 @pytest.mark.parametrize("sample", [0, -1, 2.5, True, None])
 def test_a_sample_of_a_wrong_size(lake: sk.Lake, sample: Any) -> None:
     with pytest.raises(UsageError, match="sample"):
-        advise(lake, ["id = 4"], sample=sample)
+        lake.index.advise(["id = 4"], sample=sample)
 
 
 # -- odd lakes ---------------------------------------------------------------------------------
@@ -525,7 +524,7 @@ def drawn(advice: Advice) -> str:
 def test_one_file(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [3, 1, 2]}), tmp_path / "a.parquet")
     for queries in (["a = 2"], None):
-        advice = advise(sk.open(tmp_path / "a.parquet"), queries)
+        advice = sk.open(tmp_path / "a.parquet").index.advise(queries)
         assert (advice.files, advice.rows) == (1, 3)
         assert drawn(advice)
 
@@ -535,15 +534,15 @@ def test_no_rows(tmp_path: Path) -> None:
         pa.table({"a": pa.array([], pa.int64()), "s": pa.array([], pa.string())}), tmp_path / "a.parquet"
     )
     for queries in (["a = 2 and s = 'x'"], None):
-        advice = advise(sk.open(tmp_path), queries)
+        advice = sk.open(tmp_path).index.advise(queries)
         assert (advice.rows, advice.skips, advice.columns, advice.layouts) == (0, 0, (), ())
         assert "Neither" in drawn(advice)
 
 
 def test_no_files(tmp_path: Path) -> None:
     lake = sk.open(tmp_path, schema=pa.schema([("a", pa.int64())]))
-    assert advise(lake, ["a = 2"]).files == 0
-    assert advise(lake).layouts == ()
+    assert lake.index.advise(["a = 2"]).files == 0
+    assert lake.index.advise().layouts == ()
 
 
 def test_partitions(table: pa.Table, tmp_path: Path) -> None:
@@ -551,7 +550,7 @@ def test_partitions(table: pa.Table, tmp_path: Path) -> None:
         write(tmp_path / f"day=2026-01-0{number + 1}", table.slice(number * ROWS // 8, ROWS // 8), files=2)
     lake = sk.open(tmp_path)
     where = "day = '2026-01-03' and id = 40000"
-    advice = advise(lake, [where])
+    advice = lake.index.advise([where])
     trace = lake.scan(where).plan().trace
     assert 1 - advice.skips == pytest.approx(trace.rows_kept / ROWS, abs=0.01)
     day = advice["day"]
@@ -560,7 +559,7 @@ def test_partitions(table: pa.Table, tmp_path: Path) -> None:
     # Sorted within its partition: one page of the eighth that the day leaves.
     (best,) = [layout for layout in advice.layouts if layout.columns == ("id",)]
     assert 500 / ROWS / 2 <= 1 - best.after <= 2 * 500 / ROWS
-    assert "day" in {column.name for column in advise(lake, ["id = 4"]).by_column}
+    assert "day" in {column.name for column in lake.index.advise(["id = 4"]).by_column}
     assert drawn(advice)
 
 
@@ -593,7 +592,7 @@ def test_nested_columns_and_every_type(tmp_path: Path) -> None:
     for number in range(2):
         pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=100, write_page_index=True)
     lake = sk.open(tmp_path)
-    advice = advise(lake)
+    advice = lake.index.advise()
     assert {"s.x", "big", "small", "decimal", "zoned"} <= set(advice.columns)
     assert drawn(advice)
     asked = [
@@ -604,7 +603,7 @@ def test_nested_columns_and_every_type(tmp_path: Path) -> None:
         "float > 100",
         "nothing is null",
     ]
-    advice = advise(lake, asked)
+    advice = lake.index.advise(asked)
     assert advice.refused == ()
     assert advice["s.x"].skip_row_groups == 0.75
     assert "without an order" in advice["s"].why
@@ -617,11 +616,11 @@ def test_random_lakes(tmp_path: Path) -> None:
     for number in range(25):
         made = random_lake(f"advice:{number}", tmp_path / str(number))
         lake = sk.open(tmp_path / str(number), schema=made.schema if made.explicit else None)
-        assert drawn(advise(lake))
+        assert drawn(lake.index.advise())
         rows = lake.statistics([]).rows
         for field in lake.schema:
             where = sk.col(field.name).is_null()
-            advice = advise(lake, [where])
+            advice = lake.index.advise([where])
             trace = lake.scan(where, bloom_filter=False).plan().trace
             share = trace.rows_kept / rows if rows else 1.0
             assert 1 - advice.skips == pytest.approx(share, abs=0.1), f"{made.words}: {field}"
@@ -631,6 +630,6 @@ def test_random_lakes(tmp_path: Path) -> None:
 
 def test_files_without_statistics(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": range(1_000)}), tmp_path / "a.parquet", write_statistics=False)
-    advice = advise(sk.open(tmp_path), ["a = 3"])
+    advice = sk.open(tmp_path).index.advise(["a = 3"])
     assert (advice["a"].skip_row_groups, advice.columns, advice.layouts) == (0, (), ())
     assert "no bounds" in advice["a"].why or advice["a"].bloom

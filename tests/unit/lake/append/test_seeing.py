@@ -42,7 +42,7 @@ def test_a_job_amid_its_publishing_is_not_seen(place: Place, pattern: str) -> No
     lake = open_lake(place, pattern)
     assert [job_of(entry.key) for entry in lake.entries] == [job]
     lake.refresh()
-    lake.refresh(list_again(LocalEngine(), place, lake.entries))
+    assert lake.pinned.latest(LocalEngine()).entries == lake.entries
     assert [job_of(entry.key) for entry in lake.entries] == [job]
     place.delete([lease_key(other), publish_key(other)])
     lake.refresh()
