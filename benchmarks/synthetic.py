@@ -35,7 +35,7 @@ from skipstone.lake.files import Files
 from skipstone.parquet.footer import from_pyarrow
 from skipstone.parquet.recorded import CHUNK
 from skipstone.store.cache import Cache
-from skipstone.store.folder import LocalPlace
+from skipstone.store.local import LocalPlace
 from skipstone.store.place import Listed
 
 Array = NDArray[Any]

@@ -443,7 +443,7 @@ def test_links_lead_no_job_out_of_its_lake(tmp_path: Path, link: str) -> None:
 WORKER = """
 import sys, time
 from skipstone.lake.append import Append, staged_as
-from skipstone.store.folder import LocalPlace
+from skipstone.store.local import LocalPlace
 root, story = sys.argv[1:]
 append = Append.begin(LocalPlace(root))
 keys = [f"{folder}new-{append.job}.parquet" for folder in ("", "day=1/", "day=2/", "day=3/")]

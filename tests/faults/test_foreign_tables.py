@@ -28,7 +28,7 @@ import zstandard
 import skipstone as sk
 from skipstone.errors import CorruptFileError, EncryptedFileError, ReadError, SkipstoneError, WriteError
 from skipstone.iceberg.manifests.reading import clear_cache
-from skipstone.store.folder import LocalPlace
+from skipstone.store.local import LocalPlace
 from skipstone.store.place import Listed
 from tests.faults.test_table_faults import ask, make, some, target
 from tests.iceberg._maker import Maker

@@ -20,8 +20,7 @@ from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_rang
 from skipstone.parquet.schema import LeafColumn
 from skipstone.prune.clustering import Clustering, bounded, clustering
 from skipstone.report.trace import Note, Notes
-from skipstone.store.source import Source, open_source
-from skipstone.store.tail import TailSource
+from skipstone.store.source import Source, TailSource, open_source
 
 # Page indexes are read unasked only while that is cheap.
 _MOST_INDEX_BYTES = 32 * 1024 * 1024

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import CorruptFileError, ReadError, SkipstoneError, UsageError, scrub
 from skipstone.lake.files import Files
-from skipstone.store.durable import make_folders
+from skipstone.store.local import make_folders
 from skipstone.store.options import StoreOptions, option_name
 from skipstone.store.scattered import ScatteredPlace, local_name
 from skipstone.store.source import local_path

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from skipstone.errors import ReadError
-from skipstone.store.folder import check_change
+from skipstone.store.local import check_change
 from skipstone.store.place import Listed, Place, open_root
 from skipstone.store.source import Source
 

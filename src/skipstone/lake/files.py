@@ -19,8 +19,7 @@ from skipstone.store.cache import Cache
 from skipstone.store.place import Listed, Place
 from skipstone.store.ranges import ByteRange
 from skipstone.store.retry import RetryPolicy, RetrySource
-from skipstone.store.source import IoCounter, Source
-from skipstone.store.tail import TailSource
+from skipstone.store.source import IoCounter, Source, TailSource
 
 CACHE_BYTES = 256 * 1024 * 1024
 _TAIL_CACHE_BYTES = 64 * 1024 * 1024

@@ -1,7 +1,7 @@
 """From a file's last bytes to its metadata.
 
 The steps do no I/O: ``locate_footer`` looks at the tail and says where the footer is, ``parse_footer``
-makes metadata of its bytes. The two readers only fetch what the steps ask for.
+makes metadata of its bytes. ``read_footer`` only fetches what the steps ask for.
 """
 
 from __future__ import annotations
@@ -30,17 +30,6 @@ def read_footer(source: Source, *, tail: int = DEFAULT_TAIL) -> ParquetMetadata:
     span = locate_footer(end, size, source.path)
     missing = _missing(span, end, size)
     head = source.read_ranges([missing])[0] if missing else b""
-    metadata = parse_footer(_join(span, head, end, size), source.path, size)
-    metadata.version = source.version()
-    return metadata
-
-
-async def read_footer_async(source: Source, *, tail: int = DEFAULT_TAIL) -> ParquetMetadata:
-    """``read_footer`` without blocking the event loop."""
-    end, size = await source.tail_async(max(tail, _TRAILER))
-    span = locate_footer(end, size, source.path)
-    missing = _missing(span, end, size)
-    head = (await source.read_ranges_async([missing]))[0] if missing else b""
     metadata = parse_footer(_join(span, head, end, size), source.path, size)
     metadata.version = source.version()
     return metadata

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -11,20 +11,20 @@ import pyarrow as pa
 from skipstone.core.ir import Compiled, compile_predicate
 from skipstone.core.rows import RowSet
 from skipstone.errors import PredicateError, UsageError
-from skipstone.parquet.footer import from_pyarrow, read_footer, read_footer_async
+from skipstone.parquet.bloom import BloomFilter
+from skipstone.parquet.footer import from_pyarrow, read_footer
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.predicate import Predicate
 from skipstone.predicate import predicate as to_predicate
 from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Ledger
 from skipstone.prune.needs import Need, is_blooms, ranges_of
-from skipstone.prune.options import PruneOptions
+from skipstone.prune.options import BloomRequest, PruneOptions
 from skipstone.prune.result import PruneResult
 from skipstone.prune.survey import Survey
 from skipstone.report.trace import Trace
-from skipstone.store.source import Source, open_source
-from skipstone.store.steps import drive, drive_async
-from skipstone.store.tail import TailSource
+from skipstone.store.source import Source, TailSource, open_source
+from skipstone.store.steps import drive
 
 
 class Pruner:
@@ -70,20 +70,8 @@ class Pruner:
 
         ``metadata`` (a ParquetMetadata or pyarrow's FileMetaData) spares reading the footer of ``source``.
         """
-        opened, known = _open(source, metadata, storage_options)
-        if known is None:
-            assert opened is not None
-            known = read_footer(opened, tail=self.options.tail_bytes)
-        cascade, compiled = self._cascade(opened, known)
-
-        def answer(need: Need) -> list[Any]:
-            if is_blooms(need):
-                assert self.options.bloom_provider is not None
-                return list(self.options.bloom_provider.load(need))
-            assert opened is not None
-            return opened.read_ranges(ranges_of(need))
-
-        return self._result(known, compiled, cascade.ledger, drive(cascade.steps(), answer))
+        provider = self.options.bloom_provider
+        return self._prune(source, metadata, storage_options, None if provider is None else provider.load)
 
     async def prune_async(
         self,
@@ -93,21 +81,37 @@ class Pruner:
         storage_options: Mapping[str, Any] | None = None,
     ) -> PruneResult:
         """``prune`` without blocking the event loop."""
+        import asyncio
+
+        provider, loop = self.options.bloom_provider, asyncio.get_running_loop()
+
+        def load(requests: Sequence[BloomRequest]) -> Sequence[BloomFilter | None]:
+            assert provider is not None
+            return asyncio.run_coroutine_threadsafe(provider.load_async(requests), loop).result()
+
+        return await asyncio.to_thread(self._prune, source, metadata, storage_options, load)
+
+    def _prune(
+        self,
+        source: Any,
+        metadata: Any,
+        storage_options: Mapping[str, Any] | None,
+        load: Callable[[Sequence[BloomRequest]], Sequence[BloomFilter | None]] | None,
+    ) -> PruneResult:
         opened, known = _open(source, metadata, storage_options)
         if known is None:
             assert opened is not None
-            known = await read_footer_async(opened, tail=self.options.tail_bytes)
+            known = read_footer(opened, tail=self.options.tail_bytes)
         cascade, compiled = self._cascade(opened, known)
 
-        async def answer(need: Need) -> list[Any]:
+        def answer(need: Need) -> list[Any]:
             if is_blooms(need):
-                assert self.options.bloom_provider is not None
-                return list(await self.options.bloom_provider.load_async(need))
+                assert load is not None
+                return list(load(need))
             assert opened is not None
-            return await opened.read_ranges_async(ranges_of(need))
+            return opened.read_ranges(ranges_of(need))
 
-        outcome = await drive_async(cascade.steps(), answer)
-        return self._result(known, compiled, cascade.ledger, outcome)
+        return self._result(known, compiled, cascade.ledger, drive(cascade.steps(), answer))
 
     def _cascade(self, source: Source | None, metadata: ParquetMetadata) -> tuple[Cascade, Compiled]:
         try:

@@ -1,16 +1,20 @@
-"""Files of the local file system, read with pread."""
+"""Directories and files of the local file system; what is written there outlives a power cut."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
+import shutil
 import stat
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from skipstone.errors import MissingFileError, ReadError
+from skipstone.errors import ConflictError, MissingFileError, ReadError, WriteError
+from skipstone.store.place import Listed, check_key, missing, split_glob
 from skipstone.store.ranges import ByteRange, coalesce
 from skipstone.store.source import IoCounter, check_size, gone, stale
 
@@ -73,14 +77,6 @@ class LocalSource:
         with self._open() as descriptor:
             return plan.split([self._read(descriptor, request) for request in plan.requests])
 
-    async def tail_async(self, length: int) -> tuple[bytes, int]:
-        """``tail`` in a thread."""
-        return await asyncio.to_thread(self.tail, length)
-
-    async def read_ranges_async(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """``read_ranges`` in a thread."""
-        return await asyncio.to_thread(self.read_ranges, ranges)
-
     def _pin(self) -> None:
         with self._open():
             pass
@@ -105,7 +101,7 @@ class LocalSource:
             hint = "open a directory of Parquet files with skipstone.open"
             raise ReadError("it is a directory", path=self.path, hint=hint)
         if not stat.S_ISREG(found.st_mode):
-            raise ReadError("it is no regular file", path=self.path)
+            raise ReadError("not a regular file", path=self.path)
         identity = identity_of(found)
         with self._lock:
             if self._identity is None and self._size in (None, identity[0]):
@@ -162,3 +158,369 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno == errno.EMFILE:
         return "too many open files"
     return str(error) or type(error).__name__
+
+
+# -- directories -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlace:
+    """A local directory; with ``only`` one file of it is listed."""
+
+    uri: str
+    only: str | None = None
+    # The directory that changes must not leave through a link; None if it is this one.
+    root: str | None = field(default=None, compare=False)
+    stay_below_root: bool = False
+    """Whether reads must not leave it either."""
+
+    @property
+    def local(self) -> bool:
+        """It is."""
+        return True
+
+    def below(self, prefix: str) -> list[Listed]:
+        """The files below a directory of this one; none if there is no such directory."""
+        if not prefix:
+            return self.list() if os.path.lexists(self.uri) else []
+        key = prefix.rstrip("/")
+        self.path(key)
+        folder = None if self.only is not None else _descend(self.uri, key)
+        return _walk(folder, self._bound) if folder is not None else []
+
+    def folders(self) -> list[str]:
+        """The directories in this one."""
+        found = _scan(_root(self.uri), self._bound).folders if self.only is None else []
+        return sorted(folder.key for folder in found)
+
+    def files_here(self) -> list[Listed]:
+        """The files in the directory itself."""
+        if self.only is not None:
+            return self.list()
+        return sorted(_scan(_root(self.uri), self._bound).files, key=_key)
+
+    # The last that names the type, which this name hides.
+    def list(self) -> list[Listed]:
+        """Every file below the directory, by key; links are followed, though never in a circle."""
+        if self.only is None:
+            return _walk(_root(self.uri), self._bound)
+        path = self.path(self.only)
+        found = _stat(path)
+        return [Listed(self.only, found.st_size, identity_of(found))]
+
+    def child(self, key: str) -> LocalPlace:
+        """The directory below this one, which need not exist yet."""
+        return LocalPlace(self.path(key), root=self.root or self.uri, stay_below_root=self.stay_below_root)
+
+    def parent(self) -> LocalPlace | None:
+        """The directory above this one; none above one file, or the root of the file system."""
+        above = os.path.dirname(self.uri)  # noqa: PTH120
+        if self.only is not None or above in ("", self.uri):
+            return None
+        return LocalPlace(above, stay_below_root=self.stay_below_root)
+
+    def open(self, key: str, *, version: object | None = None, size: int | None = None) -> LocalSource:
+        """A file, untouched before its first read."""
+        source = LocalSource(self.path(key), lazy=True)
+        source.expect(version, size)
+        return source
+
+    def write(self, key: str, parts: Iterable[bytes | memoryview], *, exclusive: bool = False) -> None:
+        """Write a file whole or not at all: under a hidden name first, which only a kill leaves behind."""
+        path = self._to_change(key)
+        hidden = path.with_name(f".{os.urandom(16).hex()}.tmp")
+        try:
+            make_folders(path.parent)
+            try:
+                with hidden.open("xb") as file:
+                    for part in parts:
+                        file.write(part)
+                    file.flush()
+                    os.fsync(file.fileno())
+                if exclusive:
+                    _link(hidden, path)
+                else:
+                    hidden.replace(path)
+                sync_folder(path.parent)
+            finally:
+                hidden.unlink(missing_ok=True)
+        except OSError as error:
+            raise _failure(error, path) from error
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete files, though not the directories that they leave empty."""
+        # All or none of them: what is forged is known by its first name that is wrong.
+        for path in [self._to_change(key) for key in keys]:
+            try:
+                path.unlink(missing_ok=True)
+            except NotADirectoryError:
+                continue
+            except OSError as error:
+                raise _failure(error, path) from error
+
+    def move(self, key: str, to: str) -> None:
+        """Rename a file, its bytes on disk before it is seen, its name after, and its time that of now."""
+        path, target = self._to_change(key), self._to_change(to)
+        try:
+            make_folders(target.parent)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.utime(descriptor)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            if os.path.lexists(target):
+                raise ConflictError("the file exists already", path=str(target))
+            path.rename(target)
+            sync_folder(target.parent)
+        except OSError as error:
+            raise _failure(error, path) from error
+
+    def clear(self, prefix: str) -> None:
+        """Delete a directory with all that is in it."""
+        path = self._to_change(prefix)
+        try:
+            # Others may be deleting it at the same time.
+            with suppress(FileNotFoundError, NotADirectoryError):
+                shutil.rmtree(path, onerror=_unless_gone)
+        except OSError as error:
+            raise _failure(error, path) from error
+
+    def path(self, key: str) -> str:
+        """The file's path."""
+        path = os.path.join(self.uri, check_key(key, self.uri))  # noqa: PTH118
+        if self._bound is not None and leads_out(path, self._bound):
+            raise _outside(path, self._bound)
+        return path
+
+    @property
+    def _bound(self) -> str | None:
+        """What reads must stay below."""
+        return (self.root or self.uri) if self.stay_below_root else None
+
+    def _to_change(self, key: str) -> Path:
+        """The path of a file that may be written, moved or deleted; a link in its place is not followed."""
+        path = Path(self.uri, check_key(key, self.uri, WriteError))
+        check_change(path, self.root or self.uri)
+        return path
+
+
+def check_change(path: Path, root: str) -> None:
+    """Refuse to write, move or delete a file that a link puts outside the root."""
+    if leads_out(str(path.parent), root):
+        hint = "Skipstone changes files below the root only: replace the link by a directory"
+        raise WriteError(f"a link leads out of {root}", path=str(path), hint=hint)
+
+
+def leads_out(path: str, root: str) -> bool:
+    """Whether a path, once all links are followed, is neither the root nor below it."""
+    path, root = os.path.realpath(path), os.path.realpath(root)
+    return not f"{path}/".startswith(f"{root.rstrip('/')}/")
+
+
+def _outside(path: str, root: str) -> ReadError:
+    hint = "leave out stay_below_root if you trust who made the lake"
+    return ReadError(f"a link leads out of {root}", path=path, hint=hint)
+
+
+def open_folder(name: str, *, stay_below_root: bool = False) -> tuple[LocalPlace, str]:
+    """The place for a local directory, file or glob; a name that exists as it stands is no glob."""
+    # Work may run in a process with another current directory.
+    path = os.path.abspath(name)  # noqa: PTH100
+    directory, glob = split_glob(path + "/" if name.endswith("/") else path)
+    try:
+        found = _stat(path)
+    except ReadError:
+        if not glob:
+            raise
+        if not stat.S_ISDIR(_stat(directory or "/").st_mode):
+            raise missing(directory) from None
+        return LocalPlace(directory or "/", stay_below_root=stay_below_root), glob
+    if stat.S_ISDIR(found.st_mode):
+        return LocalPlace(path, stay_below_root=stay_below_root), ""
+    if name.endswith("/"):
+        raise missing(name)
+    parent, key = os.path.split(path)
+    return LocalPlace(parent, key, stay_below_root=stay_below_root), key
+
+
+def _stat(path: str) -> os.stat_result:
+    try:
+        return os.stat(path)  # noqa: PTH116
+    except (FileNotFoundError, NotADirectoryError):
+        raise missing(path) from None
+    except (OSError, ValueError) as error:
+        raise refusal(error, path) from error
+
+
+def _link(hidden: Path, path: Path) -> None:
+    """Give a file its name, unless there is one of that name; only a link is that in one step."""
+    try:
+        path.hardlink_to(hidden)
+    except FileExistsError:
+        raise ConflictError("the file exists already", path=str(path)) from None
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP):
+            raise
+        message = "the file system has no hard links, which tell who of several writers was first"
+        raise WriteError(message, path=str(path), hint="write to another file system") from error
+
+
+def _unless_gone(_call: Any, _path: str, raised: Any) -> None:
+    if not isinstance(raised[1], FileNotFoundError):
+        raise raised[1]
+
+
+def _failure(error: OSError, path: Path) -> WriteError:
+    message = error.strerror or str(error)
+    return WriteError(message[:1].lower() + message[1:], path=str(path), hint=_HINTS.get(error.errno or 0))
+
+
+_HINTS = {
+    errno.EACCES: "write to a directory that you may write to",
+    errno.EPERM: "write to a directory that you may write to",
+    errno.EROFS: "write to another file system",
+    errno.ENOSPC: "free some space, or write to another file system",
+    errno.EXDEV: "keep a lake and its hidden directory on one file system",
+    errno.EDQUOT: "free some space, or write to another file system",
+}
+
+
+class _Folder(NamedTuple):
+    """A directory, its key ("" for the root) and, against circles of links, it and all that are above it."""
+
+    path: str
+    key: str
+    line: frozenset[tuple[int, int]]
+
+
+class _Found(NamedTuple):
+    """What is in a directory."""
+
+    files: list[Listed]
+    folders: list[_Folder]
+
+
+def _root(path: str) -> _Folder:
+    return _Folder(path, "", frozenset((_node(_stat(path)),)))
+
+
+def _descend(root: str, key: str) -> _Folder | None:
+    """The directory of a key; None if there is none, or only a link to one above."""
+    path, line = root, frozenset[tuple[int, int]]()
+    try:
+        for name in ("", *key.split("/")):
+            path = os.path.join(path, name)  # noqa: PTH118
+            found = os.stat(path)  # noqa: PTH116
+            if not stat.S_ISDIR(found.st_mode) or _node(found) in line:
+                return None
+            line |= {_node(found)}
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise refusal(error, path) from error
+    return _Folder(path, key, line)
+
+
+def _walk(start: _Folder, bound: str | None) -> list[Listed]:
+    files: list[Listed] = []
+    waiting = [start]
+    while waiting:
+        found = _scan(waiting.pop(), bound)
+        files += found.files
+        waiting += found.folders
+    files.sort(key=_key)
+    return files
+
+
+def _scan(folder: _Folder, bound: str | None) -> _Found:
+    here = _Found([], [])
+    prefix = f"{folder.key}/" if folder.key else ""
+    for entry in _entries(folder):
+        key = prefix + entry.name
+        if bound is not None and entry.is_symlink() and leads_out(entry.path, bound):
+            raise _outside(entry.path, bound)
+        try:
+            found = _entry_stat(entry)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise refusal(error, entry.path) from error
+        if not stat.S_ISDIR(found.st_mode):
+            here.files.append(Listed(key, found.st_size, identity_of(found)))
+        elif (node := _node(found)) not in folder.line:
+            here.folders.append(_Folder(entry.path, key, folder.line | {node}))
+    return here
+
+
+def _entries(folder: _Folder) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder.path) as entries:
+            return list(entries)
+    except FileNotFoundError as error:
+        if folder.key:
+            # It was deleted meanwhile, with all that it held.
+            return []
+        raise missing(folder.path) from error
+    except OSError as error:
+        if folder.key.startswith(("_", ".")) and "=" not in folder.key:
+            # Hidden files are no part of a lake: it can be read without them.
+            return []
+        raise refusal(error, folder.path) from error
+
+
+def _entry_stat(entry: os.DirEntry[str]) -> os.stat_result:
+    try:
+        return entry.stat()
+    except OSError:
+        # A link to nothing, or to itself, is listed, so that only who reads it fails.
+        return entry.stat(follow_symlinks=False)
+
+
+def _node(found: os.stat_result) -> tuple[int, int]:
+    return (found.st_dev, found.st_ino)
+
+
+def _key(file: Listed) -> str:
+    return file.key
+
+
+# -- what outlives a power cut -----------------------------------------------------------------
+
+# Some file systems can't do this to directories, and one that may be written to need not be readable.
+_UNSUPPORTED = frozenset((errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM))
+
+
+def make_folders(folder: Path) -> None:
+    """Make a directory and those above it that are missing, each kept by the one above."""
+    missing = []
+    above = folder
+    while not above.exists():
+        missing.append(above)
+        above = above.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in reversed(missing):
+        sync_folder(made.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until a file is on disk under its name."""
+    _sync(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a directory are on disk: a file that was renamed may be lost until then."""
+    try:
+        _sync(folder)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,31 +1,29 @@
-"""Objects in S3, Google Cloud, Azure, on HTTP servers and in memory, read through obstore."""
+"""Objects in S3, Google Cloud, Azure, on HTTP servers and in memory, through obstore.
+
+An HTTP server can't list: there one file is a place.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import timedelta
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Any
-from urllib.parse import unquote, urlsplit
+from typing import Any, TypeVar
+from urllib.parse import quote
 
-from skipstone.errors import MissingFileError, ReadError, scrub
-from skipstone.store.options import (
-    check_options,
-    client_settings,
-    is_client_option,
-    option_name,
-    surroundings,
-    with_profile,
-)
-from skipstone.store.pool import side_by_side, side_by_side_async
+from skipstone.errors import ConflictError, FileError, MissingFileError, ReadError, WriteError, scrub
+from skipstone.store.options import StoreOptions, carries_credentials, open_store, split_uri
+from skipstone.store.place import Listed, check_key, missing, split_glob
 from skipstone.store.ranges import ByteRange, coalesce
 from skipstone.store.source import IoCounter, check_size, gone, stale
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 # About what a request's latency is worth in bytes.
 GAP = 1024 * 1024
@@ -129,30 +127,8 @@ class ObjectSource:
         parts = [_parts(request) for request in plan.requests]
         return plan.split(_joined(parts, side_by_side(self._get_range, chain.from_iterable(parts))))
 
-    async def tail_async(self, length: int) -> tuple[bytes, int]:
-        """``tail`` without blocking the event loop."""
-        try:
-            if self._size is None:
-                return await self._get_async({"suffix": length}), self.size()
-        except _SuffixRefusedError:
-            pass
-        if not self._size:
-            await asyncio.to_thread(self.size)
-        size = self.size()
-        return (await self.read_ranges_async([ByteRange(max(size - length, 0), size)]))[0], size
-
-    async def read_ranges_async(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """``read_ranges`` without blocking the event loop."""
-        plan = coalesce(ranges, self.gap)
-        parts = [_parts(request) for request in plan.requests]
-        fetched = await side_by_side_async(self._get_range_async, chain.from_iterable(parts))
-        return plan.split(_joined(parts, fetched))
-
     def _get_range(self, request: ByteRange) -> bytes:
         return self._full(request, self._get((request.start, request.stop)))
-
-    async def _get_range_async(self, request: ByteRange) -> bytes:
-        return self._full(request, await self._get_async((request.start, request.stop)))
 
     def _full(self, request: ByteRange, body: bytes) -> bytes:
         if len(body) != request.length:
@@ -168,15 +144,6 @@ class ObjectSource:
         try:
             answer = obstore.get(self._store, self._key, options=self._options(span))
             return self._take(answer.meta, bytes(answer.bytes()))
-        except Exception as error:
-            raise self._refusal(error, span) from error
-
-    async def _get_async(self, span: Any) -> bytes:
-        import obstore
-
-        try:
-            answer = await obstore.get_async(self._store, self._key, options=self._options(span))
-            return self._take(answer.meta, bytes(await answer.bytes_async()))
         except Exception as error:
             raise self._refusal(error, span) from error
 
@@ -324,77 +291,321 @@ def open_uri(uri: str, storage_options: Mapping[str, Any] | None = None) -> Obje
     return ObjectSource(open_store(base, storage_options, uri), key, uri)
 
 
-def split_uri(uri: str) -> tuple[str, str]:
-    """The store's part of a URI and the key in it."""
-    parts = urlsplit(uri)
-    web = parts.scheme in ("http", "https")
-    if parts.query and web:
-        raise ReadError("a URL with a query can't be read", path=uri, hint="pass a file object instead")
-    key = unquote(parts.path) if web else uri.split("://", 1)[1].partition("/")[2]
-    return f"{parts.scheme}://{parts.netloc}", key.lstrip("/")
+# -- requests side by side ---------------------------------------------------------------------
+
+# Enough to hide the latency of a far store, few enough not to be throttled by it.
+PARALLEL = 32
 
 
-def open_store(base: str, storage_options: Mapping[str, Any] | None, uri: str) -> Any:
-    """The store of a URI's first part; the same one for the same options, since it holds the connections."""
-    options = tuple(sorted((storage_options or {}).items()))
-    try:
-        if _hashable(options):
-            return _shared_store(base, options, surroundings(base))
-        return _make_store(base, dict(options))
-    except ReadError as error:
-        error.path = error.path or uri
-        raise
-    except Exception as error:
-        # Nobody can tell which of the values it complains of are secret.
-        text = scrub(error, [value for _, value in options if isinstance(value, str) and len(value) > 3])
-        raise ReadError(
-            f"the store can't be opened: {text}",
-            path=uri,
-            hint="check storage_options and the environment's settings of the store",
-        ) from error
+class _Shared:
+    """The pool, made when it is first needed."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: a forked child has the pool but none of its threads, and may have a held lock."""
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def get(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="skipstone-store")
+            return self._pool
 
 
-@lru_cache(maxsize=32)
-def _shared_store(base: str, options: tuple[tuple[str, Any], ...], _around: tuple[object, ...]) -> Any:
-    return _make_store(base, dict(options))
+_shared = _Shared()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_shared.forget)
 
 
-def _hashable(options: tuple[tuple[str, Any], ...]) -> bool:
-    return all(isinstance(value, str | int | float | bool | None) for _, value in options)
+def side_by_side(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """What ``work`` gives for each item, in order; it must not come here itself, or all threads may wait."""
+    todo = list(items)
+    if len(todo) < 2:
+        return [work(item) for item in todo]
+    # The first failure cancels what has not begun.
+    return list(_shared.get().map(work, todo))
 
 
-def _make_store(base: str, options: dict[str, Any]) -> Any:
-    from obstore.store import HTTPStore, MemoryStore, from_url
+# -- prefixes ----------------------------------------------------------------------------------
 
-    if base.startswith("memory"):
-        return MemoryStore()
-    check_options(base, options)
-    names = ("client_options", "retry_config", "credential_provider")
-    own: dict[str, Any] = {name: options.pop(name) for name in names if name in options}
-    # Other libraries take these as store options; obstore panics on them unless they are client options.
-    clients = [name for name in options if is_client_option(name)]
-    allowed = {option_name(name): _word(options.pop(name)) for name in clients}
+# How many entries cross from obstore at a time; S3 gives a thousand per request.
+_CHUNK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPlace:
+    """A prefix of an object store; with ``only`` one object of it is listed."""
+
+    uri: str
+    prefix: str
+    # A store is known by its URI and holds connections, which don't compare.
+    store: Any = field(compare=False, repr=False)
+    only: str | None = None
+    # How to open the store again in another process, if it was opened here and not by the caller.
+    origin: tuple[str, StoreOptions] | None = field(default=None, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self.origin is None and (carries_credentials() or self.uri.startswith(("file:", "memory:"))):
+            return ObjectPlace, (self.uri, self.prefix, self.store, self.only)
+        # A caller's own store holds credentials, and can't be asked which of its settings they are.
+        return _restored, (self.uri, self.only, None if self.origin is None else self.origin[1])
+
+    @property
+    def local(self) -> bool:
+        """It is not."""
+        return False
+
+    def below(self, prefix: str) -> list[Listed]:
+        """The objects below a prefix of this one; none if there are none."""
+        if not prefix:
+            return self.list()
+        if self.only is not None:
+            return []
+        key = prefix.rstrip("/")
+        pages = _pages(self.store, self._key(key), self.path(key), _CHUNK)
+        return _listed((meta for page in pages for meta in page), self._skip())
+
+    def folders(self) -> list[str]:
+        """The prefixes one level down."""
+        if self.only is not None:
+            return []
+        return sorted(path[self._skip() :].rstrip("/") for path in self._level()["common_prefixes"])
+
+    def files_here(self) -> list[Listed]:
+        """The objects in the prefix itself."""
+        return self.list() if self.only is not None else _listed(self._level()["objects"], self._skip())
+
+    # The last that names the type, which this name hides.
+    def list(self) -> list[Listed]:
+        """Every object below the prefix, by key; a request per page, none per object."""
+        if self.only is not None:
+            meta = _head(self.store, self._key(self.only), self.path(self.only))
+            if meta is None:
+                raise missing(self.path(self.only))
+            return [Listed(self.only, meta["size"], ObjectVersion.of(meta))]
+        pages = _pages(self.store, self.prefix, self.uri, _CHUNK)
+        return _listed((meta for page in pages for meta in page), self._skip())
+
+    def child(self, key: str) -> ObjectPlace:
+        """The prefix below this one."""
+        return ObjectPlace(self.path(key), self._key(key), self.store, origin=self.origin)
+
+    def parent(self) -> ObjectPlace | None:
+        """The prefix above this one; none above one object, or the whole store."""
+        if self.only is not None or not self.prefix:
+            return None
+        above = self.prefix.rpartition("/")[0]
+        base = self.uri.removesuffix(f"/{self.prefix}")
+        return ObjectPlace(_join(base, above), above, self.store, origin=self.origin)
+
+    def open(self, key: str, *, version: object | None = None, size: int | None = None) -> ObjectSource:
+        """An object, untouched before its first read."""
+        source = ObjectSource(self.store, self._key(key), self.path(key))
+        source.expect(version, size)
+        return source
+
+    def write(self, key: str, parts: Iterable[bytes | memoryview], *, exclusive: bool = False) -> None:
+        """Write an object; in one request if it is small, or if the store has to tell who was first."""
+        import obstore
+        from obstore import exceptions
+
+        # Whatever the parts raise is raised before anything is sent.
+        body, name = b"".join(parts), self._key(key, WriteError)
+        mode: Any = "create" if exclusive else "overwrite"
+        large = len(body) > LARGE and not exclusive
+        try:
+            obstore.put(self.store, name, body, mode=mode, use_multipart=large, chunk_size=PART)
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+            raise ConflictError("the object exists already", path=self.path(key)) from None
+        except Exception as error:
+            raise _failure(error, self.path(key)) from error
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects, as many per request as the store takes."""
+        if names := [self._key(key, WriteError) for key in keys]:
+            _delete(self.store, names, self.uri)
+
+    def move(self, key: str, to: str) -> None:
+        """Have the store copy an object, then delete the first."""
+        for name in (key, to):
+            self._key(name, WriteError)
+        self._copy(key, to)
+        self.delete([key])
+
+    def clear(self, prefix: str) -> None:
+        """Delete every object below a prefix."""
+        self._key(prefix, WriteError)
+        try:
+            self.delete(entry.key for entry in self.below(prefix))
+        except ReadError as error:
+            raise WriteError(error.message, path=error.path, hint=error.hint) from error
+
+    def path(self, key: str) -> str:
+        """The object's URI."""
+        check_key(key, self.uri)
+        return _join(self.uri, quote(key) if self.uri.startswith("http") else key)
+
+    def _copy(self, key: str, to: str) -> None:
+        import obstore
+        from obstore import exceptions
+
+        try:
+            try:
+                obstore.copy(self.store, self._key(key), self._key(to), overwrite=False)
+            except exceptions.NotSupportedError:
+                # S3 has no such condition: a look before is the best there is.
+                if _head(self.store, self._key(to), self.path(to)) is not None:
+                    raise exceptions.AlreadyExistsError(to) from None
+                obstore.copy(self.store, self._key(key), self._key(to))
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+            raise ConflictError("the object exists already", path=self.path(to)) from None
+        except FileNotFoundError:
+            raise WriteError("no such object", path=self.path(key)) from None
+        except Exception as error:
+            raise _failure(error, self.path(key)) from error
+
+    def _key(self, key: str, error: type[FileError] = ReadError) -> str:
+        check_key(key, self.uri, error)
+        return f"{self.prefix}/{key}" if self.prefix else key
+
+    def _skip(self) -> int:
+        return len(self.prefix) + 1 if self.prefix else 0
+
+    def _level(self) -> Any:
+        import obstore
+
+        try:
+            return obstore.list_with_delimiter(self.store, self.prefix or None)
+        except FileNotFoundError:
+            raise missing(self.uri) from None
+        except Exception as error:
+            raise refusal(error, self.uri) from error
+
+
+def open_bucket(name: str, storage_options: Mapping[str, Any] | None, store: Any) -> tuple[ObjectPlace, str]:
+    """The place for a URI, or for a key in a ``store``: a prefix, an object or a glob."""
+    origin = None
+    if store is None:
+        base, key = split_uri(name)
+        store = open_store(base, storage_options, name)
+        origin = (base, StoreOptions(storage_options or {}))
+    else:
+        base, key = _base(store), name.lstrip("/")
     if base.startswith("http"):
-        plain = {"allow_http": "true"} if base.startswith("http://") else {}
-        own["client_options"] = {**_CLIENT, **plain, **allowed, **own.get("client_options", {})}
-        return HTTPStore.from_url(base, **{"retry_config": _RETRY, **own})
-    if base.startswith("s3"):
-        options = with_profile(options)
-        if "credential_provider" in options:
-            own["credential_provider"] = options.pop("credential_provider")
-    own["client_options"] = {**_CLIENT, **client_settings(base), **allowed, **own.get("client_options", {})}
-    return from_url(base, config=options or None, **{"retry_config": _RETRY, **own})
+        return _open_page(name, base, key, store, origin)
+    fixed, glob = split_glob(key)
+    prefix = fixed.rstrip("/")
+    if glob or _is_prefix(store, prefix, name, sure=fixed != prefix):
+        return ObjectPlace(_join(base, prefix), prefix, store, origin=origin), glob
+    if fixed != prefix or not prefix or _head(store, prefix, name) is None:
+        raise missing(name)
+    parent, _, only = prefix.rpartition("/")
+    return ObjectPlace(_join(base, parent), parent, store, only, origin), only
 
 
-def _word(value: object) -> str:
-    text = str(value)
-    return text.lower() if text in ("True", "False") else text
+def bucket_root(name: str, storage_options: Mapping[str, Any] | None, store: Any) -> ObjectPlace:
+    """The prefix that a URI, or a key in a ``store``, names."""
+    origin = None
+    if store is None:
+        base, key = split_uri(name)
+        store = open_store(base, storage_options, name)
+        origin = (base, StoreOptions(storage_options or {}))
+    else:
+        base, key = _base(store), name
+    prefix = key.strip("/")
+    return ObjectPlace(_join(base, prefix), prefix, store, origin=origin)
 
 
-# obstore's own ten retries over three minutes keep a user waiting for a store that is not there.
-_CLIENT = {"connect_timeout": "5s", "timeout": "60s"}
-_RETRY = {
-    "max_retries": 3,
-    "retry_timeout": timedelta(seconds=60),
-    "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2},
-}
+def _open_page(name: str, base: str, key: str, store: Any, origin: Any) -> tuple[ObjectPlace, str]:
+    parent, _, only = key.rpartition("/")
+    if not only or split_glob(key)[1]:
+        raise ReadError("an HTTP server can't be listed", path=name, hint="give the URL of one file")
+    return ObjectPlace(_join(base, quote(parent)), parent, store, only, origin), only
+
+
+def _is_prefix(store: Any, prefix: str, name: str, *, sure: bool) -> bool:
+    """Whether anything lies below, be it a mark; who may read one object need not be allowed to list."""
+    try:
+        return any(_pages(store, prefix, name, 1))
+    except ReadError as error:
+        if sure or error.message != "permission denied":
+            raise
+        return False
+
+
+def _pages(store: Any, prefix: str, path: str, size: int) -> Iterator[Any]:
+    import obstore
+
+    try:
+        yield from obstore.list(store, prefix or None, chunk_size=size)
+    except FileNotFoundError:
+        raise missing(path) from None
+    except Exception as error:
+        raise refusal(error, path) from error
+
+
+def _listed(metas: Iterable[Any], skip: int) -> list[Listed]:
+    files = [
+        Listed(meta["path"][skip:], meta["size"], ObjectVersion.of(meta))
+        for meta in metas
+        # Some tools mark a directory by an object of its name.
+        if len(meta["path"]) > skip
+    ]
+    files.sort(key=lambda file: file.key)
+    return files
+
+
+def _delete(store: Any, names: list[str], path: str) -> None:
+    import obstore
+
+    try:
+        obstore.delete(store, names)
+    except FileNotFoundError:
+        # Some stores miss what is gone, and may have left the rest.
+        for name in names if len(names) > 1 else ():
+            _delete(store, [name], path)
+    except Exception as error:
+        raise _failure(error, path) from error
+
+
+def _failure(error: Exception, path: str) -> WriteError:
+    found = refusal(error, path)
+    return WriteError(found.message, path=path, hint=found.hint)
+
+
+def _head(store: Any, key: str, path: str) -> Any:
+    import obstore
+
+    try:
+        return obstore.head(store, key)
+    except FileNotFoundError:
+        return None
+    except Exception as error:
+        raise refusal(error, path) from error
+
+
+# Reading a store's config panics for some options, so that its text has to tell the bucket.
+_NAMED = re.compile(r'(S3|GCS|Azure)Store\((?:bucket|container_name)="([^"]*)"')
+_SCHEMES = {"S3": "s3", "GCS": "gs", "Azure": "az"}
+
+
+def _base(store: Any) -> str:
+    """A store's own part of the URIs in it, prefix included."""
+    if hasattr(store, "url"):
+        return str(store.url).rstrip("/")
+    prefix = str(getattr(store, "prefix", None) or "").strip("/")
+    named = _NAMED.match(repr(store))
+    if named is not None:
+        return _join(f"{_SCHEMES[named[1]]}://{named[2]}", prefix)
+    return _join("file://" if prefix else "memory://", prefix)
+
+
+def _join(base: str, key: str) -> str:
+    return f"{base}/{key}" if key else base
+
+
+def _restored(uri: str, only: str | None, options: StoreOptions | None) -> ObjectPlace:
+    return replace(bucket_root(uri, options, None), uri=uri, only=only)

@@ -12,10 +12,13 @@ import pickle
 import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from skipstone.errors import ReadError
+from skipstone.errors import ReadError, scrub
 
 # -- names -------------------------------------------------------------------------------------
 
@@ -269,3 +272,82 @@ def _boto(name: str) -> Any:
             hint="pip install boto3, or set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN",
         ) from None
     return Boto3CredentialProvider(boto3.Session(profile_name=name))
+
+
+# -- opening -----------------------------------------------------------------------------------
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """The store's part of a URI and the key in it."""
+    parts = urlsplit(uri)
+    web = parts.scheme in ("http", "https")
+    if parts.query and web:
+        raise ReadError("a URL with a query can't be read", path=uri, hint="pass a file object instead")
+    key = unquote(parts.path) if web else uri.split("://", 1)[1].partition("/")[2]
+    return f"{parts.scheme}://{parts.netloc}", key.lstrip("/")
+
+
+def open_store(base: str, storage_options: Mapping[str, Any] | None, uri: str) -> Any:
+    """The store of a URI's first part; the same one for the same options, since it holds the connections."""
+    options = tuple(sorted((storage_options or {}).items()))
+    try:
+        if _hashable(options):
+            return _shared_store(base, options, surroundings(base))
+        return _make_store(base, dict(options))
+    except ReadError as error:
+        error.path = error.path or uri
+        raise
+    except Exception as error:
+        # Nobody can tell which of the values it complains of are secret.
+        text = scrub(error, [value for _, value in options if isinstance(value, str) and len(value) > 3])
+        raise ReadError(
+            f"the store can't be opened: {text}",
+            path=uri,
+            hint="check storage_options and the environment's settings of the store",
+        ) from error
+
+
+@lru_cache(maxsize=32)
+def _shared_store(base: str, options: tuple[tuple[str, Any], ...], _around: tuple[object, ...]) -> Any:
+    return _make_store(base, dict(options))
+
+
+def _hashable(options: tuple[tuple[str, Any], ...]) -> bool:
+    return all(isinstance(value, str | int | float | bool | None) for _, value in options)
+
+
+def _make_store(base: str, options: dict[str, Any]) -> Any:
+    from obstore.store import HTTPStore, MemoryStore, from_url
+
+    if base.startswith("memory"):
+        return MemoryStore()
+    check_options(base, options)
+    names = ("client_options", "retry_config", "credential_provider")
+    own: dict[str, Any] = {name: options.pop(name) for name in names if name in options}
+    # Other libraries take these as store options; obstore panics on them unless they are client options.
+    clients = [name for name in options if is_client_option(name)]
+    allowed = {option_name(name): _word(options.pop(name)) for name in clients}
+    if base.startswith("http"):
+        plain = {"allow_http": "true"} if base.startswith("http://") else {}
+        own["client_options"] = {**_CLIENT, **plain, **allowed, **own.get("client_options", {})}
+        return HTTPStore.from_url(base, **{"retry_config": _RETRY, **own})
+    if base.startswith("s3"):
+        options = with_profile(options)
+        if "credential_provider" in options:
+            own["credential_provider"] = options.pop("credential_provider")
+    own["client_options"] = {**_CLIENT, **client_settings(base), **allowed, **own.get("client_options", {})}
+    return from_url(base, config=options or None, **{"retry_config": _RETRY, **own})
+
+
+def _word(value: object) -> str:
+    text = str(value)
+    return text.lower() if text in ("True", "False") else text
+
+
+# obstore's own ten retries over three minutes keep a user waiting for a store that is not there.
+_CLIENT = {"connect_timeout": "5s", "timeout": "60s"}
+_RETRY = {
+    "max_retries": 3,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2},
+}

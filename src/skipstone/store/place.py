@@ -106,10 +106,10 @@ def open_place(
     if store is None:
         local = local_path(name)
         if local is not None:
-            from skipstone.store.folder import open_folder
+            from skipstone.store.local import open_folder
 
             return open_folder(local, stay_below_root=stay_below_root)
-    from skipstone.store.bucket import open_bucket
+    from skipstone.store.objects import open_bucket
 
     return open_bucket(name, storage_options, store)
 
@@ -123,10 +123,10 @@ def open_root(x: Any, *, storage_options: Mapping[str, Any] | None = None, store
         raise UsageError("the path is empty", hint='give "." for the current directory')
     local = local_path(name)
     if local is not None and store is None:
-        from skipstone.store.folder import LocalPlace
+        from skipstone.store.local import LocalPlace
 
         return LocalPlace(os.path.abspath(local))  # noqa: PTH100
-    from skipstone.store.bucket import bucket_root
+    from skipstone.store.objects import bucket_root
 
     return bucket_root(name, storage_options, store)
 

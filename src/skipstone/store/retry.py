@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from skipstone.errors import ReadError
 from skipstone.store.local import refusal
 from skipstone.store.ranges import ByteRange
-from skipstone.store.source import Source
-from skipstone.store.wrapped import Wrapped
+from skipstone.store.source import Source, Wrapped
 
 T = TypeVar("T")
 
@@ -38,8 +36,8 @@ class RetryPolicy:
 class RetrySource(Wrapped):
     """Reads from the source below, and once more after a transient failure, with growing delays.
 
-    A failed call is repeated as a whole, and each attempt counts. An attempt on the event loop is cancelled
-    when the time is up; a thread can't be interrupted, so there the time limit only forbids a next attempt.
+    A failed call is repeated as a whole, and each attempt counts. The time limit forbids a next attempt; it
+    doesn't interrupt one.
     """
 
     def __init__(
@@ -48,13 +46,11 @@ class RetrySource(Wrapped):
         policy: RetryPolicy | None = None,
         *,
         sleep: Callable[[float], None] = time.sleep,
-        sleep_async: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(below)
         self.policy = policy if policy is not None else RetryPolicy()
         self._sleep = sleep
-        self._sleep_async = sleep_async
         self._clock = clock
 
     def size(self) -> int:
@@ -73,22 +69,6 @@ class RetrySource(Wrapped):
         """The bytes of each range."""
         return self._try(lambda: self._full(ranges, self._below.read_ranges(ranges)))
 
-    async def tail_async(self, length: int) -> tuple[bytes, int]:
-        """``tail`` without blocking the event loop."""
-
-        async def read() -> tuple[bytes, int]:
-            return self._full_tail(length, await self._below.tail_async(length))
-
-        return await self._try_async(read)
-
-    async def read_ranges_async(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """``read_ranges`` without blocking the event loop."""
-
-        async def read() -> list[bytes]:
-            return self._full(ranges, await self._below.read_ranges_async(ranges))
-
-        return await self._try_async(read)
-
     def _try(self, read: Callable[[], T]) -> T:
         trial = _Trial(self.policy, self._clock)
         while True:
@@ -97,17 +77,6 @@ class RetrySource(Wrapped):
             except (ReadError, OSError) as error:
                 delay = trial.failed(_read_error(error, self.path))
             self._sleep(delay)
-
-    async def _try_async(self, read: Callable[[], Awaitable[T]]) -> T:
-        trial = _Trial(self.policy, self._clock)
-        while True:
-            try:
-                async with asyncio.timeout(trial.left()) as limit:
-                    return await read()
-            except (ReadError, OSError) as error:
-                late = limit.expired()
-                delay = trial.failed(_late(self.path) if late else _read_error(error, self.path))
-            await self._sleep_async(delay)
 
     def _full(self, ranges: Sequence[ByteRange], bodies: list[bytes]) -> list[bytes]:
         # A source of the caller's own may not check.
@@ -159,10 +128,6 @@ class _Trial:
             hint=error.hint,
             transient=True,
         ) from error
-
-
-def _late(path: str) -> ReadError:
-    return ReadError("no answer came", path=path, transient=True)
 
 
 def _read_error(error: ReadError | OSError, path: str) -> ReadError:

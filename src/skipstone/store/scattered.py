@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from skipstone.errors import ReadError
-from skipstone.store.folder import LocalPlace, leads_out
-from skipstone.store.local import LocalSource
-from skipstone.store.objects import ObjectSource, open_store, split_uri
-from skipstone.store.options import StoreOptions
+from skipstone.store.local import LocalPlace, LocalSource, leads_out
+from skipstone.store.objects import ObjectSource
+from skipstone.store.options import StoreOptions, open_store, split_uri
 from skipstone.store.place import Listed, Place, is_outside, open_root
 from skipstone.store.source import Source, local_path
 

@@ -1,4 +1,4 @@
-"""One file's bytes, wherever they are: the interface that the rooms above read through.
+"""One file's bytes, wherever they are: the interface that other packages read through.
 
 To add a kind of store, write a class with the methods of ``Source`` and name it in ``open_source``.
 """
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from skipstone.errors import MissingFileError, ReadError, UsageError
-from skipstone.store.ranges import ByteRange
+from skipstone.store.ranges import ByteRange, coalesce
 
 
 class IoCounter:
@@ -64,12 +64,6 @@ class Source(Protocol):
     def expect(self, version: object | None, size: int | None) -> None:
         """Refuse, now or at the next read, to be another version than this, or of another size."""
 
-    async def tail_async(self, length: int) -> tuple[bytes, int]:
-        """``tail`` without blocking the event loop."""
-
-    async def read_ranges_async(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """``read_ranges`` without blocking the event loop."""
-
 
 def check_size(source: Source, size: int | None) -> None:
     """Refuse a file of another size than the one its metadata was read from."""
@@ -101,6 +95,170 @@ _RESTORE = (
 )
 
 
+class Wrapped:
+    """A source that reads from the source below it, and does there all that it doesn't do otherwise."""
+
+    def __init__(self, below: Source) -> None:
+        self._below = below
+        self.path, self.counter, self.gap = below.path, below.counter, below.gap
+
+    def size(self) -> int:
+        """The file's size in bytes."""
+        return self._below.size()
+
+    def version(self) -> object | None:
+        """What tells this version of the file from another."""
+        return self._below.version()
+
+    def expect(self, version: object | None, size: int | None) -> None:
+        """Refuse to be another version."""
+        self._below.expect(version, size)
+
+
+class TailSource(Wrapped):
+    """Keeps the file's last bytes once they were read, and serves ranges out of them.
+
+    Footer and page indexes often come with one request.
+    """
+
+    def __init__(self, below: Source) -> None:
+        super().__init__(below)
+        self._tail = b""
+        self._size = 0
+
+    @property
+    def kept(self) -> int:
+        """Bytes at hand."""
+        return len(self._tail)
+
+    def size(self) -> int:
+        """The file's size in bytes."""
+        return self._size or self._below.size()
+
+    def tail(self, length: int) -> tuple[bytes, int]:
+        """The last bytes, which are kept."""
+        self._tail, self._size = self._below.tail(length)
+        return self._tail, self._size
+
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """The bytes of each range; only those outside the tail cost anything."""
+        missing = [r for r in ranges if not self._has(r)]
+        return self._fill(ranges, self._below.read_ranges(missing) if missing else [])
+
+    def _has(self, wanted: ByteRange) -> bool:
+        return wanted.start >= self._size - len(self._tail) and wanted.stop <= self._size
+
+    def _fill(self, ranges: Sequence[ByteRange], fetched: list[bytes]) -> list[bytes]:
+        have = self._size - len(self._tail)
+        rest = iter(fetched)
+        return [self._tail[r.start - have : r.stop - have] if self._has(r) else next(rest) for r in ranges]
+
+
+class BufferSource:
+    """A whole file in memory; every range is a read of its own, for there is nothing to save."""
+
+    gap = 0
+
+    def __init__(self, data: memoryview | bytes, path: str = "<buffer>") -> None:
+        self.path = path
+        self.counter = IoCounter()
+        self._view = memoryview(data).cast("B")
+
+    def size(self) -> int:
+        """The buffer's length."""
+        return len(self._view)
+
+    def version(self) -> object | None:
+        """Nothing tells versions of it apart."""
+        return None
+
+    def expect(self, version: object | None, size: int | None) -> None:  # noqa: ARG002
+        """Refuse to be of another size."""
+        check_size(self, size)
+
+    def tail(self, length: int) -> tuple[bytes, int]:
+        """The last ``length`` bytes and the buffer's length."""
+        size = self.size()
+        return self._read(ByteRange(max(size - length, 0), size)), size
+
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """The bytes of each range."""
+        return [self._read(request) for request in ranges]
+
+    def _read(self, request: ByteRange) -> bytes:
+        data = bytes(self._view[max(request.start, 0) : max(request.stop, 0)])
+        self.counter.add(1, len(data))
+        if len(data) != request.length:
+            raise ReadError(f"{request}: only {len(data)} bytes came back", path=self.path)
+        return data
+
+
+class FileObjectSource:
+    """A seekable binary file object; its position is left where it was."""
+
+    def __init__(self, file: Any, *, gap: int = 64 * 1024) -> None:
+        name = getattr(file, "name", None)
+        self.path = name if isinstance(name, str) else "<file object>"
+        self.counter = IoCounter()
+        self._file = file
+        self.gap = gap
+        # Seek and read belong together, and readers may share the object.
+        self._lock = threading.Lock()
+
+    def size(self) -> int:
+        """The file's size in bytes."""
+        return self._work([])[1]
+
+    def version(self) -> object | None:
+        """Nothing tells versions of it apart."""
+        return None
+
+    def expect(self, version: object | None, size: int | None) -> None:  # noqa: ARG002
+        """Refuse to be of another size."""
+        check_size(self, size)
+
+    def tail(self, length: int) -> tuple[bytes, int]:
+        """The last ``length`` bytes and the file's size."""
+        size = self.size()
+        return self.read_ranges([ByteRange(max(size - length, 0), size)])[0], size
+
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """The bytes of each range."""
+        plan = coalesce(ranges, self.gap)
+        return plan.split(self._work(plan.requests)[0])
+
+    def _work(self, requests: Sequence[ByteRange]) -> tuple[list[bytes], int]:
+        with self._lock:
+            try:
+                before = self._file.tell()
+                self._file.seek(0, os.SEEK_END)
+                size = int(self._file.tell())
+                bodies = [self._read(request) for request in requests]
+                self._file.seek(before)
+            except (OSError, ValueError) as error:
+                raise ReadError(f"the file object can't be read: {error}", path=self.path) from error
+        return bodies, size
+
+    def _read(self, request: ByteRange) -> bytes:
+        self._file.seek(request.start)
+        pieces = []
+        missing = request.length
+        # An unbuffered file may give less than asked for at a time.
+        while missing > 0:
+            piece = self._file.read(missing)
+            if not isinstance(piece, bytes | bytearray | memoryview):
+                raise ReadError("the file object gives no bytes", path=self.path, hint="open it in mode 'rb'")
+            if not piece:
+                break
+            pieces.append(bytes(piece))
+            missing -= len(piece)
+        self.counter.add(1, request.length - missing)
+        if missing > 0:
+            got = request.length - missing
+            raise ReadError(f"{request}: only {got} bytes came back", path=self.path)
+        return b"".join(pieces)
+
+
 _REMOTE = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "memory")
 
 
@@ -110,7 +268,7 @@ def open_source(x: Any, *, storage_options: Mapping[str, Any] | None = None) -> 
     A Source is returned as it is. Nothing is read yet, except that a local file must exist.
     ``storage_options`` go to obstore and are for object stores only.
     """
-    if hasattr(x, "read_ranges_async"):
+    if hasattr(x, "read_ranges"):
         source: Source = x
         return source
     if isinstance(x, str | os.PathLike):
@@ -120,8 +278,6 @@ def open_source(x: Any, *, storage_options: Mapping[str, Any] | None = None) -> 
 
         return ObjectSource(*x)
     if hasattr(x, "read") and hasattr(x, "seek"):
-        from skipstone.store.memory import FileObjectSource
-
         return FileObjectSource(x)
     try:
         view = memoryview(x)
@@ -130,8 +286,6 @@ def open_source(x: Any, *, storage_options: Mapping[str, Any] | None = None) -> 
             f"can't read a file from {type(x).__name__}",
             hint="give a path, a URI, bytes, a binary file object or an (obstore store, key) pair",
         ) from None
-    from skipstone.store.memory import BufferSource
-
     return BufferSource(view)
 
 

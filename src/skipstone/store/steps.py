@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 Need = TypeVar("Need")
@@ -19,17 +19,3 @@ def drive(steps: Generator[Need, Any, Result], answer: Callable[[Need], Any]) ->
             result: Result = stop.value
             return result
         given = answer(need)
-
-
-async def drive_async(
-    steps: Generator[Need, Any, Result], answer: Callable[[Need], Awaitable[Any]]
-) -> Result:
-    """``drive`` without blocking the event loop."""
-    given = None
-    while True:
-        try:
-            need = steps.send(given)
-        except StopIteration as stop:
-            result: Result = stop.value
-            return result
-        given = await answer(need)

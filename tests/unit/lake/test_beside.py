@@ -17,7 +17,7 @@ from skipstone.errors import ReadError, WriteError
 from skipstone.lake.append import Append, staged_as
 from skipstone.lake.beside import BESIDE, FOLDER, BesidePlace, open_lake_root, with_own_files
 from skipstone.lake.journal import Source, ingested
-from skipstone.store.bucket import bucket_root
+from skipstone.store.objects import bucket_root
 from skipstone.store.place import Place, open_root
 from tests.support.places import own_files
 from tests.support.readers import READERS

@@ -1,4 +1,3 @@
-import asyncio
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.errors import CorruptFileError, EncryptedFileError, NotParquetError
-from skipstone.parquet.footer import from_pyarrow, parse_footer, read_footer, read_footer_async
+from skipstone.parquet.footer import from_pyarrow, parse_footer, read_footer
 from skipstone.parquet.metadata import ParquetMetadata, Writer
 from skipstone.store.source import open_source
 
@@ -119,12 +118,6 @@ def test_any_tail_gives_the_same_metadata(table: pa.Table, write: Any, tail: int
     data = write(table)
     metadata = read(data, tail=tail)
     assert metadata.footer == data[-8 - metadata.footer_size : -8]
-
-
-def test_asynchronous(table: pa.Table, write: Any) -> None:
-    source = open_source(write(table))
-    assert asyncio.run(read_footer_async(source, tail=50)).num_rows == 3_000
-    assert source.counter.requests == 2
 
 
 def test_pickle_is_about_as_small_as_the_footer(table: pa.Table, write: Any) -> None:

@@ -1,4 +1,3 @@
-import asyncio
 import io
 import os
 import subprocess
@@ -63,14 +62,6 @@ def test_all_kinds_give_the_same_bytes(source: Source) -> None:
     ranges = [ByteRange(200_000, 200_010), ByteRange(5, 5), ByteRange(0, 3), ByteRange(10, 20)]
     assert source.read_ranges(ranges) == [DATA[r.start : r.stop] for r in ranges]
     assert source.read_ranges([]) == []
-
-
-def test_all_kinds_read_asynchronously(source: Source) -> None:
-    async def work() -> None:
-        assert await source.tail_async(7) == (DATA[-7:], len(DATA))
-        assert await source.read_ranges_async([ByteRange(1, 4)]) == [DATA[1:4]]
-
-    asyncio.run(work())
 
 
 def test_all_kinds_refuse_short_reads(source: Source) -> None:

@@ -1,4 +1,3 @@
-import asyncio
 import http.server
 import threading
 from datetime import UTC, datetime
@@ -50,17 +49,6 @@ def test_empty_ranges_cost_no_request(store: Any) -> None:
     source = open_source((store, "lake/f.parquet"))
     assert source.read_ranges([ByteRange(0, 0), ByteRange(7, 7)]) == [b"", b""]
     assert counts(source) == (0, 0)
-
-
-def test_asynchronous_reads(store: Any) -> None:
-    async def work() -> None:
-        source = open_source((store, "lake/f.parquet"))
-        assert await source.tail_async(10) == (DATA[-10:], len(DATA))
-        ranges = [ByteRange(0, 10), ByteRange(2_500_000, 2_500_001)]
-        assert await source.read_ranges_async(ranges) == [DATA[r.start : r.stop] for r in ranges]
-        assert counts(source) == (3, 21)
-
-    asyncio.run(work())
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,3 @@
-import asyncio
 import os
 import pickle
 import tempfile
@@ -12,8 +11,8 @@ import pytest
 from obstore.store import MemoryStore, S3Store
 
 from skipstone.errors import ReadError, UsageError
-from skipstone.store.bucket import ObjectPlace
-from skipstone.store.folder import LocalPlace
+from skipstone.store.local import LocalPlace
+from skipstone.store.objects import ObjectPlace
 from skipstone.store.options import with_credentials
 from skipstone.store.place import Place, matches, open_place, split_glob
 from skipstone.store.ranges import ByteRange
@@ -358,7 +357,7 @@ def test_a_file_of_another_size_is_refused(places: Any, kind: str) -> None:
     put("f", b"0123456789")
     assert place.open("f", size=10).tail(2) == (b"89", 10)
     for size in (0, 9, 11, 5_000):
-        for read in (lambda s: s.tail(2), lambda s: asyncio.run(s.tail_async(2))):
+        for read in (lambda s: s.tail(2), lambda s: s.read_ranges([ByteRange(0, 2)])):
             with pytest.raises(ReadError, match=f"10 bytes and its table says {size:,}") as refused:
                 read(place.open("f", size=size))
             assert "restore the file" in (refused.value.hint or "")

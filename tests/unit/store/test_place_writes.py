@@ -15,9 +15,9 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
+from benchmarks.far_store import SlowPlace
 from skipstone.errors import ConflictError, FileError, ReadError, WriteError
-from skipstone.store.folder import LocalPlace
-from skipstone.store.latency import SlowPlace
+from skipstone.store.local import LocalPlace
 from skipstone.store.objects import LARGE
 from skipstone.store.options import with_credentials
 from skipstone.store.place import Place, open_place

@@ -1,4 +1,3 @@
-import asyncio
 import os
 import threading
 import time
@@ -10,8 +9,7 @@ from obstore.store import MemoryStore
 
 from skipstone.errors import ReadError
 from skipstone.store import objects
-from skipstone.store.objects import ObjectSource
-from skipstone.store.pool import PARALLEL, side_by_side, side_by_side_async
+from skipstone.store.objects import PARALLEL, ObjectSource, side_by_side
 from skipstone.store.ranges import ByteRange
 
 
@@ -38,26 +36,6 @@ def test_work_runs_side_by_side_in_order_and_bounded() -> None:
     assert side_by_side(work, range(100)) == [-item for item in range(100)]
     assert 2 <= most <= PARALLEL
     assert side_by_side(work, []) == []
-
-
-def test_the_event_loop_is_bounded_as_well() -> None:
-    running = 0
-    most = 0
-
-    async def work(item: int) -> int:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0.001)
-        running -= 1
-        if item == 150:
-            raise ValueError("no")
-        return -item
-
-    assert asyncio.run(side_by_side_async(work, range(100))) == [-item for item in range(100)]
-    assert most == PARALLEL
-    with pytest.raises(ValueError, match="no"):
-        asyncio.run(side_by_side_async(work, range(200)))
 
 
 def test_many_calls_share_one_pool() -> None:
@@ -94,8 +72,6 @@ def test_large_ranges_are_read_in_parts(source: ObjectSource) -> None:
     expected = [data[wanted.start : wanted.stop] for wanted in WANTED]
     assert source.read_ranges(WANTED) == expected
     assert (source.counter.requests, source.counter.bytes) == (5, 2_002)
-    assert asyncio.run(source.read_ranges_async(WANTED)) == expected
-    assert source.counter.requests == 10
 
 
 def test_every_part_asks_for_the_same_version(source: ObjectSource, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,3 @@
-import asyncio
 import errno
 import http.server
 import pickle
@@ -11,11 +10,9 @@ from typing import Any, ClassVar
 import pytest
 
 from skipstone.errors import ReadError
-from skipstone.store.memory import BufferSource
 from skipstone.store.ranges import ByteRange
 from skipstone.store.retry import RetryPolicy, RetrySource
-from skipstone.store.source import open_source
-from skipstone.store.tail import TailSource
+from skipstone.store.source import BufferSource, TailSource, open_source
 
 DATA = bytes(range(200))
 RANGES = [ByteRange(10, 20), ByteRange(0, 5)]
@@ -56,19 +53,13 @@ def blip() -> ReadError:
 
 def retrying(below: Any, policy: RetryPolicy = EXACT) -> tuple[RetrySource, list[float]]:
     delays: list[float] = []
-
-    async def sleep_async(seconds: float) -> None:
-        delays.append(seconds)
-
-    return RetrySource(below, policy, sleep=delays.append, sleep_async=sleep_async), delays
+    return RetrySource(below, policy, sleep=delays.append), delays
 
 
-@pytest.fixture(params=["sync", "async"])
-def read(request: pytest.FixtureRequest) -> Any:
-    """Reads ranges in either way."""
-    if request.param == "sync":
-        return lambda source: source.read_ranges(RANGES)
-    return lambda source: asyncio.run(source.read_ranges_async(RANGES))
+@pytest.fixture
+def read() -> Any:
+    """Reads ranges."""
+    return lambda source: source.read_ranges(RANGES)
 
 
 def test_nothing_is_added_to_a_source_that_works(read: Any) -> None:
@@ -131,7 +122,6 @@ def test_a_read_that_stays_short_is_an_error(read: Any) -> None:
 
 def test_tail_and_size_are_retried_too() -> None:
     assert retrying(Flaky(blip(), 1))[0].tail(10) == (DATA[-10:], 200)
-    assert asyncio.run(retrying(Flaky(blip(), 1))[0].tail_async(10)) == (DATA[-10:], 200)
     assert retrying(Flaky(blip()))[0].tail(200) == (DATA, 200)
     assert retrying(Flaky(blip()))[0].size() == 200
     source, delays = retrying(Flaky(blip()))
@@ -166,19 +156,6 @@ def test_no_attempt_begins_when_the_time_is_up() -> None:
     with pytest.raises(ReadError, match="gave up after 3 attempts in 5 s"):
         source.tail(1)
     assert now[0] == 3
-
-
-def test_a_hanging_read_on_the_event_loop_is_cancelled() -> None:
-    class Hanging(Flaky):
-        async def read_ranges_async(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-            await asyncio.sleep(60)
-            return []
-
-    started = time.monotonic()
-    source, _ = retrying(Hanging(), RetryPolicy(timeout=0.1))
-    with pytest.raises(ReadError, match=r"no answer came; gave up after 1 attempt in 0\.1 s"):
-        asyncio.run(source.read_ranges_async(RANGES))
-    assert time.monotonic() - started < 5
 
 
 def test_a_transient_error_is_pickled_as_such() -> None:

@@ -31,9 +31,8 @@ from skipstone.parquet.slice import slice_steps
 from skipstone.predicate.tree import col
 from skipstone.prune import Pruner
 from skipstone.store.ranges import ByteRange
-from skipstone.store.source import Source
+from skipstone.store.source import Source, TailSource
 from skipstone.store.steps import drive
-from skipstone.store.tail import TailSource
 
 
 def open_deletes(file: DeleteFile, open: Open) -> tuple[Source, ParquetMetadata]:

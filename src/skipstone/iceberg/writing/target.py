@@ -29,7 +29,7 @@ from skipstone.lake.schema import is_list
 from skipstone.parquet.write.columns import find_column
 from skipstone.parquet.write.files import Written
 from skipstone.parquet.write.partition import Split, label_rows, split_rows
-from skipstone.store.durable import make_folders, sync_file
+from skipstone.store.local import make_folders, sync_file
 from skipstone.store.place import Place, open_root
 from skipstone.store.scattered import local_name
 

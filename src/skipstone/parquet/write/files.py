@@ -22,7 +22,7 @@ from skipstone.parquet.write.layout import Layout
 from skipstone.parquet.write.order import sort_batch
 from skipstone.parquet.write.partition import Split, split_rows
 from skipstone.parquet.write.profile import Profile, writer_options
-from skipstone.store.durable import make_folders, sync_file
+from skipstone.store.local import make_folders, sync_file
 from skipstone.store.place import Place
 
 __all__ = ["Written", "sort_batch", "staged_as", "write_files"]

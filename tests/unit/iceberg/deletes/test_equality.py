@@ -21,8 +21,7 @@ from skipstone.iceberg.deletes import equality
 from skipstone.iceberg.deletes.equality import DeleteKeys, EqualityDeletes
 from skipstone.iceberg.deletes.match import DeleteFile
 from skipstone.store.cache import Cache
-from skipstone.store.memory import BufferSource
-from skipstone.store.source import Source
+from skipstone.store.source import BufferSource, Source
 
 NAN2 = struct.unpack("<d", b"\x01\0\0\0\0\0\xf8\xff")[0]  # another NaN, negative
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from skipstone.errors import CorruptFileError, FileError, SchemaError
 from skipstone.iceberg.deletes.files import read_positions
 from skipstone.iceberg.deletes.match import PATH_ID, POS_ID, DeleteFile, PositionNeed
-from skipstone.store.memory import BufferSource
-from skipstone.store.source import Source, open_source
+from skipstone.store.source import BufferSource, Source, open_source
 
 
 def schema(names: Sequence[str] = ("file_path", "pos"), ids: bool = True, text: Any = None) -> pa.Schema:

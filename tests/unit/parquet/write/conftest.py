@@ -3,7 +3,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from skipstone.store.folder import LocalPlace
+from skipstone.store.local import LocalPlace
 from tests.unit.parquet.write._tables import make_events
 
 

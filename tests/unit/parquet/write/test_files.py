@@ -24,7 +24,7 @@ from skipstone.parquet.write.files import Sink, Written, staged_as, write_files
 from skipstone.parquet.write.layout import Layout
 from skipstone.parquet.write.profile import Profile, profile
 from skipstone.report.trace import Cause
-from skipstone.store.folder import LocalPlace
+from skipstone.store.local import LocalPlace
 from skipstone.store.place import Place, open_root
 from tests.unit.parquet.write._tables import by_id, make_events, page_index, pieces
 

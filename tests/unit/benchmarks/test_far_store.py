@@ -1,11 +1,10 @@
-import asyncio
 import pickle
 import time
 from pathlib import Path
 
 import pytest
 
-from skipstone.store.latency import LatencySource, SlowPlace
+from benchmarks.far_store import LatencySource, SlowPlace
 from skipstone.store.local import LocalSource
 from skipstone.store.place import open_place
 from skipstone.store.ranges import ByteRange
@@ -23,12 +22,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     naps: list[float] = []
-
-    async def nap(seconds: float) -> None:
-        naps.append(seconds)
-
     monkeypatch.setattr(time, "sleep", naps.append)
-    monkeypatch.setattr(asyncio, "sleep", nap)
     return naps
 
 
@@ -53,17 +47,6 @@ def test_bytes_take_time_too(file: Path, slept: list[float]) -> None:
     assert source.tail(100)[1] == 10_000_000
     assert source.size() == 10_000_000
     assert slept == [0.6]
-
-
-def test_on_the_event_loop(file: Path, slept: list[float]) -> None:
-    source = LatencySource(LocalSource(str(file)), 0.5)
-
-    async def work() -> None:
-        assert await source.read_ranges_async(FAR[:2]) == [b"0123456789"] * 2
-        assert (await source.tail_async(1))[0] == b"9"
-
-    asyncio.run(work())
-    assert slept == [0.5, 0.5]
 
 
 def test_a_slow_place(file: Path, slept: list[float]) -> None:

@@ -1,18 +1,15 @@
-"""A store that is far away, simulated: for benchmarks and tests."""
+"""A store that is far away, simulated."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from skipstone.store.objects import GAP
+from skipstone.store.objects import GAP, PARALLEL
 from skipstone.store.place import Listed, Place
-from skipstone.store.pool import PARALLEL
 from skipstone.store.ranges import ByteRange, coalesce
-from skipstone.store.source import Source
-from skipstone.store.wrapped import Wrapped
+from skipstone.store.source import Source, Wrapped
 
 _PAGE = 1000
 
@@ -33,15 +30,10 @@ class LatencySource(Wrapped):
         gap: int = GAP,
     ) -> None:
         super().__init__(below)
-        self._gap = gap
+        self.gap = gap
         self._seconds = seconds
         self._rate = bytes_per_second
         self._parallel = parallel
-
-    @property
-    def gap(self) -> int:
-        """Bytes that cost as much as a request."""
-        return self._gap
 
     def size(self) -> int:
         """The file's size in bytes; a request unless the version is known."""
@@ -59,17 +51,6 @@ class LatencySource(Wrapped):
         plan = coalesce(ranges, self.gap)
         time.sleep(self._wait_for(plan.requests))
         return plan.split(self._below.read_ranges(plan.requests) if plan.requests else [])
-
-    async def tail_async(self, length: int) -> tuple[bytes, int]:
-        """``tail`` without blocking the event loop."""
-        await asyncio.sleep(self._wait(1, length))
-        return await self._below.tail_async(length)
-
-    async def read_ranges_async(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """``read_ranges`` without blocking the event loop."""
-        plan = coalesce(ranges, self.gap)
-        await asyncio.sleep(self._wait_for(plan.requests))
-        return plan.split(await self._below.read_ranges_async(plan.requests) if plan.requests else [])
 
     def _wait_for(self, requests: Sequence[ByteRange]) -> float:
         return self._wait(len(requests), sum(request.length for request in requests))
