@@ -26,14 +26,14 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 import skipstone as sk
-from skipstone.cli.answers_text import draw_answer
-from skipstone.cli.output import screen
-from skipstone.report import draw_aggregate, draw_scan
-from skipstone.report.ingest import draw_ingest
-from skipstone.report.lines import paint
-from skipstone.report.report import draw_report
-from skipstone.report.status_text import draw_status
+from skipstone.cli.output import drawn, screen
+from skipstone.cli.rows import answer_blocks
+from skipstone.index.views import build_tree, status_tree
+from skipstone.report.explain import aggregate_tree, scan_tree
+from skipstone.report.node import Node
+from skipstone.report.text import paint
 from skipstone.report.units import count, percent, plural, size
+from skipstone.write.views import ingest_tree
 
 ROWS = 2_000_000
 DAYS = 5
@@ -121,12 +121,11 @@ def head(title: str) -> None:
 
 def ask(lake: sk.Lake | sk.Table, title: str, where: str, more: dict[str, Any]) -> None:
     """Answer, draw what was read and why, and prove that the answer is that of a full scan."""
-    on = screen()
     head(title)
     scan = lake.scan(where, **more)
     ran = scan.execute()
     ran.to_arrow()
-    print(draw_scan(replace(ran.trace, lake=Path(lake.uri).name), width=on.width, color=on.color))
+    print(drawn(scan_tree(replace(ran.trace, lake=Path(lake.uri).name))))
     checked = scan.verify()
     if not checked.ok:
         raise SystemExit(str(checked))
@@ -157,13 +156,12 @@ def cost(folder: Path, table: pa.Table, total: int) -> str:
 
 def index(folder: Path, where: str) -> None:
     """Index the lake, and plan the same question from footers and from the index."""
-    on = screen()
     head("An index: what footers say, in one place")
     lake = sk.open(folder)
     report = lake.index.build(engine="local")
-    print(draw_report(report, width=on.width, color=on.color))
+    print(drawn(build_tree(report)))
     status = replace(lake.index.status(), place=f".skipstone/{folder.name}", segments=())
-    print(draw_status(status, width=on.width, color=on.color), "\n")
+    print(drawn(status_tree(status)), "\n")
     for said, use in (("without the index", False), ("with the index", True)):
         fresh = sk.open(folder)
         plan = fresh.scan(where, index=use).plan()
@@ -177,7 +175,6 @@ def index(folder: Path, where: str) -> None:
 
 def aggregates(folder: Path, table: pa.Table) -> None:
     """Sums of some users' events, most of them known to the index; and proof that they are exact."""
-    on = screen()
     head("Aggregates: units that count as a whole are known, only the edges are read")
     lake = sk.open(folder)
     lake.index.build(engine="local", sums=["amount"])
@@ -185,11 +182,10 @@ def aggregates(folder: Path, table: pa.Table) -> None:
     answer = lake.scan("ts >= '2026-01-02 12:34:00'").aggregate(
         sk.count(), sk.sum("amount"), sk.max("amount"), within=members, id_column="user_id"
     )
-    for line in draw_answer(answer.to_arrow(), answer.bounds, on.width, grouped=False):
-        print(paint(line, color=on.color))
+    print(drawn(Node(body=answer_blocks(answer.to_arrow(), answer.bounds, grouped=False))))
     print()
     trace = replace(answer.trace, scan=replace(answer.trace.scan, lake=folder.name))
-    print(draw_aggregate(trace, width=on.width, color=on.color))
+    print(drawn(aggregate_tree(trace)))
     since = pa.scalar(dt.datetime(2026, 1, 2, 12, 34, tzinfo=dt.UTC), table["ts"].type)
     member = pc.and_(pc.greater_equal(table["user_id"], 20_000), pc.less(table["user_id"], 40_000))
     rows = table["amount"].filter(pc.and_(member, pc.greater_equal(table["ts"], since))).to_numpy()
@@ -200,7 +196,6 @@ def aggregates(folder: Path, table: pa.Table) -> None:
 
 def spark(folder: Path, table: pa.Table) -> None:
     """Ingest rows in no order through Spark, and look some of them up from there."""
-    on = screen()
     head("Spark: rows in no order become a lake that skips")
     try:
         session = sk.spark()
@@ -219,7 +214,7 @@ def spark(folder: Path, table: pa.Table) -> None:
             target_file_bytes=INGESTED_FILE,
             session=session,
         )
-        print(draw_ingest(replace(report, lake=folder.name), width=on.width, color=on.color), "\n")
+        print(drawn(ingest_tree(replace(report, lake=folder.name))), "\n")
         ask(sk.open(folder), "One user of that lake", "user_id = 31000", {})
         scan = sk.open(folder).scan("user_id BETWEEN 31000 AND 31009", columns=["country", "amount"])
         for route in ("auto", "slices"):

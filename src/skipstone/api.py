@@ -20,22 +20,21 @@ from skipstone.parquet.footer import read_footer
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.predicate import Expr, Predicate, col, lit, parse, predicate, udf
 from skipstone.prune import BloomProvider, BloomRequest, PruneOptions, Pruner, PruneResult, prune
-from skipstone.report.ingest import IngestReport, PipelineReport
 from skipstone.report.trace import Trace
 from skipstone.report.trace.partitions import FilterStats
 from skipstone.report.trace.scan import ScanTrace
-from skipstone.report.verify import Verification
-from skipstone.report.why import Why
 from skipstone.scan.execute import Execution, execute
 from skipstone.scan.lake import Lake
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.plan import ScanPlan
+from skipstone.scan.results import Verification, Why
 from skipstone.scan.scan import Scan
 from skipstone.scan.statistics import ColumnStatistics, LakeStatistics
 from skipstone.store.options import with_credentials
 from skipstone.store.place import open_place, open_root
 from skipstone.store.retry import RetryPolicy
 from skipstone.store.source import open_source
+from skipstone.write.report import IngestReport, PipelineReport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

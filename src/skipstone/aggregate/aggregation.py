@@ -235,22 +235,20 @@ class Aggregation:
 
     def explain(self, analyze: bool = False, format: str = "text") -> str:
         """What is answered from metadata and what is read, and why; ``analyze`` also runs it."""
-        from skipstone.report import aggregate_to_json, aggregate_to_page, draw_aggregate
+        from skipstone.report import render
+        from skipstone.report.explain import aggregate_tree
         from skipstone.scan.scan import check_format
 
         check_format(format)
         if analyze:
             self.to_arrow()
-        if format == "json":
-            import json
-
-            return json.dumps(aggregate_to_json(self.trace), indent=2)
-        return aggregate_to_page(self.trace) if format == "html" else draw_aggregate(self.trace)
+        return render(self.trace, aggregate_tree, format, f"Aggregation of {self.trace.scan.lake}")
 
     def _repr_html_(self) -> str:
-        from skipstone.report import aggregate_to_html
+        from skipstone.report.explain import aggregate_tree
+        from skipstone.report.html import to_html
 
-        return aggregate_to_html(self.trace)
+        return to_html(aggregate_tree(self.trace))
 
     def __repr__(self) -> str:
         asked = ", ".join(one.name for one in self._question.asked)

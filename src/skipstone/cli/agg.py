@@ -2,78 +2,129 @@
 
 from __future__ import annotations
 
+import enum
 import functools
+import json
 import operator
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skipstone.cli.answers import AnswerFormat, Shown
-from skipstone.cli.engine import Cluster, EngineName, EngineOption, engine_arguments, job_guarded
-from skipstone.cli.groups import grouped
 from skipstone.cli.options import (
-    AnyWhereOption,
-    DialectOption,
+    Cluster,
+    Condition,
+    EngineName,
+    EngineOption,
     ForceOption,
     LakeArgument,
     OutputOption,
     Reading,
     SkippingOption,
-    ZoneOption,
+    engine_arguments,
+    grouped,
+    job_guarded,
     named_columns,
     named_format,
-    open_scan,
-    read_where,
 )
-from skipstone.cli.output import screen
+from skipstone.cli.output import (
+    check_output,
+    drawn,
+    emit,
+    json_text,
+    open_output,
+    refuse_terminal,
+    write_text,
+)
 from skipstone.cli.progress import progress, steps
-from skipstone.cli.sink import check_output
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from skipstone.aggregate.aggregation import Aggregation
+    from skipstone.aggregate.progress import Step
+    from skipstone.report.node import Block, Node
+    from skipstone.report.trace.aggregate import AggregateTrace
+    from skipstone.scan.lake import Lake
 
 _MEMBERS = "Sets of rows"
-_IDS = (
-    "a roaring bitmap as pyroaring serialises it (BitMap or BitMap64), text with an id per line, "
-    "a .npy array, or a Parquet file, of which the column of the same name or the only one is taken; "
-    "- is standard input"
-)
 
 
-IdsOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--ids",
-        dir_okay=False,
-        allow_dash=True,
-        metavar="FILE",
-        help=f"Only rows with these ids: {_IDS}. May be repeated: an id must be in all of them.",
-        rich_help_panel=_MEMBERS,
-    ),
-]
-NotIdsOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--not-ids",
-        dir_okay=False,
-        allow_dash=True,
-        metavar="FILE",
-        help="Only rows without these ids, in a file like those of --ids; rows without an id stay.",
-        rich_help_panel=_MEMBERS,
-    ),
-]
-IdColumnOption = Annotated[
-    str | None,
-    typer.Option(
-        "--id-column",
-        metavar="COLUMN",
-        help="The column of the ids; without it they are places of rows in the lake, from 0 on, "
-        "files by path, then rows.",
-        rich_help_panel=_MEMBERS,
-    ),
-]
+class AnswerFormat(enum.StrEnum):
+    """How answers are written."""
+
+    TEXT = "text"
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+    ARROW = "arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Sets of ids or row numbers that rows are in, or not in."""
+
+    ids: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--ids",
+            dir_okay=False,
+            allow_dash=True,
+            metavar="FILE",
+            help="Only rows with these ids: a roaring bitmap as pyroaring serialises it (BitMap or "
+            "BitMap64), text with an id per line, a .npy array, or a Parquet file, of which the column of "
+            "the same name or the only one is taken; - is standard input. May be repeated: an id must be "
+            "in all of them.",
+            rich_help_panel=_MEMBERS,
+        ),
+    ] = None
+    not_ids: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--not-ids",
+            dir_okay=False,
+            allow_dash=True,
+            metavar="FILE",
+            help="Only rows without these ids, in a file like those of --ids; rows without an id stay.",
+            rich_help_panel=_MEMBERS,
+        ),
+    ] = None
+    id_column: Annotated[
+        str | None,
+        typer.Option(
+            "--id-column",
+            metavar="COLUMN",
+            help="The column of the ids; without it they are row numbers in the lake, from 0 on, "
+            "files by path, then rows.",
+            rich_help_panel=_MEMBERS,
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Refuse a column without ids."""
+        if self.id_column is not None and not (self.ids or self.not_ids):
+            raise typer.BadParameter("only for --ids and --not-ids", param_hint="--id-column")
+
+    def arguments(self) -> dict[str, Any]:
+        """What ``aggregate`` takes."""
+        return {
+            "within": self._one_set(self.ids, operator.and_),
+            "without": self._one_set(self.not_ids, operator.or_),
+        }
+
+    def _one_set(self, paths: Sequence[Path] | None, join: Any) -> Any:
+        if not paths:
+            return None
+        import skipstone as sk
+        from skipstone.cli.ids import read_ids
+
+        column = self.id_column
+        return functools.reduce(join, (sk.members(read_ids(path, column), column) for path in paths))
 
 
 @grouped
@@ -88,19 +139,18 @@ def agg(
             "histogram(x, 10), first(x, ts), last(x, ts); a list of values is array(0.5, 0.9).",
         ),
     ],
-    where: AnyWhereOption = None,
+    *,
+    condition: Condition,
     group_by: Annotated[
         list[str] | None,
         typer.Option("--group-by", metavar="A,B", help="One answer for each combination of values."),
     ] = None,
-    ids: IdsOption = None,
-    not_ids: NotIdsOption = None,
-    id_column: IdColumnOption = None,
+    members: Members,
     cached: Annotated[
         bool,
         typer.Option(
             "--cached/--no-cached",
-            help="Take answers from metadata where they are known; without, every row that counts is read.",
+            help="Answer from metadata where it is known; otherwise every row that counts is read.",
         ),
     ] = True,
     stream: Annotated[
@@ -123,14 +173,11 @@ def agg(
     explain: Annotated[
         bool,
         typer.Option(
-            "--explain", help="Also tell on standard error what metadata answered, what was read, and why."
+            "--explain", help="Also show on standard error what metadata answered, what was read, and why."
         ),
     ] = False,
-    dialect: DialectOption = "spark",
-    tz: ZoneOption = "UTC",
     skipping: SkippingOption = True,
     engine: EngineOption = EngineName.LOCAL,
-    *,
     cluster: Cluster,
     reading: Reading,
 ) -> None:
@@ -138,25 +185,31 @@ def agg(
     engine_arguments(engine, cluster, reading.threads)
     check_output(output, force=force)
     format = format or named_format(output, AnswerFormat, AnswerFormat.TEXT)
-    _check(format, ids, not_ids, id_column, stream=stream, output=output)
+    members.check()
+    if stream and output is not None:
+        raise typer.BadParameter("--stream goes to standard output", param_hint="--output")
+    if stream and format not in (AnswerFormat.TEXT, AnswerFormat.JSON):
+        raise typer.BadParameter("--stream is for text and json", param_hint="--format")
+    if format in (AnswerFormat.PARQUET, AnswerFormat.ARROW):
+        refuse_terminal(format, output)
     began = time.perf_counter()
     with job_guarded(), ExitStack() as stack:
-        from skipstone.cli.functions import read_functions
+        from skipstone.cli.select import read_functions
 
-        asked = read_functions(functions, dialect, tz)
-        scan = open_scan(lake, read_where(where, dialect, tz), reading, skipping=skipping)
-        within = _members(ids, id_column, operator.and_)
-        without = _members(not_ids, id_column, operator.or_)
-        session = _session(stack, cluster) if engine is EngineName.SPARK else None
+        asked = read_functions(functions, condition.dialect, condition.tz)
+        scan = condition.scan(lake, reading, skipping=skipping)
+        session = None
+        if engine is EngineName.SPARK:
+            with steps("starting Spark"):
+                session = stack.enter_context(cluster.session())
         answer = scan.aggregate(
             *asked,
             group_by=named_columns(group_by, "--group-by") or [],
-            within=within,
-            without=without,
             use_cached=cached,
             engine=session,
+            **members.arguments(),
         )
-        shown = Shown(answer, scan.lake, grouped=bool(group_by), began=began)
+        shown = _Answer(answer, scan.lake, bool(group_by), began)
         if stream:
             shown.stream(format)
         else:
@@ -164,43 +217,147 @@ def agg(
                 table = answer.to_arrow()
             shown.put(table, format, output, explain=explain, force=force)
         if explain and format is not AnswerFormat.JSON:
-            on = screen(sys.stderr)
-            typer.echo(shown.explained(on), err=True, color=True)
+            from skipstone.report.explain import aggregate_tree
+
+            typer.echo(drawn(aggregate_tree(answer.trace), sys.stderr), err=True, color=True)
 
 
-def _check(
-    format: AnswerFormat,
-    ids: Sequence[Path] | None,
-    not_ids: Sequence[Path] | None,
-    id_column: str | None,
-    *,
-    stream: bool,
-    output: Path | None,
-) -> None:
-    """Refuse options that make no sense together."""
-    if id_column is not None and not (ids or not_ids):
-        raise typer.BadParameter("that is for --ids and --not-ids", param_hint="--id-column")
-    if stream and output is not None:
-        raise typer.BadParameter("answers that improve are for standard output", param_hint="--output")
-    if stream and format not in (AnswerFormat.TEXT, AnswerFormat.JSON):
-        raise typer.BadParameter("--stream is for text and json", param_hint="--format")
-    if format in (AnswerFormat.PARQUET, AnswerFormat.ARROW) and output is None and sys.stdout.isatty():
-        raise typer.BadParameter(
-            f"{format} is not for terminals; give --output, or send it to a file or a pipe",
-            param_hint="--format",
-        )
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An answer on its way to people or programs, whole or while it improves."""
+
+    answer: Aggregation
+    lake: Lake
+    grouped: bool
+    began: float
+
+    def put(
+        self, table: pa.Table, format: AnswerFormat, output: Path | None, *, explain: bool, force: bool
+    ) -> None:
+        """Write the whole answer."""
+        if format is AnswerFormat.TEXT:
+            tree = self._tree(table, self.answer.bounds)
+            write_text(drawn(tree, color=output is None), output, force=force)
+        elif format is AnswerFormat.JSON:
+            write_text(json_text(self._document(table, explain=explain)), output, force=force)
+        else:
+            from skipstone.cli.formats import row_writer
+
+            with open_output(output, force=force) as out:
+                writer = row_writer(format, table.schema, out)
+                for batch in table.combine_chunks().to_batches():
+                    writer.write(batch)
+                writer.finish()
+
+    def _tree(self, table: pa.Table, bounds: Mapping[str, Any], last: Block | None = None) -> Node:
+        from skipstone.cli.rows import answer_blocks
+        from skipstone.report.node import Node
+
+        blocks = answer_blocks(table, bounds, grouped=self.grouped)
+        return Node(body=(*blocks, last or self._spent()))
+
+    def _spent(self) -> Block:
+        """What the answer took: rows, requests, bytes, time."""
+        from skipstone.report.explain import cost
+        from skipstone.report.node import Text
+        from skipstone.report.units import count, duration, plural
+
+        trace, io = self.answer.trace, self.lake.io
+        rows, read = plural(trace.rows, "row"), _rows_read(trace)
+        said = f"read {count(read)} of {rows} that may count" if read else f"{rows} known from metadata"
+        seconds = duration(time.perf_counter() - self.began)
+        return Text(said, "bold", 1, aside=f"{cost(io.requests, io.bytes)} · {seconds}")
+
+    def _document(self, table: pa.Table, *, explain: bool) -> dict[str, Any]:
+        from skipstone.report.json import to_json
+
+        trace, io = self.answer.trace, self.lake.io
+        read = _rows_read(trace)
+        return {
+            "answer": _records(table),
+            "bounds": _bounds(self.answer.bounds),
+            "rows": trace.rows,
+            "from_metadata": trace.rows - read,
+            "read": read,
+            "engine": trace.run.engine if trace.run is not None else None,
+            "files": len(self.lake.entries),
+            "requests": io.requests,
+            "bytes": io.bytes,
+            "seconds": round(time.perf_counter() - self.began, 6),
+            **({"explain": to_json(trace)} if explain else {}),
+        }
+
+    def stream(self, format: AnswerFormat) -> None:
+        """Show answers as they come: in place on a terminal, else one after the other."""
+        found = self.answer.stream()
+        if format is AnswerFormat.JSON:
+            for step in found:
+                emit(json.dumps(_step_document(step), allow_nan=False))
+        elif sys.stdout.isatty():
+            self._live(found)
+        else:
+            for step in found:
+                emit(drawn(self._step(step), color=False) + "\n")
+
+    def _step(self, step: Step) -> Node:
+        from skipstone.report.node import Bar, Column, Table
+        from skipstone.report.units import percent, plural
+
+        left = f"{percent(step.covered, 1.0)}, {plural(step.rows_left, 'row')} to go"
+        done = Table((Column(), Column(style="dim")), [(Bar.of(step.covered, 1.0), left)])
+        return self._tree(step.to_arrow(), step.bounds, None if step.final else done)
+
+    def _live(self, found: Iterator[Step]) -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        with Live(console=Console(), auto_refresh=False, vertical_overflow="crop") as live:
+            for step in found:
+                live.update(Text.from_ansi(drawn(self._step(step))), refresh=True)
 
 
-def _members(paths: Sequence[Path] | None, column: str | None, join: Any) -> Any:
-    """The sets in some files as one; None for no files."""
-    if not paths:
-        return None
-    import skipstone as sk
-    from skipstone.cli.ids import read_ids
-
-    return functools.reduce(join, (sk.members(read_ids(path, column), column) for path in paths))
+def _rows_read(trace: AggregateTrace) -> int:
+    """Rows that are read for at least one column."""
+    return max((use.read for use in trace.columns), default=0)
 
 
-def _session(stack: ExitStack, cluster: Cluster) -> Any:
-    with steps("starting Spark"):
-        return stack.enter_context(cluster.session())
+def _records(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows as JSON has them; sums of whole numbers are numbers, whatever their size."""
+    import pyarrow as pa
+
+    from skipstone.cli.formats import json_objects
+
+    batches = table.combine_chunks().to_batches()
+    texts = [
+        text for batch in batches for text in json_objects(table.schema.names, batch.columns, len(batch))
+    ]
+    records = [json.loads(text.as_py()) for text in texts]
+    whole = [field.name for field in table.schema if pa.types.is_decimal(field.type) and not field.type.scale]
+    for record in records:
+        record.update({name: int(record[name]) for name in whole if record[name] is not None})
+    return records
+
+
+def _bounds(bounds: Mapping[str, Any]) -> dict[str, Any]:
+    """The bounds of estimates; null where there are none."""
+    import pyarrow as pa
+
+    from skipstone.cli.formats import json_texts
+
+    found: dict[str, Any] = {}
+    for name, pair in bounds.items():
+        ends = None if pair is None else [json.loads(json_texts(pa.array([end]))[0].as_py()) for end in pair]
+        found[name] = None if ends is None else {"lower": ends[0], "upper": ends[1]}
+    return found
+
+
+def _step_document(step: Step) -> dict[str, Any]:
+    return {
+        "covered": step.covered,
+        "rows_done": step.rows_done,
+        "rows_left": step.rows_left,
+        "final": step.final,
+        "answer": _records(step.to_arrow()),
+        "bounds": _bounds(step.bounds),
+    }

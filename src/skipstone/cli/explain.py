@@ -1,39 +1,52 @@
-"""``skipstone explain``: what a query reads and what it doesn't, and why."""
+"""``skipstone explain``, ``verify`` and ``prune``: what is read and why, and whether that is all there is."""
 
 from __future__ import annotations
 
 import enum
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skipstone.cli.engine import Cluster, job_guarded
-from skipstone.cli.groups import grouped
 from skipstone.cli.options import (
-    AnyWhereOption,
-    ColumnsOption,
+    BloomOption,
+    Cluster,
+    Condition,
     DialectOption,
     ForceOption,
+    Format,
+    FormatOption,
     LakeArgument,
-    LimitOption,
-    OrderOption,
     OutputOption,
+    PageIndexOption,
     Reading,
+    Shape,
     SkippingOption,
+    StorageOption,
     ZoneOption,
-    open_scan,
-    read_where,
+    grouped,
+    job_guarded,
+    key_values,
+    parse,
 )
-from skipstone.cli.output import emit, json_text, screen
+from skipstone.cli.output import (
+    Exit,
+    check_output,
+    drawn,
+    emit,
+    guarded,
+    json_text,
+    print_json,
+    show,
+    write_text,
+)
 from skipstone.cli.progress import progress, steps
-from skipstone.cli.sink import check_output, open_output
 
 if TYPE_CHECKING:
+    from skipstone.prune import PruneResult
+    from skipstone.report.node import Node
     from skipstone.report.trace.scan import ScanTrace, SparkUse
-    from skipstone.report.why import Why
     from skipstone.scan.scan import Scan
 
 
@@ -46,7 +59,7 @@ class PlanFormat(enum.StrEnum):
 
 
 class SparkRoute(enum.StrEnum):
-    """How rows come to Spark."""
+    """How rows get to Spark."""
 
     AUTO = "auto"
     DRIVER = "driver"
@@ -57,12 +70,11 @@ class SparkRoute(enum.StrEnum):
 @grouped
 def explain(
     lake: LakeArgument,
-    where: AnyWhereOption = None,
-    columns: ColumnsOption = None,
-    order_by: OrderOption = None,
-    limit: LimitOption = None,
+    *,
+    condition: Condition,
+    shape: Shape,
     analyze: Annotated[
-        bool, typer.Option("--analyze", help="Run the query as well, and tell what that took.")
+        bool, typer.Option("--analyze", help="Run the query as well, and show what that took.")
     ] = False,
     why: Annotated[
         str | None, typer.Option("--why", metavar="PATH", help="Why this file was kept or dropped.")
@@ -76,78 +88,61 @@ def explain(
         typer.Option("--row", min=0, metavar="N", help="With --why: the page around this row of the file."),
     ] = None,
     spark: Annotated[
-        bool, typer.Option("--spark", help="Also tell how the rows would come to a Spark data frame.")
+        bool, typer.Option("--spark", help="Also show how the rows would get to a Spark data frame.")
     ] = False,
     route: Annotated[
         SparkRoute | None,
-        typer.Option(
-            "--route", help="With --spark: how they shall come; by default (auto) what suits the plan."
-        ),
+        typer.Option("--route", help="With --spark: how they get there; by default (auto) the best one."),
     ] = None,
-    dialect: DialectOption = "spark",
-    tz: ZoneOption = "UTC",
     skipping: SkippingOption = True,
     format: Annotated[
         PlanFormat, typer.Option("--format", help="text or html for people, json for programs.")
     ] = PlanFormat.TEXT,
     output: OutputOption = None,
     force: ForceOption = False,
-    *,
     cluster: Cluster,
     reading: Reading,
 ) -> None:
     """Show what a query reads, what it skips, and what let it skip that."""
-    _check(why, row_group, row, format, analyze=analyze)
-    _check_spark(why, route, cluster, spark=spark)
-    check_output(output, force=force)
-    with job_guarded(spark_only=True):
-        scan = open_scan(
-            lake,
-            read_where(where, dialect, tz),
-            reading,
-            columns=columns,
-            order_by=order_by,
-            limit=limit,
-            skipping=skipping,
-        )
-        if why is not None:
-            text = _why(scan.plan().why(why, row_group, row), format, to_file=output is not None)
-        else:
-            trace = _trace(scan, analyze=analyze)
-            if spark:
-                trace = replace(trace, spark=_spark_use(scan, cluster, route or SparkRoute.AUTO))
-            text = _plan(trace, format, to_file=output is not None)
-        _put(text, output, force=force)
-
-
-def _check(
-    why: str | None, row_group: int | None, row: int | None, format: PlanFormat, *, analyze: bool
-) -> None:
-    """Refuse options that make no sense together."""
     if why is None and (row_group is not None or row is not None):
         raise typer.BadParameter("name the file with --why", param_hint="--row-group, --row")
     if why is not None and analyze:
-        raise typer.BadParameter("a plan tells why, without a run", param_hint="--analyze")
-    if why is not None and format is PlanFormat.HTML:
-        raise typer.BadParameter("--why is told as text or json", param_hint="--format")
-
-
-def _check_spark(why: str | None, route: SparkRoute | None, cluster: Cluster, *, spark: bool) -> None:
-    if spark and why is not None:
+        raise typer.BadParameter("--why is about a plan, not a run", param_hint="--analyze")
+    if why is not None and spark:
         raise typer.BadParameter("--why is about one file, whoever reads it", param_hint="--spark")
     if not spark:
         cluster.refuse("--spark")
         if route is not None:
-            raise typer.BadParameter("that is for --spark", param_hint="--route")
+            raise typer.BadParameter("only for --spark", param_hint="--route")
+    check_output(output, force=force)
+    with job_guarded(spark_only=True):
+        from skipstone.report.explain import scan_tree
+        from skipstone.scan.views import why_tree
+
+        scan = condition.scan(lake, reading, skipping=skipping, **shape.arguments())
+        result: Any
+        if why is not None:
+            found = scan.plan().why(why, row_group, row)
+            result, tree, title = found, why_tree(found), f"Why {found.path}"
+        else:
+            trace = _trace(scan, analyze=analyze)
+            if spark:
+                trace = replace(trace, spark=_spark_use(scan, cluster, route or SparkRoute.AUTO))
+            result, tree, title = trace, scan_tree(trace), f"Scan of {trace.lake}"
+        text = _text(result, tree, title, format, color=output is None)
+        write_text(text, output, force=force)
 
 
-def _why(found: Why, format: PlanFormat, *, to_file: bool) -> str:
-    from skipstone.report.why import draw_why
-
+def _text(result: Any, tree: Node, title: str, format: PlanFormat, *, color: bool) -> str:
     if format is PlanFormat.JSON:
-        return json_text(found.to_json())
-    on = screen()
-    return draw_why(found, width=on.width, color=on.color and not to_file)
+        from skipstone.report.json import to_json
+
+        return json_text(to_json(result))
+    if format is PlanFormat.HTML:
+        from skipstone.report.html import to_page
+
+        return to_page(tree, title)
+    return drawn(tree, color=color)
 
 
 def _trace(scan: Scan, *, analyze: bool) -> ScanTrace:
@@ -168,7 +163,7 @@ def _trace(scan: Scan, *, analyze: bool) -> ScanTrace:
 
 
 def _spark_use(scan: Scan, cluster: Cluster, route: SparkRoute) -> SparkUse:
-    """The way to a session of this cluster, whose cores and time zone count."""
+    """The route to a session of this cluster, which depends on its cores and time zone."""
     from skipstone.spark.frames import told_by, way_of
 
     plan = scan.plan()
@@ -176,20 +171,82 @@ def _spark_use(scan: Scan, cluster: Cluster, route: SparkRoute) -> SparkUse:
         return way_of(plan, session, route.value, told=told_by(scan.lake)).use
 
 
-def _plan(trace: ScanTrace, format: PlanFormat, *, to_file: bool) -> str:
-    from skipstone.report import draw_scan, scan_to_json, scan_to_page
+@grouped
+def verify(
+    lake: LakeArgument,
+    *,
+    condition: Condition,
+    shape: Shape,
+    format: FormatOption = Format.TEXT,
+    reading: Reading,
+) -> None:
+    """Run a query with skipping and without, and report every difference."""
+    with guarded():
+        from skipstone.scan.views import verification_tree
 
-    if format is PlanFormat.JSON:
-        return json_text(scan_to_json(trace))
-    if format is PlanFormat.HTML:
-        return scan_to_page(trace)
-    on = screen()
-    return draw_scan(trace, width=on.width, color=on.color and not to_file)
+        scan = condition.scan(lake, reading, **shape.arguments())
+        with progress("verifying", scan.lake):
+            found = scan.verify()
+        show(found, verification_tree, format)
+        if not found.ok:
+            raise typer.Exit(int(Exit.DIFFERENT))
 
 
-def _put(text: str, output: Path | None, *, force: bool) -> None:
-    if output is None:
-        emit(text)
-        return
-    with open_output(output, force=force) as out:
-        out.write((text.rstrip("\n") + "\n").encode(errors="backslashreplace"))
+def prune(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A Parquet file: a path or a URI such as s3://bucket/key.")
+    ],
+    where: Annotated[
+        str, typer.Option("--where", metavar="SQL", help="The condition, as in a WHERE clause.")
+    ],
+    dialect: DialectOption = "spark",
+    tz: ZoneOption = "UTC",
+    page_index: PageIndexOption = True,
+    bloom: BloomOption = True,
+    dictionary: Annotated[
+        bool,
+        typer.Option(
+            "--dictionary",
+            help="Read dictionaries as well: more bytes, sometimes more drops.",
+            rich_help_panel="Reading",
+        ),
+    ] = False,
+    ranges: Annotated[bool, typer.Option("--ranges", help="List the ranges of rows that may match.")] = False,
+    format: FormatOption = Format.TEXT,
+    storage_option: StorageOption = None,
+) -> None:
+    """Find the rows that can match a condition, from metadata alone, and show what dropped the rest."""
+    options = key_values(storage_option)
+    with guarded():
+        import skipstone as sk
+
+        switches = sk.PruneOptions(page_index=page_index, bloom_filter=bloom, dictionary=dictionary)
+        result = sk.prune(file, parse(where, dialect, tz), storage_options=options, options=switches)
+        if format is Format.TEXT:
+            emit(drawn(_pruned(result, ranges=ranges)))
+            return
+        from skipstone.report.json import record
+
+        print_json(
+            {
+                **record(result.trace),
+                "row_groups": result.row_groups,
+                "rows": [list(span) for span in result.rows.ranges()],
+                "row_selection": [list(step) for step in result.row_selection()],
+            }
+        )
+
+
+def _pruned(result: PruneResult, *, ranges: bool) -> Node:
+    from skipstone.report.explain import prune_tree
+    from skipstone.report.node import Text
+    from skipstone.report.units import count
+
+    tree = prune_tree(result.trace)
+    if not ranges:
+        return tree
+    lines = [
+        f"row groups: {', '.join(map(str, result.row_groups)) or 'none'}",
+        *(f"rows {count(a)} to {count(b - 1)}  ({count(b - a)})" for a, b in result.rows.ranges()),
+    ]
+    return replace(tree, tail=(*tree.tail, *map(Text, lines)))

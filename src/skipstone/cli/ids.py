@@ -48,7 +48,7 @@ def _wide_bitmap(data: bytes, path: Path) -> Any:
     try:
         return BitMap64.deserialize(data)
     except (ValueError, IndexError):
-        raise _unusable(path, "it is in no form that is known") from None
+        raise _unusable(path, "unknown file format") from None
 
 
 def _array(data: bytes, path: Path, _column: str | None) -> Any:
@@ -72,9 +72,9 @@ def _parquet(data: bytes, path: Path, column: str | None) -> Any:
         names = file.schema_arrow.names
         name = column if column in names else names[0] if len(names) == 1 else None
         if name is None:
-            wanted = f"none is called {column}" if column else "--id-column names none"
+            wanted = f"none is called {column}" if column else "no --id-column"
             raise SchemaError(
-                f"it has {len(names)} columns, and {wanted}", path=str(path), hint="leave one column in it"
+                f"{len(names)} columns, and {wanted}", path=str(path), hint="leave one column in it"
             )
         found = file.read(columns=[name]).column(0).drop_null()
     except pa.ArrowException as error:
@@ -101,7 +101,7 @@ def _text(data: bytes, path: Path) -> Any:
     except pa.ArrowInvalid as error:
         found = re.search(r"invalid value '(.*)'", str(error))
         told = f"a line has {found[1][:40]!r}" if found else "a line is too long"
-        raise _unusable(path, f"{told}, which is no id") from None
+        raise _unusable(path, f"{told}, which is not an id") from None
     return table.column("id").to_numpy()
 
 

@@ -1,4 +1,4 @@
-"""``skipstone index``: build, refresh, look at, be advised on, and drop the index of a lake."""
+"""``skipstone index``: build, refresh, show, advise on and drop the index of a lake."""
 
 from __future__ import annotations
 
@@ -9,32 +9,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skipstone.cli.engine import (
+from skipstone.cli.options import (
     Cluster,
+    DialectOption,
     EngineName,
     EngineOption,
-    JobThreadsOption,
-    engine_arguments,
-    job_guarded,
-)
-from skipstone.cli.groups import grouped
-from skipstone.cli.options import (
-    DialectOption,
     Format,
     FormatOption,
     LakeArgument,
     Opening,
     ZoneOption,
+    engine_arguments,
+    grouped,
+    job_guarded,
     named_columns,
-    read_where,
+    parse,
 )
-from skipstone.cli.output import emit, print_json, screen
+from skipstone.cli.output import drawn, emit, print_json, show
 from skipstone.cli.progress import Steps, steps
 
 if TYPE_CHECKING:
     from skipstone.api import Lake, Table
 
 _CONTENT = "What is recorded"
+JobThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        min=1,
+        metavar="N",
+        help="Threads of the local engine; by default one per core.",
+        rich_help_panel="Working",
+    ),
+]
 
 
 @grouped
@@ -45,8 +52,8 @@ def build(
         typer.Option(
             "--columns",
             metavar="A,B,S.X",
-            help="Columns to index, whose values are read where footers don't tell enough; "
-            "by default the first 32 that can be compared, by their footers alone.",
+            help="Columns to index, whose values are read where footers don't say enough; "
+            "by default the first 32 comparable ones, from footers alone.",
             rich_help_panel=_CONTENT,
         ),
     ] = None,
@@ -61,9 +68,7 @@ def build(
     ] = None,
     no_blooms: Annotated[
         bool,
-        typer.Option(
-            "--no-blooms", help="Don't take over the bloom filters of files.", rich_help_panel=_CONTENT
-        ),
+        typer.Option("--no-blooms", help="Don't copy the bloom filters of files.", rich_help_panel=_CONTENT),
     ] = False,
     pages: Annotated[
         bool, typer.Option("--pages/--no-pages", help="Go down to pages.", rich_help_panel=_CONTENT)
@@ -72,7 +77,7 @@ def build(
         bool | None,
         typer.Option(
             "--values/--no-values",
-            help="Read values for what footers don't tell: pages of files without a page index, NaN counts. "
+            help="Read values for what footers don't say: pages of files without a page index, NaN counts. "
             "By default for columns that are named.",
             rich_help_panel=_CONTENT,
             show_default=False,
@@ -94,15 +99,13 @@ def build(
         list[str] | None,
         typer.Option(
             "--ids",
-            help="Integer columns that sets of ids are looked up in: where one counts up from row to row, "
-            "`agg` need not read it.",
+            help="Integer id columns: where one counts up from row to row, "
+            "`agg` with sets of ids need not read it.",
             rich_help_panel=_CONTENT,
             show_default=False,
         ),
     ] = None,
-    rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Do without what the index holds already.")
-    ] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Ignore what the index holds already.")] = False,
     engine: EngineOption = EngineName.SPARK,
     threads: JobThreadsOption = None,
     format: FormatOption = Format.TEXT,
@@ -110,13 +113,13 @@ def build(
     cluster: Cluster,
     opening: Opening,
 ) -> None:
-    """Index a lake; what an earlier build has done with the same choices is kept."""
+    """Index a lake; files that an earlier build indexed with the same options are not indexed again."""
     work = engine_arguments(engine, cluster, threads)
     named, filtered = named_columns(columns, "--columns"), named_columns(blooms, "--blooms")
     if filtered and no_blooms:
-        raise typer.BadParameter("--blooms asks for some", param_hint="--no-blooms")
+        raise typer.BadParameter("conflicts with --blooms", param_hint="--no-blooms")
     with job_guarded():
-        opened = opening.lake(lake)
+        opened = opening.open(lake)
         with steps("indexing", {"indexing": "file"}) as bar:
             report = opened.index.build(
                 named,
@@ -143,10 +146,10 @@ def refresh(
     cluster: Cluster,
     opening: Opening,
 ) -> None:
-    """Index files that are new or have changed and drop those that are gone, as the last build was asked."""
+    """Index new and changed files and drop those that are gone, with the options of the last build."""
     work = engine_arguments(engine, cluster, threads)
     with job_guarded():
-        opened = opening.lake(lake)
+        opened = opening.open(lake)
         with steps("indexing", {"indexing": "file"}) as bar:
             report = opened.index.refresh(progress=_told(bar), **work)
         _show_report(opened, report, format)
@@ -161,14 +164,9 @@ def status(
 ) -> None:
     """Show what the index covers, how old and how large it is, and what it holds."""
     with job_guarded():
-        found = opening.lake(lake).index.status()
-        if format is Format.JSON:
-            print_json(found.to_json())
-        else:
-            from skipstone.report.status_text import draw_status
+        from skipstone.index.views import status_tree
 
-            on = screen()
-            emit(draw_status(found, width=on.width, color=on.color))
+        show(opening.open(lake).index.status(), status_tree, format)
 
 
 @grouped
@@ -176,7 +174,7 @@ def advise(
     lake: LakeArgument,
     where: Annotated[
         list[str] | None,
-        typer.Option("--where", metavar="SQL", help="A condition that is asked; may be repeated."),
+        typer.Option("--where", metavar="SQL", help="A condition that queries have; may be repeated."),
     ] = None,
     log: Annotated[
         Path | None,
@@ -187,7 +185,7 @@ def advise(
         ),
     ] = None,
     sample: Annotated[
-        int, typer.Option("--sample", min=1, metavar="N", help="How many files are looked at, at most.")
+        int, typer.Option("--sample", min=1, metavar="N", help="Files to sample, at most.")
     ] = 64,
     dialect: DialectOption = "spark",
     tz: ZoneOption = "UTC",
@@ -195,25 +193,20 @@ def advise(
     *,
     opening: Opening,
 ) -> None:
-    """Tell which columns and bloom filters are worth an index, and which order of rows would help most."""
+    """Recommend columns and bloom filters to index, and the order of rows that would help most."""
     if where and log is not None:
-        raise typer.BadParameter("conditions come from --where or from a log", param_hint="--log")
+        raise typer.BadParameter("give --where or --log, not both", param_hint="--log")
     with job_guarded():
-        queries: Any = log if log is not None else [read_where(one, dialect, tz) for one in where or ()]
-        found = opening.lake(lake).index.advise(queries or None, sample=sample)
-        if format is Format.JSON:
-            print_json(found.to_json())
-        else:
-            from skipstone.report.advice import draw_advice
+        queries: Any = log if log is not None else [parse(one, dialect, tz) for one in where or ()]
+        from skipstone.index.views import advice_tree
 
-            on = screen()
-            emit(draw_advice(found, width=on.width, color=on.color))
+        show(opening.open(lake).index.advise(queries or None, sample=sample), advice_tree, format)
 
 
 @grouped
 def drop(
     lake: LakeArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
     *,
     opening: Opening,
 ) -> None:
@@ -221,10 +214,10 @@ def drop(
     from skipstone.report.units import plural, size
 
     with job_guarded():
-        opened = opening.lake(lake)
+        opened = opening.open(lake)
         found = opened.index.status()
         if not found.exists:
-            emit(f"there is no index in {found.place}")
+            emit(f"no index in {found.place}")
             return
         covers = f"{plural(found.covered, 'file')}, {size(found.sizes.total + found.old_bytes)}"
         if not yes and not _agreed(f"Delete the index in {found.place} ({covers})?"):
@@ -246,16 +239,17 @@ def _told(bar: Steps | None) -> Callable[[int, int], None] | None:
 
 
 def _show_report(lake: Lake | Table, report: Any, format: Format) -> None:
-    from skipstone.report.report import draw_report, report_to_json
+    from skipstone.index.views import build_tree
 
     if format is Format.JSON:
-        print_json({"lake": lake.uri, "place": lake.index.uri, **report_to_json(report)})
-        return
-    on = screen()
-    emit(draw_report(report, width=on.width, color=on.color))
+        print_json({"lake": lake.uri, "place": lake.index.uri, **report.to_json()})
+    else:
+        emit(drawn(build_tree(report)))
 
 
 def _agreed(question: str) -> bool:
     if not sys.stdin.isatty():
-        raise typer.BadParameter("there is nobody to ask; give --yes to delete the index", param_hint="--yes")
+        raise typer.BadParameter(
+            "not a terminal, so nobody can confirm; give --yes to delete the index", param_hint="--yes"
+        )
     return typer.confirm(question, err=True)

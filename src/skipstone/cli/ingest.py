@@ -1,4 +1,4 @@
-"""``skipstone ingest``: files of a source that a lake has not taken in yet, laid out for skipping."""
+"""``skipstone ingest``: new files of a source, laid out for skipping."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skipstone.cli.engine import Cluster, job_guarded
-from skipstone.cli.groups import grouped
 from skipstone.cli.options import (
+    Cluster,
     Format,
     FormatOption,
     StorageOption,
+    grouped,
+    job_guarded,
+    key_values,
     named_columns,
     read_size,
-    storage_options,
 )
-from skipstone.cli.output import emit, print_json, screen
+from skipstone.cli.output import show
 from skipstone.cli.progress import Steps, steps
 from skipstone.errors import ReadError
 
 if TYPE_CHECKING:
-    from skipstone.report.ingest import PipelineReport
+    from skipstone.write.report import PipelineReport
 
 _LAYOUT = "Layout of the files"
 _SOURCE = "The source"
@@ -34,7 +35,7 @@ _PARTS = {"writing": "task", "indexing": "file"}
 
 
 class InputFormat(enum.StrEnum):
-    """What a source is written in."""
+    """The format of a source."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -43,7 +44,7 @@ class InputFormat(enum.StrEnum):
 
 
 class ClusterOrder(enum.StrEnum):
-    """How rows lie that are clustered by some columns."""
+    """How clustered rows are ordered."""
 
     SORT = "sort"
     ZORDER = "zorder"
@@ -63,14 +64,14 @@ class Codec(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LayoutOptions:
-    """What the files shall be like."""
+    """How files are laid out."""
 
     partition_by: Annotated[
         list[str] | None,
         typer.Option(
             "--partition-by",
             metavar="A,B",
-            help="A directory for each value of these; a lake that is there keeps its own.",
+            help="A directory for each value of these; an existing lake keeps its own.",
             rich_help_panel=_LAYOUT,
         ),
     ] = None
@@ -79,7 +80,7 @@ class LayoutOptions:
         typer.Option(
             "--cluster-by",
             metavar="A,B",
-            help="Bring rows into the order of these, over all files: what is asked for most.",
+            help="Order rows by these, across all files: the columns that queries filter most.",
             rich_help_panel=_LAYOUT,
         ),
     ] = None
@@ -87,7 +88,7 @@ class LayoutOptions:
         ClusterOrder,
         typer.Option(
             "--cluster",
-            help="sort: by the first, then by the next; zorder, hilbert: by all of them alike.",
+            help="sort: by the first, then by the next; zorder, hilbert: by all of them equally.",
             rich_help_panel=_LAYOUT,
         ),
     ] = ClusterOrder.SORT
@@ -96,7 +97,7 @@ class LayoutOptions:
         typer.Option(
             "--target-file-size",
             metavar="SIZE",
-            help="How large a file shall be, such as 64MiB or 1GB; by default 128MiB.",
+            help="Target file size, such as 64MiB or 1GB; by default 128MiB.",
             rich_help_panel=_LAYOUT,
         ),
     ] = None
@@ -106,7 +107,7 @@ class LayoutOptions:
             "--row-group-rows",
             min=1,
             metavar="N",
-            help="Rows of a row group, at most; by default 1,000,000.",
+            help="Maximum rows of a row group; by default 1,000,000.",
             rich_help_panel=_LAYOUT,
         ),
     ] = None
@@ -116,7 +117,7 @@ class LayoutOptions:
             "--page-rows",
             min=1,
             metavar="N",
-            help="Rows of a page, which is the least that is read; by default 2,000.",
+            help="Rows of a page, the smallest unit that is read; by default 2,000.",
             rich_help_panel=_LAYOUT,
         ),
     ] = None
@@ -129,7 +130,7 @@ class LayoutOptions:
         typer.Option(
             "--blooms",
             metavar="A,B",
-            help="Bloom filters for these, which are looked up and not clustered by.",
+            help="Bloom filters for lookup columns that the rows are not clustered by.",
             rich_help_panel=_LAYOUT,
         ),
     ] = None
@@ -138,7 +139,7 @@ class LayoutOptions:
         typer.Option(
             "--queries",
             metavar="FILE",
-            help="A query log, as `index advise` takes it: bloom filters where they would pay.",
+            help="A query log, as `index advise` takes it: adds bloom filters where they pay.",
             rich_help_panel=_LAYOUT,
         ),
     ] = None
@@ -168,13 +169,13 @@ def ingest(
         typer.Argument(metavar="SOURCE", help="A directory, one file, or a quoted glob: a path or a URI."),
     ],
     lake: Annotated[
-        str, typer.Argument(metavar="LAKE", help="The directory that takes the rows in; it need not exist.")
+        str, typer.Argument(metavar="LAKE", help="The directory to write to; it need not exist.")
     ],
     input_format: Annotated[
         InputFormat | None,
         typer.Option(
             "--input-format",
-            help="What the source is written in; by default as its files are named.",
+            help="Format of the source; by default by the names of its files.",
             rich_help_panel=_SOURCE,
         ),
     ] = None,
@@ -183,8 +184,8 @@ def ingest(
         typer.Option(
             "--schema",
             metavar="DDL",
-            help="Its columns, as Spark has them: 'id long, name string'. By default what the files say; "
-            "of csv and json what their values look like.",
+            help="Its columns in Spark's DDL: 'id long, name string'. By default as in the files; "
+            "for csv and json inferred from their values.",
             rich_help_panel=_SOURCE,
         ),
     ] = None,
@@ -202,12 +203,12 @@ def ingest(
         typer.Option(
             "--batch-size",
             metavar="SIZE",
-            help="How much of it is taken in at once, all or nothing; by default 16GiB.",
+            help="Source bytes ingested at once, all or nothing; by default 16GiB.",
             rich_help_panel=_SOURCE,
         ),
     ] = None,
     evolve: Annotated[
-        bool, typer.Option("--evolve", help="Let columns in that the lake does not have yet.")
+        bool, typer.Option("--evolve", help="Accept columns that the lake does not have yet.")
     ] = False,
     no_index: Annotated[bool, typer.Option("--no-index", help="Don't index the new files.")] = False,
     format: FormatOption = Format.TEXT,
@@ -216,20 +217,20 @@ def ingest(
     layout: LayoutOptions,
     spark: Cluster,
 ) -> None:
-    """Take in what is new in a source: files laid out for skipping, published all at once, and indexed.
+    """Ingest the new files of a source: laid out for skipping, published all at once, and indexed.
 
-    Runs on Spark. A source file that was taken in before is not taken in again.
+    Runs on Spark. A source file that was ingested before is not ingested again.
     """
     work = _Work(
         source,
         lake,
         {
             "format": None if input_format is None else str(input_format),
-            "storage_options": storage_options(storage_option) or None,
+            "storage_options": key_values(storage_option) or None,
         },
         {
             "schema": schema,
-            "read_options": storage_options(read_option, "--read-option") or None,
+            "read_options": key_values(read_option, "--read-option") or None,
             **({} if batch_size is None else {"batch_bytes": read_size(batch_size, "--batch-size")}),
             "index": not no_index,
             "evolve": evolve,
@@ -240,19 +241,14 @@ def ingest(
     # Options that make no sense are refused before anything is looked at.
     spark.arguments()
     with job_guarded(spark_only=True):
-        report = work.run(spark)
-        if format is Format.JSON:
-            print_json(report.to_json())
-            return
-        from skipstone.report.ingest import draw_pipeline
+        from skipstone.write.views import pipeline_tree
 
-        on = screen()
-        emit(draw_pipeline(report, width=on.width, color=on.color))
+        show(work.run(spark), pipeline_tree, format)
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is to be done, in the words of ``sk.ingest_new``."""
+    """The arguments of ``sk.ingest_new``."""
 
     source: str
     lake: str
@@ -282,7 +278,7 @@ class _Work:
             )
 
     def _check(self) -> None:
-        """Meet what is wrong before Spark is started."""
+        """Find what is wrong before Spark is started."""
         from skipstone.write.job import make_layout
 
         others = dict(self.layout)

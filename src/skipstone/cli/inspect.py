@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from skipstone.cli.groups import grouped
 from skipstone.cli.options import (
     ColumnsOption,
     Format,
@@ -14,14 +13,11 @@ from skipstone.cli.options import (
     SnapshotOption,
     Source,
     StayOption,
+    grouped,
+    key_values,
     split_names,
-    storage_options,
 )
-from skipstone.cli.output import emit, guarded, print_json, screen
-from skipstone.report.lines import paint
-
-if TYPE_CHECKING:
-    from skipstone.api import Table
+from skipstone.cli.output import drawn, emit, guarded, print_json, show
 
 
 @grouped
@@ -49,46 +45,30 @@ def inspect(
 ) -> None:
     """Show a file's facts: schema, sizes, statistics, indexes, and how well each column is clustered.
 
-    Of a table its schema, partition specs, files, delete files and manifests.
+    For a table: schema, partition specs, files, delete files and manifests.
     """
     names = split_names(columns)
     if source.is_table(file):
         for option, given in (("--columns", names), ("--row-groups", row_groups), ("--pages", pages)):
             if given:
-                raise typer.BadParameter("that is for a file", param_hint=option)
+                raise typer.BadParameter("only for a file", param_hint=option)
         with guarded():
+            from skipstone.cli.table_inspection import gather_table, table_tree
+
             opened = source.open_table(file, snapshot, stay_below_root=stay_below_root)
-            _inspect_table(opened, format)
+            show(gather_table(opened), table_tree, format)
         return
     for option, asked in (("--snapshot", snapshot is not None), ("--stay-below-root", stay_below_root)):
         if asked:
-            raise typer.BadParameter("that is for a table", param_hint=option)
-    options = storage_options(source.storage_option)
+            raise typer.BadParameter("only for a table", param_hint=option)
+    options = key_values(source.storage_option)
     with guarded():
-        from skipstone.cli.inspection import gather
+        from skipstone.cli.file_view import file_tree
+        from skipstone.cli.inspection import document, gather
 
         found = gather(file, columns=names, pages=pages, storage_options=options)
         if format is Format.JSON:
-            from skipstone.cli.inspect_json import to_json
-
-            print_json(to_json(found, row_groups=row_groups))
+            print_json(document(found, row_groups=row_groups))
         else:
-            from skipstone.cli.inspect_text import draw
-
-            on = screen()
-            lines = draw(found, on.width, row_groups=row_groups, bounds_of=found.columns if names else ())
-            emit("\n".join(paint(line, color=on.color) for line in lines).rstrip("\n"))
-
-
-def _inspect_table(table: Table, format: Format) -> None:
-    from skipstone.cli.table_inspection import gather_table
-
-    found = gather_table(table)
-    if format is Format.JSON:
-        print_json(found.to_json())
-    else:
-        from skipstone.cli.table_text import draw_table
-
-        on = screen()
-        lines = draw_table(found, on.width)
-        emit("\n".join(paint(line, color=on.color) for line in lines).rstrip("\n"))
+            bounds_of = found.columns if names else ()
+            emit(drawn(file_tree(found, row_groups=row_groups, bounds_of=bounds_of)))

@@ -1,9 +1,10 @@
-"""What ``skipstone inspect`` tells about a file, gathered as data from its footer and page indexes."""
+"""What ``skipstone inspect`` shows of a file, gathered as data from its footer and page indexes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +18,12 @@ from skipstone.parquet.evidence import BoundLeaf, find_leaf, own_type, page_fact
 from skipstone.parquet.footer import read_footer
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
-from skipstone.parquet.schema import LeafColumn
+from skipstone.parquet.schema import LeafColumn, Logical, LogicalKind, PhysicalType
 from skipstone.prune.clustering import Clustering, bounded, clustering
 from skipstone.report.trace import Note, Notes
 from skipstone.store.source import Source, TailSource, open_source
 
-# Page indexes are read unasked only while that is cheap.
+# Page indexes are read only while that is cheap, unless asked for.
 _MOST_INDEX_BYTES = 32 * 1024 * 1024
 _MOST_INDEXES = 20_000
 # Page types of the format: data pages of version 1 and 2.
@@ -125,7 +126,7 @@ class _Reader:
         return found
 
     def affordable(self, leaves: Sequence[LeafColumn]) -> bool:
-        """Whether the page indexes of these leaves are few and small enough to be read unasked."""
+        """Whether the page indexes of these leaves are few and small enough to be read."""
         chunks = [chunk for leaf in leaves for chunk in self.metadata.columns(leaf.index)]
         total = sum((c.column_index_length or 0) + (c.offset_index_length or 0) for c in chunks)
         fits = total <= _MOST_INDEX_BYTES and len(chunks) <= _MOST_INDEXES
@@ -149,7 +150,7 @@ def gather(
     return Inspection(reader.metadata, found, listed, reader.notes.done(), cost.requests, cost.bytes)
 
 
-# -- names -------------------------------------------------------------------------------------
+# -- columns by name ---------------------------------------------------------------------------
 
 
 def pick(metadata: ParquetMetadata, names: Sequence[str]) -> tuple[LeafColumn, ...]:
@@ -327,5 +328,200 @@ def _pages(reader: _Reader, leaf: LeafColumn) -> tuple[Page, ...]:
         parts = zip(*(c.tolist() for c in columns), each(facts, len(index)), nulls, nans, strict=True)
         found += [Page(group, *part) for part in parts]
     if not found:
-        reader.notes.add(f"column {leaf.name}", "it has no page index that could be read")
+        reader.notes.add(f"column {leaf.name}", "no readable page index")
     return tuple(found)
+
+
+# -- names -------------------------------------------------------------------------------------
+
+_K = LogicalKind
+_CODECS = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
+_ENCODINGS = {
+    0: "PLAIN",
+    2: "PLAIN_DICTIONARY",
+    3: "RLE",
+    4: "BIT_PACKED",
+    5: "DELTA_BINARY_PACKED",
+    6: "DELTA_LENGTH_BYTE_ARRAY",
+    7: "DELTA_BYTE_ARRAY",
+    8: "RLE_DICTIONARY",
+    9: "BYTE_STREAM_SPLIT",
+}
+_SHORT = {
+    0: "plain",
+    2: "dict",
+    3: "rle",
+    4: "bits",
+    5: "delta",
+    6: "delta-length",
+    7: "delta-bytes",
+    8: "dict",
+    9: "split",
+}
+
+
+def codec_name(number: int) -> str:
+    """The name of a compression codec."""
+    return _CODECS[number] if 0 <= number < len(_CODECS) else f"codec {number}"
+
+
+def encoding_name(number: int) -> str:
+    """The format's name of an encoding."""
+    return _ENCODINGS.get(number, f"encoding {number}")
+
+
+def short_encoding(number: int) -> str:
+    """A name of an encoding that fits a table."""
+    return _SHORT.get(number, str(number))
+
+
+def physical_name(leaf: LeafColumn) -> str:
+    """How a leaf is stored."""
+    if leaf.physical is PhysicalType.FIXED_LEN_BYTE_ARRAY:
+        return f"fixed({leaf.type_length})"
+    return leaf.physical.name.lower()
+
+
+def logical_name(logical: Logical) -> str | None:
+    """What a leaf means; None where its physical type says it all."""
+    match logical.kind:
+        case _K.NONE:
+            return None
+        case _K.DECIMAL:
+            return f"decimal({logical.precision},{logical.scale})"
+        case _K.TIME | _K.TIMESTAMP:
+            return f"{logical.kind.value}({logical.unit}{',utc' if logical.utc else ''})"
+        case _K.INTEGER:
+            return f"{'' if logical.signed else 'u'}int{logical.bits}"
+    return logical.kind.value
+
+
+# -- JSON --------------------------------------------------------------------------------------
+
+
+def document(found: Inspection, *, row_groups: bool = False) -> dict[str, Any]:
+    """The inspection as JSON, whose keys are stable; ``row_groups`` and ``pages`` only if asked for."""
+    metadata = found.metadata
+    stored = [group.total_byte_size for group in metadata.row_groups]
+    sizes = [size for size in stored if size is not None]
+    document: dict[str, Any] = {
+        "path": metadata.path,
+        "bytes": metadata.size,
+        "footer_bytes": metadata.footer_size,
+        "data_bytes": data_bytes(found),
+        "uncompressed_bytes": sum(sizes) if len(sizes) == len(stored) else None,
+        "rows": metadata.num_rows,
+        "row_group_count": metadata.row_group_count,
+        "column_count": len(metadata.leaves),
+        "created_by": metadata.created_by,
+        "codecs": [codec_name(number) for number in codecs(found)],
+        "columns": [_column_document(column) for column in found.columns],
+        "read": {"requests": found.requests, "bytes": found.bytes},
+        "notes": [{"unit": note.unit, "reason": note.reason} for note in found.notes],
+    }
+    if row_groups:
+        document["row_groups"] = _row_group_documents(found)
+    if found.pages is not None:
+        document["pages"] = [_page_document(page) for page in found.pages]
+    return document
+
+
+def data_bytes(found: Inspection) -> int:
+    """Compressed bytes of all column chunks of the file, whichever columns are shown."""
+    metadata = found.metadata
+    return sum(c.total_compressed_size for leaf in metadata.leaves for c in metadata.chunks(leaf.index))
+
+
+def codecs(found: Inspection) -> list[int]:
+    """The codecs in use in the whole file."""
+    metadata = found.metadata
+    return sorted({chunk.codec for leaf in metadata.leaves for chunk in metadata.chunks(leaf.index)})
+
+
+def _column_document(column: Column) -> dict[str, Any]:
+    leaf, coverage = column.leaf, column.coverage
+    return {
+        "name": leaf.name,
+        "path": list(leaf.path),
+        "physical_type": leaf.physical.name,
+        "logical_type": logical_name(leaf.logical),
+        "nullable": not leaf.required,
+        "repeated": leaf.max_repetition > 0,
+        "bytes": column.bytes,
+        "codecs": [codec_name(number) for number in column.codecs],
+        "encodings": None if column.encodings is None else [encoding_name(n) for n in column.encodings],
+        "row_groups_with": {
+            "bounds": coverage.bounds,
+            "stated_bounds": coverage.stated,
+            "page_index": coverage.page_index,
+            "bloom_filter": coverage.bloom,
+            "dictionary": coverage.dictionary,
+            "dictionary_only": coverage.dictionary_only,
+        },
+        **_bounds_document(column.bounds),
+        "null_count": column.null_count,
+        "nan_count": column.nan_count,
+        "clustering": {
+            "row_groups": _clustering_document(column.row_group_clustering),
+            "pages": _clustering_document(column.page_clustering),
+        },
+    }
+
+
+def _bounds_document(bounds: Bounds) -> dict[str, Any]:
+    return {
+        "min": bounds.min,
+        "max": bounds.max,
+        "min_exact": bounds.min_exact,
+        "max_exact": bounds.max_exact,
+    }
+
+
+def _clustering_document(found: Clustering | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "units": found.units,
+        "layout": found.layout.value,
+        "depth": round(found.depth, 4),
+        "kept_by_equality": round(found.kept, 6),
+        "profile": [round(share, 4) for share in found.profile],
+    }
+
+
+def _row_group_documents(found: Inspection) -> list[dict[str, Any]]:
+    metadata = found.metadata
+    bounds = {column.leaf.index: each(column.facts, metadata.row_group_count) for column in found.columns}
+    chunks = {column.leaf.index: metadata.chunks(column.leaf.index) for column in found.columns}
+    listed = []
+    for number in range(metadata.row_group_count):
+        columns = {}
+        for column in found.columns:
+            leaf = column.leaf
+            chunk = chunks[leaf.index][number]
+            columns[leaf.name] = {
+                "bytes": chunk.total_compressed_size,
+                "null_count": None if chunk.statistics is None else chunk.statistics.null_count,
+                **_bounds_document(bounds[leaf.index][number]),
+            }
+        listed.append(
+            {
+                "row_group": number,
+                "first_row": int(metadata.row_group_starts[number]),
+                "rows": int(metadata.row_group_rows[number]),
+                "columns": columns,
+            }
+        )
+    return listed
+
+
+def _page_document(page: Page) -> dict[str, Any]:
+    return {
+        "row_group": page.row_group,
+        "first_row": page.first_row,
+        "rows": page.rows,
+        "bytes": page.bytes,
+        "null_count": page.null_count,
+        "nan_count": page.nan_count,
+        **_bounds_document(page.bounds),
+    }

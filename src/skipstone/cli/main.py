@@ -9,17 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from skipstone.cli.agg import agg
-from skipstone.cli.count import count
-from skipstone.cli.explain import explain
+from skipstone.cli.explain import explain, prune, verify
 from skipstone.cli.index import INDEX_COMMANDS
 from skipstone.cli.ingest import ingest
 from skipstone.cli.inspect import inspect
 from skipstone.cli.output import EXIT_CODES
-from skipstone.cli.prune import prune
-from skipstone.cli.query import query
-from skipstone.cli.snapshots import snapshots
-from skipstone.cli.table_names import tables
-from skipstone.cli.verify import verify
+from skipstone.cli.query import count, query
+from skipstone.cli.tables import snapshots, tables
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     inspect,
@@ -34,7 +30,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     snapshots,
 )
 """Each by the name of its function, in the order of the help."""
-_INDEX = "Build, look at and drop the index of a lake, which spares opening its files' footers."
+_INDEX = "Manage the metadata index of a lake, which replaces footer reads."
 
 
 def _version(wanted: bool) -> None:
@@ -50,7 +46,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Answers selective questions about Parquet files by touching only what can hold the answer."""
+    """Answers selective queries on Parquet files by reading only what can hold the answer."""
 
 
 def _make() -> typer.Typer:
@@ -72,11 +68,11 @@ app = _make()
 def run() -> None:
     """The console script."""
     for stream in (sys.stdout, sys.stderr):
-        _forgiving(stream)
+        _replace_unencodable(stream)
     app()
 
 
-def _forgiving(stream: Any) -> None:
-    # File names may be no valid text, and a terminal may know fewer characters than we draw with.
+def _replace_unencodable(stream: Any) -> None:
+    # File names may not be valid text, and a terminal may lack characters that we draw with.
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="backslashreplace")

@@ -1,19 +1,27 @@
-"""Arguments and options that commands share, each defined once, and what they mean together."""
+"""Arguments and options that commands share: groups of them as dataclasses, and what they mean together."""
 
 from __future__ import annotations
 
 import csv
 import enum
+import inspect
 import math
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 
+from skipstone.cli.output import guarded
+from skipstone.errors import SkipstoneError
+
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from skipstone.api import Catalog, Lake, Table
     from skipstone.predicate import Predicate
     from skipstone.scan.scan import Scan
@@ -29,9 +37,46 @@ class Format(enum.StrEnum):
     JSON = "json"
 
 
-FileArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="A Parquet file: a path or a URI such as s3://bucket/key.")
-]
+class EngineName(enum.StrEnum):
+    """Where the work is done."""
+
+    SPARK = "spark"
+    LOCAL = "local"
+
+
+_READING, _TABLE, _WORK = "Reading", "Iceberg table", "Working"
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as Typer sees it: the options of a dataclass in place of the parameter of its type."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {}
+    seen: list[inspect.Parameter] = []
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    for name, parameter in inspect.signature(command).parameters.items():
+        if not is_dataclass(hints[name]):
+            seen.append(parameter.replace(kind=keyword, annotation=hints[name]))
+            continue
+        groups[name] = hints[name]
+        types = get_type_hints(hints[name], include_extras=True)
+        seen += [
+            inspect.Parameter(field.name, keyword, default=field.default, annotation=types[field.name])
+            for field in fields(hints[name])
+        ]
+
+    def run(**given: Any) -> None:
+        made = {
+            name: group(**{field.name: given.pop(field.name) for field in fields(group)})
+            for name, group in groups.items()
+        }
+        command(**given, **made)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in seen}
+    run.__signature__ = inspect.Signature(seen)  # type: ignore[attr-defined]
+    return run
+
+
 LakeArgument = Annotated[
     str,
     typer.Argument(
@@ -40,43 +85,17 @@ LakeArgument = Annotated[
         "Or an Iceberg table: its name and --catalog, or its metadata file.",
     ),
 ]
-TableArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="TABLE",
-        help="An Iceberg table: its name, such as db.events, and --catalog, or its metadata file.",
-    ),
-]
 FormatOption = Annotated[Format, typer.Option("--format", help="text for people, json for programs.")]
-
-# What is asked.
-WhereOption = Annotated[
-    str, typer.Option("--where", metavar="SQL", help="The condition, as in a WHERE clause.")
-]
-AnyWhereOption = Annotated[
-    str | None,
-    typer.Option("--where", metavar="SQL", help="The condition, as in a WHERE clause; every row without it."),
-]
 ColumnsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--columns", metavar="A,B,S.X", help='Only these columns; may be repeated. Quote a comma: "a,b".'
     ),
 ]
-OrderOption = Annotated[
-    str | None,
-    typer.Option("--order-by", metavar="TERMS", help='As in SQL: "ts desc, id nulls last".'),
-]
-LimitOption = Annotated[
-    int | None, typer.Option("--limit", min=0, metavar="N", help="At most this many rows.")
-]
 DialectOption = Annotated[
     str, typer.Option("--dialect", help="SQL dialect of --where: spark, hive, trino, presto or duckdb.")
 ]
 ZoneOption = Annotated[str, typer.Option("--tz", help="Time zone of timestamps written without one.")]
-
-# How it is found out: none of these changes an answer.
-_READING = "Reading"
 SkippingOption = Annotated[
     bool,
     typer.Option(
@@ -85,69 +104,26 @@ SkippingOption = Annotated[
 ]
 PageIndexOption = Annotated[
     bool,
-    typer.Option(
-        "--page-index/--no-page-index", help="Look at the bounds of pages.", rich_help_panel=_READING
-    ),
+    typer.Option("--page-index/--no-page-index", help="Use the bounds of pages.", rich_help_panel=_READING),
 ]
 BloomOption = Annotated[
-    bool,
-    typer.Option("--bloom/--no-bloom", help="Look values up in bloom filters.", rich_help_panel=_READING),
-]
-IndexOption = Annotated[
-    bool,
-    typer.Option("--index/--no-index", help="Ask the lake's index, if it has one.", rich_help_panel=_READING),
-]
-IndexRootOption = Annotated[
-    str | None,
-    typer.Option(
-        "--index-root",
-        metavar="PATH",
-        help="Where the index is, unless in .skipstone beside the lake: a path or a URI.",
-        rich_help_panel=_READING,
-    ),
-]
-ChecksumsOption = Annotated[
-    bool, typer.Option("--checksums", help="Verify the checksums of pages.", rich_help_panel=_READING)
-]
-ThreadsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--threads",
-        min=1,
-        metavar="N",
-        help="Row groups read side by side; by default one per core, more where the store is far away.",
-        rich_help_panel=_READING,
-    ),
-]
-
-# Where the lake is.
-_TABLE = "Iceberg table"
-CatalogOption = Annotated[
-    str | None,
-    typer.Option(
-        "--catalog",
-        metavar="NAME|PATH",
-        help="The catalog that has the table: a name in pyiceberg's configuration, or the directory of an "
-        f"embedded one. By default what {CATALOG_VARIABLE} says.",
-        rich_help_panel=_TABLE,
-    ),
-]
-CatalogPropertyOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--catalog-property",
-        metavar="KEY=VALUE",
-        help="A property of the catalog, such as type=rest or uri=...; may be repeated.",
-        rich_help_panel=_TABLE,
-    ),
+    bool, typer.Option("--bloom/--no-bloom", help="Use bloom filters.", rich_help_panel=_READING)
 ]
 SnapshotOption = Annotated[
     str | None,
     typer.Option(
         "--snapshot",
         metavar="ID|NAME|TIME",
-        help="The table as it was: a snapshot's id, a tag, a branch, or a time (UTC unless it says).",
+        help="The table as of a snapshot's id, a tag, a branch, or a time (UTC unless it has a zone).",
         rich_help_panel=_TABLE,
+    ),
+]
+StayOption = Annotated[
+    bool,
+    typer.Option(
+        "--stay-below-root",
+        help="For untrusted lakes: refuse links and table paths that lead out of the lake.",
+        rich_help_panel=_READING,
     ),
 ]
 StorageOption = Annotated[
@@ -159,24 +135,47 @@ StorageOption = Annotated[
         rich_help_panel=_READING,
     ),
 ]
-
-
-StayOption = Annotated[
-    bool,
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write to a file; it appears when it is complete."),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace the file given by --output.")]
+EngineOption = Annotated[
+    EngineName,
     typer.Option(
-        "--stay-below-root",
-        help="For lakes from others: refuse links, and paths that a table names, which lead out of the lake.",
-        rich_help_panel=_READING,
+        "--engine",
+        help="spark: on a Spark cluster, or on one of its own; local: on threads of this process.",
+        rich_help_panel=_WORK,
     ),
 ]
+
+
+# -- which lake, and how it is read ------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where a lake is found."""
 
-    catalog: CatalogOption = None
-    catalog_property: CatalogPropertyOption = None
+    catalog: Annotated[
+        str | None,
+        typer.Option(
+            "--catalog",
+            metavar="NAME|PATH",
+            help="The catalog that has the table: a name in pyiceberg's configuration, or the directory of "
+            f"an embedded one. By default the value of {CATALOG_VARIABLE}.",
+            rich_help_panel=_TABLE,
+        ),
+    ] = None
+    catalog_property: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--catalog-property",
+            metavar="KEY=VALUE",
+            help="A property of the catalog, such as type=rest or uri=...; may be repeated.",
+            rich_help_panel=_TABLE,
+        ),
+    ] = None
     storage_option: StorageOption = None
 
     def is_table(self, lake: str) -> bool:
@@ -187,60 +186,30 @@ class Source:
         return bool(os.environ.get(CATALOG_VARIABLE)) and "." in lake and not path
 
     def open_catalog(self) -> Catalog:
-        """The catalog that is meant; one that is not there is not made."""
+        """The catalog that is meant; one that does not exist is not made."""
         import skipstone as sk
         from skipstone.iceberg.catalogs import open_catalog
 
         name = self.catalog or os.environ.get(CATALOG_VARIABLE) or None
-        properties = storage_options(self.catalog_property, "--catalog-property")
+        properties = key_values(self.catalog_property, "--catalog-property")
         return sk.catalog(open_catalog(name, make=False, **properties))
 
-    def open(
-        self,
-        lake: str,
-        snapshot: str | None = None,
-        index_root: str | None = None,
-        *,
-        stay_below_root: bool = False,
-    ) -> Lake | Table:
-        """The lake; nothing but a listing, or a table's metadata, has been read."""
-        import skipstone as sk
-
-        if self.is_table(lake):
-            return self.open_table(lake, snapshot, index_root, stay_below_root=stay_below_root)
-        if snapshot is not None:
-            reason = f"{lake} is no table, which has snapshots; a table's name needs --catalog"
-            raise typer.BadParameter(reason, param_hint="--snapshot")
-        storage = storage_options(self.storage_option) or None
-        return sk.open(lake, storage_options=storage, index_root=index_root, stay_below_root=stay_below_root)
-
-    def open_table(
-        self,
-        table: str,
-        snapshot: str | None = None,
-        index_root: str | None = None,
-        *,
-        stay_below_root: bool = False,
-    ) -> Table:
+    def open_table(self, table: str, snapshot: str | None = None, **options: Any) -> Table:
         """The table; anything else is refused."""
         if not self.is_table(table):
             reason = "name the table's catalog with --catalog, or give its metadata file"
             raise typer.BadParameter(reason, param_hint="TABLE")
         import skipstone as sk
 
-        options: dict[str, Any] = {
-            "snapshot": snapshot,
-            "storage_options": storage_options(self.storage_option) or None,
-            "index_root": index_root,
-            "stay_below_root": stay_below_root,
-        }
+        storage = key_values(self.storage_option) or None
         catalog = None if _is_metadata(table) else self.open_catalog()
-        return cast("Table", sk.open(table, catalog=catalog, **options))
+        found = sk.open(table, catalog=catalog, snapshot=snapshot, storage_options=storage, **options)
+        return cast("Table", found)
 
 
 def _is_metadata(lake: str) -> bool:
     if ".metadata.json" not in lake:
-        return False  # without loading all of the library for one file's sake
+        return False  # without loading the whole library for one file
     from skipstone.api import is_table
 
     return is_table(lake)
@@ -251,12 +220,28 @@ class Opening(Source):
     """Which lake is meant: where it is found, in which state, and its index."""
 
     snapshot: SnapshotOption = None
-    index_root: IndexRootOption = None
+    index_root: Annotated[
+        str | None,
+        typer.Option(
+            "--index-root",
+            metavar="PATH",
+            help="Where the index is, unless in .skipstone beside the lake: a path or a URI.",
+            rich_help_panel=_READING,
+        ),
+    ] = None
     stay_below_root: StayOption = False
 
-    def lake(self, lake: str) -> Lake | Table:
-        """The lake that is meant."""
-        return self.open(lake, self.snapshot, self.index_root, stay_below_root=self.stay_below_root)
+    def open(self, lake: str) -> Lake | Table:
+        """The lake; nothing but a listing, or a table's metadata, has been read."""
+        import skipstone as sk
+
+        options: dict[str, Any] = {"index_root": self.index_root, "stay_below_root": self.stay_below_root}
+        if self.is_table(lake):
+            return self.open_table(lake, self.snapshot, **options)
+        if self.snapshot is not None:
+            reason = f"{lake} is not a table, and only tables have snapshots; a table's name needs --catalog"
+            raise typer.BadParameter(reason, param_hint="--snapshot")
+        return sk.open(lake, storage_options=key_values(self.storage_option) or None, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,30 +250,179 @@ class Reading(Opening):
 
     page_index: PageIndexOption = True
     bloom: BloomOption = True
-    index: IndexOption = True
-    checksums: ChecksumsOption = False
-    threads: ThreadsOption = None
-
-    def switches(self) -> dict[str, Any]:
-        """Those that a scan takes."""
-        return {
-            "page_index": self.page_index,
-            "bloom_filter": self.bloom,
-            "index": self.index,
-            "checksums": self.checksums,
-            "threads": self.threads,
-        }
-
-
-# Where the answer goes.
-OutputOption = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write to a file; it appears when it is complete."),
-]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace the file given by --output.")]
+    index: Annotated[
+        bool,
+        typer.Option(
+            "--index/--no-index", help="Use the lake's index, if it has one.", rich_help_panel=_READING
+        ),
+    ] = True
+    checksums: Annotated[
+        bool, typer.Option("--checksums", help="Verify the checksums of pages.", rich_help_panel=_READING)
+    ] = False
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads",
+            min=1,
+            metavar="N",
+            help="Row groups read in parallel; by default one per core, more where the store is far away.",
+            rich_help_panel=_READING,
+        ),
+    ] = None
 
 
-def storage_options(pairs: list[str] | None, option: str = "--storage-option") -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Which rows are wanted."""
+
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where", metavar="SQL", help="The condition, as in a WHERE clause; every row without it."
+        ),
+    ] = None
+    dialect: DialectOption = "spark"
+    tz: ZoneOption = "UTC"
+
+    def scan(self, lake: str, reading: Reading, *, skipping: bool = True, **shape: Any) -> Scan:
+        """The scan that the options describe; nothing but what opening the lake takes has been read."""
+        where = None if self.where is None else parse(self.where, self.dialect, self.tz)
+        return reading.open(lake).scan(
+            where,
+            skipping=skipping,
+            page_index=reading.page_index,
+            bloom_filter=reading.bloom,
+            index=reading.index,
+            checksums=reading.checksums,
+            threads=reading.threads,
+            **shape,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which columns of the rows are wanted, in which order, and how many."""
+
+    columns: ColumnsOption = None
+    order_by: Annotated[
+        str | None, typer.Option("--order-by", metavar="TERMS", help='As in SQL: "ts desc, id nulls last".')
+    ] = None
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=0, metavar="N", help="At most this many rows.")
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """What a scan takes."""
+        order = None if self.order_by is None else split_names([self.order_by])
+        if order == []:
+            raise typer.BadParameter("name a column", param_hint="--order-by")
+        return {"columns": named_columns(self.columns, "--columns"), "order_by": order, "limit": self.limit}
+
+
+def parse(where: str, dialect: str, tz: str) -> Predicate:
+    """The condition."""
+    import skipstone as sk
+
+    return sk.parse(where, dialect=dialect, tz=tz)
+
+
+# -- where work is done ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The Spark that is meant."""
+
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            metavar="URL",
+            help="The Spark master, such as spark://host:7077; by default Spark's own setting, "
+            "else local[*].",
+            rich_help_panel=_WORK,
+        ),
+    ] = None
+    remote: Annotated[
+        str | None,
+        typer.Option(
+            "--remote",
+            metavar="URL",
+            help="A Spark Connect server instead, such as sc://host:15002.",
+            rich_help_panel=_WORK,
+        ),
+    ] = None
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.", rich_help_panel=_WORK
+        ),
+    ] = None
+
+    def refuse(self, unless: str) -> None:
+        """Refuse its options, which make sense with another one only."""
+        for option, value in (("--master", self.master), ("--remote", self.remote), ("--conf", self.conf)):
+            if value is not None:
+                raise typer.BadParameter(f"only for {unless}", param_hint=option)
+
+    def arguments(self) -> dict[str, Any]:
+        """What ``sk.spark`` takes."""
+        if self.master is not None and self.remote is not None:
+            raise typer.BadParameter("give --master or --remote, not both", param_hint="--remote")
+        conf = key_values(self.conf, "--conf") or None
+        return {"master": self.master, "remote": self.remote, "conf": conf}
+
+    @contextmanager
+    def session(self) -> Iterator[SparkSession]:
+        """A session, which is stopped in the end unless it was running before."""
+        from skipstone.engine.spark import open_spark
+
+        with open_spark(**self.arguments()) as engine:
+            yield engine.session
+
+
+def engine_arguments(engine: EngineName, cluster: Cluster, threads: int | None) -> dict[str, Any]:
+    """What ``open_engine`` takes; options that make no sense together are refused."""
+    if engine is EngineName.LOCAL:
+        cluster.refuse("--engine spark")
+        return {"engine": "local", "threads": threads}
+    if threads is not None:
+        reason = "only for --engine local; Spark has --master 'local[N]'"
+        raise typer.BadParameter(reason, param_hint="--threads")
+    return {"engine": "spark", **cluster.arguments()}
+
+
+@contextmanager
+def job_guarded(*, spark_only: bool = False) -> Iterator[None]:
+    """As every command; hints name options instead of Python's arguments."""
+    with guarded():
+        try:
+            yield
+        except SkipstoneError as error:
+            if error.hint:
+                hint = _LOCAL.sub("", error.hint) if spark_only else error.hint
+                error.hint = _ARGUMENT.sub(_option, hint) or None
+            raise
+
+
+# What a hint says of the local engine, where there is none.
+_LOCAL = re.compile(r'(; |, or use )?engine="local"( needs \w+( \w+)?)?')
+_ARGUMENT = re.compile(
+    r'\b(engine|route|format|columns|id_column|group_by)=(?:"(\w+)")?|\b(partition_by|cluster_by)\b'
+)
+
+
+def _option(found: re.Match[str]) -> str:
+    name, value, bare = found.groups()
+    # A command's own --format is that of its output.
+    option = "input-format" if name == "format" else (name or bare).replace("_", "-")
+    return f"--{option} {value}" if value else f"--{option}"
+
+
+# -- values ------------------------------------------------------------------------------------
+
+
+def key_values(pairs: list[str] | None, option: str = "--storage-option") -> dict[str, str]:
     """``KEY=VALUE`` settings as a mapping."""
     found = {}
     for pair in pairs or ():
@@ -298,6 +432,17 @@ def storage_options(pairs: list[str] | None, option: str = "--storage-option") -
             raise typer.BadParameter("give it as KEY=VALUE", param_hint=option)
         found[key] = value
     return found
+
+
+def split_names(parts: list[str] | None) -> list[str]:
+    """Names separated by commas; one that holds a comma stands in double quotes.
+
+    >>> split_names(["a, s.x", '"b,c"'])
+    ['a', 's.x', 'b,c']
+    """
+    lines = ([part] for part in parts or ())
+    cells = (cell for line in lines for row in csv.reader(line, skipinitialspace=True) for cell in row)
+    return [cell.strip() for cell in cells if cell.strip()]
 
 
 def named_columns(names: list[str] | None, option: str) -> list[str] | None:
@@ -313,16 +458,15 @@ _F = TypeVar("_F", bound=enum.StrEnum)
 
 
 def named_format(output: Path | None, formats: type[_F], people: _F) -> _F:
-    """The format that the name of a file asks for; that for people without a file."""
+    """The format by the ending of a file's name; the one for people without a file."""
     if output is None:
         return people
     ending = output.suffix.lower().removeprefix(".")
     try:
         return people if ending == "txt" else formats(_ENDINGS.get(ending, ending))
     except ValueError:
-        raise typer.BadParameter(
-            f"the name {output.name} doesn't tell a format; give one", param_hint="--format"
-        ) from None
+        reason = f"no format goes by the ending of {output.name}; give one"
+        raise typer.BadParameter(reason, param_hint="--format") from None
 
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?", re.IGNORECASE)
@@ -337,47 +481,10 @@ def read_size(text: str, option: str) -> int:
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise typer.BadParameter(f"{text!r} is no size; give one such as 128MB", param_hint=option)
+        raise typer.BadParameter(f"invalid size {text!r}; give one such as 128MB", param_hint=option)
     number, prefix, binary = found.groups()
     power = _POWERS.get((prefix or "").lower(), 0)
     size = round(float(number) * math.pow(1024 if binary else 1000, power))
     if not size:
         raise typer.BadParameter("give a size above zero", param_hint=option)
     return size
-
-
-def split_names(parts: list[str] | None) -> list[str]:
-    """Names set apart by commas; one that holds a comma stands in double quotes.
-
-    >>> split_names(["a, s.x", '"b,c"'])
-    ['a', 's.x', 'b,c']
-    """
-    lines = ([part] for part in parts or ())
-    cells = (cell for line in lines for row in csv.reader(line, skipinitialspace=True) for cell in row)
-    return [cell.strip() for cell in cells if cell.strip()]
-
-
-def read_where(where: str | None, dialect: str, tz: str) -> Predicate | None:
-    """The condition, if there is one."""
-    import skipstone as sk
-
-    return None if where is None else sk.parse(where, dialect=dialect, tz=tz)
-
-
-def open_scan(
-    lake: str,
-    where: Predicate | None,
-    reading: Reading,
-    *,
-    columns: list[str] | None = None,
-    order_by: str | None = None,
-    limit: int | None = None,
-    skipping: bool = True,
-) -> Scan:
-    """The question that the options put; nothing but what opening the lake takes has been read."""
-    names = named_columns(columns, "--columns")
-    order = split_names([order_by]) if order_by is not None else None
-    if order == []:
-        raise typer.BadParameter("no column is named", param_hint="--order-by")
-    opened = reading.lake(lake)
-    return opened.scan(where, names, limit, order, skipping=skipping, **reading.switches())

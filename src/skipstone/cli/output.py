@@ -1,4 +1,4 @@
-"""What all commands share: exit codes, errors in one line, JSON and drawing on standard output."""
+"""Where output goes: exit codes, errors in one line, trees and JSON on standard output, rows into files."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import enum
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar
 
 import typer
 
 from skipstone.errors import FileError, PredicateError, SkipstoneError
 
+if TYPE_CHECKING:
+    from skipstone.report.node import Node
+
 _PIPE_WIDTH = 120
+_R = TypeVar("_R")
 
 
 class Exit(enum.IntEnum):
@@ -63,7 +68,7 @@ def emit(text: str) -> None:
         typer.echo(text, color=True)
         sys.stdout.flush()
     except BrokenPipeError:
-        # ``| head`` has seen enough, which is no failure.
+        # ``| head`` has seen enough, which is not a failure.
         stop_writing()
         raise typer.Exit(int(Exit.OK)) from None
     except OSError as error:
@@ -115,6 +120,24 @@ class Screen:
     color: bool
 
 
+def show(result: _R, view: Callable[[_R], Node], format: str) -> None:
+    """A result on standard output: drawn as a tree, or as JSON."""
+    if format == "json":
+        from skipstone.report.json import to_json
+
+        print_json(to_json(result))
+    else:
+        emit(drawn(view(result)))
+
+
+def drawn(node: Node, file: TextIO | None = None, *, color: bool = True) -> str:
+    """A tree as text for standard output, or for another stream."""
+    from skipstone.report.text import to_text
+
+    on = screen(file)
+    return to_text(node, on.width, color=color and on.color)
+
+
 def screen(file: TextIO | None = None) -> Screen:
     """Standard output, unless given: colours on a terminal only, and not against NO_COLOR."""
     from rich.console import Console
@@ -124,3 +147,156 @@ def screen(file: TextIO | None = None) -> Screen:
     piped = not found.is_terminal and "COLUMNS" not in os.environ
     color = found.is_terminal and not found.no_color and found.color_system is not None
     return Screen(_PIPE_WIDTH if piped else found.width, color)
+
+
+# -- rows for programs -------------------------------------------------------------------------
+
+
+class OutputError(Exception):
+    """The operating system refused to write; ``__cause__`` is its error."""
+
+
+class Stream:
+    """A binary stream that knows its position, which a pipe doesn't, and that can be given up.
+
+    A writer of Arrow's that is thrown away completes its file; given up, it completes nothing.
+    """
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._position = 0
+        self._given_up = False
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        """Write bytes, or anything that has a buffer of them."""
+        size = memoryview(data).nbytes
+        if not self._given_up:
+            with _refusals():
+                self._raw.write(data)
+        self._position += size
+        return size
+
+    def flush(self) -> None:
+        """Hand on what is buffered."""
+        if not self._given_up:
+            with _refusals():
+                self._raw.flush()
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self._position
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def give_up(self) -> None:
+        """Drop whatever is written from now on."""
+        self._given_up = True
+
+    def close(self) -> None:
+        """Nothing: whoever opened the file closes it."""
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError from error
+
+
+@contextmanager
+def open_output(output: Path | None, *, force: bool) -> Iterator[Stream]:
+    """The stream to write to; a reader that goes away ends the command, which is not a failure."""
+    try:
+        with _standard_output() if output is None else _file(output, force=force) as stream:
+            try:
+                yield stream
+            except BaseException:
+                stream.give_up()
+                raise
+            stream.flush()
+    except KeyboardInterrupt:
+        if output is None:
+            # What is buffered would wait at exit for a reader that may not read on.
+            stop_writing()
+        raise
+    except OutputError as refused:
+        if output is None:
+            stop_writing()
+        if isinstance(refused.__cause__, BrokenPipeError):
+            raise typer.Exit(int(Exit.OK)) from None
+        place = "the output" if output is None else str(output)
+        typer.echo(f"error: can't write {place}: {getattr(refused.__cause__, 'strerror', '')}", err=True)
+        raise typer.Exit(int(Exit.UNEXPECTED)) from None
+
+
+def write_text(text: str, output: Path | None, *, force: bool) -> None:
+    """Write a text, ended by one line break, to standard output or to a file."""
+    if output is None:
+        emit(text)
+        return
+    with open_output(output, force=force) as out:
+        out.write((text.rstrip("\n") + "\n").encode(errors="backslashreplace"))
+
+
+def refuse_terminal(format: str, output: Path | None) -> None:
+    """Refuse to write a binary format to a terminal."""
+    if output is None and sys.stdout.isatty():
+        reason = f"{format} is not for terminals; give --output, or send it to a file or a pipe"
+        raise typer.BadParameter(reason, param_hint="--format")
+
+
+def check_output(output: Path | None, *, force: bool) -> None:
+    """Refuse to replace a file, before anything is read."""
+    if output is None:
+        return
+    if output.is_dir():
+        raise typer.BadParameter(f"{output} is a directory", param_hint="--output")
+    if output.is_file() and not force:
+        raise typer.BadParameter(f"{output} exists; --force replaces it", param_hint="--output")
+
+
+@contextmanager
+def _standard_output() -> Iterator[Stream]:
+    sys.stdout.flush()
+    yield Stream(sys.stdout.buffer)
+
+
+@contextmanager
+def _file(output: Path, *, force: bool) -> Iterator[Stream]:
+    check_output(output, force=force)
+    # A link stays one, and what it points to is replaced.
+    target = output.resolve()
+    if target.exists() and not target.is_file():
+        # A device or a named pipe can't be replaced.
+        with _opened(target, "wb") as raw:
+            yield Stream(raw)
+        return
+    unfinished = target.with_name(f".{target.name[:200]}.{os.urandom(4).hex()}.tmp")
+    try:
+        with _opened(unfinished, "xb") as raw:
+            yield Stream(raw)
+        check_output(output, force=force)
+        with _refusals():
+            unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def _opened(path: Path, mode: str) -> Iterator[BinaryIO]:
+    with _refusals():
+        raw = path.open(mode)
+    try:
+        yield raw  # type: ignore[misc]
+    finally:
+        with _refusals():
+            raw.close()

@@ -1,4 +1,4 @@
-"""``skipstone query``: the rows that match, as a table for people or in a format for programs."""
+"""``skipstone query`` and ``skipstone count``: the rows that match, or how many there are."""
 
 from __future__ import annotations
 
@@ -7,41 +7,48 @@ import os
 import stat
 import sys
 import time
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skipstone.cli.groups import grouped
 from skipstone.cli.options import (
-    AnyWhereOption,
-    ColumnsOption,
-    DialectOption,
+    Cluster,
+    Condition,
+    EngineName,
+    EngineOption,
     ForceOption,
+    Format,
+    FormatOption,
     LakeArgument,
-    LimitOption,
-    OrderOption,
     OutputOption,
     Reading,
+    Shape,
     SkippingOption,
-    ZoneOption,
+    engine_arguments,
+    grouped,
+    job_guarded,
     named_format,
-    open_scan,
-    read_where,
 )
-from skipstone.cli.output import emit, guarded, screen
-from skipstone.cli.progress import Advance, progress
-from skipstone.cli.sink import check_output, open_output
-from skipstone.cli.summaries import lake_bytes
+from skipstone.cli.output import (
+    check_output,
+    drawn,
+    emit,
+    guarded,
+    open_output,
+    print_json,
+    refuse_terminal,
+    write_text,
+)
+from skipstone.cli.progress import progress
 
 if TYPE_CHECKING:
     from skipstone.scan.execute import Execution
+    from skipstone.scan.lake import Lake
     from skipstone.scan.plan import ScanPlan
     from skipstone.scan.scan import Scan
-
-_SHOWN = 40
 
 
 class RowFormat(enum.StrEnum):
@@ -58,10 +65,9 @@ class RowFormat(enum.StrEnum):
 @grouped
 def query(
     lake: LakeArgument,
-    where: AnyWhereOption = None,
-    columns: ColumnsOption = None,
-    order_by: OrderOption = None,
-    limit: LimitOption = None,
+    *,
+    condition: Condition,
+    shape: Shape,
     format: Annotated[
         RowFormat | None,
         typer.Option(
@@ -73,41 +79,31 @@ def query(
     output: OutputOption = None,
     force: ForceOption = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Also tell on standard error what was read, and why.")
+        bool, typer.Option("--explain", help="Also show on standard error what was read, and why.")
     ] = False,
-    dialect: DialectOption = "spark",
-    tz: ZoneOption = "UTC",
     skipping: SkippingOption = True,
-    *,
     reading: Reading,
 ) -> None:
     """Print the rows that match, or write them to a file."""
     check_output(output, force=force)
     format = format or named_format(output, RowFormat, RowFormat.TABLE)
-    if format in (RowFormat.PARQUET, RowFormat.ARROW) and output is None and sys.stdout.isatty():
-        raise typer.BadParameter(
-            f"{format} is not for terminals; give --output, or send it to a file or a pipe",
-            param_hint="--format",
-        )
+    if format in (RowFormat.PARQUET, RowFormat.ARROW):
+        refuse_terminal(format, output)
     began = time.perf_counter()
     with guarded():
-        scan = open_scan(
-            lake,
-            read_where(where, dialect, tz),
-            reading,
-            columns=columns,
-            order_by=order_by,
-            limit=limit,
-            skipping=skipping,
-        )
-        asked = _Asked(scan, limit, output, force, began)
+        scan = condition.scan(lake, reading, skipping=skipping, **shape.arguments())
+        asked = _Query(scan, shape.limit, output, force, began)
         ran = asked.show() if format is RowFormat.TABLE else asked.write(format)
         if explain:
-            _explain(ran)
+            from skipstone.report.explain import scan_tree
+            from skipstone.scan.forecast import forecast
+
+            trace = replace(ran.trace, reads=forecast(ran.plan))
+            typer.echo(drawn(scan_tree(trace), sys.stderr), err=True, color=True)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Query:
     """One query of one command."""
 
     scan: Scan
@@ -116,19 +112,20 @@ class _Asked:
     force: bool
     began: float
 
-    # -- for programs ------------------------------------------------------------------------
-
     def write(self, format: RowFormat) -> Execution:
-        """Hand the rows on as they are read; a reader that goes away stops the reading."""
+        """Write the rows as they are read; a reader that goes away stops the reading."""
         from skipstone.cli.formats import row_writer
         from skipstone.report.units import plural, size
+        from skipstone.scan.forecast import forecast
 
-        rows = 0
+        rows, lake, unseen = 0, self.scan.lake, self._goes_to_file()
         with open_output(self.output, force=self.force) as out:
-            with progress("planning", self.scan.lake, shown=self._to_file):
+            with progress("planning", lake, shown=unseen):
                 ran = self.scan.execute()
-            writer = row_writer(format, ran.schema, out)
-            with self._progress(ran.plan) as advance, closing(ran.to_batches()) as batches:
+            writer, plan = row_writer(format, ran.schema, out), ran.plan
+            known = _known_rows(plan)
+            bar = progress("reading", lake, rows=known, to_read=lambda: forecast(plan).bytes, shown=unseen)
+            with bar as advance, closing(ran.to_batches()) as batches:
                 for batch in batches:
                     writer.write(batch)
                     out.flush()
@@ -136,22 +133,10 @@ class _Asked:
                     advance(batch.num_rows)
             writer.finish()
         if self.output is not None:
-            emit(f"{plural(rows, 'row')} in {self.output}, {size(out.tell())}{self._spent()}")
+            emit(f"{plural(rows, 'row')} in {self.output}, {size(out.tell())} · {self._spent()}")
         return ran
 
-    def _progress(self, plan: ScanPlan) -> AbstractContextManager[Advance]:
-        from skipstone.scan.forecast import forecast
-
-        return progress(
-            "reading",
-            self.scan.lake,
-            rows=_known(plan),
-            to_read=lambda: forecast(plan).bytes,
-            shown=self._to_file,
-        )
-
-    @property
-    def _to_file(self) -> bool:
+    def _goes_to_file(self) -> bool:
         """Whether nobody watches the rows go by."""
         if self.output is not None:
             return True
@@ -160,67 +145,91 @@ class _Asked:
         except OSError:
             return False
 
-    # -- for people --------------------------------------------------------------------------
-
     def show(self) -> Execution:
         """Draw a table: all rows up to the limit that was given, else the first few."""
-        from skipstone.cli.preview import draw_rows
-        from skipstone.report.lines import paint
+        from skipstone.cli.rows import SHOWN, row_table
+        from skipstone.report.node import Node, Text
         from skipstone.report.units import plural
         from skipstone.scan.execute import execute
 
-        whole = self.scan.plan()
-        # One more than is shown tells whether there are more.
-        ran = execute(whole if self.limit is not None else whole.limited(_SHOWN + 1))
+        plan = self.scan.plan()
+        # One row more than is shown says whether there are more.
+        ran = execute(plan if self.limit is not None else plan.limited(SHOWN + 1))
         with progress("reading", self.scan.lake):
             found = ran.to_arrow()
-        rows = found if self.limit is not None else found.slice(0, _SHOWN)
-        on = screen()
-        lines = list(draw_rows(rows, on.width))
-        cut = len(rows) < len(found)
-        if cut:
-            lines.append([(_more(whole), "dim")])
-        said = f"{plural(len(rows), 'row')}{' shown' if cut else ''}"
-        lines += [[], [(said, "bold"), (self._spent(), "dim")]]
-        color = on.color and self.output is None
-        text = "\n".join(paint(line, color=color) for line in lines)
-        if self.output is None:
-            emit(text)
-        else:
-            with open_output(self.output, force=self.force) as out:
-                out.write(f"{text}\n".encode())
+        rows = found if self.limit is not None else found.slice(0, SHOWN)
+        notes: tuple[str, ...] = ()
+        shown = plural(len(rows), "row")
+        if len(rows) < len(found):
+            exact = "" if plan.residual is None else "up to "
+            more = f"… {exact}{plural(plan.rows - SHOWN, 'more row')}; use --limit or --format csv"
+            notes, shown = (more,), f"{shown} shown"
+        tree = Node(body=(row_table(rows, notes=notes), Text(shown, "bold", 1, aside=self._spent())))
+        write_text(drawn(tree, color=self.output is None), self.output, force=self.force)
         return ran
 
     def _spent(self) -> str:
         """What the answer took: bytes, requests, time, and what was not touched."""
         from skipstone.report.units import duration, percent, plural, size
 
-        io, whole = self.scan.lake.io, lake_bytes(self.scan.lake)
+        io, whole = self.scan.lake.io, _lake_bytes(self.scan.lake)
         of = f" of {size(whole)}" if whole is not None else ""
         skipped = f", {percent(whole - io.bytes, whole)} skipped" if whole and io.bytes < whole else ""
         seconds = duration(time.perf_counter() - self.began)
-        read = f"read {size(io.bytes)}{of} in {plural(io.requests, 'request')}"
-        return f" · {read}{skipped} · {seconds}"
+        return f"read {size(io.bytes)}{of} in {plural(io.requests, 'request')}{skipped} · {seconds}"
 
 
-def _known(plan: ScanPlan) -> int | None:
-    """How many rows come, if metadata tells."""
+def _known_rows(plan: ScanPlan) -> int | None:
+    """How many rows come, if metadata says so."""
     if plan.residual is not None:
         return None
     return plan.rows if plan.limit is None else min(plan.rows, plan.limit)
 
 
-def _more(plan: ScanPlan) -> str:
-    from skipstone.report.units import plural
+def _lake_bytes(lake: Lake) -> int | None:
+    """Bytes of all files; of a table what its snapshot says, as not all manifests may have been read."""
+    if not hasattr(lake, "snapshots"):
+        return sum(entry.size for entry in lake.entries)
+    from skipstone.cli.tables import pinned, summed
 
-    exact = "" if plan.residual is None else "up to "
-    return f"… {exact}{plural(plan.rows - _SHOWN, 'more row')}; use --limit or --format csv"
+    snapshot = pinned(lake)
+    return None if snapshot is None else summed(snapshot, "total-files-size")
 
 
-def _explain(ran: Execution) -> None:
-    from skipstone.report import draw_scan
-    from skipstone.scan.forecast import forecast
-
-    on = screen(sys.stderr)
-    trace = replace(ran.trace, reads=forecast(ran.plan))
-    typer.echo(draw_scan(trace, width=on.width, color=on.color), err=True, color=True)
+@grouped
+def count(
+    lake: LakeArgument,
+    *,
+    condition: Condition,
+    skipping: SkippingOption = True,
+    format: FormatOption = Format.TEXT,
+    engine: EngineOption = EngineName.LOCAL,
+    cluster: Cluster,
+    reading: Reading,
+) -> None:
+    """Count the rows that match; those that metadata proves are not read."""
+    # A scan counts on its own threads, and with its own bounds of memory.
+    given = engine_arguments(engine, cluster, reading.threads)
+    work: dict[str, Any] = {} if engine is EngineName.LOCAL else given
+    began = time.perf_counter()
+    with job_guarded():
+        scan = condition.scan(lake, reading, skipping=skipping)
+        with progress("counting", scan.lake):
+            plan = scan.plan()
+            found = scan.count(**work)
+        if format is Format.TEXT:
+            emit(str(found))
+            return
+        io = scan.lake.io
+        print_json(
+            {
+                "count": found,
+                "from_metadata": sum(len(task.proven) for task in plan.tasks),
+                "tested": sum(len(task.rows) - len(task.proven) for task in plan.tasks),
+                "engine": str(engine),
+                "files": len(scan.lake.entries),
+                "requests": io.requests,
+                "bytes": io.bytes,
+                "seconds": round(time.perf_counter() - began, 6),
+            }
+        )

@@ -1,17 +1,20 @@
-"""What ``skipstone inspect`` tells about a table, gathered as data from its metadata and manifests."""
+"""What ``skipstone inspect`` shows of a table: gathered from its metadata and manifests, and drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from itertools import count
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count as count_from
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skipstone.cli.snapshots import ref_names
-from skipstone.cli.summaries import pinned
+from skipstone.cli.tables import pinned, ref_names, when
 from skipstone.core.evidence import Array
+from skipstone.report.json import record
+from skipstone.report.node import Bar, Cell, Column, Facts, Node, number, text
+from skipstone.report.node import Table as Grid
+from skipstone.report.units import count, percent, plural, size
 
 if TYPE_CHECKING:
     from skipstone.api import SnapshotInfo, Table
@@ -121,7 +124,7 @@ class TableInspection:
 
     def to_json(self) -> dict[str, Any]:
         """The same as dicts, lists, strings and numbers; keys are stable, new ones may be added."""
-        found = asdict(self)
+        found = record(self)
         del found["taken"], found["names"]
         read = {"requests": found.pop("requests"), "bytes": found.pop("bytes_read")}
         return {**found, "read": read}
@@ -203,7 +206,7 @@ def _default_text(value: Any) -> str | None:
 
 
 def _names(table: Table) -> dict[int, str]:
-    """Columns by field id; those that the table has no more go by their last name."""
+    """Columns by field id; dropped ones go by their last name."""
     from skipstone.iceberg.schema import placed
 
     older = sorted(table.metadata.schemas, key=lambda one: one.schema_id)
@@ -300,10 +303,150 @@ def measure_sizes(sizes: Array) -> Sizes:
     weights = np.bincount(exponents - first, sizes.astype(np.float64))
     classes = tuple(
         SizeClass(0 if place < 0 else 1 << place, 1 << (place + 1), number, int(weight))
-        for place, number, weight in zip(count(first), files.tolist(), weights.tolist(), strict=False)
+        for place, number, weight in zip(count_from(first), files.tolist(), weights.tolist(), strict=False)
     )
     return Sizes(int(sizes.min()), int(np.median(sizes)), int(sizes.max()), classes)
 
 
 def _manifests(content: str, inventory: Inventory) -> ManifestUse:
     return ManifestUse(content, len(inventory.notes), sum(note.length for note in inventory.notes))
+
+
+# -- drawn -------------------------------------------------------------------------------------
+
+_KINDS = {"positions": "position deletes", "equality": "equality deletes", "vectors": "deletion vectors"}
+_CONTENTS = {"data": "data files", "deletes": "delete files"}
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def table_tree(found: TableInspection) -> Node:
+    """A section for the table itself, its columns, partition specs, delete files and file sizes."""
+    sections = [
+        Node(found.table, body=(Facts(_facts(found)),)),
+        Node("columns", body=(_column_table(found.columns),)),
+        Node("partitioning", body=(_spec_table(found),)),
+    ]
+    if found.deletes:
+        sections.append(Node("deletes", body=(_delete_table(found),)))
+    if found.sizes is not None:
+        sections.append(Node("sizes of data files", body=(_size_table(found.sizes, found.files),)))
+    return Node(children=tuple(sections), tree=False)
+
+
+def _facts(found: TableInspection) -> list[tuple[str, str]]:
+    taken, snapshot = found.taken, [("snapshot", "none yet")]
+    if taken is not None:
+        which = "the current one" if found.snapshot_is_current else "not the current one"
+        names = f" ({', '.join(found.names)})" if found.names else ""
+        made = f" by {taken.operation}" if taken.operation else ""
+        snapshot = [
+            ("snapshot", f"{taken.id}{names}, {which} of {count(found.snapshots)}"),
+            ("committed", f"{when(taken.at)} UTC{made}"),
+        ]
+    older = "" if found.schema_is_current else ", not the current one"
+    manifests = [
+        f"{count(one.manifests)} of {_CONTENTS[one.content]}, {size(one.bytes)}"
+        for one in found.manifests
+        if one.manifests
+    ]
+    return [
+        ("location", found.location),
+        ("uuid", found.uuid),
+        ("format", f"Iceberg version {found.format_version}"),
+        *snapshot,
+        ("rows", f"{count(found.rows)}{', minus deleted ones' if found.files_with_deletes else ''}"),
+        ("size", f"{size(found.bytes)} in {plural(found.files, 'data file')}"),
+        ("schema", f"{found.schema_id}{older}: {plural(len(found.columns), 'field')}"),
+        ("sorted by", ", ".join(found.sort_order) or "nothing"),
+        ("manifests", "; ".join(manifests) or "none"),
+        ("metadata read", f"{plural(found.requests, 'request')}, {size(found.bytes_read)}"),
+    ]
+
+
+def _column_table(columns: Sequence[ColumnField]) -> Grid:
+    head = [number("id"), text("column"), text("type"), Column("null")]
+    parts: list[list[Cell]] = [
+        [str(one.id) for one in columns],
+        [one.name for one in columns],
+        [one.type for one in columns],
+        ["key" if one.key else "no" if one.required else "yes" for one in columns],
+    ]
+    more = (
+        (text("in older files"), [one.initial_default for one in columns]),
+        (text("default"), [one.write_default for one in columns]),
+        (Column("about", least=6, spare=1), [one.doc for one in columns]),
+    )
+    for column, values in more:
+        # Few tables have any of these.
+        if any(value is not None for value in values):
+            head.append(column)
+            parts.append([value or "" for value in values])
+    return Grid(head, list(zip(*parts, strict=True)))
+
+
+def _spec_table(found: TableInspection) -> Grid:
+    columns = (
+        *(number("spec"), text("partitioned by", least=16), number("files"), number("rows"), number("size")),
+        *(number("share", spare=1), number("partitions")),
+    )
+    rows = [
+        (
+            (f"* {spec.id}", "kept") if spec.default else str(spec.id),
+            ", ".join(spec.fields) or "unpartitioned",
+            count(spec.files),
+            count(spec.rows),
+            size(spec.bytes),
+            percent(spec.bytes, found.bytes),
+            count(spec.partitions),
+        )
+        for spec in found.specs
+    ]
+    return Grid(columns, rows, ("* marks the spec of new files",) if len(rows) > 1 else ())
+
+
+def _delete_table(found: TableInspection) -> Grid:
+    kinds = [
+        (_KINDS[kind.kind], kind.files, kind.rows, kind.bytes, kind.data_files) for kind in found.deletes
+    ]
+    if len(kinds) > 1:
+        totals = [
+            sum(part) for part in zip(*((k.files, k.rows, k.bytes) for k in found.deletes), strict=True)
+        ]
+        kinds.append(("all", totals[0], totals[1], totals[2], found.files_with_deletes))
+    return Grid(
+        (Column("kind"), number("files"), number("rows"), number("size"), text("applies to data files")),
+        [
+            (
+                kind,
+                count(files),
+                count(rows),
+                size(nbytes),
+                f"{count(touched)} of {count(found.files)} ({percent(touched, found.files)})",
+            )
+            for kind, files, rows, nbytes, touched in kinds
+        ],
+    )
+
+
+def _size_table(sizes: Sizes, files: int) -> Grid:
+    most = max(one.files for one in sizes.classes)
+    rows = [
+        (
+            _binary(one.low),
+            _binary(one.high),
+            Bar.of(one.files, most),
+            count(one.files),
+            percent(one.files, files),
+            size(one.bytes),
+        )
+        for one in sizes.classes
+    ]
+    ends = f"smallest {size(sizes.smallest)}, median {size(sizes.median)}, largest {size(sizes.largest)}"
+    columns = (*map(number, ("from", "to")), Column(), *map(number, ("files", "share", "size")))
+    return Grid(columns, rows, (ends,))
+
+
+def _binary(power: int) -> str:
+    """A power of two in the unit that leaves the smallest number."""
+    unit = max(power.bit_length() - 1, 0) // 10
+    return f"{power >> (10 * unit)} {_BINARY[unit]}"

@@ -1,114 +1,173 @@
-"""Tables that fit the screen: numbers are never cut, texts give way, the longest first."""
+"""``skipstone tables`` and ``skipstone snapshots``: the Iceberg tables of a catalog, and a table's states."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
-from skipstone.report.lines import Span, clean, shorten, width_of
+import typer
 
-_GAP = 2
-_LEAST = 6
+from skipstone.cli.options import Format, FormatOption, Source, grouped
+from skipstone.cli.output import emit, guarded, print_json, show
 
+if TYPE_CHECKING:
+    from datetime import datetime
 
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """A column of a table: numbers stand to the right, a flexible text may be shortened.
+    from skipstone.api import SnapshotInfo, Table
+    from skipstone.report.node import Cell, Node
 
-    ``spare`` columns are left out where the table doesn't fit, the highest number first.
-    """
-
-    name: str
-    right: bool = False
-    flexible: bool = False
-    least: int = _LEAST
-    """Cells that a flexible column keeps in any case."""
-    spare: int = 0
-    style: str = ""
-
-
-def text(name: str, least: int = _LEAST) -> Heading:
-    """A column that may be shortened."""
-    return Heading(name, flexible=True, least=least)
-
-
-def number(name: str) -> Heading:
-    """A column that stands to the right."""
-    return Heading(name, right=True)
+_MISSING = "–"
+_CHANGES = {
+    "files": ("added-data-files", "deleted-data-files"),
+    "rows": ("added-records", "deleted-records"),
+    "delete files": ("added-delete-files", "removed-delete-files"),
+}
+"""What a snapshot adds and removes, by the keys of its summary."""
+_NUMBERS = {
+    "added_files": "added-data-files",
+    "removed_files": "deleted-data-files",
+    "added_rows": "added-records",
+    "removed_rows": "deleted-records",
+    "added_delete_files": "added-delete-files",
+    "removed_delete_files": "removed-delete-files",
+    "total_files": "total-data-files",
+    "total_rows": "total-records",
+    "total_bytes": "total-files-size",
+}
 
 
-Cell = str | Span
-"""A text, or a text and its style."""
+@grouped
+def tables(
+    namespace: Annotated[
+        str | None, typer.Argument(metavar="NAMESPACE", help="Only tables of this namespace.")
+    ] = None,
+    format: FormatOption = Format.TEXT,
+    *,
+    source: Source,
+) -> None:
+    """List the Iceberg tables of a catalog by name."""
+    with guarded():
+        catalog = source.open_catalog()
+        names = catalog.tables(namespace)
+        if format is Format.JSON:
+            print_json({"catalog": catalog.iceberg.name, "namespace": namespace, "tables": names})
+        else:
+            from skipstone.report.lines import clean
+
+            emit("\n".join(map(clean, names)) or "no tables")
 
 
-def table(
-    headings: Sequence[Heading], rows: Sequence[Sequence[Cell]], width: int, *, names: str = "dim"
-) -> Iterator[list[Span]]:
-    """The lines of a table, its headings first in style ``names``; control characters are made visible."""
-    headings, rows = _without_spare(headings, rows, width)
-    cells = [[_plain(cell) for cell in row] for row in rows]
-    head = [(clean(heading.name), names) for heading in headings]
-    widths = _natural(headings, rows)
-    _fit(headings, widths, width)
-    yield _line(head, headings, widths)
-    for row, plain in zip(rows, cells, strict=True):
-        styles = (
-            cell[1] if isinstance(cell, tuple) else h.style for cell, h in zip(row, headings, strict=True)
+@grouped
+def snapshots(
+    table: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE",
+            help="An Iceberg table: its name, such as db.events, and --catalog, or its metadata file.",
+        ),
+    ],
+    format: FormatOption = Format.TEXT,
+    *,
+    source: Source,
+) -> None:
+    """List the snapshots of an Iceberg table, each of which --snapshot takes by id, name or time."""
+    with guarded():
+        opened = source.open_table(table)
+        if format is Format.JSON:
+            print_json(
+                {
+                    "table": opened.name,
+                    "location": opened.uri,
+                    "current": opened.metadata.current_snapshot_id,
+                    "snapshots": [_document(one, opened) for one in opened.snapshots()],
+                }
+            )
+        else:
+            show(opened, snapshots_tree, format)
+
+
+def summed(snapshot: SnapshotInfo, key: str) -> int | None:
+    """A number of a snapshot's summary; None where its writer left it out."""
+    text = snapshot.summary.get(key, "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def pinned(table: Any) -> SnapshotInfo | None:
+    """The snapshot that a table is opened at; None for one without any."""
+    return next((one for one in table.snapshots() if one.id == table.snapshot), None)
+
+
+def when(at: datetime) -> str:
+    """A time to its millisecond, so that it names the snapshot when it is given back."""
+    return at.strftime("%Y-%m-%d %H:%M:%S.") + f"{at.microsecond // 1000:03d}"
+
+
+def ref_names(snapshot: SnapshotInfo, opened: Table) -> list[str]:
+    """Branches and tags of a snapshot, tags marked as such."""
+    return [f"tag {name}" if _kind(opened, name) == "tag" else name for name in snapshot.refs]
+
+
+def _kind(opened: Table, name: str) -> str:
+    return str(opened.metadata.refs[name].snapshot_ref_type.value)
+
+
+def _document(one: SnapshotInfo, opened: Table) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "parent": one.parent,
+        "sequence_number": one.sequence,
+        "at": one.at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "operation": one.operation or None,
+        "schema_id": one.schema_id,
+        "current": one.current,
+        "refs": [{"name": name, "type": _kind(opened, name)} for name in one.refs],
+        **{name: summed(one, key) for name, key in _NUMBERS.items()},
+        "summary": one.summary,
+    }
+
+
+def snapshots_tree(opened: Table) -> Node:
+    """A line per snapshot; what it adds and removes as far as its summary says."""
+    from skipstone.report.node import Column, Node, Table, Text, number, text
+    from skipstone.report.units import count
+
+    found = opened.snapshots()
+    if not found:
+        return Node(body=(Text("the table has no snapshot"),))
+    columns = [
+        number("snapshot"),
+        Column("when (UTC)"),
+        text("operation"),
+        number("files", 2),
+        number("rows"),
+        number("delete files", 3),
+        number("total", 1),
+        text("names"),
+    ]
+    rows: list[list[Cell]] = []
+    for one in found:
+        total = summed(one, "total-records")
+        rows.append(
+            [
+                (f"* {one.id}", "kept") if one.current else str(one.id),
+                when(one.at),
+                one.operation or _MISSING,
+                *(_change(one, name) for name in _CHANGES),
+                _MISSING if total is None else count(total),
+                ", ".join(ref_names(one, opened)),
+            ]
         )
-        yield _line(list(zip(plain, styles, strict=True)), headings, widths)
+    # Most tables have no delete files.
+    said = [place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) != {_MISSING}]
+    table = Table(
+        [columns[place] for place in said],
+        [[row[place] for place in said] for row in rows],
+        ("* marks the current snapshot",),
+    )
+    return Node(body=(table,))
 
 
-def _without_spare(
-    headings: Sequence[Heading], rows: Sequence[Sequence[Cell]], width: int
-) -> tuple[Sequence[Heading], Sequence[Sequence[Cell]]]:
-    while _excess(_natural(headings, rows), width) > 0:
-        spare = max(range(len(headings)), key=lambda i: headings[i].spare)
-        if not headings[spare].spare:
-            break
-        headings = [heading for i, heading in enumerate(headings) if i != spare]
-        rows = [[cell for i, cell in enumerate(row) if i != spare] for row in rows]
-    return headings, rows
-
-
-def _natural(headings: Sequence[Heading], rows: Sequence[Sequence[Cell]]) -> list[int]:
-    columns = zip([heading.name for heading in headings], *rows, strict=True)
-    return [max(width_of(_plain(cell)) for cell in column) for column in columns]
-
-
-def fitting(headings: Sequence[Heading], rows: Sequence[Sequence[Cell]], width: int) -> int:
-    """How many columns, from the left, fit with flexible ones as short as they may be."""
-    natural = zip(_natural(headings, rows), headings, strict=True)
-    least = [min(wide, heading.least) if heading.flexible else wide for wide, heading in natural]
-    return sum(_excess(least[: number + 1], width) <= 0 for number in range(len(least)))
-
-
-def _excess(widths: Sequence[int], width: int) -> int:
-    return sum(widths) + _GAP * (len(widths) - 1) - width
-
-
-def _plain(cell: Cell) -> str:
-    return clean(cell[0] if isinstance(cell, tuple) else cell)
-
-
-def _fit(headings: Sequence[Heading], widths: list[int], width: int) -> None:
-    """Take one cell at a time from the widest flexible column until the table fits or none is left."""
-    excess = _excess(widths, width)
-    while excess > 0:
-        found = [i for i, heading in enumerate(headings) if heading.flexible and widths[i] > heading.least]
-        if not found:
-            return
-        widths[max(found, key=widths.__getitem__)] -= 1
-        excess -= 1
-
-
-def _line(cells: Sequence[Span], headings: Sequence[Heading], widths: Sequence[int]) -> list[Span]:
-    line: list[Span] = []
-    for (content, style), heading, wide in zip(cells, headings, widths, strict=True):
-        drawn = shorten(content, wide)
-        blank = " " * (wide - width_of(drawn))
-        line += [(blank, ""), (drawn, style)] if heading.right else [(drawn, style), (blank, "")]
-        line.append((" " * _GAP, ""))
-    # No blanks at the end of a line, coloured or not.
-    while line and not line[-1][0].strip():
-        line.pop()
-    return line
+def _change(snapshot: SnapshotInfo, name: str) -> str:
+    added, removed = (summed(snapshot, key) for key in _CHANGES[name])
+    parts = [f"+{added:,}" if added else "", f"−{removed:,}" if removed else ""]
+    said = " ".join(part for part in parts if part)
+    return said or ("0" if added == 0 or removed == 0 else _MISSING)

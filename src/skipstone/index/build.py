@@ -27,11 +27,11 @@ from skipstone.index.manifest import (
 )
 from skipstone.index.marks import marks_of, match
 from skipstone.index.record import record_file
+from skipstone.index.results import Report, Skipped
 from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path, Spec
 from skipstone.lake.files import Files, Io
 from skipstone.parquet.naming import Naming
-from skipstone.report.report import Report, Skipped
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed, Place
 from skipstone.store.ranges import ByteRange

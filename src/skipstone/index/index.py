@@ -29,13 +29,13 @@ from skipstone.index.manifest import (
     read_manifest,
 )
 from skipstone.index.marks import marks_of
+from skipstone.index.results import Report
 from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path, Spec
 from skipstone.lake.beside import FOLDER, own_place
 from skipstone.lake.files import Files
 from skipstone.lake.snapshot import Snapshot
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.report.report import Report
 from skipstone.store.place import Listed, Place
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     from skipstone.engine.jobs import Engine
     from skipstone.iceberg.inventory import Kept
-    from skipstone.report.advice import Advice
-    from skipstone.report.status import IndexStatus
+    from skipstone.index.advise.advice import Advice
+    from skipstone.index.results import IndexStatus
 
 DEFAULT_COLUMNS: Final = 32
 """How many columns are indexed unless they are named: the first that can be compared."""

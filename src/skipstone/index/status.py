@@ -16,9 +16,9 @@ from skipstone.index.coverage import Coverage
 from skipstone.index.manifest import Manifest, SegmentNote, is_manifest, is_segment, manifest_name
 from skipstone.index.marks import match
 from skipstone.index.record import Origin
+from skipstone.index.results import Asked, ColumnStatus, IndexStatus, Origins, SegmentStatus, Sizes
 from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path
-from skipstone.report.status import Asked, ColumnStatus, IndexStatus, Origins, SegmentStatus, Sizes
 from skipstone.store.place import Listed
 
 if TYPE_CHECKING:

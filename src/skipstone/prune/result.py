@@ -59,9 +59,10 @@ class PruneResult:
         return self.rows.to_bitmap() if self.bitmap is None else self.bitmap
 
     def __str__(self) -> str:
-        from skipstone.report import draw_trace
+        from skipstone.report.explain import prune_tree
+        from skipstone.report.text import to_text
 
-        return draw_trace(self.trace)
+        return to_text(prune_tree(self.trace))
 
     def __repr__(self) -> str:
         kept = len(self.row_groups)

@@ -1,23 +1,31 @@
-"""Draws what trace/ recorded: as text or HTML for people, as JSON for programs."""
+"""One tree of nodes for everything that is shown, and one renderer per format: text, HTML and JSON.
+
+A view makes the tree from a result: ``explain`` those of traces; the others are where their results are made.
+"""
 
 from __future__ import annotations
 
-from skipstone.report.aggregate_html import aggregate_to_html, aggregate_to_page
-from skipstone.report.aggregate_text import draw_aggregate
-from skipstone.report.html import scan_to_html, scan_to_page
-from skipstone.report.json import aggregate_to_json, scan_to_json, trace_to_json
-from skipstone.report.scan_text import draw_scan
-from skipstone.report.text import draw_trace
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
-__all__ = [
-    "aggregate_to_html",
-    "aggregate_to_json",
-    "aggregate_to_page",
-    "draw_aggregate",
-    "draw_scan",
-    "draw_trace",
-    "scan_to_html",
-    "scan_to_json",
-    "scan_to_page",
-    "trace_to_json",
-]
+if TYPE_CHECKING:
+    from skipstone.report.node import Node
+
+_R = TypeVar("_R")
+
+
+def render(result: _R, view: Callable[[_R], Node], format: str, title: str = "") -> str:
+    """A result as text, as a page of HTML of this title, or as JSON."""
+    if format == "json":
+        import json
+
+        from skipstone.report.json import to_json
+
+        return json.dumps(to_json(result), indent=2)
+    if format == "html":
+        from skipstone.report.html import to_page
+
+        return to_page(view(result), title)
+    from skipstone.report.text import to_text
+
+    return to_text(view(result))

@@ -1,15 +1,14 @@
-"""Lines of text that fit a terminal: what is printable, how wide it is, where it is cut, its colours."""
+"""Lines of text that fit a terminal: what is printable, how wide it is, where it is cut."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Iterable
 
-Span = tuple[str, str]
-"""A piece of a line and the name of its style; the empty name is plain."""
+from rich.cells import cell_len as width_of
+from rich.cells import get_character_cell_size
 
-_STYLES = {"bold": "1", "dim": "2", "kept": "32", "known": "36", "dropped": "90", "warn": "33", "bad": "31"}
+__all__ = ["clean", "pad", "shorten", "visible", "width_of", "wrap"]
+
 _UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")
 
 
@@ -31,19 +30,6 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def width_of(text: str) -> int:
-    """Terminal cells of ``text``: wide characters take two, combining ones none."""
-    if text.isascii():
-        return len(text)
-    return sum(_cells(c) for c in text)
-
-
-def _cells(char: str) -> int:
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
 def shorten(text: str, cells: int) -> str:
@@ -73,24 +59,15 @@ def wrap(text: str, cells: int, most: int) -> list[str]:
     return [*lines, shorten(text, cells)]
 
 
+def pad(text: str, cells: int, *, right: bool = False) -> str:
+    """``text`` filled with spaces to ``cells`` cells, on its left if it stands to the right."""
+    blank = " " * (cells - width_of(text))
+    return blank + text if right else text + blank
+
+
 def _fitting(text: str, cells: int) -> int:
     for position, char in enumerate(text):
-        cells -= _cells(char)
+        cells -= get_character_cell_size(char)
         if cells < 0:
             return position
     return len(text)
-
-
-def pad(text: str, cells: int) -> str:
-    """``text`` filled with spaces to ``cells`` cells."""
-    return text + " " * max(cells - width_of(text), 0)
-
-
-def paint(spans: Iterable[Span], *, color: bool) -> str:
-    """One line out of its spans, with ANSI colours or without."""
-    spans = list(spans)
-    if not color:
-        return "".join(text for text, _ in spans).rstrip()
-    return "".join(
-        f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if style and text else text for text, style in spans
-    )

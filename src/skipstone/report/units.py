@@ -76,18 +76,30 @@ def percent(part: float, whole: float) -> str:
     return f"{text.removesuffix('.0')} %"
 
 
-def bar(part: float, whole: float, cells: int) -> tuple[str, str]:
-    """A bar's filled and empty half: a part above zero shows, and so does a rest above zero.
+def times(factor: float) -> str:
+    """How many times more or less.
 
-    >>> "".join(bar(1, 100, 8)), "".join(bar(99, 100, 8)), bar(0, 0, 4)
-    ('█░░░░░░░', '███████░', ('', '░░░░'))
+    >>> times(2.31), times(21.4), times(1e9)
+    ('2.3 ×', '21 ×', '>10,000 ×')
     """
-    filled = 0 if whole <= 0 else min(round(cells * part / whole), cells)
-    if part > 0:
-        filled = max(filled, 1)
-    if part < whole:
-        filled = min(filled, cells - 1)
-    return "█" * filled, "░" * (cells - filled)
+    return f"{factor:.1f} ×" if factor < 10 else f"{round(factor):,} ×" if factor < 10_000 else ">10,000 ×"
+
+
+def ago(seconds: float) -> str:
+    """How long ago something was.
+
+    >>> ago(0.4), ago(59), ago(150), ago(7_200), ago(200_000)
+    ('just now', '59 s ago', '2 min ago', '2 h ago', '2 days ago')
+    """
+    # Clocks of two machines differ: what is to come has just been.
+    if seconds < 1:
+        return "just now"
+    if seconds < 60:
+        return f"{min(round(seconds), 59)} s ago"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min ago"
+    hours = int(seconds // 3600)
+    return f"{hours} h ago" if hours < 48 else f"{plural(hours // 24, 'day')} ago"
 
 
 def shares(parts: Sequence[float], cells: int) -> list[int]:
@@ -118,3 +130,12 @@ def spark(shares: list[float]) -> str:
     '▁▅█'
     """
     return "".join(_EIGHTHS[min(int(max(share, 0.0) * 8), 7)] for share in shares)
+
+
+def span_text(start: int, stop: int) -> str:
+    """Rows from the first to the last of a range.
+
+    >>> span_text(0, 60_000), span_text(7, 8)
+    ('rows 0–59,999', 'row 7')
+    """
+    return f"rows {count(start)}–{count(stop - 1)}" if stop - start != 1 else f"row {count(start)}"

@@ -24,8 +24,9 @@ from skipstone.prune.pages import PageFacts, Path, Segments, segments
 from skipstone.prune.probes import bloom_probes, useful_units
 from skipstone.prune.survey import Survey
 from skipstone.report.trace import Cause
-from skipstone.report.why import WhyStep, span_text
+from skipstone.report.units import span_text
 from skipstone.scan.quote import Quoter, looked_for
+from skipstone.scan.results import WhyStep
 from skipstone.store.place import Listed
 from skipstone.store.steps import drive
 

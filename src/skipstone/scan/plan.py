@@ -311,14 +311,16 @@ class ScanPlan:
         return f"ScanPlan({self.lake}{what}: {self.rows:,} rows in {len(self.tasks):,} files)"
 
     def __str__(self) -> str:
-        from skipstone.report import draw_scan
+        from skipstone.report.explain import scan_tree
+        from skipstone.report.text import to_text
 
-        return draw_scan(self.trace)
+        return to_text(scan_tree(self.trace))
 
     def _repr_html_(self) -> str:
-        from skipstone.report import scan_to_html
+        from skipstone.report.explain import scan_tree
+        from skipstone.report.html import to_html
 
-        return scan_to_html(self.trace)
+        return to_html(scan_tree(self.trace))
 
 
 @dataclass(frozen=True, slots=True)

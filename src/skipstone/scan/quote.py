@@ -17,8 +17,7 @@ from skipstone.parquet.structs import Statistics
 from skipstone.parquet.trust import bounds_trusted, legacy_bounds_trusted
 from skipstone.prune.pages import PageFacts, Path
 from skipstone.report.lines import shorten
-from skipstone.report.units import plural
-from skipstone.report.why import span_text
+from skipstone.report.units import plural, span_text
 from skipstone.scan.statistics import known_bounds, null_counts
 
 _LONGEST_VALUE = 40

@@ -98,6 +98,9 @@ class Scan:
 
         With a Spark ``session``, also by which route ``to_spark`` takes the rows there.
         """
+        from skipstone.report import render
+        from skipstone.report.explain import scan_tree
+
         check_format(format)
         trace = self._explained(analyze)
         if session is not None:
@@ -105,7 +108,7 @@ class Scan:
 
             told = told_by(self.lake)
             trace = replace(trace, spark=way_of(self.plan(), session, route, told=told).use)
-        return self._drawn(trace, format)
+        return render(trace, scan_tree, format, f"Scan of {trace.lake}")
 
     def _explained(self, analyze: bool) -> ScanTrace:
         from skipstone.scan.forecast import forecast
@@ -113,16 +116,6 @@ class Scan:
         plan = self.plan()
         trace = replace(plan.trace, reads=forecast(plan))
         return replace(trace, run=self._analyzed(plan)) if analyze else trace
-
-    @staticmethod
-    def _drawn(trace: ScanTrace, format: str) -> str:
-        from skipstone.report import draw_scan, scan_to_json, scan_to_page
-
-        if format == "json":
-            import json
-
-            return json.dumps(scan_to_json(trace), indent=2)
-        return scan_to_page(trace) if format == "html" else draw_scan(trace)
 
     @staticmethod
     def _analyzed(plan: ScanPlan) -> Any:

@@ -27,6 +27,7 @@ from skipstone.parquet.values import stored_type
 from skipstone.prune.survey import Survey
 
 if TYPE_CHECKING:
+    from skipstone.report.node import Node
     from skipstone.scan.lake import Lake
 
 _UNKNOWN = -1
@@ -120,9 +121,14 @@ class LakeStatistics:
         }
 
     def __str__(self) -> str:
-        from skipstone.report.statistics import draw_statistics
+        from skipstone.report.text import to_text
 
-        return draw_statistics(self.lake, self.file_count, self.rows, self.bytes, map(_cells, self.columns))
+        return to_text(statistics_tree(self))
+
+    def _repr_html_(self) -> str:
+        from skipstone.report.html import to_html
+
+        return to_html(statistics_tree(self))
 
     def __repr__(self) -> str:
         size = f"{self.rows:,} rows, {self.file_count:,} files, {self.bytes:,} bytes"
@@ -400,21 +406,40 @@ def _shown(scalar: pa.Scalar) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
+def statistics_tree(found: LakeStatistics) -> Node:
+    """A line per column: ≥ and ≤ mark bounds that may not be values, ? what footers don't say."""
+    from skipstone.report.node import Node, Table, number, text
+    from skipstone.report.units import plural, size
+
+    rows = [_cells(column) for column in found.columns]
+    marks = {mark for row in rows for cell in row[2:5] for mark in "≥≤?" if cell.startswith(mark)}
+    notes = [
+        *(["≥ and ≤ mark bounds that may not occur as values"] if marks & {"≥", "≤"} else []),
+        *(["? marks what footers don't say"] if "?" in marks else []),
+    ]
+    columns = (
+        *(text("column"), text("type"), text("min"), text("max"), number("nulls")),
+        *(number("NaN", 2), number("size", 1)),
+    )
+    said = f"{plural(found.rows, 'row')}, {plural(found.file_count, 'file')}, {size(found.bytes)}"
+    tables = (Table(columns, rows, tuple(notes), most=40, noun="column"),) if rows else ()
+    return Node(found.lake, said, body=tables)
+
+
 def _cells(column: ColumnStatistics) -> tuple[str, ...]:
-    """A column as the drawing has it: a bound that is no value is marked, an unknown one is a question."""
+    from skipstone.report.units import count, size
 
     def bound(scalar: pa.Scalar | None, exact: bool, sign: str) -> str:
         if scalar is None:
             return "?" if column.may_value else "–"
         return _shown(scalar) if exact else f"{sign} {_shown(scalar)}"
 
-    nulls = "?" if column.null_count is None else f"{column.null_count:,}"
     return (
         column.name,
         str(column.type),
         bound(column.lower, column.lower_exact, "≥"),
         bound(column.upper, column.upper_exact, "≤"),
-        nulls,
+        "?" if column.null_count is None else count(column.null_count),
         "may" if column.may_nan else "",
-        f"{column.compressed_bytes}",
+        size(column.compressed_bytes),
     )

@@ -25,7 +25,6 @@ from skipstone.errors import CorruptFileError
 from skipstone.lake.conform import conform
 from skipstone.lake.files import Files
 from skipstone.lake.snapshot import AntiJoin, Deletions
-from skipstone.report.verify import Difference, Kind, Verification
 from skipstone.scan.compare import Stream, differences, text_of
 from skipstone.scan.execute import execute
 from skipstone.scan.order import sort_positions
@@ -34,6 +33,7 @@ from skipstone.scan.plan import ScanPlan, Task
 from skipstone.scan.planner import Question, make_plan
 from skipstone.scan.projection import Projection, with_hidden
 from skipstone.scan.reader import cut, pyarrow_metadata, take
+from skipstone.scan.results import Difference, Kind, Verification
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
 

@@ -20,11 +20,12 @@ from skipstone.lake.partitions import Partitions, read_partitions
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.prune.survey import Survey
 from skipstone.report.trace import Cause
-from skipstone.report.why import Why, WhyStep, span_text
+from skipstone.report.units import span_text
 from skipstone.scan.levels import Levels, tell
 from skipstone.scan.plan import ScanPlan, Task
 from skipstone.scan.projection import Path
 from skipstone.scan.quote import Quoter, value_text
+from skipstone.scan.results import Why, WhyStep
 from skipstone.store.place import Listed
 from skipstone.store.scattered import ScatteredPlace
 

@@ -15,7 +15,6 @@ from skipstone.lake.append import Append, Source
 from skipstone.parquet.write.files import Written
 from skipstone.parquet.write.layout import Layout
 from skipstone.parquet.write.profile import profile
-from skipstone.report.ingest import IngestReport, LookUps, Seconds
 from skipstone.scan.lake import Lake
 from skipstone.store.place import Place
 from skipstone.write.claims import claim
@@ -41,6 +40,7 @@ from skipstone.write.lakes import (
     refuse_stream,
 )
 from skipstone.write.lookups import advised, look_ups
+from skipstone.write.report import IngestReport, LookUps, Seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,11 +15,11 @@ from skipstone.index.advise.rows import RowSample, SampledColumn, keys_of
 from skipstone.parquet.write.columns import find_column, find_path
 from skipstone.parquet.write.layout import Layout
 from skipstone.predicate import tree
-from skipstone.report.ingest import LookUps
 from skipstone.scan.lake import Lake
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.scan import Scan
 from skipstone.write.frame import Survey
+from skipstone.write.report import LookUps
 
 _TRIED: Final = 8
 _SEED: Final = 7

@@ -17,11 +17,11 @@ from skipstone.lake.append import Source
 from skipstone.lake.directory import is_visible
 from skipstone.lake.formats import refuse_part_of_table, refuse_tables
 from skipstone.lake.journal import ingested
-from skipstone.report.ingest import IngestReport, PipelineReport
 from skipstone.scan.lake import Lake
 from skipstone.store.place import Listed, Place, open_place
 from skipstone.write.job import Ingest, Progress, make_layout
 from skipstone.write.lakes import lake_place
+from skipstone.write.report import IngestReport, PipelineReport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession

@@ -20,7 +20,6 @@ from skipstone.parquet.write.columns import find_path
 from skipstone.parquet.write.files import Written
 from skipstone.parquet.write.layout import CODECS, Layout
 from skipstone.parquet.write.profile import profile
-from skipstone.report.ingest import IngestReport, LookUps
 from skipstone.scan.lake import Table as LakeTable
 from skipstone.write.frame import Output, Survey, in_order, quoted, rows_schema, survey, written
 from skipstone.write.job import INDEXING, WRITING, Clock, Progress, Told, check_count, make_layout, task_bytes
@@ -28,6 +27,7 @@ from skipstone.write.lakes import index_bytes
 from skipstone.write.lookups import advised, look_ups
 from skipstone.write.overwrite import Everything, Matching, Overwrite, Partitions, Rewriting
 from skipstone.write.overwrite import overwrite as overwrite_files
+from skipstone.write.report import IngestReport, LookUps
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -19,9 +19,11 @@ import pytest
 from pyroaring import BitMap, BitMap64
 
 import skipstone as sk
-from skipstone.cli.answers_text import draw_answer
 from skipstone.cli.output import Exit
-from skipstone.report.lines import paint, width_of
+from skipstone.cli.rows import answer_blocks
+from skipstone.report.lines import width_of
+from skipstone.report.node import Node
+from skipstone.report.text import to_text
 
 Run = Callable[..., Any]
 
@@ -133,8 +135,8 @@ class TestText:
             "wide": (None, None),
             "odd": (float("nan"),) * 2,
         }
-        lines = [paint(line, color=False) for line in draw_answer(answer, bounds, 100, grouped=False)]
-        assert "\n".join(lines) == dedent("""
+        tree = Node(body=answer_blocks(answer, bounds, grouped=False))
+        assert to_text(tree) == dedent("""
             function            answer                                  type           at least  at most
             approx_distinct(d)  1499120                                 int64          1480000   1520000
             max(ts)             1970-01-01 00:00:00Z                    timestamp UTC
@@ -143,13 +145,13 @@ class TestText:
             odd                 NaN                                     float64
 
             histogram(x, 2)
-              0.3 to 20  ████████████████████████████████████████  12,000
-               20 to 40  █░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░       5
+            0.3  to  20  ████████████████████  12,000
+             20  to  40  █░░░░░░░░░░░░░░░░░░░       5
 
             histogram(y, 2)
             no value
             """)
-        narrow = [paint(line, color=False) for line in draw_answer(answer, bounds, 60, grouped=False)]
+        narrow = to_text(tree, 60).splitlines()
         assert max(map(width_of, narrow)) <= 60
         assert any("10000000000000000000000000000000000000" in line for line in narrow)
 
@@ -159,7 +161,7 @@ class TestText:
         assert done.stdout.splitlines()[:3] == plain.stdout.splitlines()[:3]
         assert "├─ x           █▒▒▒▒▒▒▒▒▒▒▒▒░░░░░░░  reads 20 of 1,280 rows (1.6 %)\n" in done.stderr
         assert "from  2 files (1,000 rows), 2 row groups (200 rows), 3 pages (60 rows)\n" in done.stderr
-        assert "└─ ran         10 rows read and counted in, on " in done.stderr
+        assert "└─ ran         10 rows read and aggregated on " in done.stderr
 
 
 class TestPrograms:
@@ -209,7 +211,8 @@ class TestPrograms:
         assert run(*args, "--output", tmp_path / "a.txt").exit_code == 0
         assert "559600" in (tmp_path / "a.txt").read_text()
         assert json.loads(_written(run, args, tmp_path / "a.json"))["answer"][0]["total"] == 559600
-        assert "doesn't tell a format" in " ".join(run(*args, "--output", tmp_path / "a.x").stderr.split())
+        said = " ".join(run(*args, "--output", tmp_path / "a.x").stderr.split())
+        assert "no format goes by the ending of a.x" in said
 
 
 def _stream(path: Path) -> pa.Table:
@@ -246,20 +249,20 @@ class TestIds:
         path = tmp_path / "some.ids"
         path.write_bytes(BitMap(range(450, 1050)).serialize())
         told = run("agg", indexed, "sum(x)", "--ids", path, "--id-column", "id", "--explain").stderr
-        assert "├─ members  ███████░░░░░░░░░░░░░  kept 7 of 20 row groups (35 %), 5 wholly inside\n" in told
+        assert "├─ members  ███████░░░░░░░░░░░░░  kept 7 of 20 row groups (35 %), 5 entirely inside\n" in told
         assert "│     id in 600 ids (one run)\n" in told
 
     def test_wrong_usage(self, run: Run, hive: Path, tmp_path: Path, words: Callable[[str], str]) -> None:
         done = run("agg", hive, "count(*)", "--id-column", "id")
         assert done.exit_code == Exit.USAGE
-        assert "that is for --ids and --not-ids" in words(done.stderr)
+        assert "only for --ids and --not-ids" in words(done.stderr)
         assert run("agg", hive, "count(*)", "--ids", tmp_path / "none").exit_code == Exit.FILE
         path = tmp_path / "ids"
         path.write_text("one\n")
         done = run("agg", hive, "count(*)", "--ids", path)
         assert done.exit_code == Exit.FILE
         assert done.stderr.startswith(
-            f"error: {path}: a line has 'one', which is no id; hint: give a roaring"
+            f"error: {path}: a line has 'one', which is not an id; hint: give a roaring"
         )
         path.write_text("1\n")
         done = run("agg", hive, "count(*)", "--ids", path, "--id-column", "name")
@@ -291,7 +294,7 @@ class TestStream:
     def test_wrong_usage(self, run: Run, hive: Path, tmp_path: Path, words: Callable[[str], str]) -> None:
         for more, said in (
             (("--format", "csv"), "--stream is for text and json"),
-            (("--output", tmp_path / "a.json"), "answers that improve are for standard output"),
+            (("--output", tmp_path / "a.json"), "--stream goes to standard output"),
         ):
             done = run("agg", hive, "count(*)", "--stream", *more)
             assert done.exit_code == Exit.USAGE
@@ -302,7 +305,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("functions", "code", "said"),
         [
-            ("foo(id)", Exit.PREDICATE, "there is no function 'foo'; hint: there are count(*), sum(x)"),
+            ("foo(id)", Exit.PREDICATE, "unknown function 'foo'; hint: available: count(*), sum(x)"),
             ("sum(nothing)", Exit.PREDICATE, "nothing"),
             ("sum(name)", Exit.PREDICATE, "column name"),
             ("count(*), count(*)", Exit.OTHER, "'count'"),
@@ -327,4 +330,4 @@ class TestErrors:
     def test_engines(self, run: Run, hive: Path, words: Callable[[str], str]) -> None:
         done = run("agg", hive, "count(*)", "--master", "local[2]")
         assert done.exit_code == Exit.USAGE
-        assert "that is for --engine spark" in words(done.stderr)
+        assert "only for --engine spark" in words(done.stderr)

@@ -55,6 +55,9 @@ class TestExplain:
         assert done.stdout.endswith("dropped: no row can match\n")
         done = run(*command, "year=2026/kind=a/part.parquet", "--row", "399", "--format", "json")
         assert json.loads(done.stdout)["rows"] == [350, 400]
+        page = run(*command, "year=2026/kind=a/part.parquet", "--row-group", "3", "--format", "html").stdout
+        assert page.startswith("<!DOCTYPE html>")
+        assert "min 1,150, max 1,199" in page
         done = run(*command, "nothing.parquet")
         assert (done.exit_code, done.stdout) == (Exit.OTHER, "")
         assert "there is no file 'nothing.parquet'" in done.stderr
@@ -65,7 +68,6 @@ class TestExplain:
             ("--row", "3"),
             ("--row-group", "3"),
             ("--why", "f", "--analyze"),
-            ("--why", "f", "--format", "html"),
         ],
     )
     def test_options_that_make_no_sense(self, run: Run, hive: Path, options: tuple[str, ...]) -> None:

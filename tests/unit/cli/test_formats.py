@@ -18,9 +18,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone.cli.formats import row_writer
-from skipstone.cli.sink import Stream
-from skipstone.cli.values import json_texts, texts
+from skipstone.cli.formats import json_texts, row_writer, texts
+from skipstone.cli.output import Stream
 
 Run = Callable[..., Any]
 

@@ -37,7 +37,7 @@ class TestBuild:
         assert (done.exit_code, done.stderr) == (0, "")
         assert done.stdout.startswith("indexed 4 files\nread ")
         done = run("index", "build", lake, *LOCAL)
-        assert done.stdout.startswith("nothing to do: 4 files, all known already\n")
+        assert done.stdout.startswith("nothing to do: 4 files already indexed\n")
 
     def test_json(self, run: Run, lake: Path) -> None:
         told = json.loads(run("index", "build", lake, *LOCAL, "--format", "json").stdout)
@@ -73,10 +73,10 @@ class TestBuild:
         [
             (("--columns", " , "), "name a column"),
             (("--blooms", ""), "name a column"),
-            (("--blooms", "id", "--no-blooms"), "--blooms asks for some"),
-            (("--threads", "2"), "that is for --engine local"),
-            (("--engine", "local", "--master", "local[2]"), "that is for --engine spark"),
-            (("--engine", "local", "--conf", "a=b"), "that is for --engine spark"),
+            (("--blooms", "id", "--no-blooms"), "conflicts with --blooms"),
+            (("--threads", "2"), "only for --engine local"),
+            (("--engine", "local", "--master", "local[2]"), "only for --engine spark"),
+            (("--engine", "local", "--conf", "a=b"), "only for --engine spark"),
             (("--master", "local[2]", "--remote", "sc://h"), "give --master or --remote, not both"),
             (("--conf", "secret"), "give it as KEY=VALUE"),
             (("--engine", "dask"), "dask"),
@@ -138,7 +138,7 @@ class TestRefresh:
             lake / "year=2025" / "kind=a" / "other.parquet"
         )
         done = run("index", "refresh", lake, *LOCAL)
-        assert done.stdout.startswith("indexed 1 file, 3 were known already; 1 were gone or had changed\n")
+        assert done.stdout.startswith("indexed 1 file, 3 already indexed; 1 file gone or changed\n")
         assert status(run, lake)["asked"]["columns"] == ["id"]
 
     def test_without_an_index(self, run: Run, lake: Path) -> None:
@@ -167,7 +167,7 @@ class TestStatus:
     def test_text(self, run: Run, lake: Path) -> None:
         run("index", "build", lake, *LOCAL)
         done = run("index", "status", lake)
-        assert "├─ files  ████████████████████  4 of 4 known\n" in done.stdout
+        assert "├─ files    ████████████████████  4 of 4 indexed\n" in done.stdout
         assert max(map(len, done.stdout.splitlines())) <= 100
 
     def test_another_place(self, run: Run, lake: Path, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ class TestAdvise:
     def test_text(self, run: Run, lake: Path) -> None:
         done = run("index", "advise", lake, "--where", "id = 5", "--where", "name = 'name 3'")
         assert (done.exit_code, done.stderr) == (0, "")
-        assert "2 questions" in done.stdout
+        assert "2 queries" in done.stdout
 
     def test_without_questions(self, run: Run, lake: Path) -> None:
         told = json.loads(run("index", "advise", lake, "--format", "json", "--sample", 2).stdout)
@@ -219,7 +219,7 @@ class TestDrop:
         assert (done.exit_code, done.stdout) == (0, f"deleted the index in {own_files(lake)}\n")
         assert status(run, lake)["exists"] is False
         done = run("index", "drop", lake)
-        assert (done.exit_code, done.stdout) == (0, f"there is no index in {own_files(lake)}\n")
+        assert (done.exit_code, done.stdout) == (0, f"no index in {own_files(lake)}\n")
 
     @pytest.mark.parametrize("answer", [True, False])
     def test_asked(self, run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch, answer: bool) -> None:
@@ -247,7 +247,7 @@ class TestOtherCommands:
     def test_explain(self, run: Run, lake: Path) -> None:
         assert "index" not in run("explain", lake, *self.WHERE).stdout
         run("index", "build", lake, *LOCAL)
-        assert "│  index version 1 knows 4 of 4 files\n" in run("explain", lake, *self.WHERE).stdout
+        assert "│  index version 1 covers 4 of 4 files\n" in run("explain", lake, *self.WHERE).stdout
         assert "index version" not in run("explain", lake, *self.WHERE, "--no-index").stdout
 
     def test_another_place(self, run: Run, lake: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,15 +12,14 @@ from typing import Any
 
 import pytest
 
-from skipstone.cli.engine import Cluster
 from skipstone.cli.ingest import ClusterOrder, Codec, InputFormat
-from skipstone.cli.options import read_size
+from skipstone.cli.options import Cluster, read_size
 from skipstone.cli.output import Exit
 from skipstone.cli.progress import Steps
 from skipstone.errors import JobError, UsageError
 from skipstone.parquet.write.layout import CLUSTERS, CODECS, Layout
-from skipstone.report.ingest import IngestReport, PipelineReport, Seconds
 from skipstone.report.trace.scan import SparkUse
+from skipstone.write.report import IngestReport, PipelineReport, Seconds
 from skipstone.write.sources import FORMATS
 
 Run = Callable[..., Any]
@@ -66,7 +66,7 @@ class TestIngest:
     def test_text(self, run: Run, source: Path, seen: dict[str, Any], tmp_path: Path) -> None:
         done = run("ingest", source, tmp_path / "lake")
         assert (done.exit_code, done.stderr) == (0, "")
-        assert done.stdout.startswith("took in 2 source files; 1 were known already\n")
+        assert done.stdout.startswith("ingested 2 files; 1 already ingested\n")
         assert "/src/old.csv" in done.stdout
         assert "10 rows in 2 files" in done.stdout
         assert max(map(len, done.stdout.splitlines())) <= 100
@@ -161,9 +161,9 @@ class TestIngest:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            (("--target-file-size", "big"), "'big' is no size; give one such as 128MB"),
+            (("--target-file-size", "big"), "invalid size 'big'; give one such as 128MB"),
             (("--target-file-size", "0MB"), "give a size above zero"),
-            (("--batch-size", "-1"), "is no size"),
+            (("--batch-size", "-1"), "invalid size"),
             (("--cluster-by", " , "), "name a column"),
             (("--blooms", ""), "name a column"),
             (("--cluster", "spiral"), "spiral"),
@@ -283,9 +283,9 @@ class TestCount:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            (("--master", "local"), "that is for --engine spark"),
-            (("--engine", "local", "--conf", "a=b"), "that is for --engine spark"),
-            (("--engine", "spark", "--threads", "2"), "that is for --engine local"),
+            (("--master", "local"), "only for --engine spark"),
+            (("--engine", "local", "--conf", "a=b"), "only for --engine spark"),
+            (("--engine", "spark", "--threads", "2"), "only for --engine local"),
         ],
     )
     def test_wrong_usage(
@@ -312,7 +312,7 @@ class TestExplain:
 
         pytest.importorskip("pyspark")
         monkeypatch.setattr(Cluster, "session", session)
-        monkeypatch.setattr("skipstone.spark.frames.way_of", way_of)
+        monkeypatch.setattr(importlib.import_module("skipstone.spark.frames"), "way_of", way_of)
         return found
 
     def test_the_route(self, run: Run, hive: Path, asked: list[Any]) -> None:
@@ -330,9 +330,9 @@ class TestExplain:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            (("--route", "driver"), "that is for --spark"),
+            (("--route", "driver"), "only for --spark"),
             (("--spark", "--why", "x"), "--why is about one file"),
-            (("--master", "local"), "that is for --spark"),
+            (("--master", "local"), "only for --spark"),
             (("--spark", "--route", "train"), "train"),
         ],
     )

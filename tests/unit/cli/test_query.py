@@ -16,14 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.cli.output import Exit
-from skipstone.cli.preview import draw_rows, type_name
-from skipstone.report.lines import paint, width_of
+from skipstone.cli.rows import row_table, type_name
+from skipstone.report.lines import width_of
+from skipstone.report.node import Node
+from skipstone.report.text import to_text
 
 Run = Callable[..., Any]
 
 
 def drawn(table: pa.Table, width: int = 100) -> str:
-    return "\n".join(paint(line, color=False) for line in draw_rows(table, width))
+    return to_text(Node(body=(row_table(table),)), width)
 
 
 def dedent(text: str) -> str:

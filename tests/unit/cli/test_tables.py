@@ -100,7 +100,7 @@ def test_ways_to_name_a_table(
     database = f"uri=sqlite:///{warehouse}/catalog.db"
     properties = ("--catalog-property", "type=sql", "--catalog-property", database)
     assert run("count", "db.events", "--catalog", "skipstone", *properties).stdout == "35\n"
-    assert run("tables", *properties).stdout == "there are no tables\n"
+    assert run("tables", *properties).stdout == "no tables\n"
     monkeypatch.setenv("SKIPSTONE_CATALOG", str(warehouse))
     assert run("count", "db.events").stdout == "35\n"
     # What the environment says is no reason to take a path for a table.
@@ -122,8 +122,8 @@ def test_every_question_takes_a_table(run: Run, warehouse: Path, tmp_path: Path)
     assert found["partitions"]["unconstrained_specs"] == 1
     assert [level["name"] for level in found["levels"]][:3] == ["manifests", "partitions", "files"]
     assert "indexed 6 files" in run("index", "build", *table, "--engine", "local").stdout
-    assert "6 of 6 known" in run("index", "status", *table).stdout
-    assert "index version 1 knows 6 of 6 files" in run("explain", *table, *where).stdout
+    assert "6 of 6 indexed" in run("index", "status", *table).stdout
+    assert "index version 1 covers 6 of 6 files" in run("explain", *table, *where).stdout
     assert run("index", "drop", *table, "--yes").exit_code == 0
 
 
@@ -264,7 +264,7 @@ def test_inspect_as_json(run: Run, warehouse: Path) -> None:
 def test_inspect_opens_no_data_file(run: Run, deleted: Path) -> None:
     done = run("inspect", deleted)
     assert done.exit_code == 0
-    assert "40, less those that are deleted\n" in done.stdout
+    assert "40, minus deleted ones\n" in done.stdout
     part = next(part for part in done.stdout.split("\n\n") if part.startswith("deletes\n"))
     assert [line.split()[:4] for line in part.splitlines()[2:]] == [
         ["position", "deletes", "1", "2"],
@@ -339,9 +339,9 @@ WRONG = {
 MISUSED = {
     "count {w} --snapshot 1": "--snapshot: ",
     "snapshots {w}": "TABLE: name the table's catalog with --catalog, or give its metadata file",
-    "inspect {w}/f.parquet --snapshot 1": "--snapshot: that is for a table",
-    "inspect {w}/f.parquet --stay-below-root": "--stay-below-root: that is for a table",
-    "inspect db.events --catalog {w} --pages id": "--pages: that is for a file",
+    "inspect {w}/f.parquet --snapshot 1": "--snapshot: only for a table",
+    "inspect {w}/f.parquet --stay-below-root": "--stay-below-root: only for a table",
+    "inspect db.events --catalog {w} --pages id": "--pages: only for a file",
     "count db.events --catalog-property secret": "--catalog-property: give it as KEY=VALUE",
 }
 

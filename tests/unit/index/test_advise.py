@@ -14,9 +14,9 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import PredicateError, ReadError, UsageError
+from skipstone.index.advise.advice import Advice, LayoutAdvice
 from skipstone.parquet.write.layout import Layout
 from skipstone.parquet.write.order import sort_batch
-from skipstone.report.advice import Advice, LayoutAdvice
 from tests.property._lakes import random_lake
 
 ROWS, FILES = 80_000, 8

@@ -167,7 +167,7 @@ def test_drawn_and_as_json(tmp_path: Path) -> None:
     found = lake.statistics()
     size = lake.files[0].size
     lines = str(found).splitlines()
-    assert lines[0] == f"{tmp_path}: 2 rows, 1 file, {size} B"
+    assert lines[0] == f"{tmp_path}  2 rows, 1 file, {size} B"
     assert lines[1].split() == ["column", "type", "min", "max", "nulls", "NaN", "size"]
     assert lines[2].split()[:5] == ["id", "int64", "1,000", "2,000", "0"]
     data = json.loads(json.dumps(found.to_json()))

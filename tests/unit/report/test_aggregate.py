@@ -9,12 +9,17 @@ from dataclasses import replace
 
 import pytest
 
-from skipstone.report import aggregate_to_html, aggregate_to_json, aggregate_to_page, draw_aggregate
-from skipstone.report.html_style import ROOT, style
+from skipstone.report.html import ROOT, style
 from skipstone.report.lines import width_of
 from skipstone.report.trace.aggregate import AggregateTrace, Answered, ColumnUse
 from skipstone.report.units import shares
 from tests.unit.report import _aggregates as samples
+from tests.unit.report._drawing import (
+    aggregate_to_html,
+    aggregate_to_json,
+    aggregate_to_page,
+    draw_aggregate,
+)
 from tests.unit.report._samples import EVIL_TEXT
 from tests.unit.report.test_html import TAGS, Reader
 
@@ -31,17 +36,17 @@ class TestText:
             s3://lake/events  ts >= '2026-01-02 12:00:00'
             │  count, sum(amount), avg(amount), quantile(device, 0.5) by country
             │  20 files, version b41f09c2
-            │  index version 4 knows 20 of 20 files
+            │  index version 4 covers 20 of 20 files
             ├─ partitions  ████████████████░░░░  kept 4 of 5 (80 %), 3 proven, 1,600,000 rows
             │     1 dropped by partition  ts >= '2026-01-02 12:00:00'
             ├─ files       ███████████████████░  kept 15 of 16 (94 %), 14 proven, 1,500,000 rows
             │     1 dropped by bounds  ts >= '2026-01-02 12:00:00'
             ├─ row groups  ███████████████████░  kept 57 of 60 (95 %), 56 proven, 1,425,000 rows
             │     3 dropped by bounds  ts >= '2026-01-02 12:00:00'
-            ├─ members     ████████░░░░░░░░░░░░  kept 24 of 57 row groups (42 %), 22 wholly inside
+            ├─ members     ████████░░░░░░░░░░░░  kept 24 of 57 row groups (42 %), 22 entirely inside
             │     user_id in 20,000 ids (1 run)
             │     not in 12 places of 3 files
-            │     825,000 rows proven to be no members
+            │     825,000 rows proven not to be members
             ├─ rows        ██████░░░░░░░░░░░░░░  600,000 of 2,000,000 rows may count (30 %)
             │     test  ts >= '2026-01-02 12:00:00'
             ├─ count       █▒▒▒▒▒▒░░░░░░░░░░░░░  reads 10,000 of 600,000 rows (1.7 %)
@@ -55,12 +60,12 @@ class TestText:
             ├─ device      ██████░░░░░░░░░░░░░░  reads 600,000 rows
             │     for  quantile(device, 0.5)
             │     why  exact quantiles need every value
-            └─ ran         598,112 rows read and counted in, on 2 threads, 84.1 ms
+            └─ ran         598,112 rows read and aggregated on 2 threads, 84.1 ms
                   read 26 pieces of row groups in 31 requests, 4.8 MB
                   phase     rows  requests   bytes     time
                   plan   600,000         0     0 B   4.2 ms
                   read   598,112        31  4.8 MB  71.2 ms
-            █ read  ▒ known from metadata  ░ passed over
+            █ read  ▒ known from metadata  ░ skipped
             """)
 
     def test_a_plan_ends_at_the_last_column(self) -> None:
@@ -75,19 +80,19 @@ class TestText:
         assert "│     from  1 file (12,000 rows)\n" in text
         assert "│     from  12,000 other rows\n" in text
         assert "all 12,000 rows may count\n" in text
-        assert "└─ ran         0 rows read and counted in, on 1 thread, 400 µs\n" in text
+        assert "└─ ran         0 rows read and aggregated on 1 thread, 400 µs\n" in text
         assert "why" not in text
 
     def test_nothing_is_taken_from_metadata(self) -> None:
         text = draw_aggregate(samples.READ)
-        assert "│  metadata answers nothing, as asked: every row that may count is read\n" in text
+        assert "│  use_cached is off: every row that may count is read\n" in text
         assert text.endswith("\nnotes: the groups are found in rows")
 
     def test_what_others_read_is_not_counted(self) -> None:
         assert samples.RAN.run is not None
         run = replace(samples.RAN.run, requests=0, bytes=0, engine="spark, 3 tasks", pieces=3, phases=())
         assert draw_aggregate(replace(samples.RAN, run=run)).splitlines()[-3:-1] == [
-            "└─ ran         598,112 rows read and counted in, on spark, 3 tasks, 84.1 ms",
+            "└─ ran         598,112 rows read and aggregated on spark, 3 tasks, 84.1 ms",
             "      in 3 parts, whose requests are not counted here",
         ]
 
@@ -101,7 +106,7 @@ class TestText:
             │     a in no ids
             ├─ rows     ░░░░░░░░░░░░░░░░░░░░  the lake has no files
             └─ count    ░░░░░░░░░░░░░░░░░░░░  no row counts
-            █ read  ▒ known from metadata  ░ passed over
+            █ read  ▒ known from metadata  ░ skipped
             """)
 
     def test_no_row_counts(self) -> None:
@@ -158,8 +163,8 @@ class TestHtml:
     def test_what_users_and_files_say_stays_text(self) -> None:
         page = aggregate_to_page(samples.EVIL, title=EVIL_TEXT)
         shown = EVIL_TEXT.encode("unicode_escape").decode()
-        # Title, lake, version, predicate, function, group, level twice, condition, set, column,
-        # function, why, engine twice, phase, not judged, notes three times.
+        # Title, lake, version, predicate, function, group, level, condition, set, residual, column, function,
+        # why, engine twice, phase, not judged, notes three times.
         assert sum(text.count(shown) for text in Reader(page).texts) == 20
         page.encode()
 
@@ -170,7 +175,7 @@ class TestHtml:
             assert len(re.findall(rf"{name}:#", style())) == 4
 
     def test_bars_add_up_to_the_rows_looked_at(self) -> None:
-        page = aggregate_to_html(samples.RAN).partition("Where the answers come from")[2]
+        page = aggregate_to_html(samples.RAN).partition(">members</div>")[2].partition(">count</div>")[2]
         bars = re.findall(r'<div class="skst-bar"[^>]*>(.*?)</div>', page)
         assert len(bars) == len(samples.RAN.columns)
         for bar in bars:
@@ -181,19 +186,20 @@ class TestHtml:
         for fact in (
             "count, sum(amount), avg(amount), quantile(device, 0.5) by country",
             "600,000 of 2,000,000 rows may count (30 %)",
-            "kept 24 of 57 row groups (42 %), 22 wholly inside",
+            "kept 24 of 57 row groups (42 %), 22 entirely inside",
             "user_id in 20,000 ids (1 run)",
             "reads 50,000 of 600,000 rows (8.3 %)",
             "4 files (400,000 rows), 6 row groups (150,000 rows)",
             "known from row groups",
             "exact quantiles need every value",
-            "598,112 rows read and counted in, on 2 threads, 84.1 ms; read 26 pieces of row groups in 31",
+            "598,112 rows read and aggregated on 2 threads, 84.1 ms",
+            "read 26 pieces of row groups in 31",
         ):
             assert fact in text
 
     def test_page(self) -> None:
         page = aggregate_to_page(samples.KNOWN)
-        assert "<title>Aggregation of /data/cities.parquet</title>" in page
+        assert "<title>Aggregation</title>" in page
         assert aggregate_to_html(samples.KNOWN) in page
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from skipstone.report import scan_to_json, trace_to_json
 from skipstone.report.trace import Cause, Drop, Level, Note, Trace
 from skipstone.report.trace.scan import IndexUse, ScanTrace
 from tests.unit.report import _samples as samples
+from tests.unit.report._drawing import scan_to_json, trace_to_json
 
 
 def test_every_fact_is_there() -> None:

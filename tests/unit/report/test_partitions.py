@@ -7,9 +7,9 @@ from html import escape
 
 import pytest
 
-from skipstone.report import draw_scan, scan_to_html, scan_to_json
 from skipstone.report.trace.partitions import FilterStats
 from tests.unit.report import _samples as samples
+from tests.unit.report._drawing import draw_scan, scan_to_html, scan_to_json
 
 OPEN = FilterStats(1, 2, 3, 1_200, 1)
 
@@ -19,16 +19,16 @@ OPEN = FilterStats(1, 2, 3, 1_200, 1)
     [
         (
             FilterStats(fail_open_partitions=2, fail_open_files=5, eval_errors=2),
-            "2 partitions (5 files) kept without a judgement; 2 evaluations failed",
+            "2 partitions (5 files) kept without a verdict; 2 evaluations failed",
         ),
         (
             FilterStats(1, 0, 1, 1),
-            "1 partition (1 file) kept without a judgement; 1 partition spec can't be evaluated",
+            "1 partition (1 file) kept without a verdict; 1 partition spec can't be evaluated",
         ),
         (
             FilterStats(0, 1, 1, 0, unconstrained_specs=1),
-            "1 partition (0 files) kept without a judgement; 1 evaluation failed; "  # noqa: ISC004
-            "1 partition spec without a field made from the predicate's columns",
+            "1 partition (0 files) kept without a verdict; 1 evaluation failed; "  # noqa: ISC004
+            "1 partition spec without a field from the predicate's columns",
         ),
     ],
 )

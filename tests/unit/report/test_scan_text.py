@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from skipstone.report import draw_scan, draw_trace
 from skipstone.report.lines import width_of
 from skipstone.report.trace import Cause, Drop, Level, Trace
 from skipstone.report.trace.scan import IndexUse, Reads, ScanTrace
 from tests.unit.report import _samples as samples
+from tests.unit.report._drawing import draw_scan, draw_trace
 
 
 def drawn(text: str) -> str:
@@ -188,8 +188,8 @@ class TestIndex:
     @pytest.mark.parametrize(
         ("use", "line"),
         [
-            (IndexUse("ix", 3, 4_378), "│  index version 3 knows 4,378 of 4,380 files"),
-            (IndexUse("ix", 1_200, 0), "│  index version 1,200 knows none of 4,380 files"),
+            (IndexUse("ix", 3, 4_378), "│  index version 3 covers 4,378 of 4,380 files"),
+            (IndexUse("ix", 1_200, 0), "│  index version 1,200 covers none of 4,380 files"),
             (IndexUse("ix", 0, 0, ("its manifest is damaged",)), "│  the index is not used"),
         ],
     )

@@ -7,9 +7,9 @@ import textwrap
 
 import pytest
 
-from skipstone.report import draw_trace
 from skipstone.report.lines import width_of
 from skipstone.report.trace import Cause, Drop, Level, Note, Trace
+from tests.unit.report._drawing import draw_trace
 
 CASCADE = Trace(
     path="f.parquet",
@@ -114,7 +114,7 @@ def test_many_drops_name_the_largest() -> None:
               7 dropped by bounds  c7 = 7
               6 dropped by bounds  c6 = 6
               5 dropped by bounds  c5 = 5
-              10 dropped for 4 more reasons
+              … 4 more reasons
         200 of 3,000 rows may match (6.7 %), 0 proven · metadata read: 0 requests, 0 B
         """)
 

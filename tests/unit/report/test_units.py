@@ -69,15 +69,14 @@ def test_percent(part: int, whole: int, text: str) -> None:
     assert units.percent(part, whole) == text
 
 
-def test_bar_never_hides_a_part() -> None:
+def test_shares_never_hide_a_part() -> None:
     for kept in range(1, 1_000):
-        filled, empty = units.bar(kept, 1_000, 20)
-        assert len(filled) + len(empty) == 20
+        filled, empty = units.shares([kept, 1_000 - kept], 20)
+        assert filled + empty == 20
         assert filled
         assert empty
-    assert units.bar(5, 5, 20) == ("█" * 20, "")
-    assert units.bar(0, 5, 20) == ("", "░" * 20)
-    assert units.bar(9, 5, 20) == ("█" * 20, "")
+    assert units.shares([5, 0], 20) == [20, 0]
+    assert units.shares([0, 5], 20) == [0, 20]
 
 
 def test_shorten_counts_cells() -> None:

@@ -166,7 +166,7 @@ def test_a_bound_too_high_loses_rows(root: Path, monkeypatch: pytest.MonkeyPatch
     assert lost.why.verdict is sk.Verdict.NONE
     drawn = " ".join(str(found).split())
     assert "✗ 1 difference" in drawn
-    assert "lost: rows that match are missing: 71 rows: " in drawn
+    assert "lost: matching rows are missing: 71 rows: " in drawn
     assert "id: min 900, max 999" in drawn
     data = json.loads(json.dumps(found.to_json()))
     assert data["differences"][0]["rows"] == [[650, 721]]

@@ -20,12 +20,12 @@ from skipstone.core.domain.keys import Kind, from_key, is_ordered, key_space, st
 from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.nodes import All, ColumnRef
 from skipstone.errors import PredicateError, UsageError
+from skipstone.index.advise.advice import Advice, ColumnAdvice, LayoutAdvice
 from skipstone.index.advise.questions import Question, Workload, bind, pick, read_questions
 from skipstone.index.advise.rows import Path, RowSample, SampledColumn
 from skipstone.index.advise.sample import LakeSample, Skips
 from skipstone.lake.snapshot import Snapshot
 from skipstone.predicate.tree import Between, Column, Compare, Literal, Predicate
-from skipstone.report.advice import Advice, ColumnAdvice, LayoutAdvice
 from skipstone.report.units import percent
 
 # How much more an index, a bloom filter or another layout has to skip to be advised.

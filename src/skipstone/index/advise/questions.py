@@ -17,10 +17,10 @@ import pyarrow as pa
 from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import All, Node
 from skipstone.errors import ParseError, PredicateError, ReadError, SkipstoneError, UsageError
+from skipstone.index.advise.advice import Refused
 from skipstone.predicate import Expr, Predicate
 from skipstone.predicate import predicate as to_predicate
 from skipstone.predicate.tree import Constant
-from skipstone.report.advice import Refused
 
 # Of more distinct questions, this many are picked by weight.
 _MOST_QUESTIONS = 400

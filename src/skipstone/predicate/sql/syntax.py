@@ -15,6 +15,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel
 from sqlglot.parser import Parser
+from sqlglot.tokens import Token, TokenType
 
 from skipstone.errors import ParseError, shorten
 from skipstone.predicate.sql.types import INSTANT, NAIVE, SPARK_LIKE
@@ -24,16 +25,7 @@ _KEPT_GRAMMAR = ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION")
 
 def syntax(text: str, dialect: str) -> exp.Expr:
     """The one condition in ``text`` as sqlglot's syntax tree."""
-    grammar, parser = _grammar(dialect)
-    try:
-        found = parser(dialect=grammar, error_level=ErrorLevel.IMMEDIATE).parse_into(
-            exp.Condition, grammar.tokenize(text), text
-        )
-    except RecursionError:
-        raise
-    except Exception as error:  # noqa: BLE001  (its parser also fails in other ways, of Decimal's for one)
-        raise _parse_error(text, error) from None
-    statements = [node for node in found if node is not None]
+    statements = _statements(text, dialect, exp.Condition)
     if not statements:
         raise ParseError("the SQL text is empty", hint="write a condition such as a = 1")
     if len(statements) > 1:
@@ -41,6 +33,31 @@ def syntax(text: str, dialect: str) -> exp.Expr:
     if dialect in SPARK_LIKE and '"' in text:
         _check_quotes(statements[0], text, dialect)
     return statements[0]
+
+
+def select_list(text: str, dialect: str) -> list[exp.Expr]:
+    """The expressions in a list as it stands after SELECT; aliases are :class:`exp.Alias`."""
+    statements = _statements(text, dialect, exp.Select)
+    select = statements[0]
+    more = [name.strip("_") for name, value in select.args.items() if value and name != "expressions"]
+    if more or len(statements) > 1:
+        said = f"{more[0].upper()} can't follow a list of functions" if more else "several statements"
+        raise ParseError(said, hint="give the list alone, as it stands between SELECT and FROM")
+    return list(select.expressions)
+
+
+def _statements(text: str, dialect: str, kind: type[exp.Expr]) -> list[exp.Expr]:
+    grammar, parser = _grammar(dialect)
+    try:
+        tokens = list(grammar.tokenize(text))
+        if kind is exp.Select:
+            tokens.insert(0, Token(TokenType.SELECT, "SELECT"))
+        found = parser(dialect=grammar, error_level=ErrorLevel.IMMEDIATE).parse_into(kind, tokens, text)
+    except RecursionError:
+        raise
+    except Exception as error:  # noqa: BLE001  (its parser also fails in other ways, of Decimal's for one)
+        raise _parse_error(text, error) from None
+    return [node for node in found if node is not None]
 
 
 def _check_quotes(root: exp.Expr, text: str, dialect: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 _MAX_NOTES = 100
 
@@ -33,13 +35,16 @@ class Drop:
 class Level:
     """One level of the cascade."""
 
+    json_names: ClassVar[Mapping[str, str]] = {"whole": "proven"}
+    json_also: ClassVar[Mapping[str, str]] = {"dropped": "dropped"}
+
     name: str
     units: int
     kept: int
     whole: int
     """Kept units in which every row is proven to match."""
     rows: int | None
-    """Rows left after this level; None where no footer has told yet."""
+    """Rows left after this level; None where no footer was read yet."""
     drops: tuple[Drop, ...] = ()
     requests: int = 0
     bytes: int = 0
@@ -61,6 +66,9 @@ class Note:
 @dataclass(frozen=True, slots=True)
 class Trace:
     """The whole cascade over one file."""
+
+    json_names: ClassVar[Mapping[str, str]] = {"rows": "rows_total", "rows_whole": "rows_proven"}
+    json_also: ClassVar[Mapping[str, str]] = {"requests": "requests", "bytes": "bytes"}
 
     path: str
     predicate: str

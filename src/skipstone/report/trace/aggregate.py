@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from skipstone.report.trace.scan import Phase, ScanTrace
 
@@ -21,6 +23,9 @@ class Answered:
 class ColumnUse:
     """Where the answers about a column come from."""
 
+    json_names: ClassVar[Mapping[str, str]] = {"read": "rows_read"}
+    json_also: ClassVar[Mapping[str, str]] = {"column": "name", "rows_known": "known"}
+
     column: str
     """Its name; empty for the count of rows."""
     functions: tuple[str, ...]
@@ -33,6 +38,11 @@ class ColumnUse:
     """Why rows are read, a sentence each; empty if none is."""
 
     @property
+    def name(self) -> str | None:
+        """The column's name; None for the count of rows."""
+        return self.column or None
+
+    @property
     def known(self) -> int:
         """Rows that are answered from metadata."""
         return sum(level.rows for level in self.answered)
@@ -41,6 +51,9 @@ class ColumnUse:
 @dataclass(frozen=True, slots=True)
 class MemberUse:
     """What sets of ids or places mean for the row groups that the predicate has kept."""
+
+    json_names: ClassVar[Mapping[str, str]] = {"units": "row_groups"}
+    json_also: ClassVar[Mapping[str, str]] = {"partly": "partly"}
 
     sets: tuple[str, ...]
     """Each set in words, with the way its members are found."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from skipstone.report.trace import Level, Note
 from skipstone.report.trace.partitions import FilterStats
@@ -11,6 +13,8 @@ from skipstone.report.trace.partitions import FilterStats
 @dataclass(frozen=True, slots=True)
 class Reads:
     """Data that phase two reads: planned figures are estimates, since matching rows decide about payload."""
+
+    json_names: ClassVar[Mapping[str, str]] = {"of_bytes": "bytes_total"}
 
     requests: int
     bytes: int
@@ -57,7 +61,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class IndexUse:
-    """The index that a plan has asked: where it is, its version, how many files it knew."""
+    """The index that a plan used: where it is, its version, how many files it covers."""
 
     place: str
     version: int
@@ -73,7 +77,7 @@ class DeleteUse:
     files: int
     """Delete files of the snapshot."""
     applied: int
-    """Those that bear on files that are kept."""
+    """Those that apply to files that are kept."""
     rows: int
     """Rows of kept files that are deleted by their places; they are not read."""
     tested: int
@@ -96,6 +100,9 @@ class SparkUse:
 @dataclass(frozen=True, slots=True)
 class ScanTrace:
     """The whole plan of one scan: levels from the lake down to pages, then what is left to read."""
+
+    json_names: ClassVar[Mapping[str, str]] = {"rows": "rows_total", "rows_whole": "rows_proven"}
+    json_also: ClassVar[Mapping[str, str]] = {"requests": "requests", "bytes": "bytes"}
 
     lake: str
     version: str

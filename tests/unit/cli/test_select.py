@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from skipstone.cli.functions import FORMS, read_functions
+from skipstone.cli.select import FORMS, read_functions
 from skipstone.errors import ParseError, UsageError
 
 
@@ -69,27 +69,29 @@ def test_dialects_and_zones() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no function is named"),
-        (",", "there is nothing before a comma"),
-        ("x", "'x' is no function"),
-        ("1 + 1", "'1 + 1' is no function"),
-        ("foo(x)", "there is no function 'foo'"),
-        ("sum()", "sum has no argument"),
-        ("sum(x, y)", "sum has 2 arguments"),
-        ("first(x)", "first has one argument"),
-        ("sum(x + 1)", "sum has x + 1 where a column should be"),
-        ("sum(*)", "sum has * where a column should be"),
-        ("sum('x')", "sum has 'x' where a column should be"),
-        ("count(distinct x)", "count(distinct ...) can't be computed"),
-        ("quantile(x, 2)", "quantile has a rank that is no number from 0 to 1"),
-        ("quantile(x, array())", "quantile has a rank that is no number from 0 to 1"),
-        ("quantile(x, y)", "quantile has y where a value should be"),
-        ("sum(x) filter (where y > 1)", "FILTER can't be computed"),
-        ("sum(x) over ()", "OVER can't be computed"),
+        ("", "no function given"),
+        (",", "no function given"),
+        ("x", "'x' is not a function"),
+        ("1 + 1", "'1 + 1' is not a function"),
+        ("foo(x)", "unknown function 'foo'"),
+        ("sum()", "sum() got no arguments"),
+        ("sum(x, y)", "sum() got 2 arguments"),
+        ("first(x)", "first() got one argument"),
+        ("sum(x + 1)", "sum() needs a column, got x + 1"),
+        ("sum(*)", "sum() needs a column, got *"),
+        ("sum('x')", "sum() needs a column, got 'x'"),
+        ("count(distinct x)", "count(distinct ...) is not supported"),
+        ("quantile(x, 2)", "quantile() needs ranks from 0 to 1"),
+        ("quantile(x, array())", "quantile() needs ranks from 0 to 1"),
+        ("quantile(x, y)", "quantile() needs a value, got y"),
+        ("sum(x) filter (where y > 1)", "FILTER is not supported"),
+        ("sum(x) over ()", "OVER is not supported"),
         ("sum(x", "Expecting )"),
         ("count(*)), sum(x)", "Unexpected token"),
         ("sum('x", "can't read"),
-        ("as x", "nothing is called 'x'"),
+        ("sum(x) from t", "FROM can't follow a list of functions"),
+        ("sum(x); select 1", "several statements"),
+        ("as x", "'x' is not a function"),
     ],
 )
 def test_errors_name_what_is_wrong(text: str, said: str) -> None:
@@ -101,7 +103,7 @@ def test_errors_name_what_is_wrong(text: str, said: str) -> None:
 def test_errors_list_what_there_is() -> None:
     with pytest.raises(ParseError) as caught:
         read_functions("foo(x)")
-    assert caught.value.hint == f"there are {FORMS}"
+    assert caught.value.hint == f"available: {FORMS}"
     assert FORMS.startswith("count(*), sum(x), min(x)")
     with pytest.raises(ParseError, match="write histogram"):
         read_functions("histogram(x)")

@@ -10,8 +10,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from skipstone.report.advice import Advice, ColumnAdvice, LayoutAdvice, Refused, draw_advice
+from skipstone.index.advise.advice import Advice, ColumnAdvice, LayoutAdvice, Refused
+from skipstone.index.views import advice_tree
 from skipstone.report.lines import width_of
+from skipstone.report.text import to_text
 
 TS = ColumnAdvice(
     name="ts",
@@ -69,13 +71,13 @@ NOTHING = replace(ADVICE, by_column=(), layouts=(), refused=(), synthetic=True, 
 def test_drawn() -> None:
     assert str(ADVICE) == textwrap.dedent("""\
         Index ts (8.7 kB); a bloom filter on device (655.4 kB); sorting by device would read 21 × less.
-        s3://lake/events: 13 questions, 1 not understood; 38 % skipped today; judged on 64 of 4,380 files and 100,000 of
-        438,000,000 rows
+        s3://lake/events: 13 queries, 1 not understood; 38 % skipped today; sampled 64 of 4,380 files and 100,000 of 438,000,000
+        rows
 
-        column  type           asked  files  row groups  pages  bloom   index   filters  why
-        ts      timestamp[us]     12   90 %        95 %   97 %      –  8.7 kB  655.4 kB  index: bounds skip 97 %
-        device  int64            2.5    0 %         0 %  0.1 %   98 %  8.7 kB  655.4 kB  bloom: +98 %
-        day     date32[day]        –   90 %        95 %      –      –       –         –  directories tell it already
+        column  type           queries  files  row groups  pages  bloom   index   filters  why
+        ts      timestamp[us]       12   90 %        95 %   97 %      –  8.7 kB  655.4 kB  index: bounds skip 97 %
+        device  int64              2.5    0 %         0 %  0.1 %   98 %  8.7 kB  655.4 kB  bloom: +98 %
+        day     date32[day]          –   90 %        95 %      –      –       –         –  directories tell it already
 
         layout                 skips today  would skip  reads
         sort by device                38 %        97 %  21 × less
@@ -91,8 +93,8 @@ def test_drawn() -> None:
 
 def test_nothing_to_advise() -> None:
     text = str(NOTHING)
-    assert text.startswith("Neither an index nor another order of rows would help these questions.")
-    assert "no questions given" in text
+    assert text.startswith("Neither an index nor another order of rows would help these queries.")
+    assert "no queries given" in text
     assert NOTHING.commands == ()
     assert "skipstone" not in text
 
@@ -106,7 +108,7 @@ def test_commands_are_quoted_and_never_cut() -> None:
     assert shlex.split(ingest) == [
         "skipstone", "ingest", "/my lake", "NEW_LAKE", "--cluster-by", "a,b c", "--cluster", "zorder",
     ]  # fmt: skip
-    lines = draw_advice(odd, width=60).splitlines()
+    lines = to_text(advice_tree(odd), 60).splitlines()
     assert build in lines
     assert ingest in lines
     assert "<pre>" in odd._repr_html_()
@@ -132,15 +134,15 @@ def test_factor() -> None:
 def test_fits(width: int) -> None:
     wide = replace(TS, name="n" * 90, why="x" * 300)
     many = replace(ADVICE, by_column=(wide, *(replace(TS, name=f"c{n}") for n in range(60))))
-    lines = draw_advice(many, width=width).splitlines()
+    lines = to_text(advice_tree(many), width).splitlines()
     assert all(width_of(line) <= width for line in lines if line not in many.commands)
-    assert "more columns" in draw_advice(many, width=width)
+    assert "more columns" in to_text(advice_tree(many), width)
 
 
 def test_colour_and_control_characters() -> None:
     odd = replace(ADVICE, by_column=(replace(TS, name="a\x1b[31m\n"),))
     assert "\x1b" not in str(odd)
-    assert "\x1b[1m" in draw_advice(odd, color=True)
+    assert "\x1b[1m" in to_text(advice_tree(odd), color=True)
 
 
 def test_html() -> None:

@@ -2,92 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import decimal
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import TokenError
-from sqlglot.tokens import Token, TokenType
 
 from skipstone.aggregate import functions as sk
 from skipstone.aggregate.functions import Aggregate
 from skipstone.errors import ParseError
 from skipstone.predicate import tree
 from skipstone.predicate.sql.read import Reader
-from skipstone.predicate.sql.syntax import syntax
+from skipstone.predicate.sql.syntax import select_list
 from skipstone.predicate.sql.types import known_dialect, zone_info
-
-_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET)
-_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET)
-_NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
 
 
 def read_functions(text: str, dialect: str = "spark", tz: str = "UTC") -> list[Aggregate]:
     """The aggregates in a list as it stands after SELECT; an error names the one that is wrong."""
     name = known_dialect(dialect)
     zone_info(tz)
-    terms = list(_terms(text, name))
+    terms = select_list(text, name)
     if not terms:
-        raise ParseError("no function is named", hint=f"give some of {FORMS}")
-    return [_read(term, Reader(name, tz)) for term in terms]
+        raise ParseError("no function given", hint=f"available: {FORMS}")
+    return [_aggregate(term, Reader(name, tz)) for term in terms]
 
 
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """One function as it was written, and the name it was given."""
-
-    text: str
-    alias: str | None
-
-
-def _terms(text: str, dialect: str) -> Iterator[_Term]:
-    """The text cut at commas that are not inside brackets."""
-    try:
-        tokens = sqlglot.tokenize(text, dialect)
-    except TokenError:
-        raise ParseError(f"can't read {_shown(text)!r}", hint="check its quotes and comments") from None
-    depth, held = 0, list[Token]()
-    for token in tokens:
-        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
-        if token.token_type is TokenType.COMMA and depth == 0:
-            yield _term(text, held)
-            held = []
-        else:
-            held.append(token)
-    if held:
-        yield _term(text, held)
-
-
-def _term(text: str, tokens: Sequence[Token]) -> _Term:
-    if not tokens:
-        raise ParseError("there is nothing before a comma", hint="leave the comma out")
-    alias = None
-    last = tokens[-1]
-    if len(tokens) > 1 and tokens[-2].token_type is TokenType.ALIAS:
-        alias, tokens = last.text, tokens[:-2]
-    elif len(tokens) > 1 and tokens[-2].token_type in _CLOSING and last.token_type in _NAMES:
-        alias, tokens = last.text, tokens[:-1]
-    if not tokens:
-        raise ParseError(f"nothing is called {alias!r}", hint="write the function before AS")
-    return _Term(text[tokens[0].start : tokens[-1].end + 1], alias)
-
-
-def _read(term: _Term, to: Reader) -> Aggregate:
-    node = syntax(term.text, to.dialect)
-    if isinstance(node, exp.Filter | exp.Window):
-        what = "FILTER" if isinstance(node, exp.Filter) else "OVER"
-        hint = "put the condition in --where" if what == "FILTER" else "give --group-by"
-        raise ParseError(f"{_shown(term.text)}: {what} can't be computed", hint=hint)
+def _aggregate(term: exp.Expr, to: Reader) -> Aggregate:
+    alias = term.alias if isinstance(term, exp.Alias) else None
+    node = term.this if isinstance(term, exp.Alias) else term
+    shown = _shown(node.sql(to.dialect))
+    if isinstance(node, exp.Filter):
+        raise ParseError(f"{shown}: FILTER is not supported", hint="put the condition in --where")
+    if isinstance(node, exp.Window):
+        raise ParseError(f"{shown}: OVER is not supported", hint="give --group-by")
     if not isinstance(node, exp.Anonymous):
-        raise ParseError(f"{_shown(term.text)!r} is no function", hint=f"there are {FORMS}")
+        raise ParseError(f"{shown!r} is not a function", hint=f"available: {FORMS}")
     form = _FUNCTIONS.get(node.name.lower())
     if form is None:
-        raise ParseError(f"there is no function {node.name!r}", hint=f"there are {FORMS}")
+        raise ParseError(f"unknown function {node.name!r}", hint=f"available: {FORMS}")
     made = form.make(_Call(node.name.lower(), node.expressions, form.text, to))
-    return made if term.alias is None else made.alias(term.alias)
+    return made.alias(alias) if alias else made
 
 
 def _shown(text: str) -> str:
@@ -107,29 +63,29 @@ class _Call:
     def expect(self, number: int) -> None:
         """Refuse another number of arguments."""
         if len(self.args) != number:
-            given = "no argument" if not self.args else f"{len(self.args)} arguments"
-            raise self.wrong(given if len(self.args) != 1 else "one argument")
+            given = {0: "no arguments", 1: "one argument"}.get(len(self.args), f"{len(self.args)} arguments")
+            raise self.wrong(f"got {given}")
 
     def wrong(self, what: str) -> ParseError:
         """The error for arguments that make no sense."""
-        return ParseError(f"{self.name} has {what}", hint=f"write {self.form}")
+        return ParseError(f"{self.name}() {what}", hint=f"write {self.form}")
 
     def column(self, place: int) -> str:
         """An argument that names a column."""
         node = self.args[place]
         if isinstance(node, exp.Distinct):
-            message = f"{self.name}(distinct ...) can't be computed"
+            message = f"{self.name}(distinct ...) is not supported"
             raise ParseError(message, hint="approx_distinct(x) estimates the number of different values")
         found = None if isinstance(node, exp.Star) else self.to.value(node)
         if not isinstance(found, tree.Column):
-            raise self.wrong(f"{_shown(node.sql(self.to.dialect))} where a column should be")
+            raise self.wrong(f"needs a column, got {_shown(node.sql(self.to.dialect))}")
         return ".".join(found.path)
 
     def constant(self, node: exp.Expr) -> Any:
         """A value that is written out."""
         found = self.to.value(node)
         if not isinstance(found, tree.Literal):
-            raise self.wrong(f"{_shown(node.sql(self.to.dialect))} where a value should be")
+            raise self.wrong(f"needs a value, got {_shown(node.sql(self.to.dialect))}")
         return found.scalar.as_py()
 
     def values(self, place: int) -> Any:
@@ -169,7 +125,7 @@ def _quantile(call: _Call, *, exact: bool) -> Aggregate:
     ranks = call.values(1)
     numbers = [float(rank) if _is_number(rank) else rank for rank in _listed(ranks)]
     if not numbers or not all(isinstance(rank, float) and 0 <= rank <= 1 for rank in numbers):
-        raise call.wrong("a rank that is no number from 0 to 1")
+        raise call.wrong("needs ranks from 0 to 1")
     return sk.quantile(call.column(0), numbers if isinstance(ranks, list) else numbers[0], exact=exact)
 
 
@@ -193,8 +149,6 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _is_number(value: object) -> bool:
-    import decimal
-
     return isinstance(value, int | float | decimal.Decimal) and not isinstance(value, bool)
 
 

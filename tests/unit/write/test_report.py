@@ -5,14 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from skipstone.report.ingest import (
-    IngestReport,
-    LookUps,
-    PipelineReport,
-    Seconds,
-    draw_ingest,
-    draw_pipeline,
-)
+from skipstone.report.text import to_text
+from skipstone.write.report import IngestReport, LookUps, PipelineReport, Seconds
+from skipstone.write.views import ingest_tree, pipeline_tree
 
 REPORT = IngestReport(
     lake="lake/events",
@@ -28,17 +23,17 @@ REPORT = IngestReport(
 TEXT = """\
 20,000,000 rows in 3 files, 374.2 MB: 118.2 MB to 131.0 MB each, 27 row groups
 lake/events: surveyed in 2.10 s, written in 21.40 s (17.5 MB/s), published in 10.2 ms, indexed in
-3.00 s (the index has 1.5 MB)
+3.00 s (index size 1.5 MB)
 
-look-up of  reads of the lake
-event_id    █░░░░░░░░░░░░░░░░░░░  <0.1 % of the rows, 33 % of the files
-day         ████████████████████  100 % of the rows, 100 % of the files"""
+lookup column  share of lake read
+event_id       █░░░░░░░░░░░░░░░░░░░  <0.1 % of rows, 33 % of files
+day            ████████████████████  100 % of rows, 100 % of files"""
 
 
 def test_the_text() -> None:
-    assert draw_ingest(REPORT) == str(REPORT) == TEXT
-    assert max(map(len, draw_ingest(REPORT, width=60).splitlines())) == 60
-    assert "\x1b[" in draw_ingest(REPORT, color=True)
+    assert to_text(ingest_tree(REPORT)) == str(REPORT) == TEXT
+    assert max(map(len, to_text(ingest_tree(REPORT), 60).splitlines())) == 60
+    assert "\x1b[" in to_text(ingest_tree(REPORT), color=True)
 
 
 def test_nothing_and_little() -> None:
@@ -51,15 +46,15 @@ def test_nothing_and_little() -> None:
 
 def test_an_index_that_failed_is_told() -> None:
     said = str(replace(REPORT, index_problem="disk\x1b full", index_bytes=0, skips=()))
-    assert "the rows are in, but the index is not up to date: disk" in said
+    assert "rows were ingested, but the index is not up to date: disk" in said
     assert "\x1b" not in said
 
 
 def test_clustering_that_was_remembered_is_told() -> None:
     assert str(replace(REPORT, cluster_by=("event_id", "day"))) == TEXT
     found = replace(REPORT, cluster_by=("event_id", "d\x1bay"), clustered_as_before=True)
-    said = draw_ingest(found, width=200)
-    assert said.splitlines()[0].endswith("27 row groups; clustered by event_id, d\\x1bay, as the lake is")
+    said = to_text(ingest_tree(found), 200)
+    assert said.splitlines()[0].endswith("27 row groups; clustered by event_id, d\\x1bay, like the lake")
     told = json.loads(json.dumps(found.to_json()))
     assert (told["cluster_by"], told["clustered_as_before"]) == (["event_id", "d\x1bay"], True)
 
@@ -79,9 +74,9 @@ def test_json() -> None:
 def test_a_run() -> None:
     run = PipelineReport("lake", 4, 2, ("in/b.csv",), (REPORT,))
     said = str(run)
-    assert said == draw_pipeline(run)
-    assert said.startswith("took in 4 source files; 2 were known already\n")
+    assert said == to_text(pipeline_tree(run))
+    assert said.startswith("ingested 4 files; 2 already ingested\n")
     assert "in/b.csv" in said
     assert said.endswith(TEXT)
-    assert str(PipelineReport("lake", 0, 0, (), ())) == "no new source files"
-    assert str(PipelineReport("lake", 0, 3, (), ())) == "nothing to do: 3 source files, all known already"
+    assert str(PipelineReport("lake", 0, 0, (), ())) == "no new files"
+    assert str(PipelineReport("lake", 0, 3, (), ())) == "nothing to do: 3 files already ingested"

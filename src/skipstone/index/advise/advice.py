@@ -1,0 +1,186 @@
+"""What is advised for a lake: columns to index, bloom filters, and another order of rows."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+
+from skipstone.report.json import record
+from skipstone.report.lines import clean, shorten
+from skipstone.report.units import count, size, times
+
+_NAMED = 4
+_LEAST = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A query that was not understood: its line in the log or its number, its text, and why."""
+
+    place: int
+    text: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{count(self.place)}: {shorten(clean(self.text), 60)}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnAdvice:
+    """One column: what its evidence skips of the rows, by the queries that use it, and what it would cost.
+
+    A share is None where there is nothing to say: no page index, no query for few values.
+    """
+
+    name: str
+    type: pa.DataType
+    used: float
+    """Queries that use it, each counted with its weight."""
+    skip_files: float
+    skip_row_groups: float
+    skip_pages: float | None
+    skip_with_bloom: float | None
+    index_bytes: int
+    bloom_bytes: int
+    index: bool
+    bloom: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutAdvice:
+    """What the same queries would skip if the rows were in another order."""
+
+    json_also: ClassVar[Mapping[str, str]] = {"factor": "factor"}
+
+    columns: tuple[str, ...]
+    kind: Literal["sort", "zorder", "hilbert"]
+    before: float
+    """The share of rows that is skipped today."""
+    after: float
+
+    @property
+    def factor(self) -> float:
+        """How many times fewer rows would be read."""
+        return max(1 - self.before, _LEAST) / max(1 - self.after, _LEAST)
+
+    def __str__(self) -> str:
+        return f"{'sort' if self.kind == 'sort' else 'Z-order'} by {', '.join(self.columns)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Which columns to index, which bloom filters pay, and which order of rows would help most.
+
+    ``columns`` and ``blooms`` are names, ready to build an index with.
+    """
+
+    json_also: ClassVar[Mapping[str, str]] = {
+        "recommendation": "recommendation",
+        "commands": "commands",
+        "columns": "columns",
+        "blooms": "blooms",
+    }
+
+    lake: str
+    version: str
+    files: int
+    sampled: int
+    """Files whose footers were looked at."""
+    rows: int
+    """Of the whole lake, estimated unless every file was sampled."""
+    sampled_rows: int
+    """Rows that were read."""
+    understood: int
+    refused: tuple[Refused, ...]
+    synthetic: bool
+    """Whether no query was given, so that values and ranges of every column were looked up instead."""
+    is_table: bool
+    """Whether the lake is an Iceberg table."""
+    partition_by: tuple[str, ...]
+    """The lake's partition columns, which another order of rows leaves as they are."""
+    skips: float
+    """The share of rows that the queries skip today."""
+    by_column: tuple[ColumnAdvice, ...]
+    layouts: tuple[LayoutAdvice, ...]
+    """Those that would read less, the best first."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns whose bounds are worth an index."""
+        return tuple(column.name for column in self.by_column if column.index)
+
+    @property
+    def blooms(self) -> tuple[str, ...]:
+        """Columns whose bloom filters pay."""
+        return tuple(column.name for column in self.by_column if column.bloom)
+
+    @property
+    def recommendation(self) -> str:
+        """The advice in one sentence."""
+        parts = []
+        if self.columns:
+            spent = sum(column.index_bytes for column in self.by_column if column.index)
+            parts.append(f"index {_named(self.columns)} ({size(spent)})")
+        if self.blooms:
+            spent = sum(column.bloom_bytes for column in self.by_column if column.bloom)
+            what = "a bloom filter" if len(self.blooms) == 1 else "bloom filters"
+            parts.append(f"{what} on {_named(self.blooms)} ({size(spent)})")
+        if self.layouts:
+            best = self.layouts[0]
+            verb = "sorting" if best.kind == "sort" else "Z-ordering"
+            parts.append(f"{verb} by {_named(best.columns)} would read {times(best.factor)} less")
+        text = "; ".join(parts) or "neither an index nor another order of rows would help these queries"
+        return text[0].upper() + text[1:] + "."
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """What to run to follow the advice; the command line can't rewrite tables."""
+        build = {"--columns": self.columns, "--blooms": self.blooms}
+        lake = "TABLE" if self.is_table else self.lake
+        found = [["skipstone", "index", "build", lake, *_options(build)]] if any(build.values()) else []
+        if self.layouts and not self.is_table:
+            best = self.layouts[0]
+            curve = () if best.kind == "sort" else (best.kind,)
+            order = {"--partition-by": self.partition_by, "--cluster-by": best.columns, "--cluster": curve}
+            found.append(["skipstone", "ingest", lake, "NEW_LAKE", *_options(order)])
+        return tuple(map(shlex.join, found))
+
+    def __getitem__(self, name: str) -> ColumnAdvice:
+        found = next((column for column in self.by_column if column.name == name), None)
+        if found is None:
+            known = ", ".join(column.name for column in self.by_column) or "none"
+            raise KeyError(f"{name}: advice is on {known}")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as dicts, lists, strings and numbers."""
+        return record(self)
+
+    def __str__(self) -> str:
+        from skipstone.index.views import ADVICE_WIDTH, advice_tree
+        from skipstone.report.text import to_text
+
+        return to_text(advice_tree(self), ADVICE_WIDTH)
+
+    def _repr_html_(self) -> str:
+        from skipstone.index.views import advice_tree
+        from skipstone.report.html import to_html
+
+        return to_html(advice_tree(self))
+
+
+def _options(named: Mapping[str, Sequence[str]]) -> list[str]:
+    return [part for option, names in named.items() if names for part in (option, ",".join(names))]
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = [clean(name) for name in (names if len(names) <= _NAMED + 1 else names[:_NAMED])]
+    rest = len(names) - len(shown)
+    if rest:
+        return f"{', '.join(shown)} and {count(rest)} more"
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))

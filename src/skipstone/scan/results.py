@@ -1,0 +1,163 @@
+"""What ``why`` and ``verify`` find out: why a unit was kept or dropped, and whether skipping lost a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from skipstone.core.judge import Verdict
+from skipstone.core.rows import RowSet
+from skipstone.report.json import record
+from skipstone.report.trace import Cause
+from skipstone.report.units import count, span_text
+
+Kind = Literal["lost", "false proof", "wrong values", "extra rows", "wrong order"]
+_RANGES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class WhyStep:
+    """What one level says about one unit: its verdict, the condition it turns on, and the evidence."""
+
+    level: str
+    unit: str
+    verdict: Verdict
+    condition: str
+    """For a dropped unit the condition that no row can satisfy, else those that are still open."""
+    evidence: str
+    cause: Cause | None = None
+    """The kind of evidence that dropped the unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a plan keeps or drops a file, a row group or the page around a row.
+
+    ``rows`` are the unit's first row and the one after its last, counted within the file; None where the
+    listing alone ruled the file out, so that no footer was opened.
+    """
+
+    json_also: ClassVar[Mapping[str, str]] = {"kept": "kept", "conclusion": "conclusion"}
+
+    path: str
+    unit: str
+    rows: tuple[int, int] | None
+    predicate: str
+    verdict: Verdict
+    steps: tuple[WhyStep, ...]
+    ruled_out: bool = False
+    """Whether the steps prove that no row can match; a limit may leave out units without such a proof."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> bool:
+        """Whether the plan reads rows of the unit."""
+        return self.verdict is not Verdict.NONE
+
+    @property
+    def conclusion(self) -> str:
+        """The verdict in words."""
+        if self.verdict is Verdict.NONE:
+            return "dropped: no row can match" if self.ruled_out else "not read"
+        if self.verdict is Verdict.ALL:
+            return "kept: every row matches, none needs a test"
+        return "kept: rows may match, and are tested when they are read"
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as dicts, lists, strings and numbers."""
+        return record(self)
+
+    def __str__(self) -> str:
+        from skipstone.report.text import to_text
+        from skipstone.scan.views import why_tree
+
+        return to_text(why_tree(self))
+
+    def _repr_html_(self) -> str:
+        from skipstone.report.html import to_html
+        from skipstone.scan.views import why_tree
+
+        return to_html(why_tree(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One way in which skipping changed the answer, where, and what the plan rested on there."""
+
+    kind: Kind
+    path: str
+    row_group: int | None
+    rows: RowSet | None
+    """The rows concerned, counted within the file."""
+    detail: str
+    why: Why | None = None
+    """The certificate: the statistic that led to it."""
+
+    @property
+    def place(self) -> str:
+        """File, row group and rows."""
+        parts = [self.path, f"row group {self.row_group}" if self.row_group is not None else ""]
+        if self.rows is not None:
+            ranges = self.rows.ranges()
+            more = f" and {count(len(ranges) - _RANGES)} more ranges" if len(ranges) > _RANGES else ""
+            parts.append(", ".join(span_text(*r) for r in ranges[:_RANGES]) + more)
+        return ", ".join(filter(None, parts))
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as dicts, lists, strings and numbers; rows as ranges."""
+        return {
+            "kind": self.kind,
+            "path": self.path,
+            "row_group": self.row_group,
+            "rows": None if self.rows is None else [list(r) for r in self.rows.ranges()],
+            "detail": self.detail,
+            "why": None if self.why is None else self.why.to_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """A scan with skipping beside the same without: what each cost, and every difference.
+
+    Rows and bytes with skipping are those that the plan kept and that were transferred for it; what the
+    lake had at hand already costs nothing.
+    """
+
+    json_also: ClassVar[Mapping[str, str]] = {"ok": "ok"}
+
+    lake: str
+    predicate: str
+    files: int
+    rows_matching: int
+    rows_proven: int
+    rows_read_with: int
+    rows_read_without: int
+    bytes_with: int
+    bytes_without: int
+    seconds_with: float
+    seconds_without: float
+    differences: tuple[Difference, ...] = ()
+    left_out: int = 0
+    """Differences beyond those listed."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether skipping changed nothing."""
+        return not self.differences
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as dicts, lists, strings and numbers."""
+        return record(self)
+
+    def __str__(self) -> str:
+        from skipstone.report.text import to_text
+        from skipstone.scan.views import verification_tree
+
+        return to_text(verification_tree(self))
+
+    def _repr_html_(self) -> str:
+        from skipstone.report.html import to_html
+        from skipstone.scan.views import verification_tree
+
+        return to_html(verification_tree(self))
