@@ -56,8 +56,7 @@ if TYPE_CHECKING:
         udaf,
         var,
     )
-    from skipstone.aggregate.given import members
-    from skipstone.aggregate.members import Members
+    from skipstone.aggregate.members import Members, members
     from skipstone.tables import Catalog, SnapshotInfo, Table
 
 __all__ = [
@@ -260,7 +259,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("Catalog", "SnapshotInfo", "Table"), "tables"),
     "Aggregation": "aggregate.aggregation",
     "Members": "aggregate.members",
-    "members": "aggregate.given",
+    "members": "aggregate.members",
     **dict.fromkeys(
         (
             "Aggregate",

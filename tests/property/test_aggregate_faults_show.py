@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skipstone.aggregate import aggregation, prepare
+from skipstone.aggregate import aggregation, metadata, units
 from skipstone.aggregate.members import Cover
-from skipstone.aggregate.pages import MemberPages
+from skipstone.aggregate.statistics import MemberPages
 from tests.property.test_aggregate_soundness import PER_LAKE, run_lake
 
 LAKES = range(12, 30)
@@ -24,42 +24,42 @@ LAKES = range(12, 30)
 
 def full_cover(patch: pytest.MonkeyPatch) -> None:
     """Units with members are taken for units of members only."""
-    right = prepare.cover_units
+    right = metadata.cover_units
 
     def wrong(*given: Any) -> Cover:
         cover = right(*given)
         return Cover(cover.inside, np.zeros_like(cover.outside))
 
-    patch.setattr(prepare, "cover_units", wrong)
+    patch.setattr(metadata, "cover_units", wrong)
 
 
 def wrong_blocks(patch: pytest.MonkeyPatch) -> None:
     """Metadata counts one value too many."""
-    right = prepare.known_blocks
+    right = metadata.known_blocks
 
     def wrong(*given: Any) -> Any:
         blocks = right(*given)
         return replace(blocks, count=blocks.count + 1)
 
-    patch.setattr(prepare, "known_blocks", wrong)
+    patch.setattr(metadata, "known_blocks", wrong)
 
 
 def wrong_ends(patch: pytest.MonkeyPatch) -> None:
     """Metadata takes the greatest value for the least."""
-    right = prepare.known_blocks
+    right = metadata.known_blocks
 
     def wrong(*given: Any) -> Any:
         blocks = right(*given)
         return replace(blocks, lower=blocks.upper)
 
-    patch.setattr(prepare, "known_blocks", wrong)
+    patch.setattr(metadata, "known_blocks", wrong)
 
 
 def proven_rows(patch: pytest.MonkeyPatch) -> None:
     """Rows that may match are taken for rows that do."""
-    right = aggregation.shares_of
+    right = units.shares_of
     patch.setattr(
-        aggregation,
+        units,
         "shares_of",
         lambda *given: [replace(share, proven=share.rows) for share in right(*given)],
     )
@@ -67,13 +67,13 @@ def proven_rows(patch: pytest.MonkeyPatch) -> None:
 
 def gone_pages(patch: pytest.MonkeyPatch) -> None:
     """Pages of members only are passed over."""
-    right = prepare.member_pages
+    right = metadata.member_pages
 
     def wrong(*given: Any) -> MemberPages:
         pages = right(*given)
         return MemberPages(pages.gone | pages.sure, pages.sure)
 
-    patch.setattr(prepare, "member_pages", wrong)
+    patch.setattr(metadata, "member_pages", wrong)
 
 
 def lost_portions(patch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ import pytest
 from pyroaring import BitMap, BitMap64
 
 import skipstone as sk
-from skipstone.aggregate import counting
+from skipstone.aggregate.members import OutsideByPlace
 
 LAKES = max(8, int(os.environ.get("SKIPSTONE_CASES", 0)) // 40)
 PER_LAKE = 4
@@ -131,13 +131,13 @@ def ask(rng: random.Random, lake: Any, rows: list[tuple[int | None, int | None]]
 
 def test_sets_of_ids_that_nearly_count_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count: Counter[str] = Counter()
-    right = counting.Counted.deleted
+    right = OutsideByPlace.deleted
 
     def watched(self: Any, *given: Any) -> Any:
         count["told by place"] += 1
         return right(self, *given)
 
-    monkeypatch.setattr(counting.Counted, "deleted", watched)
+    monkeypatch.setattr(OutsideByPlace, "deleted", watched)
     for number in range(LAKES):
         rng = random.Random(f"ids:{number}")
         root = tmp_path / str(number)

@@ -1,4 +1,8 @@
-"""``scan.aggregate(...)``: what is asked of the rows of a scan, answered when somebody wants to know."""
+"""``scan.aggregate(...)``: what is asked of the rows of a scan, answered when somebody wants to know.
+
+The way of a question: ``bind`` it to the schema; see what ``metadata`` answers for the ``units`` of the
+scan's plan; ``read`` the rows that are left; merge the states of ``groups``; make them an ``answer``.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +12,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from skipstone.aggregate.account import account_of
-from skipstone.aggregate.answer import Answer
+from skipstone.aggregate.answer import Answer, Step
 from skipstone.aggregate.bind import Binding, bind
 from skipstone.aggregate.functions import Aggregate
-from skipstone.aggregate.given import allowed
-from skipstone.aggregate.members import Members, Places
-from skipstone.aggregate.merge import Known, Recipe, merged
-from skipstone.aggregate.prepare import Preparation, Prepared
-from skipstone.aggregate.progress import Step
+from skipstone.aggregate.groups import GroupStates, merge_states
+from skipstone.aggregate.members import Members, OutsideByPlace, allowed
+from skipstone.aggregate.metadata import MetadataAnswer
 from skipstone.aggregate.read import Portion, Reading, read_here, read_on, readings
-from skipstone.aggregate.units import Placed, Units, shares_of, survey_of
-from skipstone.core.ir.nodes import ColumnRef
+from skipstone.aggregate.states.histogram import even_edges
+from skipstone.aggregate.units import Units
 from skipstone.engine.jobs import check_engine, opened
 from skipstone.errors import UsageError
 from skipstone.index.container import BadIndex
-from skipstone.partial.edges import even_edges
-from skipstone.report.trace.aggregate import AggregateRun, AggregateTrace
+from skipstone.report.trace.aggregate import AggregateRun, AggregateTrace, ColumnUse, MemberUse
 from skipstone.report.units import plural
 from skipstone.scan.lake import Lake
 from skipstone.scan.plan import ScanPlan
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-# States that wait to be put together.
+# States that wait to be merged.
 _WAITING = 64
+# The functions that find between which values the even bins of a histogram are.
+_ENDS = ("least number", "greatest number")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Question:
+class AggregateQuestion:
     """What is asked of the rows of a scan."""
 
     lake: Lake
@@ -54,117 +57,99 @@ class Question:
     engine: Any
     options: Mapping[str, Any]
 
+    def bind(self, asked: Sequence[Aggregate]) -> Binding:
+        """What is asked, over the lake's schema."""
+        return bind(asked, self.group_by, self.lake.schema, case_sensitive=self.case_sensitive)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ready:
-    """An aggregation after phase one."""
+class AggregatePlan:
+    """An aggregation after phase one: what metadata answers, and what is read."""
 
     plan: ScanPlan
     binding: Binding
-    prepared: Prepared
+    metadata: MetadataAnswer
     readings: tuple[Reading, ...]
 
     @property
-    def known(self) -> list[Known]:
+    def states(self) -> list[GroupStates]:
         """What metadata has answered."""
-        return [known for found in self.prepared.found for known in found.known]
-
-    def recipe(self, reading: Reading) -> Recipe:
-        """What to make of the rows of a reading."""
-        return Recipe(self.binding.keys, {n: self.binding.measures[n] for n in reading.measures})
+        return [states for answer in self.metadata.measures for states in answer.states]
 
 
 class Aggregation:
     """Aggregates of the rows of a scan; the answer is worked out once, when it is asked for."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: AggregateQuestion) -> None:
         self._question = question
         self._run: AggregateRun | None = None
         # Names and types are checked now; even bins find their edges when they are asked for.
-        self._binding(tuple(_ends(one) if _is_even(one) else one for one in question.asked))
-
-    def _binding(self, asked: Sequence[Aggregate]) -> Binding:
-        question = self._question
-        schema = question.lake.schema
-        return bind(asked, question.group_by, schema, case_sensitive=question.case_sensitive)
+        self._has_even = any(map(_is_even, question.asked))
+        self._binding = question.bind(
+            [replace(one, function=_ENDS[0]) if _is_even(one) else one for one in question.asked]
+        )
 
     # -- phase one ---------------------------------------------------------------------------
 
     @cached_property
-    def _ready(self) -> Ready:
-        question = self._question
+    def _plan(self) -> AggregatePlan:
         while True:
             try:
-                return self._prepare(self._edged())
+                return self._make_plan()
             except BadIndex as error:
-                question.lake.index.distrust(error)
+                self._question.lake.index.distrust(error)
 
-    def _edged(self) -> tuple[Aggregate, ...]:
+    def _make_plan(self) -> AggregatePlan:
+        question, plan = self._question, self._question.plan()
+        binding = question.bind(self._with_edges()) if self._has_even else self._binding
+        units = Units.of(question.lake, plan, question.members)
+        cached = question.cached and plan.options.skipping
+        metadata = MetadataAnswer(plan.files, binding, units, question.members, cached)
+        return AggregatePlan(plan, binding, metadata, tuple(readings(plan, binding, metadata)))
+
+    def _with_edges(self) -> tuple[Aggregate, ...]:
         """What is asked, with the edges of even bins, for which least and greatest values are looked up."""
         question = self._question
-        even = [one for one in question.asked if _is_even(one)]
-        if not even:
-            return question.asked
-        names = list(dict.fromkeys(one.columns[0] for one in even))
-        ends = [Aggregate(end, (name,), f"{end} of {name}") for name in names for end in _ENDS]
+        columns = dict.fromkeys(one.columns[0] for one in question.asked if _is_even(one))
+        ends = [Aggregate(end, (name,), f"{end} of {name}") for name in columns for end in _ENDS]
         found = Aggregation(replace(question, asked=tuple(ends), group_by=()))
-        return tuple(
-            replace(one, options=_edges(found, one)) if _is_even(one) else one for one in question.asked
-        )
 
-    def _prepare(self, asked: Sequence[Aggregate]) -> Ready:
-        question, plan = self._question, self._question.plan()
-        lake, options = question.lake, plan.options
-        binding = self._binding(asked)
-        coverage = lake.index.coverage if options.index and options.skipping else None
-        survey, files = survey_of(lake, plan, coverage)
-        members, placed = question.members, None
-        if members is not None and any(isinstance(leaf, Places) for leaf in members.leaves()):
-            placed = Placed(lake, coverage)
-            members = members.located(placed.paths)
-        shares = shares_of(plan, files, members, placed)
-        types = dict(zip(members.paths, members.types, strict=True)) if members is not None else {}
-        preparation = Preparation(
-            plan.files,
-            binding,
-            Units.of(survey, shares),
-            [ColumnRef(path, type) for path, type in types.items()],
-            [ColumnRef(path, binding.types[path]) for path in binding.keys],
-            cached=question.cached and options.skipping,
-        )
-        prepared = preparation.run()
-        return Ready(plan, binding, prepared, tuple(readings(plan, binding, prepared)))
+        def edges(one: Aggregate) -> tuple[Any, ...] | None:
+            least, greatest = (found[f"{end} of {one.columns[0]}"] for end in _ENDS)
+            # Without a value there are no bins.
+            return None if least is None else even_edges(least, greatest, one.options)
+
+        return tuple(replace(one, options=edges(one)) if _is_even(one) else one for one in question.asked)
 
     # -- phase two ---------------------------------------------------------------------------
 
     @cached_property
     def _answer(self) -> Answer:
-        ready, question = self._ready, self._question
-        known = ready.known
-        for portion in self._portions(ready):
-            known += portion.known
-            if len(known) > _WAITING:
-                known = list(merged(known, dict(enumerate(ready.binding.measures))))
-        return Answer(ready.binding, known, question.lake.schema)
+        plan = self._plan
+        states = plan.states
+        for portion in self._portions(plan):
+            states += portion.states
+            if len(states) > _WAITING:
+                states = list(merge_states(states, dict(enumerate(plan.binding.measures))))
+        return Answer(plan.binding, states, self._question.lake.schema)
 
-    def _portions(self, ready: Ready) -> Iterator[Portion]:
+    def _portions(self, plan: AggregatePlan) -> Iterator[Portion]:
         """What reading adds, in order of rows; and an account of it at the end."""
-        question, files = self._question, ready.plan.files
+        question, files = self._question, plan.plan.files
         began, before = time.perf_counter(), files.io()
         counted = [0]
         pieces = 0
         clock = Clock()
-        said = plural(ready.plan.hints.threads, "thread")
-        for reading in ready.readings:
-            recipe = ready.recipe(reading)
+        ran_on = plural(plan.plan.hints.threads, "thread")
+        for reading in plan.readings:
             if question.engine is None:
-                found: Any = read_here(reading, recipe, clock)
+                portions: Any = read_here(reading, clock)
             else:
                 with opened(question.engine, question.options) as engine:
-                    found = read_on(engine, reading, recipe)
-                    said = f"{engine.name}, {plural(len(found), 'task')}"
+                    portions = read_on(engine, reading)
+                    ran_on = f"{engine.name}, {plural(len(portions), 'task')}"
             counted.append(0)
-            for portion in found:
+            for portion in portions:
                 counted[-1] += portion.rows
                 pieces += 1
                 yield portion
@@ -172,20 +157,19 @@ class Aggregation:
         seconds = time.perf_counter() - began
         # Readings may share rows: what the largest has counted in is at least that.
         rows = max(counted)
-        self._run = AggregateRun(rows, pieces, spent.requests, spent.bytes, seconds, said, clock.phases())
+        self._run = AggregateRun(rows, pieces, spent.requests, spent.bytes, seconds, ran_on, clock.phases())
 
     def stream(self) -> Iterator[Step]:
         """Answers that get better: first what metadata knows, then with every few rows that are read."""
-        ready, schema = self._ready, self._question.lake.schema
-        measures = dict(enumerate(ready.binding.measures))
-        known, looked = list(merged(ready.known, measures)), 0
-        left = sum(reading.rows for reading in ready.readings)
-        total = looked + left
-        yield Step(ready.binding, known, schema, ready.prepared, total, looked)
-        for portion in self._portions(ready):
-            known = list(merged([*known, *portion.known], measures))
-            looked += portion.looked
-            yield Step(ready.binding, known, schema, ready.prepared, total, looked)
+        plan, schema = self._plan, self._question.lake.schema
+        measures = dict(enumerate(plan.binding.measures))
+        states = merge_states(plan.states, measures)
+        left = sum(reading.rows for reading in plan.readings)
+        yield Step(plan.binding, states, schema, plan.metadata, left)
+        for portion in self._portions(plan):
+            states = merge_states([*states, *portion.states], measures)
+            left -= portion.seen
+            yield Step(plan.binding, states, schema, plan.metadata, left)
 
     # -- the answer --------------------------------------------------------------------------
 
@@ -216,22 +200,27 @@ class Aggregation:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the answer."""
-        binding = self._ready.binding
-        return Answer(binding, (), self._question.lake.schema).to_arrow().schema
+        return Answer(self._plan.binding, (), self._question.lake.schema).to_arrow().schema
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self._answer.__arrow_c_stream__(requested_schema)
 
-    # -- looks -------------------------------------------------------------------------------
+    # -- how it was made -----------------------------------------------------------------------
 
     @property
     def trace(self) -> AggregateTrace:
         """What metadata answers and what is read, as data; once it has run, what it did."""
-        ready, question = self._ready, self._question
-        trace = account_of(
-            ready.plan.trace, ready.binding, ready.prepared, question.members, cached=question.cached
+        plan, question = self._plan, self._question
+        return AggregateTrace(
+            scan=plan.plan.trace,
+            functions=tuple(output.name for output in plan.binding.outputs),
+            group_by=question.group_by,
+            rows=plan.metadata.live,
+            columns=_column_uses(plan),
+            members=None if question.members is None else _member_use(plan, question.members),
+            cached=question.cached,
+            run=self._run,
         )
-        return replace(trace, group_by=question.group_by, run=self._run)
 
     def explain(self, analyze: bool = False, format: str = "text") -> str:
         """What is answered from metadata and what is read, and why; ``analyze`` also runs it."""
@@ -254,9 +243,6 @@ class Aggregation:
         asked = ", ".join(one.name for one in self._question.asked)
         by = f" by {', '.join(self._question.group_by)}" if self._question.group_by else ""
         return f"Aggregation({self._question.lake.uri}: {asked}{by})"
-
-
-_ENDS = ("least number", "greatest number")
 
 
 def aggregation(
@@ -285,7 +271,9 @@ def aggregation(
     if members is not None:
         members = members.bind(lake.schema, case_sensitive=case_sensitive)
     return Aggregation(
-        Question(lake, plan, case_sensitive, tuple(asked), keys, members, use_cached, engine, options)
+        AggregateQuestion(
+            lake, plan, case_sensitive, tuple(asked), keys, members, use_cached, engine, options
+        )
     )
 
 
@@ -293,11 +281,30 @@ def _is_even(asked: Any) -> bool:
     return isinstance(asked, Aggregate) and asked.function == "histogram" and isinstance(asked.options, int)
 
 
-def _edges(found: Aggregation, asked: Aggregate) -> tuple[Any, ...] | None:
-    """The edges of even bins; None where there is no value."""
-    least, greatest = (found[f"{end} of {asked.columns[0]}"] for end in _ENDS)
-    return None if least is None else even_edges(least, greatest, asked.options)
+def _column_uses(plan: AggregatePlan) -> tuple[ColumnUse, ...]:
+    """Where the answers about each column come from."""
+    uses = []
+    measures = zip(plan.binding.measures, plan.metadata.measures, strict=True)
+    for number, (measure, answer) in enumerate(measures):
+        names = tuple(output.name for output in plan.binding.outputs if output.measure == number)
+        if names:
+            column = ".".join(measure.columns[0]) if measure.columns else ""
+            levels, why = plan.metadata.levels(number), plan.metadata.why(number)
+            uses.append(ColumnUse(column, names, levels, answer.rows_read, why))
+    return tuple(uses)
 
 
-def _ends(asked: Aggregate) -> Aggregate:
-    return replace(asked, function=_ENDS[0])
+def _member_use(plan: AggregatePlan, members: Members) -> MemberUse:
+    """What sets of members rule out."""
+    cover, units = plan.metadata.cover, plan.metadata.units
+    kept = units.kept > 0
+    outside = int(np.count_nonzero(kept & ~cover.inside))
+    whole = kept & cover.inside & ~cover.outside
+    if members.has_places:
+        # Rows at other places were cut off before.
+        whole &= units.kept == units.rows
+    sets = members.descriptions()
+    if any(isinstance(test, OutsideByPlace) for test in plan.metadata.tests.values()):
+        sets += ("ids count up from row to row: members are found by their places, ids are not read",)
+    rows = plan.plan.trace.rows_kept - plan.metadata.live
+    return MemberUse(sets, int(np.count_nonzero(kept)), outside, int(np.count_nonzero(whole)), rows)

@@ -1,4 +1,4 @@
-"""The answer of an aggregation: a table with a row, or one per group, and how sure its estimates are."""
+"""The answer of an aggregation: a table with a row, or one per group, and how sure it is."""
 
 from __future__ import annotations
 
@@ -8,43 +8,46 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from skipstone.aggregate.bind import Binding
-from skipstone.aggregate.merge import Known, aligned, merged
-from skipstone.core.evidence import Array
+from skipstone.aggregate.functions import Aggregate
+from skipstone.aggregate.groups import GroupStates, align, merge_states, sort_keys
+from skipstone.aggregate.metadata import MetadataAnswer
+from skipstone.aggregate.states.state import Rows
+from skipstone.core.domain.keys import from_key
+from skipstone.core.evidence import widest
+from skipstone.core.evidence.hull import hull
+from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import TypeMismatchError, UsageError
-from skipstone.partial.states import Rows
 from skipstone.scan.projection import Projection
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-WHOLE = pa.decimal128(38, 0)
-"""The type of sums of whole numbers, which Python has as int."""
+# The type of sums of whole numbers, which Python has as int.
+_WHOLE = pa.decimal128(38, 0)
 
 
 class Answer:
-    """Values by name, made of what is known so far."""
+    """Values by name, made of the states so far."""
 
-    def __init__(self, binding: Binding, known: Sequence[Known], schema: pa.Schema) -> None:
+    def __init__(self, binding: Binding, states: Sequence[GroupStates], schema: pa.Schema) -> None:
         self._binding = binding
-        told = {one.measure for one in known}
-        lacking = [number for number in range(len(binding.measures)) if number not in told]
-        nothing = _nothing(binding, schema, lacking) if lacking else ()
-        self._known = merged([*nothing, *known], dict(enumerate(binding.measures)))
+        lacking = set(range(len(binding.measures))) - {one.measure for one in states}
+        nothing = _of_no_rows(binding, schema, sorted(lacking)) if lacking else ()
+        self._merged = merge_states([*nothing, *states], dict(enumerate(binding.measures)))
 
     @cached_property
     def _states(self) -> tuple[list[pa.Array], list[Any]]:
         """The keys of groups in order, and the state of each measure in them."""
-        by_number = {known.measure: known for known in self._known}
+        by_number = {states.measure: states for states in self._merged}
         keys = list(by_number[0].keys)
         if keys:
-            order = pa.array(_sorted(keys))
+            order = pa.array(sort_keys(keys))
             keys = [key.take(order) for key in keys]
         measures = self._binding.measures
-        return keys, [aligned(by_number[n], measure, keys) for n, measure in enumerate(measures)]
+        return keys, [align(by_number[n], measure, keys) for n, measure in enumerate(measures)]
 
     @cached_property
     def _table(self) -> pa.Table:
@@ -85,9 +88,8 @@ class Answer:
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._table.column_names:
-            raise UsageError(
-                f"there is no {name!r} in the answer", hint=f"there is {', '.join(self._table.column_names)}"
-            )
+            available = ", ".join(self._table.column_names)
+            raise UsageError(f"there is no {name!r} in the answer", hint=f"available: {available}")
         values = _values(self._table.column(name))
         return values if self._binding.keys else values[0]
 
@@ -95,39 +97,104 @@ class Answer:
     def bounds(self) -> Mapping[str, Any]:
         """For estimates, between which values the truth is very likely to be; with groups, lists of them."""
         _, states = self._states
-        found = {o.name: o.bounds(states[o.measure]) for o in self._binding.outputs if o.bounds is not None}
+        bounds = {o.name: o.bounds(states[o.measure]) for o in self._binding.outputs if o.bounds is not None}
         if self._binding.keys:
-            return found
-        return {name: (lower[0], upper[0]) for name, (lower, upper) in found.items()}
+            return bounds
+        return {name: (lower[0], upper[0]) for name, (lower, upper) in bounds.items()}
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
-def _nothing(binding: Binding, schema: pa.Schema, numbers: Sequence[int]) -> list[Known]:
+def _of_no_rows(binding: Binding, schema: pa.Schema, numbers: Sequence[int]) -> list[GroupStates]:
     """No rows at all, for some measures: what makes an answer of nothing."""
     paths = dict.fromkeys(path for measure in binding.measures for path in measure.columns)
     table = pa.Table.from_batches([], Projection.of(schema, (*binding.keys, *paths)).schema)
-    if binding.keys:
-        keys = [pa.nulls(0, field.type) for field in binding.key_fields]
-        rows = Rows(table, np.zeros(0, dtype=np.int64))
-        return [Known(n, keys, binding.measures[n].update(rows), 0) for n in numbers]
-    rows = Rows(table, np.zeros(1, dtype=np.int64))
-    return [Known(n, [], binding.measures[n].update(rows), 1) for n in numbers]
+    keys = [pa.nulls(0, field.type) for field in binding.key_fields]
+    groups = 0 if keys else 1
+    rows = Rows(table, np.zeros(groups, dtype=np.int64))
+    return [GroupStates(n, keys, binding.measures[n].update(rows), groups) for n in numbers]
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
     values: list[Any] = column.to_pylist()
-    return [None if value is None else int(value) for value in values] if column.type == WHOLE else values
+    return [None if value is None else int(value) for value in values] if column.type == _WHOLE else values
 
 
-def _sorted(keys: Sequence[pa.Array]) -> Array:
-    """The order of groups: NULL first, NaN last, as in Spark SQL."""
-    columns: dict[str, pa.Array] = {}
-    for number, key in enumerate(keys):
-        columns[f"valid{number}"] = key.is_valid()
-        if pa.types.is_floating(key.type):
-            columns[f"nan{number}"] = pc.is_nan(key)
-        columns[f"key{number}"] = key
-    order = [(name, "ascending") for name in columns]
-    return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=order))
+# -- while rows are read -------------------------------------------------------------------------
+
+
+class Step(Answer):
+    """The answer after some of the rows, and between which values the last one will be."""
+
+    def __init__(
+        self,
+        binding: Binding,
+        states: Sequence[GroupStates],
+        schema: pa.Schema,
+        metadata: MetadataAnswer,
+        rows_left: int,
+    ) -> None:
+        super().__init__(binding, states, schema)
+        self._metadata = metadata
+        self.rows_left = rows_left
+        """Rows that are still to be read."""
+        self.rows_done = metadata.live - min(rows_left, metadata.live)
+        """Rows that are answered for, by metadata or by reading."""
+
+    @property
+    def final(self) -> bool:
+        """Whether this is the answer."""
+        return self.rows_left == 0
+
+    @property
+    def covered(self) -> float:
+        """The part of the rows, from 0 to 1, that is answered for."""
+        return self.rows_done / self._metadata.live if self._metadata.live and not self.final else 1.0
+
+    @cached_property
+    def bounds(self) -> Mapping[str, Any]:
+        """Between which values each answer will be, where that is known; None where it isn't.
+
+        Estimates have their own bounds, which are very likely, once all rows are read.
+        """
+        estimates = super().bounds if self.final else {}
+        if self._binding.keys:
+            return estimates
+        bounds = {o.name: self._bounds(o.asked, o.measure) for o in self._binding.outputs}
+        return {**bounds, **estimates}
+
+    def _bounds(self, asked: Aggregate, measure: int) -> tuple[Any, Any] | None:
+        now = self[asked.name]
+        if self.final:
+            return None if asked.function.startswith("approx") else (now, now)
+        left = min(self.rows_left, self._metadata.measures[measure].rows_read)
+        if not left:
+            return (now, now)
+        if asked.function == "count":
+            return (now, now + left)
+        limits = self._limits(measure) if asked.function in ("sum", "min", "max") else None
+        if limits is None:
+            return None
+        low, high = limits
+        if asked.function == "sum":
+            base = now or 0
+            return (base + min(low, 0) * left, base + max(high, 0) * left)
+        if now is None:
+            return None
+        return (min(low, now), now) if asked.function == "min" else (now, max(high, now))
+
+    def _limits(self, measure: int) -> tuple[Any, Any] | None:
+        """Between which values the column is in the row groups that are read; None if that isn't known."""
+        units, path = self._metadata.units, self._binding.measures[measure].columns[0]
+        groups = [units.group[units.of_share(share)] for share in self._metadata.measures[measure].read]
+        ref = ColumnRef(path, self._binding.types[path])
+        facts = units.survey.facts(ref).take(np.unique(np.concatenate(groups)))
+        if facts.may_nan.any() or isinstance(facts.lower, pa.Array):
+            return None
+        whole = hull(facts, np.zeros(1, dtype=np.int64))
+        floor, ceiling = widest(ref.type, 1)
+        if whole.lower[0] <= floor[0] or whole.upper[0] >= ceiling[0]:
+            return None
+        low, high = (from_key(ref.type, bounds[0].item()).as_py() for bounds in (whole.lower, whole.upper))
+        return low, high

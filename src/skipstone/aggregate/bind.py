@@ -1,6 +1,6 @@
 """Aggregates bound to a lake's schema: what is kept of rows for them, and how that becomes the answer.
 
-To add a function, write its measure in ``partial/``, its name in ``functions`` and a binder here.
+To add a function, write its measure in ``states/``, its name in ``functions`` and a binder here.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.aggregate.functions import Aggregate
-from skipstone.aggregate.grouping import key_type
+from skipstone.aggregate.groups import key_type
+from skipstone.aggregate.states import answers, custom, first_last, histogram, quantiles, sketches
+from skipstone.aggregate.states.blocks import BlockMeasure, Blocks
+from skipstone.aggregate.states.histogram import check_binned
+from skipstone.aggregate.states.state import Facet, Measure, Path, RowCount
 from skipstone.core.domain.keys import is_ordered
 from skipstone.core.filter.rows import plain_type
 from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import TypeMismatchError, UsageError
-from skipstone.partial import answers, custom, distinct, picks, spread
-from skipstone.partial.blocks import Blocks, Facet
-from skipstone.partial.edges import check_binned
-from skipstone.partial.reading import BlockMeasure
-from skipstone.partial.states import Measure, Path, RowCount
 from skipstone.scan.projection import find_path
 
 
@@ -64,7 +63,7 @@ def bind(
         raise UsageError("nothing to aggregate", hint="give sk.count(), sk.sum(column) or others")
     for one in asked:
         if not isinstance(one, Aggregate):
-            raise UsageError(f"{one!r} is no aggregate", hint="give sk.count(), sk.sum(column) or others")
+            raise UsageError(f"{one!r} is not an aggregate", hint="give sk.count(), sk.sum(column) or others")
     binder = Binder(schema, case_sensitive)
     keys = _keys(group_by, binder)
     _check_names([*(f.name for _, f in keys), *(one.name for one in asked)])
@@ -127,7 +126,7 @@ class _Measures:
 
 
 def _has_no_type(measures: _Measures, asked: Aggregate) -> bool:
-    """Whether a function has no answer but NULL, since nobody has ever seen a value of its column."""
+    """Whether the answer is NULL in any case, since the column has no type and so no values."""
     if asked.function in ("count", "udaf"):
         return False
     return bool(pa.types.is_null(plain_type(measures.ref(asked.columns[0]).type)))
@@ -183,23 +182,23 @@ def _ends_of_numbers(blocks: Blocks, *, greatest: bool) -> pa.Array:
 
 def _approx_distinct(measures: _Measures, asked: Aggregate) -> Output:
     ref = measures.ref(asked.columns[0])
-    place = measures.other(distinct.Distinct(ref.path, ref.type))
-    return Output(asked, place, distinct.distinct_counts, distinct.distinct_bounds)
+    place = measures.other(sketches.Distinct(ref.path, ref.type))
+    return Output(asked, place, sketches.distinct_counts, sketches.distinct_bounds)
 
 
 def _quantile(measures: _Measures, asked: Aggregate) -> Output:
     ref = measures.ref(asked.columns[0])
     ranks, single = asked.options
-    place = measures.other(spread.Values(ref.path, ref.type))
-    return Output(asked, place, partial(spread.exact_quantiles, ranks=ranks, single=single))
+    place = measures.other(quantiles.AllValues(ref.path, ref.type))
+    return Output(asked, place, partial(quantiles.exact_quantiles, ranks=ranks, single=single))
 
 
 def _approx_quantile(measures: _Measures, asked: Aggregate) -> Output:
     ref = measures.ref(asked.columns[0])
     ranks, single = asked.options
-    place = measures.other(spread.Spread(ref.path, ref.type))
-    finish = partial(spread.approx_quantiles, ranks=ranks, single=single)
-    return Output(asked, place, finish, partial(spread.quantile_bounds, ranks=ranks, single=single))
+    place = measures.other(quantiles.QuantileSketch(ref.path, ref.type))
+    finish = partial(quantiles.approx_quantiles, ranks=ranks, single=single)
+    return Output(asked, place, finish, partial(quantiles.quantile_bounds, ranks=ranks, single=single))
 
 
 def _histogram(measures: _Measures, asked: Aggregate) -> Output:
@@ -208,13 +207,17 @@ def _histogram(measures: _Measures, asked: Aggregate) -> Output:
         # Even bins from the least to the greatest of no values.
         cell = pa.struct({"low": pa.float64(), "high": pa.float64(), "count": pa.int64()})
         return Output(asked, 0, lambda counts: pa.nulls(len(counts), pa.list_(cell)))
-    measure = spread.Histogram.of(ref.path, ref.type, asked.options)
-    return Output(asked, measures.other(measure), partial(spread.histograms, measure))
+    measure = histogram.Histogram.of(ref.path, ref.type, asked.options)
+    return Output(asked, measures.other(measure), partial(histogram.histograms, measure))
 
 
 def _pick(measures: _Measures, asked: Aggregate, *, last: bool) -> Output:
     ref, by = (measures.ref(name) for name in asked.columns)
-    return Output(asked, measures.other(picks.Pick(ref.path, ref.type, by.path, by.type, last)), picks.picked)
+    return Output(
+        asked,
+        measures.other(first_last.FirstLast(ref.path, ref.type, by.path, by.type, last)),
+        first_last.picked,
+    )
 
 
 def _udaf(measures: _Measures, asked: Aggregate) -> Output:
@@ -239,7 +242,7 @@ def _number(
 def _check_ordered(ref: ColumnRef, asked: Aggregate) -> None:
     if not is_ordered(ref.type):
         raise TypeMismatchError(
-            f"values of type {ref.type} have no order, so that {asked.name} has no answer",
+            f"{asked.name} needs an ordered column, got {ref.type}",
             column=ref.name,
             hint="ask for one of its fields",
         )

@@ -24,7 +24,7 @@ class Aggregate:
     name: str
     """What the answer calls it."""
     options: Any = None
-    """What else the function was given."""
+    """Other arguments of the function."""
 
     def alias(self, name: str) -> Aggregate:
         """The same under another name."""
@@ -85,9 +85,9 @@ def quantile(column: str, q: float | Sequence[float], *, exact: bool = True) -> 
     ranks: list[Any] = [q] if single else list(q) if isinstance(q, Iterable) else []
     if not ranks or not all(_is_number(r) and 0 <= r <= 1 for r in ranks):
         raise UsageError(f"quantile({column!r}, {q!r})", hint="give numbers from 0 to 1")
-    told = f"{q}" if single else f"[{', '.join(map(str, ranks))}]"
+    shown = f"{q}" if single else f"[{', '.join(map(str, ranks))}]"
     function = "quantile" if exact else "approx_quantile"
-    return _of(function, column, told, options=(tuple(map(float, ranks)), single))
+    return _of(function, column, shown, options=(tuple(map(float, ranks)), single))
 
 
 def histogram(column: str, bins: int | Sequence[Any]) -> Aggregate:
@@ -128,7 +128,7 @@ def udaf(
     """An aggregate of your own over batches of the named columns.
 
     ``aggregate`` has ``init() -> state``, ``update(state, batch) -> state``, ``merge(a, b) -> state`` and
-    ``finish(state) -> value``; ``type`` is that of the value, unless it can be told from the values.
+    ``finish(state) -> value``; ``type`` is that of the value, unless it follows from the values.
     """
     if isinstance(columns, str) or not all(isinstance(column, str) for column in columns):
         raise UsageError(f"udaf(..., {columns!r})", hint="give a list of column names")

@@ -1,17 +1,18 @@
-"""Phase two of an aggregation: rows that metadata can't answer for are read and counted in."""
+"""Phase two of an aggregation: rows that metadata can't answer for are read and reduced to states."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
 from skipstone.aggregate.bind import Binding
-from skipstone.aggregate.counting import Counted
-from skipstone.aggregate.members import Outside
-from skipstone.aggregate.merge import Known, Recipe, merged
-from skipstone.aggregate.prepare import Prepared, Rows, members_of
+from skipstone.aggregate.groups import GroupStates, merge_states, reduce_rows
+from skipstone.aggregate.members import Outside, OutsideByPlace
+from skipstone.aggregate.metadata import MetadataAnswer, RowsByShare
+from skipstone.aggregate.states.state import Measure, Path
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import Engine, stream
@@ -24,6 +25,7 @@ from skipstone.scan.projection import Projection
 from skipstone.scan.reader import joined
 from skipstone.scan.work import Clock, Work
 
+# Few rows of several pieces are reduced at once: to reduce has a price of its own.
 _FEW_ROWS = 32_768
 
 
@@ -31,7 +33,8 @@ _FEW_ROWS = 32_768
 class Reading:
     """Rows that are read for some measures: those that match for sure, and those to be tested."""
 
-    measures: tuple[int, ...]
+    keys: tuple[Path, ...]
+    measures: Mapping[int, Measure[Any]]
     plans: tuple[ScanPlan, ...]
 
     @property
@@ -39,13 +42,22 @@ class Reading:
         """Rows that are read."""
         return sum(plan.rows for plan in self.plans)
 
+    def reduce(self, tables: Iterable[pa.Table], seen: int) -> Portion:
+        """What the rows of tables add, of so many that were read; one table is in memory at a time."""
+        states: list[GroupStates] = []
+        rows = 0
+        for table in tables:
+            states += reduce_rows(table, self.keys, self.measures)
+            rows += len(table)
+        return Portion(tuple(states), seen, rows)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Portion:
-    """What a few pieces have added: the states of their groups, and how many rows were looked at."""
+    """What a few pieces have added: the states of their groups, and how many rows were read for them."""
 
-    known: tuple[Known, ...]
-    looked: int
+    states: tuple[GroupStates, ...]
+    seen: int
     """Rows that were read and tested, or needed no test."""
     rows: int
     """Those of them that count."""
@@ -54,109 +66,83 @@ class Portion:
 # -- what to read ------------------------------------------------------------------------------
 
 
-def readings(plan: ScanPlan, binding: Binding, prepared: Prepared) -> list[Reading]:
+def readings(plan: ScanPlan, binding: Binding, metadata: MetadataAnswer) -> list[Reading]:
     """Measures that want the same rows are read together."""
-    wanted: list[tuple[Rows, list[int]]] = []
-    for number, found in enumerate(prepared.found):
-        if not found.read:
+    wanted: list[tuple[RowsByShare, list[int]]] = []
+    for number, answer in enumerate(metadata.measures):
+        if not answer.read:
             continue
-        same = next((mine for rows, mine in wanted if rows == found.read), None)
+        same = next((mine for rows, mine in wanted if rows == answer.read), None)
         if same is None:
-            wanted.append((found.read, [number]))
+            wanted.append((answer.read, [number]))
         else:
             same.append(number)
-    return [_reading(plan, binding, prepared, rows, numbers) for rows, numbers in wanted]
+    return [_reading(plan, binding, metadata, rows, numbers) for rows, numbers in wanted]
 
 
 def _reading(
-    plan: ScanPlan,
-    binding: Binding,
-    prepared: Prepared,
-    rows: Rows,
-    numbers: Sequence[int],
+    plan: ScanPlan, binding: Binding, metadata: MetadataAnswer, rows: RowsByShare, numbers: Sequence[int]
 ) -> Reading:
-    paths = [*binding.keys, *(path for number in numbers for path in binding.measures[number].columns)]
+    measures = {number: binding.measures[number] for number in numbers}
+    paths = [*binding.keys, *(path for measure in measures.values() for path in measure.columns)]
     projection = Projection.of(plan.schemas.read, dict.fromkeys(paths))
-    proven: list[Task] = []
-    tested: list[Task] = []
-    for share, mine in sorted(rows.items()):
-        for task, sure in _tasks(prepared, share, mine):
-            (proven if sure else tested).append(task)
+    tasks = [pair for share, mine in sorted(rows.items()) for pair in _tasks(metadata, share, mine)]
+    proven, tested = ([task for task, sure in tasks if sure is side] for side in (True, False))
     plans = []
     if proven:
         plans.append(plan.part(proven, projection, tested=False))
     if tested:
         how = plan.hints.materialise
         plans.append(plan.part(tested, projection, tested=plan.predicate is not None, materialise=how))
-    return Reading(tuple(numbers), tuple(plans))
+    return Reading(binding.keys, measures, tuple(plans))
 
 
-def _tasks(prepared: Prepared, share: int, rows: RowSet) -> Iterator[tuple[Task, bool]]:
+def _tasks(metadata: MetadataAnswer, share: int, rows: RowSet) -> Iterator[tuple[Task, bool]]:
     """The rows of a share by what must be tested on them, and whether the predicate need not be."""
-    mine = prepared.units.shares[share]
-    members = members_of(prepared.units, prepared.cover, prepared.sure, share)
+    mine, none = metadata.units.shares[share], RowSet.none(rows.total)
+    members = None if mine.members is None else metadata.members_of(share)
     for part, sure in ((rows & mine.proven, True), (rows - mine.proven, False)):
-        inside, rest = part & members, part - members
+        inside, rest = (part, none) if members is None else (part & members, part - members)
         if not inside.is_empty:
-            proven = inside if sure else RowSet.none(rows.total)
-            yield replace(mine.task, rows=inside, proven=proven), sure
+            yield replace(mine.task, rows=inside, proven=inside if sure else none), sure
         if not rest.is_empty:
-            test = prepared.tests[share]
-            yield (
-                replace(
-                    mine.task,
-                    rows=rest,
-                    proven=RowSet.none(rows.total),
-                    deleted=(*mine.task.deleted, test),
-                ),
-                sure,
-            )
+            deleted = (*mine.task.deleted, metadata.tests[share])
+            yield replace(mine.task, rows=rest, proven=none, deleted=deleted), sure
 
 
 # -- reading -----------------------------------------------------------------------------------
 
 
-def read_here(reading: Reading, recipe: Recipe, clock: Clock) -> Iterator[Portion]:
-    """Read on threads of this process, the next pieces while others are counted in; in order of rows."""
+def read_here(reading: Reading, clock: Clock) -> Iterator[Portion]:
+    """Read on threads of this process, the next pieces while others are reduced; in order of rows."""
     for plan in reading.plans:
-        yield from _portions(Work(plan, clock), recipe)
+        yield from _portions(Work(plan, clock), reading)
 
 
-def _portions(work: Work, recipe: Recipe) -> Iterator[Portion]:
+def _portions(work: Work, reading: Reading) -> Iterator[Portion]:
     plan = work.plan
 
-    def reduce(pieces: Sequence[Piece]) -> Portion | tuple[pa.Table, int]:
-        looked = sum(_rows_of(work, piece) for piece in pieces)
-        found = work.tables(pieces)
-        if isinstance(found, pa.Table) and len(found) <= _FEW_ROWS:
-            return found, looked
-        tables = [found] if isinstance(found, pa.Table) else found
-        parts = [recipe.count_in(table) for table in tables]
-        known = tuple(one for part in parts for one in part[0])
-        return Portion(known, looked, sum(part[1] for part in parts))
+    def read(pieces: Sequence[Piece]) -> Portion | tuple[pa.Table, int]:
+        seen = sum(_rows_of(work, piece) for piece in pieces)
+        tables = work.tables(pieces)
+        if not isinstance(tables, pa.Table):
+            return reading.reduce(tables, seen)
+        return (tables, seen) if len(tables) <= _FEW_ROWS else reading.reduce([tables], seen)
 
     threads, budget = plan.hints.threads, plan.options.memory
     few: list[pa.Table] = []
-    looked = 0
-    for found in stream(reduce, work.bundles(), threads=threads, weigh=work.weigh, budget=budget):
-        if isinstance(found, Portion):
-            yield found
+    seen = 0
+    for part in stream(read, work.bundles(), threads=threads, weigh=work.weigh, budget=budget):
+        if isinstance(part, Portion):
+            yield part
             continue
-        few.append(found[0])
-        looked += found[1]
+        few.append(part[0])
+        seen += part[1]
         if sum(map(len, few)) > _FEW_ROWS:
-            yield Portion(*_counted_in(recipe, few, looked))
-            few, looked = [], 0
+            yield reading.reduce([joined(few)], seen)
+            few, seen = [], 0
     if few:
-        yield Portion(*_counted_in(recipe, few, looked))
-
-
-def _counted_in(
-    recipe: Recipe, tables: Sequence[pa.Table], looked: int
-) -> tuple[tuple[Known, ...], int, int]:
-    """Few rows of several pieces at once: counting in has a price of its own."""
-    known, rows = recipe.count_in(joined(tables))
-    return known, looked, rows
+        yield reading.reduce([joined(few)], seen)
 
 
 def _rows_of(work: Work, piece: Piece) -> int:
@@ -166,37 +152,37 @@ def _rows_of(work: Work, piece: Piece) -> int:
     return int(work.reader(piece.task).metadata.row_group_rows[list(groups)].sum())
 
 
-def read_on(engine: Engine, reading: Reading, recipe: Recipe) -> list[Portion]:
+def read_on(engine: Engine, reading: Reading) -> list[Portion]:
     """Read by an engine's tasks; what a task found is put together before it travels."""
-    work = []
+    work, reduction = [], replace(reading, plans=())
     for plan in reading.plans:
         common = shared(plan)
-        work += [(common, _packed(plan, part), recipe) for part in split(plan, engine.parallelism)]
+        work += [(common, _packed(plan, part), reduction) for part in split(plan, engine.parallelism)]
     return engine.map(_read_part, work)
 
 
 def _packed(plan: ScanPlan, part: Part) -> Part:
     """A part with no more of each set of members than its files may hold."""
     return tuple(
-        replace(task, deleted=tuple(_cut_down(plan, task, test) for test in task.deleted)) for task in part
+        replace(task, deleted=tuple(_restricted(plan, task, test) for test in task.deleted)) for task in part
     )
 
 
-def _cut_down(plan: ScanPlan, task: Task, test: AntiJoin) -> AntiJoin:
-    if isinstance(test, Counted):
-        return test.cut_down()
+def _restricted(plan: ScanPlan, task: Task, test: AntiJoin) -> AntiJoin:
+    if isinstance(test, OutsideByPlace):
+        return test.restrict()
     if not isinstance(test, Outside):
         return test
     metadata, bounds = plan.files.layout(task.entry), {}
-    for path, type in zip(test.columns, test.types, strict=True):
+    for path, type in test.members.columns.items():
         if path[0] not in task.partition:
             facts = row_group_facts(metadata, ColumnRef(path, type))
             bounds[path] = (int(facts.lower.min()), int(facts.upper.max()))
     return Outside(test.members.restrict(bounds))
 
 
-def _read_part(given: tuple[ScanPlan, Part, Recipe]) -> Portion:
-    common, part, recipe = given
-    found = list(_portions(Work(replace(common, tasks=part)), recipe))
-    known = merged([one for portion in found for one in portion.known], recipe.measures)
-    return Portion(known, sum(p.looked for p in found), sum(p.rows for p in found))
+def _read_part(work: tuple[ScanPlan, Part, Reading]) -> Portion:
+    common, part, reading = work
+    portions = list(_portions(Work(replace(common, tasks=part)), reading))
+    states = merge_states([state for portion in portions for state in portion.states], reading.measures)
+    return Portion(states, sum(p.seen for p in portions), sum(p.rows for p in portions))

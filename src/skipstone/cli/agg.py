@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from skipstone.aggregate.aggregation import Aggregation
-    from skipstone.aggregate.progress import Step
+    from skipstone.aggregate.answer import Step
     from skipstone.report.node import Block, Node
     from skipstone.report.trace.aggregate import AggregateTrace
     from skipstone.scan.lake import Lake

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,9 @@ from skipstone.index.container import COMMON, Writer
 from skipstone.index.levels import Level, split_bytes, write_facts, write_level
 from skipstone.index.search import search_arrays
 from skipstone.index.spec import Path
-from skipstone.partial.blocks import Blocks
+
+if TYPE_CHECKING:
+    from skipstone.aggregate.states.blocks import Blocks
 
 BLOCK: Final = 1024
 """Files of a segment whose facts are summed up in one block."""
@@ -287,6 +289,8 @@ def _summed(
     type: pa.DataType | None, columns: Sequence[ColumnDraft], parts: Sequence[Draft]
 ) -> dict[str, Blocks]:
     """The aggregates of all parts; unknown where a part has none."""
+    from skipstone.aggregate.states.blocks import Blocks
+
     return {
         level: Blocks.concat(
             [

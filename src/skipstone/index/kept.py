@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from skipstone.core.evidence import Array
 from skipstone.index.container import BadIndex, Container, Key
 from skipstone.index.levels import join_bytes
-from skipstone.partial.blocks import Blocks
+
+if TYPE_CHECKING:
+    from skipstone.aggregate.states.blocks import Blocks
 
 _ALWAYS: Final = frozenset(("known", "count", "lower", "upper", "has"))
 
@@ -36,6 +38,8 @@ class Kept:
 
     def blocks(self, column: int, type: pa.DataType, level: str, units: Array) -> Blocks | None:
         """The aggregates of some row groups or pages, in keys of the type they were recorded in."""
+        from skipstone.aggregate.states.blocks import Blocks
+
         keys = self._names.get((column, f"sum/{level}"))
         if keys is None:
             return None
@@ -54,6 +58,8 @@ class Kept:
 
     def sums(self, column: int, type: pa.DataType) -> dict[str, Blocks]:
         """All aggregates of a column, by level."""
+        from skipstone.aggregate.states.blocks import Blocks
+
         for (owner, name), keys in self._names.items():
             if owner == column and name.startswith("sum/"):
                 self._check(keys, column, name.removeprefix("sum/"))

@@ -11,6 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.aggregate.states.blocks import Blocks, facets_of, read_blocks
+from skipstone.aggregate.states.sketches import sketches
+from skipstone.aggregate.states.state import EVERY, Facet
 from skipstone.core.domain.keys import Kind, key_space, storage_type
 from skipstone.core.evidence import Array
 from skipstone.core.ir.nodes import ColumnRef
@@ -39,9 +42,6 @@ from skipstone.parquet.slice import slice_steps
 from skipstone.parquet.trust import null_counts_trusted
 from skipstone.parquet.values import widen
 from skipstone.parquet.walk import hop_pages, walk_pages
-from skipstone.partial.blocks import EVERY, Blocks, Facet, facets_of
-from skipstone.partial.reading import read_blocks
-from skipstone.partial.sketches import sketches
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
 from skipstone.store.steps import drive

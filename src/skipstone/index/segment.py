@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -34,9 +35,11 @@ from skipstone.parquet.recorded import (
     record_chunks,
 )
 from skipstone.parquet.values import widen
-from skipstone.partial.blocks import Blocks
 from skipstone.prune.pages import PageFacts
 from skipstone.store.place import Listed
+
+if TYPE_CHECKING:
+    from skipstone.aggregate.states.blocks import Blocks
 
 _CHUNK = CHUNK.itemsize
 _MOST = 1 << 62
@@ -186,6 +189,8 @@ class Segment:
 
     def _sum_rule(self, column: int, part: str) -> Rule:
         level, _, name = part.partition("/")
+        from skipstone.aggregate.states.blocks import Blocks
+
         kind = Blocks.stored_type(self._type(column), name.partition("/")[0])
         return Rule(kind, self._units(column, level))
 

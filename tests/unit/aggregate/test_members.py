@@ -6,16 +6,28 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
-from skipstone.aggregate.given import allowed, members
-from skipstone.aggregate.members import All, Ids, Members, Not, Outside, Places, Some
+from skipstone.aggregate.members import (
+    All,
+    Ids,
+    Members,
+    Not,
+    Outside,
+    Places,
+    Some,
+    allowed,
+    column_mask,
+    members,
+)
 from skipstone.core.domain.keys import key_space
 from skipstone.core.evidence import ColumnFacts
 from skipstone.core.rows import RowSet
+from skipstone.core.rows.intset import IntSet
 from skipstone.errors import RowSetError, TypeMismatchError, UnknownColumnError, UsageError
 
 SCHEMA = pa.schema(
@@ -109,8 +121,8 @@ def test_rows_are_members_as_python_has_it_and_coverage_is_sound(
         expected = [is_member(row) for row in unit]
         rows = table(**{name: [row[name] for row in unit] for name in VALUES})
         assert asked.mask(rows).tolist() == expected
-        assert not (cover.empty[at] and any(expected))
-        assert not (cover.full[at] and not all(expected))
+        assert not (~cover.inside[at] and any(expected))
+        assert not (~cover.outside[at] and not all(expected))
         bounds = {
             path: (min(ids), max(ids))
             for path in COLUMNS
@@ -135,9 +147,9 @@ def test_rows_are_members_as_python_has_it_and_coverage_is_sound(
 def test_coverage_is_as_good_as_bounds_allow(values: list[int | None], empty: bool, full: bool) -> None:
     asked = bound(members([3, 4, 5], "id"))
     cover = asked.cover({("id",): facts_of(pa.int64(), [values], 0, [True])}, 1)
-    assert (cover.empty.tolist(), cover.full.tolist()) == ([empty], [full])
+    assert ((~cover.inside).tolist(), (~cover.outside).tolist()) == ([empty], [full])
     cover = (~asked).cover({("id",): facts_of(pa.int64(), [values], 0, [True])}, 1)
-    assert (cover.empty.tolist(), cover.full.tolist()) == ([full], [empty])
+    assert ((~cover.inside).tolist(), (~cover.outside).tolist()) == ([full], [empty])
 
 
 def test_unknown_facts_prove_nothing_but_of_an_empty_set() -> None:
@@ -147,13 +159,13 @@ def test_unknown_facts_prove_nothing_but_of_an_empty_set() -> None:
         {("id",): ColumnFacts.unknown(pa.int64(), 2)},
         {("id",): ColumnFacts.unknown(pa.string(), 2)},
     ):
-        assert none.cover(facts, 2).empty.all()
-        assert (~none).cover(facts, 2).full.all()
+        assert (~none.cover(facts, 2).inside).all()
+        assert (~(~none).cover(facts, 2).outside).all()
         cover = all_.cover(facts, 2)
         assert cover.inside.all()
         assert cover.outside.all()
     absent = {("id",): ColumnFacts.absent(pa.int64(), 2)}
-    assert all_.cover(absent, 2).empty.all()
+    assert (~all_.cover(absent, 2).inside).all()
     no = np.zeros(1, bool)
     crossed = ColumnFacts(pa.int64(), np.array([5]), np.array([3]), no, no, ~no, no, no)
     cover = bound(members([4], "id")).cover({("id",): crossed}, 1)
@@ -164,7 +176,7 @@ def test_unknown_facts_prove_nothing_but_of_an_empty_set() -> None:
 def test_every_id_of_a_type_is_a_full_unit() -> None:
     whole = bound(members(range(2**64), "big"))
     facts = facts_of(pa.uint64(), [[0, 2**64 - 1], [5], [2**64 - 1]], 0, [True] * 3)
-    assert whole.cover({("big",): facts}, 3).full.all()
+    assert (~whole.cover({("big",): facts}, 3).outside).all()
     assert whole.mask(table(big=[0, 5, 2**64 - 1])).all()
 
 
@@ -173,12 +185,12 @@ def test_every_id_of_a_type_is_a_full_unit() -> None:
 
 def test_names_are_bound_to_integer_columns() -> None:
     one = (members([1], "ID") | ~members([2], "s.id")).bind(SCHEMA, case_sensitive=False)
-    assert one.paths == (("id",), ("s", "id"))
-    assert one.types == (pa.int64(), pa.int32())
+    assert tuple(one.columns) == (("id",), ("s", "id"))
+    assert tuple(one.columns.values()) == (pa.int64(), pa.int32())
     rows = table(id=[1, 2, 3], s=[{"id": 2}, {"id": 2}, None])
     assert one.mask(rows).tolist() == [True, False, True]
     outside = pickle.loads(pickle.dumps(Outside(one)))
-    assert (outside.columns, outside.types) == (one.paths, one.types)
+    assert (outside.columns, outside.types) == (tuple(one.columns), tuple(one.columns.values()))
     assert outside.deleted(rows, None, None).tolist() == [False, True, False]
     with pytest.raises(UnknownColumnError, match="did you mean id"):
         bound(members([1], "idd"))
@@ -190,13 +202,13 @@ def test_names_are_bound_to_integer_columns() -> None:
 
 def test_each_set_is_told_in_words() -> None:
     asked = members(range(0, 10**6, 5000), "id") - (members(range(0, 900, 3), "big") | ~members([7], "tiny"))
-    assert asked.told() == (
+    assert asked.descriptions() == (
         "id in 200 ids (sparse: searched)",
         "big not in 300 ids (dense: one bit per id)",
         "tiny in 1 id (one run)",
     )
-    assert members([], "id").told() == ("id in no ids",)
-    assert (~members({"f": [1, 2]}) & members([3])).told() == (
+    assert members([], "id").descriptions() == ("id in no ids",)
+    assert (~members({"f": [1, 2]}) & members([3])).descriptions() == (
         "rows not at 2 positions in 1 file",
         "rows at 1 position in the lake",
     )
@@ -323,11 +335,11 @@ def test_what_a_scan_is_given() -> None:
         (None, None, "id", "there is no set of ids"),
         (members([1], "id"), None, "id", "have columns of their own"),
         ({"f": [1]}, None, "id", "a mapping holds positions in files"),
-        ({3: [1]}, None, None, "3 is no file"),
-        ([1.5], None, "id", "float64 values are no ids"),
-        (None, np.array([True]), None, "bool values are no ids"),
-        ([-1], None, "id", "ids are ≥ 0"),
-        ("id < 3", None, "id", "str is no set of ids"),
+        ({3: [1]}, None, None, "3 is not a path"),
+        ([1.5], None, "id", "got float64 values"),
+        (None, np.array([True]), None, "got bool values"),
+        ([-1], None, "id", "ids must not be negative"),
+        ("id < 3", None, "id", "str is not a set of ids"),
         ([1], None, 5, "column=5"),
     ],
 )
@@ -356,3 +368,27 @@ def test_lists_of_any_sets_are_lists_of_sets() -> None:
 def test_sets_have_no_truth_value() -> None:
     with pytest.raises(TypeError, match="combine them with"):
         bool(members([1], "id"))
+
+
+# -- columns ----------------------------------------------------------------------------------
+
+
+def test_columns_with_nulls_chunks_and_dictionaries() -> None:
+    found = IntSet.of([0, 2, 300])
+    values = [2, None, -2, 0, 300, 2, 1, None]
+    expected = [True, False, False, True, True, True, False, False]
+    plain = pa.array(values, pa.int32())
+    for column in (
+        plain,
+        plain.dictionary_encode(),
+        pa.array([2, 2]).dictionary_encode()[:0],
+        pa.chunked_array([plain[:3], plain[3:].dictionary_encode().dictionary_decode(), plain[:0]]),
+        pa.DictionaryArray.from_arrays(
+            pa.array([0, 1, 2, 3, 4, 0, 5, 1]), pa.array([2, None, -2, 0, 300, 1])
+        ),
+        pa.chunked_array([], pa.int64()),
+        pc.run_end_encode(plain),
+        pa.nulls(0),
+    ):
+        assert column_mask(found, column).tolist() == expected[: len(column)]
+    assert column_mask(found, pa.nulls(2)).tolist() == [False, False]

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import skipstone as sk
+from skipstone.aggregate.states.answers import sums, variances
+from skipstone.aggregate.states.state import EVERY
 from skipstone.index.container import Container, Fetched, LocalFile
 from skipstone.index.draft import ColumnDraft, Draft, ranges
 from skipstone.index.levels import Level
 from skipstone.index.record import record_file
 from skipstone.index.segment import Segment
 from skipstone.index.spec import Spec
-from skipstone.partial.answers import sums, variances
-from skipstone.partial.blocks import EVERY
 from skipstone.store.cache import Cache
 
 TYPES = {"id": pa.int64(), "text": pa.string(), "x": pa.float64(), "dec": pa.decimal128(30, 2)}

@@ -12,6 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
+from skipstone.aggregate.states.answers import averages, counts, ends, sums, variances
+from skipstone.aggregate.states.blocks import Blocks, read_blocks
+from skipstone.aggregate.states.sketches import CPC, KLL, merge_cpc, merge_kll
+from skipstone.aggregate.states.state import EVERY
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.index import container
 from skipstone.index.container import Bytes, Container, Fetched, LocalFile
@@ -20,10 +24,6 @@ from skipstone.index.levels import UNKNOWN
 from skipstone.index.record import record_file
 from skipstone.index.segment import Segment
 from skipstone.index.spec import Spec
-from skipstone.partial.answers import averages, counts, ends, sums, variances
-from skipstone.partial.blocks import EVERY, Blocks
-from skipstone.partial.reading import read_blocks
-from skipstone.partial.sketches import CPC, KLL, merge_cpc, merge_kll
 from skipstone.store.cache import Cache
 
 COLUMNS = {

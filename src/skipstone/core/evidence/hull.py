@@ -41,6 +41,8 @@ def hull(facts: ColumnFacts, starts: Array) -> ColumnFacts:
 
 def reduce_blocks(ufunc: np.ufunc, values: Array, starts: Array, *, empty: Any, dtype: Any = None) -> Array:
     """``ufunc.reduceat`` over blocks that may be without units, for which ``empty`` stands."""
+    if len(starts) and starts[-1] < len(values) and (starts[1:] > starts[:-1]).all():
+        return ufunc.reduceat(values, starts, dtype=dtype).astype(dtype or values.dtype, copy=False)
     filled = np.diff(starts, append=len(values)) > 0
     out = np.full(len(starts), empty, dtype=dtype or values.dtype)
     if filled.any():

@@ -1,9 +1,9 @@
-"""Runs to roaring bitmaps and back, without expanding a run into its rows.
+"""Runs to roaring bitmaps and back, without expanding a run into its rows; and bitmaps as words of bits.
 
 ``bitmap ^ (bitmap shifted by one)`` holds exactly the edges of the bitmap's runs, so runs come out in
-roaring's own time. The other way there is no bulk call, so the portable format is laid out with NumPy,
-every container as runs, and roaring then picks the best container itself
-(https://github.com/RoaringBitmap/RoaringFormatSpec).
+roaring's own time. For the rest there is no bulk call, so the portable format is written and read with NumPy
+(https://github.com/RoaringBitmap/RoaringFormatSpec): runs become containers of runs, of which roaring then
+picks the best form itself, and a well filled container is stored as just the bits that words need.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from pyroaring import AbstractBitMap, AbstractBitMap64, BitMap, BitMap64
 
 from skipstone.core.rows import runs as run
-from skipstone.core.rows.runs import Int64Array, Runs
+from skipstone.core.rows.runs import Array, Int64Array, Runs
 
 Bitmap: TypeAlias = Any  # pyroaring's 32-bit and 64-bit classes share their methods but no base class
 LIMIT_32 = 2**32
@@ -26,6 +26,8 @@ CONTAINER_ROWS = 1 << CONTAINER_BITS
 
 _COOKIE_WITH_RUNS = 12347
 _OFFSETS_FROM = 4  # the format leaves the offset header out below this many containers
+_ARRAY_UP_TO = 4096  # members of a container that is stored as an array
+_CONTAINER_BYTES = CONTAINER_ROWS // 8
 
 
 def class_for(total: int) -> Bitmap:
@@ -73,6 +75,14 @@ def to_runs(bitmap: Bitmap) -> Runs:
     if len(edges) % 2:
         edges = np.append(edges.astype(np.int64), np.int64(LIMIT_32))
     return run.from_edges(edges)
+
+
+def run_ends(bitmap: Bitmap) -> tuple[Array, Array]:
+    """The first and last members of the bitmap's runs as uint64, in which the greatest fits as well."""
+    edges = np.asarray((bitmap ^ bitmap.shift(1)).to_array()).astype(np.uint64)
+    # Beyond the greatest number there is no edge.
+    lasts = np.append(edges[1::2] - np.uint64(1), np.uint64(bitmap.max()))
+    return edges[0::2], lasts[: (len(edges) + 1) // 2]
 
 
 def from_runs(runs: Runs, total: int) -> Bitmap:
@@ -139,3 +149,60 @@ def _portable(keys: Int64Array, lows: Int64Array, highs: Int64Array) -> bytes:
         at = len(front) + 4 * containers + 2 * (2 * firsts + np.arange(containers))
         front += at.astype("<u4").tobytes()
     return front + body.tobytes()
+
+
+# -- bits ----------------------------------------------------------------------------------------
+
+
+def to_words(bitmap: Bitmap) -> tuple[int, Array]:
+    """The first id that has a bit, and the bits in words of 64 from there to the greatest member."""
+    first, last = bitmap.min() >> CONTAINER_BITS, bitmap.max() >> CONTAINER_BITS
+    words = np.zeros((last - first + 1) * (_CONTAINER_BYTES // 8), np.uint64)
+    bits = words.view(np.uint8).reshape(-1, _CONTAINER_BYTES)
+    data: bytes = bitmap.serialize()
+    if fits(bitmap, LIMIT_32):
+        _copy_containers(data, 0, bits, -first)
+    else:
+        (parts,) = struct.unpack_from("<Q", data)
+        at = 8
+        for _ in range(parts):  # one round per 2**32 ids
+            (upper,) = struct.unpack_from("<I", data, at)
+            at = _copy_containers(data, at + 4, bits, (upper << CONTAINER_BITS) - first)
+    return first << CONTAINER_BITS, words
+
+
+def _copy_containers(data: bytes, at: int, bits: Array, offset: int) -> int:
+    """Copy the containers of one 32-bit bitmap to their places; returns where it ends."""
+    (cookie,) = struct.unpack_from("<I", data, at)
+    if cookie & 0xFFFF == _COOKIE_WITH_RUNS:
+        count = (cookie >> 16) + 1
+        marks = np.frombuffer(data, np.uint8, -(-count // 8), at + 4)
+        has_runs = np.unpackbits(marks, count=count, bitorder="little").tolist()
+        at += 4 + len(marks)
+    else:
+        (count,) = struct.unpack_from("<I", data, at + 4)
+        has_runs = [0] * count
+        at += 8
+    header = np.frombuffer(data, "<u2", 2 * count, at).astype(np.int64).tolist()
+    at += 4 * count
+    if cookie & 0xFFFF != _COOKIE_WITH_RUNS or count >= _OFFSETS_FROM:
+        at += 4 * count
+    # A round per container of 65,536 ids: each has a layout and a length of its own.
+    for key, below_size, is_run in zip(header[0::2], header[1::2], has_runs, strict=True):
+        to, size = bits[key + offset], below_size + 1
+        if is_run:
+            (runs,) = struct.unpack_from("<H", data, at)
+            pairs = np.frombuffer(data, "<u2", 2 * runs, at + 2).astype(np.int64)
+            starts = pairs[0::2]
+            flags = run.to_mask((starts, starts + pairs[1::2] + 1), CONTAINER_ROWS)
+            to[:] = np.packbits(flags, bitorder="little")
+            at += 2 + 4 * runs
+        elif size <= _ARRAY_UP_TO:
+            member = np.zeros(CONTAINER_ROWS, bool)
+            member[np.frombuffer(data, "<u2", size, at)] = True
+            to[:] = np.packbits(member, bitorder="little")
+            at += 2 * size
+        else:
+            to[:] = np.frombuffer(data, np.uint8, _CONTAINER_BYTES, at)
+            at += _CONTAINER_BYTES
+    return at

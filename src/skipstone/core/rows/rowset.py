@@ -21,7 +21,6 @@ import xxhash
 
 from skipstone.core.rows import codec, roaring
 from skipstone.core.rows import runs as run
-from skipstone.core.rows.checks import checked_total, integers, outside, windows
 from skipstone.core.rows.roaring import Bitmap
 from skipstone.core.rows.runs import Int64Array, Runs
 from skipstone.errors import RowSetError
@@ -31,6 +30,7 @@ from skipstone.errors import RowSetError
 SCATTERED_RUNS = 4_096
 SCATTERED_RUNS_PER_CONTAINER = 8
 
+MAX_TOTAL = 2**63 - 1
 _RUNS_SHOWN = 3
 _LONG_RUNS = 4
 _RUNS_PER_RANK = 64  # one roaring rank takes as long as unpacking about this many runs
@@ -58,12 +58,12 @@ class RowSet:
     @classmethod
     def all(cls, total: int) -> RowSet:
         """Every row of the file."""
-        return cls._of_runs(checked_total(total), run.one(0, total))
+        return cls._of_run(checked_total(total), 0, total)
 
     @classmethod
     def none(cls, total: int) -> RowSet:
         """No row of the file."""
-        return cls._of_runs(checked_total(total), run.empty())
+        return cls._of_run(checked_total(total), 0, 0)
 
     @classmethod
     def from_ranges(
@@ -102,11 +102,11 @@ class RowSet:
         """Rows at these positions, in any order, repeats allowed."""
         total = checked_total(total)
         rows = integers(positions, "positions").ravel()
-        if np.any(rows[1:] <= rows[:-1]):
+        if (rows[1:] <= rows[:-1]).any():
             rows = np.unique(rows)
         if len(rows) and (rows[0] < 0 or rows[-1] >= total):
             raise outside(int(rows[0] if rows[0] < 0 else rows[-1]), total)
-        run_count = int(np.count_nonzero(np.diff(rows) != 1)) + 1 if len(rows) else 0
+        run_count = int((rows[1:] - rows[:-1] != 1).sum()) + 1 if len(rows) else 0
         if _scattered(run_count, total):
             # Straight to the bitmap: the runs would be several times the size of the positions.
             return cls._holding(total, roaring.from_positions(rows, total), run_count)
@@ -168,12 +168,14 @@ class RowSet:
     @property
     def first(self) -> int:
         """The lowest row."""
-        return self.nth(0)
+        return self.nth(0) if self._bitmap is not None or not self._size else int(self._runs[0][0])
 
     @property
     def last(self) -> int:
         """The highest row."""
-        return self.nth(self._size - 1)
+        if self._bitmap is not None or not self._size:
+            return self.nth(self._size - 1)
+        return int(self._runs[1][-1]) - 1
 
     def __len__(self) -> int:
         return self._size
@@ -198,7 +200,11 @@ class RowSet:
 
     def runs(self) -> Runs:
         """Starts and stops of the runs: half-open, sorted, disjoint, non-adjacent, read-only."""
-        return self._runs if self._bitmap is None else _locked(roaring.to_runs(self._bitmap))
+        if self._bitmap is None:
+            return self._runs
+        starts, stops = roaring.to_runs(self._bitmap)
+        starts.flags.writeable = stops.flags.writeable = False
+        return starts, stops
 
     def ranges(self) -> list[tuple[int, int]]:
         """The runs as (start, stop) pairs."""
@@ -221,7 +227,7 @@ class RowSet:
             raise RowSetError(f"no row number {k} in a set of {self._size:,} rows")
         if self._bitmap is not None:
             return int(self._bitmap[k])
-        at = int(np.searchsorted(self._before, k, side="right")) - 1
+        at = int(self._before.searchsorted(k, "right")) - 1
         return int(self._runs[0][at]) + k - int(self._before[at])
 
     # -- counting ----------------------------------------------------------------------------
@@ -234,8 +240,11 @@ class RowSet:
         """How many rows of the set lie in each window [start, stop)."""
         begin, end = windows(starts, stops, self.total)
         if self._bitmap is None:
-            points = np.concatenate((begin, end))
-            ranks = run.ranks(self._runs, self._before, points)
+            if self._run_count == 1:
+                start, stop = self._runs
+                inside: Int64Array = np.maximum(np.minimum(end, stop) - np.maximum(begin, start), 0)
+                return inside
+            ranks = run.ranks(self._runs, self._before, np.concatenate((begin, end)))
             return ranks[len(begin) :] - ranks[: len(begin)]
         points, place = np.unique(np.concatenate((begin, end)), return_inverse=True)
         if len(points) * _RUNS_PER_RANK < self._run_count:
@@ -253,7 +262,9 @@ class RowSet:
 
     def slice(self, start: int, stop: int) -> RowSet:
         """The rows in [start, stop), counted from start, as the row set of a file of that many rows."""
-        windows([start], [stop], self.total)
+        start, stop = operator.index(start), operator.index(stop)
+        if not 0 <= start <= stop <= self.total:
+            raise _not_a_range(start, stop, self.total)
         return self._cut(start, stop, offset=-start, total=stop - start)
 
     def shift(self, offset: int, *, total: int) -> RowSet:
@@ -280,6 +291,9 @@ class RowSet:
             if roaring.fits(rows, total):
                 return RowSet._of_bitmap(total, rows.shift(offset))
             runs = roaring.to_runs(rows)
+        elif self._run_count <= 1:
+            begin, end = (self.first, self.last + 1) if self._size else (0, 0)
+            return RowSet._of_run(total, max(begin, start) + offset, min(end, stop) + offset)
         else:
             _, *pair = run.clip_to_windows(self._runs, np.array([start]), np.array([stop]))
             runs = pair[0], pair[1]
@@ -289,23 +303,29 @@ class RowSet:
 
     def __and__(self, other: RowSet) -> RowSet:
         if isinstance(other, RowSet) and other.total == self.total:
-            if self.is_empty or other.is_full:
+            if not self._size or other._size == self.total:
                 return self
-            if other.is_empty or self.is_full:
+            if not other._size or self._size == self.total:
                 return other
+            if self._run_count == other._run_count == 1:
+                start, stop = max(self.first, other.first), min(self.last, other.last) + 1
+                return RowSet._of_run(self.total, start, stop)
         return self._combine(other, run.intersection, operator.and_)
 
     def __or__(self, other: RowSet) -> RowSet:
         if isinstance(other, RowSet) and other.total == self.total:
-            if self.is_full or other.is_empty:
+            if self._size == self.total or not other._size:
                 return self
-            if other.is_full or self.is_empty:
+            if other._size == self.total or not self._size:
                 return other
         return self._combine(other, run.union, operator.or_)
 
     def __sub__(self, other: RowSet) -> RowSet:
-        if isinstance(other, RowSet) and other.total == self.total and (self.is_empty or other.is_empty):
-            return self
+        if isinstance(other, RowSet) and other.total == self.total:
+            if not self._size or not other._size:
+                return self
+            if other is self or other._size == self.total:
+                return RowSet._of_run(self.total, 0, 0)
         return self._combine(other, run.difference, operator.sub)
 
     def __xor__(self, other: RowSet) -> RowSet:
@@ -318,11 +338,11 @@ class RowSet:
 
     def isdisjoint(self, other: RowSet) -> bool:
         """Whether no row is in both sets."""
-        return (self & other).is_empty
+        return not (self & other)._size
 
     def issubset(self, other: RowSet) -> bool:
         """Whether every row of this set is in the other."""
-        return len(self & other) == self._size
+        return (self & other)._size == self._size
 
     def _combine(
         self, other: RowSet, on_runs: Callable[[Runs, Runs], Runs], on_bitmaps: Callable[[Any, Any], Any]
@@ -343,12 +363,15 @@ class RowSet:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RowSet):
             return NotImplemented
-        mine, theirs = ((rows.total, rows._size, rows._run_count) for rows in (self, other))
-        if mine != theirs:
+        if self is other:
+            return True
+        mine = (self.total, self._size, self._run_count)
+        if mine != (other.total, other._size, other._run_count):
             return False
         if self._bitmap is not None and other._bitmap is not None:
             return bool(self._bitmap == other._bitmap)
-        return all(np.array_equal(a, b) for a, b in zip(self.runs(), other.runs(), strict=True))
+        (starts, stops), (others, ends) = self.runs(), other.runs()
+        return bool((starts == others).all() and (stops == ends).all())
 
     def __hash__(self) -> int:
         if self._hash is None:
@@ -379,12 +402,17 @@ class RowSet:
     # -- representation ----------------------------------------------------------------------
 
     @classmethod
+    def _of_run(cls, total: int, start: int, stop: int) -> RowSet:
+        return cls._of_runs(total, run.one(start, stop))
+
+    @classmethod
     def _of_runs(cls, total: int, runs: Runs) -> RowSet:
         count = len(runs[0])
-        if _scattered(count, total):
+        if count >= SCATTERED_RUNS and _scattered(count, total):
             return cls._holding(total, roaring.from_runs(runs, total), count)
         before = _before(runs)
-        return cls(total, int(before[-1]), count, _locked(runs), before, None)
+        runs[0].flags.writeable = runs[1].flags.writeable = False
+        return cls(total, int(before[-1]), count, runs, before, None)
 
     @classmethod
     def _of_bitmap(cls, total: int, bitmap: Bitmap) -> RowSet:
@@ -407,11 +435,49 @@ def _scattered(run_count: int, total: int) -> bool:
 
 def _before(runs: Runs) -> Int64Array:
     before = np.zeros(len(runs[0]) + 1, np.int64)
-    np.cumsum(runs[1] - runs[0], out=before[1:])
+    np.add.accumulate(runs[1] - runs[0], out=before[1:])
     return before
 
 
-def _locked(runs: Runs) -> Runs:
-    for side in runs:
-        side.flags.writeable = False
-    return runs
+# -- what may go into a row set ----------------------------------------------------------------
+
+
+def checked_total(total: int) -> int:
+    """A number of rows that a file can have."""
+    rows = operator.index(total)
+    if not 0 <= rows <= MAX_TOTAL:
+        raise RowSetError(f"a file can't have {rows} rows")
+    return rows
+
+
+def integers(values: object, what: str) -> Int64Array:
+    """Values as int64, refusing what would be rounded, wrapped or guessed."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise RowSetError(f"{what} must be integers of one shape") from error
+    if not array.size:
+        return np.empty(0, np.int64)
+    if array.dtype.kind not in "iu" or (array.dtype == np.uint64 and array.max() > MAX_TOTAL):
+        raise RowSetError(f"{what} must be integers below 2**63, not {array.dtype}")
+    return array.astype(np.int64, copy=False)
+
+
+def windows(starts: object, stops: object, total: int) -> tuple[Int64Array, Int64Array]:
+    """Half-open ranges of rows, each inside a file of total rows; empty ones are allowed."""
+    begin, end = integers(starts, "starts"), integers(stops, "stops")
+    if begin.shape != end.shape or begin.ndim != 1:
+        raise RowSetError(f"starts of shape {begin.shape} but stops of shape {end.shape}")
+    wrong = (begin < 0) | (begin > end) | (end > total)
+    if wrong.any():
+        raise _not_a_range(int(begin[wrong][0]), int(end[wrong][0]), total)
+    return begin, end
+
+
+def outside(row: int, total: int) -> RowSetError:
+    """The error for a row that the file doesn't have."""
+    return RowSetError(f"row {row} is outside a file of {total:,} rows")
+
+
+def _not_a_range(start: int, stop: int, total: int) -> RowSetError:
+    return RowSetError(f"rows {start} to {stop} are not a range of a file of {total:,} rows")

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+Array: TypeAlias = npt.NDArray[Any]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 Runs: TypeAlias = tuple[Int64Array, Int64Array]
@@ -37,14 +38,15 @@ def normalise(starts: Int64Array, stops: Int64Array) -> Runs:
     starts, stops = starts[filled], stops[filled]
     if len(starts) < 2:
         return starts, stops
-    if np.any(starts[1:] < starts[:-1]):
+    if (starts[1:] < starts[:-1]).any():
         order = np.argsort(starts, kind="stable")
         starts, stops = starts[order], stops[order]
     reach = np.maximum.accumulate(stops)
     opens = np.empty(len(starts), np.bool_)
     opens[0] = True
     np.greater(starts[1:], reach[:-1], out=opens[1:])
-    closes = np.append(opens[1:], True)
+    closes = np.ones(len(starts), np.bool_)
+    closes[:-1] = opens[1:]
     return starts[opens], reach[closes]
 
 
@@ -52,9 +54,9 @@ def from_positions(positions: Int64Array) -> Runs:
     """Runs of strictly rising positions."""
     if not len(positions):
         return empty()
-    breaks = np.flatnonzero(np.diff(positions) != 1)
+    breaks = (positions[1:] - positions[:-1] != 1).nonzero()[0]
     starts = positions[np.concatenate(([0], breaks + 1))]
-    stops = positions[np.append(breaks, len(positions) - 1)] + 1
+    stops = positions[np.concatenate((breaks, [len(positions) - 1]))] + 1
     return starts, stops
 
 
@@ -66,13 +68,23 @@ def from_mask(mask: BoolArray) -> Runs:
     return np.ascontiguousarray(flips[0::2]), np.ascontiguousarray(flips[1::2])
 
 
+def to_mask(runs: Runs, total: int) -> BoolArray:
+    """Flags for the numbers below total, set in the runs."""
+    flips = np.empty(2 * len(runs[0]) + 2, np.int64)
+    flips[0], flips[-1] = 0, total
+    flips[1:-1:2], flips[2:-1:2] = runs
+    inside = np.zeros(len(flips) - 1, np.bool_)
+    inside[1::2] = True
+    return np.repeat(inside, np.diff(flips))
+
+
 def positions(runs: Runs) -> Int64Array:
     """Every position of the runs, rising."""
     starts, stops = runs
     lengths = stops - starts
-    ends = np.cumsum(lengths)
+    ends = np.add.accumulate(lengths)
     size = int(ends[-1]) if len(ends) else 0
-    result: Int64Array = np.repeat(starts - (ends - lengths), lengths)
+    result: Int64Array = (starts - (ends - lengths)).repeat(lengths)
     result += np.arange(size, dtype=np.int64)
     return result
 
@@ -96,7 +108,7 @@ def complement(runs: Runs, total: int) -> Runs:
     starts, stops = runs
     # Gaps lie between the stops and the next starts; an empty gap can only be the first or the last.
     opens = np.concatenate((np.zeros(1, np.int64), stops))
-    closes = np.append(starts, np.int64(total))
+    closes = np.concatenate((starts, np.array([total], np.int64)))
     filled = opens < closes
     return opens[filled], closes[filled]
 
@@ -133,8 +145,8 @@ def _sweep(left: Runs, right: Runs, combine: Combine) -> Runs:
     side = (events & np.uint64(1)).astype(np.uint8)
     events >>= np.uint64(1)
     # A side is inside after an odd number of its edges; parity survives the wrap of uint8.
-    right_seen = np.cumsum(side, dtype=np.uint8)
-    left_seen = np.cumsum(side ^ np.uint8(1), dtype=np.uint8)
+    right_seen = np.add.accumulate(side, dtype=np.uint8)
+    left_seen = np.add.accumulate(side ^ np.uint8(1), dtype=np.uint8)
     inside = combine((left_seen & np.uint8(1)).view(np.bool_), (right_seen & np.uint8(1)).view(np.bool_))
     # Where both sides have the same edge only the state after the second event counts.
     settled = np.ones(len(events), np.bool_)
@@ -149,7 +161,7 @@ def _sweep(left: Runs, right: Runs, combine: Combine) -> Runs:
 def ranks(runs: Runs, before: Int64Array, points: Int64Array) -> Int64Array:
     """For each point, how many rows lie below it; before[i] counts the rows of the first i runs."""
     starts, stops = runs
-    index = np.searchsorted(starts, points, side="left")
+    index = starts.searchsorted(points, "left")
     result: Int64Array = before[index]
     # The last run that starts below the point may reach beyond it.
     beyond = np.zeros(len(points), np.int64)
@@ -163,11 +175,11 @@ def clip_to_windows(
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Every non-empty piece of a run inside a window: (window number, start, stop), window by window."""
     starts, stops = runs
-    low = np.searchsorted(stops, window_starts, side="right")
-    high = np.searchsorted(starts, window_stops, side="left")
+    low = stops.searchsorted(window_starts, "right")
+    high = starts.searchsorted(window_stops, "left")
     pieces = np.maximum(high - low, 0)
-    window = np.repeat(np.arange(len(pieces), dtype=np.int64), pieces)
-    skipped = np.cumsum(pieces) - pieces
+    window = np.arange(len(pieces), dtype=np.int64).repeat(pieces)
+    skipped = np.add.accumulate(pieces) - pieces
     index = np.arange(len(window), dtype=np.int64) + (low - skipped)[window]
     piece_starts = np.maximum(starts[index], window_starts[window])
     piece_stops = np.minimum(stops[index], window_stops[window])

@@ -9,8 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from skipstone.core.rows import runs as run
-from skipstone.core.rows.checks import integers
-from skipstone.core.rows.rowset import RowSet
+from skipstone.core.rows.rowset import RowSet, integers
 from skipstone.core.rows.runs import Int64Array
 from skipstone.errors import RowSetError
 

@@ -1,0 +1,524 @@
+"""IntSet: an immutable set of whole numbers from 0 to 2**64 - 1 that is counted and looked up in bulk.
+
+The rows of a file are a RowSet, which is made for algebra. Ids lie anywhere in 64 bits, and what is asked of
+them is which of a million keys are members. So they are held as runs, as a sorted array or with one bit per
+number, whichever is smallest: unlike a roaring bitmap, each of these answers for a whole array of keys.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.core.rows import roaring
+from skipstone.core.rows import runs as run
+from skipstone.core.rows.roaring import LIMIT_32, Bitmap
+from skipstone.core.rows.rowset import RowSet
+from skipstone.core.rows.runs import Array
+from skipstone.errors import UsageError
+
+MOST: Final = 2**64 - 1
+_FEW_RUNS: Final = 4
+_RUN_BYTES: Final = 16
+# Keys are looked up piece by piece, so that neither they nor what they are looked up in leaves the cache.
+_PIECE: Final = 1 << 16
+# A flag for every number between a piece's least and greatest key pays up to so many flags per key.
+_NARROW: Final = 8
+_FLAGS: Final = 1 << 18
+# A flag for every number of the set pays for keys in no order up to so many flags per key, and in all.
+_WIDE: Final = 64
+_MOST_FLAGS: Final = 1 << 22
+# Below this, the distance of a key from the first member lies outside the flags even where it wraps around.
+_FAR: Final = 1 << 62
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_FILTER_BITS: Final = (12, 25)
+# While it isn't too large, a filter lets about one in 64 keys pass that are not members.
+_SPARE_BITS: Final = 6
+_ONE: Final = np.uint64(1)
+_ONES: Final = np.uint64(MOST)
+
+
+@dataclass(frozen=True, eq=False)
+class IntSet(ABC):
+    """An immutable set of whole numbers: see :meth:`of`.
+
+    What it is made of is read at once: a bitmap that changes later doesn't change the set.
+    """
+
+    @staticmethod
+    def of(numbers: object) -> IntSet:
+        """The members of a pyroaring bitmap, a RowSet, an integer array, or anything that yields integers."""
+        if roaring.is_bitmap(numbers):
+            return _of_bitmap(numbers)
+        if isinstance(numbers, RowSet):
+            return _of_rows(numbers)
+        if isinstance(numbers, range) and numbers and numbers.step == 1:
+            ends = whole_numbers([numbers[0], numbers[-1]])
+            return Runs(ends[:1], ends[1:])
+        return _of_members(whole_numbers(numbers))
+
+    def __reduce__(self) -> tuple[Callable[..., IntSet], tuple[Any, ...]]:
+        # Without what is worked out again where it is needed.
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+
+    # -- what each form provides; points and keys are uint64 -----------------------------------
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many members there are."""
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """How members are found, in words."""
+
+    @property
+    @abstractmethod
+    def _ends(self) -> tuple[int, int]:
+        """Bounds of the members, of which there is one."""
+
+    @abstractmethod
+    def _upto(self, points: Array) -> Array:
+        """For each point the number of members that are not greater."""
+
+    @abstractmethod
+    def _flags(self, low: int, high: int) -> Array:
+        """For each number of [low, high] whether it is a member."""
+
+    @abstractmethod
+    def _probe(self, keys: Array, low: int, high: int) -> Array:
+        """For each key whether it is a member; none is outside [low, high]."""
+
+    @abstractmethod
+    def _between(self, low: int, high: int) -> IntSet:
+        """The same set for those who ask for nothing outside [low, high]."""
+
+    @abstractmethod
+    def _rows(self, start: int, total: int) -> RowSet:
+        """The members in [start, start + total), as rows of a file that begins there."""
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def counts(self, lower: Array, upper: Array) -> Array:
+        """How many members lie in each [lower, upper], by one search; bounds are uint64 and not crossed."""
+        ranks = self._upto(np.concatenate((upper, lower - _ONE)))
+        below = np.where(lower == 0, np.uint64(0), ranks[len(upper) :])
+        return ranks[: len(upper)] - below
+
+    def covers(self, lower: Array, upper: Array) -> tuple[Array, Array]:
+        """Per pair of bounds, whether a number between them is a member, and whether all are.
+
+        Bounds are int64 or uint64; numbers below 0 are never members.
+        """
+        none = np.zeros(len(lower), bool)
+        if not self.size:
+            return none, none
+        some, all_ = upper >= 0, lower >= 0
+        # Where bounds are crossed nothing is known of the values: they may be members and may not be.
+        crossed = lower > upper
+        low, high = np.where(some & all_, lower, 0), np.where(some, upper, 0)
+        low, high = (np.where(crossed, 0, side).astype(np.uint64) for side in (low, high))
+        count = self.counts(low, high)
+        full = count - _ONE == high - low
+        # The count of all 2**64 numbers is 0 again.
+        return (some & ((count != 0) | full)) | crossed, all_ & full & ~crossed
+
+    def contains(self, keys: Array) -> Array:
+        """Per key, whether it is a member; keys are integers of any width."""
+        result = np.empty(len(keys), bool)
+        for start in range(0, len(keys), _PIECE):
+            result[start : start + _PIECE] = self._contains(keys[start : start + _PIECE], _WIDE * len(keys))
+        return result
+
+    def contains_run(self, first: int, count: int) -> Array:
+        """The same for so many whole numbers that count up from the first."""
+        result = np.zeros(count, bool)
+        below = min(max(-first, 0), count)
+        if below < count:
+            result[below:] = self._flags(first + below, first + count - 1)
+        return result
+
+    def _contains(self, keys: Array, most: int) -> Array | bool:
+        """The same of a piece, for which up to ``most`` flags for the set's numbers may be made."""
+        rising = bool(keys[0] <= keys[-1] and np.all(keys[1:] >= keys[:-1]))
+        if not rising and ("_all_flags" in self.__dict__ or self._span < min(most, _MOST_FLAGS)):
+            before, flags = self._all_flags
+            return flags.take(_words(keys).view(np.int64) - before, mode="clip")
+        low, high = (int(keys[0]), int(keys[-1])) if rising else (int(keys.min()), int(keys.max()))
+        if high < 0:
+            return False
+        if low < 0:
+            whole = keys >= 0
+            whole[whole] = self._contains(keys[whole], most)
+            return whole
+        ends = np.array([low, high], np.uint64)
+        count = int(self.counts(ends[:1], ends[1:])[0])
+        if self.size and count == (high - low + 1) & MOST:
+            return True
+        if not count:
+            return False
+        if high - low >= _NARROW * len(keys):
+            return self._probe(_words(keys), low, high)
+        flags = self._flags(low, high)
+        if rising and len(flags) == len(keys) and np.all(keys[1:] > keys[:-1]):
+            return flags
+        return flags.take((_words(keys) - np.uint64(low)).view(np.int64))
+
+    @cached_property
+    def _span(self) -> int:
+        """How far the last member is from the first; too far where a flag for each between never pays."""
+        if not self.size or (isinstance(self, Runs) and len(self.firsts) <= _FEW_RUNS):
+            return _FAR
+        low, high = self._ends
+        return high - low if high < _FAR else _FAR
+
+    @cached_property
+    def _all_flags(self) -> tuple[int, Array]:
+        """The number before the set's first, and a flag for every number from there to one after the last."""
+        low, high = self._ends
+        return low - 1, np.pad(self._flags(low, high), 1)
+
+    # -- cutting -----------------------------------------------------------------------------
+
+    def restrict(self, low: int, high: int) -> IntSet:
+        """A set that is the same between two bounds, and hardly holds more than that."""
+        low, high = max(low, 0), min(high, MOST)
+        if (low, high) == (0, MOST):
+            return self
+        return self._between(low, high) if low <= high else _empty()
+
+    def rows(self, start: int, total: int) -> RowSet:
+        """The members in [start, start + total) as rows of a file that begins at ``start``."""
+        return self._rows(start, total) if total else RowSet.none(0)
+
+    def __str__(self) -> str:
+        many = "s" if self.size > 1 else ""
+        return f"{self.size:,} id{many} ({self.description})" if self.size else "no ids"
+
+
+# -- three forms -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Runs(IntSet):
+    """Rising runs with a gap between any two, by their first and last members."""
+
+    firsts: Array
+    lasts: Array
+
+    @cached_property
+    def _before(self) -> Array:
+        """How many members are below each run."""
+        before = np.zeros(len(self.firsts), np.uint64)
+        np.cumsum(self.lasts[:-1] - self.firsts[:-1] + _ONE, out=before[1:])
+        return before
+
+    @property
+    def size(self) -> int:
+        if not len(self.firsts):
+            return 0
+        return int(self._before[-1]) + int(self.lasts[-1]) - int(self.firsts[-1]) + 1
+
+    @property
+    def description(self) -> str:
+        return "one run" if len(self.firsts) == 1 else f"{len(self.firsts):,} runs"
+
+    @property
+    def _ends(self) -> tuple[int, int]:
+        return int(self.firsts[0]), int(self.lasts[-1])
+
+    def _upto(self, points: Array) -> Array:
+        if not len(self.firsts):
+            return np.zeros(len(points), np.uint64)
+        at = np.searchsorted(self.firsts, points, side="right") - 1
+        reached = self._before[at] + (np.minimum(points, self.lasts[at]) - self.firsts[at] + _ONE)
+        return np.where(at >= 0, reached, np.uint64(0))
+
+    def _between(self, low: int, high: int) -> Runs:
+        begin = np.searchsorted(self.lasts, np.uint64(low), side="left")
+        end = np.searchsorted(self.firsts, np.uint64(high), side="right")
+        firsts = np.maximum(self.firsts[begin:end], np.uint64(low))
+        return Runs(firsts, np.minimum(self.lasts[begin:end], np.uint64(high)))
+
+    def _relative(self, start: int, stop: int) -> run.Runs:
+        """The runs in [start, stop), half-open and counted from ``start``."""
+        mine = self._between(start, stop - 1)
+        firsts, lasts = ((side - np.uint64(start)).view(np.int64) for side in (mine.firsts, mine.lasts))
+        return firsts, lasts + 1
+
+    def _flags(self, low: int, high: int) -> Array:
+        return run.to_mask(self._relative(low, high + 1), high - low + 1)
+
+    def _probe(self, keys: Array, low: int, high: int) -> Array:  # noqa: ARG002
+        if len(self.firsts) <= _FEW_RUNS:
+            result = np.zeros(len(keys), bool)
+            for first, last in zip(self.firsts, self.lasts, strict=True):
+                result |= keys - first <= last - first
+            return result
+        at = np.searchsorted(self.firsts, keys, side="right") - 1
+        return (at >= 0) & (keys <= self.lasts[at])
+
+    def _rows(self, start: int, total: int) -> RowSet:
+        return RowSet.from_ranges(total, self._relative(start, start + total))
+
+
+@dataclass(frozen=True, eq=False)
+class Sorted(IntSet):
+    """Rising members, of 32 bits where they fit."""
+
+    values: Array
+
+    @classmethod
+    def narrow(cls, members: Array) -> Sorted:
+        """Rising members of any width."""
+        fits = not len(members) or members[-1] < LIMIT_32
+        return cls(members.astype(np.uint32 if fits else np.uint64, copy=False))
+
+    @property
+    def size(self) -> int:
+        return len(self.values)
+
+    @property
+    def description(self) -> str:
+        return "sparse: searched"
+
+    @property
+    def _ends(self) -> tuple[int, int]:
+        return int(self.values[0]), int(self.values[-1])
+
+    def _search(self, points: Array, side: Any) -> Array:
+        # In the members' own width, or NumPy would widen all of them.
+        limit = np.uint64(np.iinfo(self.values.dtype).max)
+        at: Array = np.searchsorted(self.values, np.minimum(points, limit).astype(self.values.dtype), side)
+        if side == "left":
+            at[points > limit] = len(self.values)
+        return at
+
+    def _upto(self, points: Array) -> Array:
+        return self._search(points, "right").astype(np.uint64)
+
+    def _between(self, low: int, high: int) -> Sorted:
+        ends = np.array([low, high], np.uint64)
+        begin, end = self._search(ends[:1], "left")[0], self._search(ends[1:], "right")[0]
+        return Sorted(self.values[begin:end])
+
+    def _relative(self, low: int, high: int) -> Array:
+        return (self._between(low, high).values.astype(np.uint64) - np.uint64(low)).view(np.int64)
+
+    def _flags(self, low: int, high: int) -> Array:
+        flags = np.zeros(high - low + 1, bool)
+        flags[self._relative(low, high)] = True
+        return flags
+
+    def _probe(self, keys: Array, low: int, high: int) -> Array:  # noqa: ARG002
+        shift, bits = self._filter
+        result = _bits_at(bits, _hashes(keys, shift))
+        # Few keys pass the filter without being a member; each is looked for.
+        passed = np.flatnonzero(result)
+        wanted = keys[passed]
+        at = np.minimum(self._search(wanted, "left"), len(self.values) - 1)
+        result[passed] = self.values[at] == wanted
+        return result
+
+    @cached_property
+    def _filter(self) -> tuple[int, Array]:
+        """A table of bits that are set for the hashes of members, and how far hashes are shifted for it."""
+        least, most = _FILTER_BITS
+        width = min(max(len(self.values).bit_length() + _SPARE_BITS, least), most)
+        bits = np.zeros(1 << width, bool)
+        bits[_hashes(self.values.astype(np.uint64), 64 - width)] = True
+        return 64 - width, np.packbits(bits, bitorder="little")
+
+    def _rows(self, start: int, total: int) -> RowSet:
+        return RowSet.from_positions(total, self._relative(start, start + total - 1))
+
+
+@dataclass(frozen=True, eq=False)
+class Bits(IntSet):
+    """One bit per number from ``first``, a multiple of 64, in at least one word of 64."""
+
+    first: int
+    words: Array
+
+    @cached_property
+    def _before(self) -> Array:
+        """How many members are below each word."""
+        before = np.zeros(len(self.words), np.uint64)
+        np.cumsum(np.bitwise_count(self.words[:-1]), out=before[1:])
+        return before
+
+    @property
+    def size(self) -> int:
+        return int(self._before[-1]) + int(np.bitwise_count(self.words[-1]))
+
+    @property
+    def description(self) -> str:
+        return "dense: one bit per id"
+
+    @property
+    def _ends(self) -> tuple[int, int]:
+        return self.first, self._last
+
+    @property
+    def _last(self) -> int:
+        return self.first + 64 * len(self.words) - 1
+
+    def _upto(self, points: Array) -> Array:
+        at = np.clip(points, np.uint64(self.first), np.uint64(self._last)) - np.uint64(self.first)
+        word = (at >> np.uint64(6)).view(np.int64)
+        below = self.words[word] & (_ONES >> (np.uint64(63) - (at & np.uint64(63))))
+        reached = self._before[word] + np.bitwise_count(below)
+        return np.where(points >= np.uint64(self.first), reached, np.uint64(0))
+
+    def _flags(self, low: int, high: int) -> Array:
+        begin, end = max(low, self.first), min(high, self._last)
+        if begin > end:
+            return np.zeros(high - low + 1, bool)
+        from_byte, to_byte = (begin - self.first) >> 3, ((end - self.first) >> 3) + 1
+        bits = np.unpackbits(self.words.view(np.uint8)[from_byte:to_byte], bitorder="little").view(bool)
+        skipped = (begin - self.first) & 7
+        inside = bits[skipped : skipped + end - begin + 1]
+        if (begin, end) == (low, high):
+            return inside
+        flags = np.zeros(high - low + 1, bool)
+        flags[begin - low : end - low + 1] = inside
+        return flags
+
+    def _probe(self, keys: Array, low: int, high: int) -> Array:
+        places = (keys - np.uint64(self.first)).view(np.int64)
+        if self.first <= low and high <= self._last:
+            return _bits_at(self.words.view(np.uint8), places)
+        inside = (keys >= np.uint64(self.first)) & (keys <= np.uint64(self._last))
+        return _bits_at(self.words.view(np.uint8), places * inside) & inside
+
+    def _between(self, low: int, high: int) -> IntSet:
+        begin, end = (max(low, self.first) - self.first) >> 6, ((min(high, self._last) - self.first) >> 6) + 1
+        return Bits(self.first + 64 * begin, self.words[begin:end]) if begin < end else _empty()
+
+    def _rows(self, start: int, total: int) -> RowSet:
+        return RowSet.from_mask(self._flags(start, start + total - 1))
+
+
+def _hashes(keys: Array, shift: int) -> Array:
+    """Places in a table of 2 ** (64 - shift), far apart even for numbers in even steps."""
+    places = keys * _GOLDEN
+    places >>= np.uint64(shift)
+    return np.asarray(places.view(np.int64))
+
+
+def _bits_at(bits: Array, places: Array) -> Array:
+    """The bits at some places in bytes whose lowest bit comes first."""
+    result: Array = bits[places >> 3] >> (places & 7).astype(np.uint8)
+    result &= 1
+    return result.view(bool)
+
+
+def _words(keys: Array) -> Array:
+    """Keys as uint64, negative ones as the largest, without a copy where they have its width."""
+    return keys.astype(np.uint64 if keys.dtype.kind == "u" else np.int64, copy=False).view(np.uint64)
+
+
+# -- making one --------------------------------------------------------------------------------
+
+
+def _empty() -> IntSet:
+    return Sorted(np.zeros(0, np.uint32))
+
+
+def _smallest(runs: int, size: int, low: int, high: int) -> type[IntSet]:
+    """The form that takes the least memory; a few runs are best in any case."""
+    listed, bits = (4 if high < LIMIT_32 else 8) * size, (high - low) >> 3
+    if runs <= _FEW_RUNS or _RUN_BYTES * runs <= min(listed, bits):
+        return Runs
+    return Bits if bits <= listed else Sorted
+
+
+def _of_bitmap(bitmap: Bitmap) -> IntSet:
+    if not bitmap:
+        return _empty()
+    form = _smallest(roaring.run_count(bitmap), len(bitmap), bitmap.min(), bitmap.max())
+    if form is Bits:
+        return Bits(*roaring.to_words(bitmap))
+    if form is Sorted:
+        return Sorted.narrow(np.asarray(bitmap.to_array()))
+    return Runs(*map(np.ascontiguousarray, roaring.run_ends(bitmap)))
+
+
+def _of_rows(rows: RowSet) -> IntSet:
+    starts, stops = rows.runs()
+    if rows.is_empty or _smallest(len(starts), len(rows), rows.first, rows.last) is not Runs:
+        return _of_bitmap(rows.to_bitmap())
+    return Runs(starts.astype(np.uint64), stops.astype(np.uint64) - _ONE)
+
+
+def _of_members(members: Array) -> IntSet:
+    if np.any(members[1:] <= members[:-1]):
+        members = np.sort(members)
+        members = members[np.append(True, members[1:] != members[:-1])]
+    if not len(members):
+        return _empty()
+    after_gap = np.flatnonzero(members[1:] - members[:-1] != 1) + 1
+    form = _smallest(len(after_gap) + 1, len(members), int(members[0]), int(members[-1]))
+    if form is Sorted:
+        return Sorted.narrow(members)
+    if form is Bits:
+        return _packed(members)
+    return Runs(members[np.append(0, after_gap)], members[np.append(after_gap, 0) - 1])
+
+
+def _packed(members: Array) -> Bits:
+    """Rising members as bits, made of flags for so many numbers at a time as the cache holds."""
+    listed, first = Sorted.narrow(members), int(members[0]) & ~63
+    words = np.zeros((int(members[-1]) - first) // 64 + 1, np.uint64)
+    bits, end = words.view(np.uint8), first + 64 * len(words)
+    for low in range(first, end, _FLAGS):
+        high = min(low + _FLAGS, end)
+        flags = listed._flags(low, high - 1)
+        bits[(low - first) >> 3 : (high - first) >> 3] = np.packbits(flags, bitorder="little")
+    return Bits(first, words)
+
+
+def whole_numbers(values: object) -> Array:
+    """A caller's integers as uint64, in their order; anything else is an error that says what is wanted."""
+    hint = "give a pyroaring bitmap, a RowSet, an array of integers or an iterable of integers"
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        if values.null_count:
+            raise UsageError("ids must not contain NULL", hint="drop the NULLs of the ids")
+        values = values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy()
+    if isinstance(values, str | bytes) or not (isinstance(values, Iterable) or hasattr(values, "__array__")):
+        raise UsageError(f"{type(values).__name__} is not a set of ids", hint=hint)
+    try:
+        array = values if isinstance(values, np.ndarray) else _array(values)
+    except (ValueError, OverflowError) as error:
+        raise UsageError("ids must be whole numbers from 0 to 2**64 - 1", hint=hint) from error
+    if array.ndim == 1 and not array.size:
+        return np.zeros(0, np.uint64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        what = f"{array.dtype} values" if array.ndim == 1 else f"an array of shape {array.shape}"
+        raise UsageError(f"ids must be a flat array of whole numbers, got {what}", hint=hint)
+    _check_least(array.min())
+    return array.astype(np.uint64)
+
+
+def _array(values: Any) -> Array:
+    if hasattr(values, "__array__"):
+        return np.asarray(values)
+    items = list(values)
+    array = np.asarray(items)
+    if items and array.dtype.kind in "fO" and all(isinstance(item, int | np.integer) for item in items):
+        # NumPy makes floats of integers on both sides of 2**63.
+        _check_least(min(items))
+        return np.array(items, np.uint64)
+    return array
+
+
+def _check_least(least: int) -> None:
+    if least < 0:
+        raise UsageError(f"ids must not be negative, got {least}", hint="leave out negative numbers")

@@ -1,1 +1,0 @@
-"""Mergeable aggregate states: what can be kept per unit and put together later."""
