@@ -18,8 +18,8 @@ import pytest
 from obstore.store import MemoryStore
 
 from skipstone.errors import FileError, ReadError, WriteError
-from skipstone.lake.append import Append, staged_as
-from skipstone.lake.journal import Source, ingested
+from skipstone.lake.append import Append, roll_back, staged_as
+from skipstone.lake.journal import Source, claim, ingested
 from skipstone.lake.records import (
     done_key,
     job_of,
@@ -29,9 +29,7 @@ from skipstone.lake.records import (
     read_records,
     stage_key,
 )
-from skipstone.lake.sweep import roll_back
 from skipstone.store.place import Place, open_root
-from skipstone.write.claims import claim
 from tests.faults._steps import CHANGES, READS, Recorder, SteppedPlace, replay
 
 FOLDERS = ("", "day=1/", "day=2/", "day=3/")

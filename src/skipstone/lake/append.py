@@ -3,38 +3,75 @@
 Readers of Skipstone see a job's files when the job is done, and then all of them (``lake/records.py``). Other
 readers see each file when it comes to its place, whole. What a job that failed or was killed has left is
 hidden, and removed by the next.
+
+Whether a job is done is decided by one file that only one can write: by the job itself when all its files are
+in their places, or, empty, by who gives it up. So a job that was held for dead and wakes up can't be done.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import secrets
+import socket
+import threading
+import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
 
 from skipstone.engine.jobs import gather
-from skipstone.errors import FileError, UsageError, WriteError
+from skipstone.errors import ConflictError, FileError, UsageError, WriteError
 from skipstone.lake.directory import is_visible
-from skipstone.lake.journal import MANY_JOURNALS, Journals, Source, encode_journal, read_journals
-from skipstone.lake.lease import Lease, Renewal, end_here
+from skipstone.lake.journal import (
+    MANY_JOURNALS,
+    Journals,
+    Source,
+    encode_journal,
+    forget_stale,
+    read_journals,
+)
 from skipstone.lake.records import (
+    APPENDS,
     SOURCES,
+    STAGED,
+    Record,
+    done_key,
+    job_of,
     lease_key,
+    modified,
     publish_key,
+    read_records,
     source_key,
     stage_key,
 )
-from skipstone.lake.sweep import discard, intent, roll_back, settle, sweep
 from skipstone.parquet.write.files import staged_as
-from skipstone.store.place import Listed, Place
+from skipstone.store.place import Listed, Place, check_key
 
-__all__ = ["Append", "Source", "staged_as"]
+__all__ = ["Append", "Lease", "Source", "staged_as"]
 
 _DONE: Final = b"done"
 _THREADS: Final = 16
+RENEW_SECONDS: Final = 30.0
+EXPIRES_SECONDS: Final = 15 * 60.0
+# Nobody renews the lease of another process, and what nobody has signed may be anybody's.
+UNRENEWED_SECONDS: Final = 24 * 3600.0
+
+# Jobs that have ended in this process, whatever of them is left.
+_ended: set[str] = set()
+# A reader that lists records meanwhile must never see what looks like a job half done.
+_SOON_SECONDS: Final = 3600.0
+_KEPT_SECONDS: Final = 24 * 3600.0
+# A done record that is about to be the only one is written anew if it is older.
+_FRESH_SECONDS: Final = 12 * 3600.0
+# What a writer that was killed leaves of a record.
+_LEFT: Final = re.compile(r".*/\.[0-9a-f]{32}\.tmp")
 
 
 class Append:
@@ -71,7 +108,7 @@ class Append:
                 sweep(place, job)
             return cls(place, job, lease)
         except BaseException:
-            end_here(job)
+            _ended.add(job)
             with suppress(FileError):
                 discard(place, job)
             raise
@@ -119,7 +156,7 @@ class Append:
                 self._place.delete(merged.keys)
         finally:
             self._renewal.end()
-            end_here(self._job)
+            _ended.add(self._job)
         return listed
 
     def abort(self) -> None:
@@ -131,7 +168,7 @@ class Append:
         self._renewal.end()
         with suppress(FileError):
             discard(self._place, self._job)
-        end_here(self._job)
+        _ended.add(self._job)
 
     def __enter__(self) -> Self:
         return self
@@ -236,3 +273,274 @@ def _check_key(key: str, job: str) -> None:
     if not all("=" in folder for folder in folders) or not is_visible(Listed(key, 1, None)):
         hint = "put it in the lake's root, or in directories named key=value"
         raise UsageError(f"{key!r} is no place for a file", hint=hint)
+
+
+# -- who is at work: a lease that the process renews while it lives ----------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The process whose life is the job's."""
+
+    host: str
+    boot: str
+    """The boot of the host and the space of its process ids, as far as the system tells."""
+    pid: int
+    started: str
+    """When the process started, in the system's own words; "" if it doesn't tell."""
+    renewed: bool
+    """Whether the lease is renewed while the job runs."""
+
+    @classmethod
+    def of(cls, pid: int | None = None) -> Lease:
+        """The lease of a process here: this one, unless another is given, which then nobody renews."""
+        number = os.getpid() if pid is None else pid
+        if _is_gone(number):
+            raise UsageError(f"there is no process {number}", hint="give the id of a process on this host")
+        return cls(socket.gethostname(), _boot(), number, _status(number)[1], pid is None)
+
+    def encode(self) -> bytes:
+        """As a file."""
+        return json.dumps(asdict(self)).encode()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the process is, or was, one that can be seen from here."""
+        boot = _boot()
+        return boot != "" and (self.host, self.boot) == (socket.gethostname(), boot)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process is known to be gone."""
+        if not self.is_here:
+            return False
+        started = _status(self.pid)[1]
+        return _is_gone(self.pid) or bool(self.started and started and self.started != started)
+
+    def is_dead(self, age: float) -> bool:
+        """Whether the job is given up, if its lease was renewed so many seconds ago."""
+        if self.is_gone:
+            return True
+        if self.renewed:
+            return age > EXPIRES_SECONDS
+        return not self.is_here and age > UNRENEWED_SECONDS
+
+
+def decode_lease(data: bytes) -> Lease | None:
+    """The lease in a file; None if it is none that is understood."""
+    try:
+        told = Lease(**json.loads(data))
+    except (ValueError, TypeError):
+        return None
+    kinds = (told.host, str), (told.boot, str), (told.pid, int), (told.started, str), (told.renewed, bool)
+    return told if all(type(value) is kind for value, kind in kinds) and told.pid > 0 else None
+
+
+class Renewal:
+    """A thread that renews a lease until it is stopped."""
+
+    def __init__(self, place: Place, job: str, lease: Lease) -> None:
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        if lease.renewed:
+            name = f"skipstone-lease-{job}"
+            work = (place, job, lease, self._stop)
+            self._thread = threading.Thread(target=_renew, args=work, name=name, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End it without waiting."""
+        self._stop.set()
+
+    def end(self) -> None:
+        """End it; after this it writes nothing more."""
+        self._stop.set()
+        # A fork has no threads but its own.
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+def _renew(place: Place, job: str, lease: Lease, stop: threading.Event) -> None:
+    while not stop.wait(RENEW_SECONDS):
+        # A store that is out of reach now may be back long before the lease has run out.
+        with suppress(FileError):
+            place.write(lease_key(job), [lease.encode()])
+
+
+def _is_gone(pid: int) -> bool:
+    """Whether there is no such process, or only what a parent has not yet noticed."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    except OverflowError:
+        return True
+    return _status(pid)[0] in ("Z", "X")
+
+
+def _status(pid: int) -> tuple[str, str]:
+    """The state and the start time of a process; "" where the system doesn't tell."""
+    with suppress(OSError):
+        # The second field is the command's name in brackets, which may hold anything.
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        if len(fields) > 19:
+            return fields[0].decode(), fields[19].decode()
+    return "", ""
+
+
+@lru_cache(maxsize=1)
+def _boot() -> str:
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # Containers share a boot and may share a name, but not their process ids.
+        space = re.sub(r"\D", "", str(Path("/proc/self/ns/pid").readlink()))
+        return f"{boot}/{space}"
+    return ""
+
+
+# -- giving up a job, and removing what dead jobs have left ------------------------------------
+
+
+def settle(place: Place, job: str, verdict: bytes) -> bool:
+    """Whether a job is done: as the verdict says, empty to give it up, unless that was decided before."""
+    try:
+        place.write(done_key(job), [verdict], exclusive=True)
+    except ConflictError:
+        # Perhaps by this very request: an answer that got lost is asked for again.
+        record = read_records(place).get(job, Record())
+        if record.done is None:
+            raise WriteError("the record has gone", path=place.path(done_key(job))) from None
+        return record.is_done
+    return bool(verdict)
+
+
+def intent(keys: Iterable[str]) -> bytes:
+    """The record of which files a job is about to move."""
+    return json.dumps({"keys": list(keys)}).encode()
+
+
+def roll_back(place: Place, job: str, *, certain: bool, keys: Collection[str] | None = None) -> bool:
+    """Give up a job that has begun to publish; False if it is done, and then nothing of it is touched.
+
+    Unless it is ``certain`` that nobody goes on with it, its records stay for a day and hide what may come:
+    stores finish copies whose client is gone.
+    """
+    if settle(place, job, b""):
+        return False
+    place.delete(_moved(place, job) if keys is None else keys)
+    place.delete([source_key(job)])
+    place.clear(stage_key(job))
+    if certain:
+        place.delete([publish_key(job)])
+        place.delete([done_key(job)])
+    # The last, since it tells whether this is certain.
+    place.delete([lease_key(job)])
+    return True
+
+
+def discard(place: Place, job: str) -> None:
+    """Remove the stage and the lease of a job that has not begun to publish, or is done."""
+    place.clear(stage_key(job))
+    place.delete([lease_key(job)])
+
+
+def sweep(place: Place, own: str) -> None:
+    """Remove what dead jobs have left, for a job whose lease was written just now, which tells the time.
+
+    A live job's things stay. The first failure is raised when all was tried.
+    """
+    staged: dict[str, list[Listed]] = {}
+    for entry in place.below(STAGED):
+        staged.setdefault(entry.key.split("/")[2], []).append(entry)
+    records = read_records(place)
+    lease = records.get(own, Record()).lease
+    told = modified(lease) if lease is not None else None
+    now = time.time() if told is None else told
+    failures: list[FileError] = []
+    for job in sorted((records.keys() | staged.keys()) - {own}):
+        try:
+            _sweep_one(place, job, records.get(job, Record()), staged.get(job, []), now)
+        except FileError as error:
+            failures.append(error)
+    _forget(place, records, now)
+    forget_stale(place)
+    if place.local:
+        left = [e for e in (*place.below(APPENDS), *place.below(SOURCES)) if _LEFT.fullmatch(e.key)]
+        place.delete([entry.key for entry in left if _age(entry, now) > _KEPT_SECONDS])
+    if failures:
+        raise failures[0]
+
+
+def _sweep_one(place: Place, job: str, record: Record, staged: list[Listed], now: float) -> None:
+    if record.is_done:
+        if staged or record.lease is not None:
+            discard(place, job)
+        return
+    lease = _lease(place, record)
+    certain = place.local and (job in _ended or (lease is not None and lease.renewed and lease.is_gone))
+    if record.is_void:
+        old = record.done is not None and _age(record.done, now) > _KEPT_SECONDS
+        if certain or old or staged or record.lease is not None:
+            roll_back(place, job, certain=certain or old)
+        return
+    if not _is_dead(job, record, lease, staged, now):
+        return
+    if record.publish is not None:
+        if not roll_back(place, job, certain=certain):
+            discard(place, job)
+    else:
+        discard(place, job)
+
+
+def _is_dead(job: str, record: Record, lease: Lease | None, staged: list[Listed], now: float) -> bool:
+    if job in _ended:
+        return True
+    if lease is not None and record.lease is not None:
+        return lease.is_dead(_age(record.lease, now))
+    entries = [entry for entry in (record.publish, record.lease, *staged) if entry is not None]
+    return all(_age(entry, now) > UNRENEWED_SECONDS for entry in entries)
+
+
+def _lease(place: Place, record: Record) -> Lease | None:
+    if record.lease is None:
+        return None
+    # Without the version that was listed: it may have been renewed since.
+    return decode_lease(place.open(record.lease.key).tail(1 << 16)[0])
+
+
+def _forget(place: Place, records: dict[str, Record], now: float) -> None:
+    """Delete the records of jobs that are long done, in two steps that are a day apart."""
+    ages = {job: _age(r.done, now) for job, r in records.items() if r.is_done and r.done is not None}
+    for job, age in ages.items():
+        if records[job].publish is not None and age > _SOON_SECONDS:
+            if age > _FRESH_SECONDS:
+                # It stays for a day once it is the only one.
+                place.write(done_key(job), [b"done"])
+            place.delete([publish_key(job)])
+    old = [job for job, age in ages.items() if age > _KEPT_SECONDS and records[job].publish is None]
+    if old:
+        # Somebody may have written it anew while the records were read; and a lease alone says: not done.
+        again = read_records(place)
+        ready = [
+            r.done for job in old if (r := again.get(job, Record())).lease is None and r.done is not None
+        ]
+        place.delete([done.key for done in ready if _age(done, now) > _KEPT_SECONDS])
+
+
+def _moved(place: Place, job: str) -> list[str]:
+    """The files that a job may have moved."""
+    try:
+        told = json.loads(place.open(publish_key(job)).tail(1 << 30)[0])["keys"]
+        if all(check_key(key, place.uri) and job_of(key) == job for key in told):
+            return list(told)
+    except (FileError, ValueError, KeyError, TypeError):
+        pass
+    return [entry.key for entry in place.below("") if job_of(entry.key) == job]
+
+
+def _age(entry: Listed, now: float) -> float:
+    """Seconds since a file was written; 0 where the store doesn't tell."""
+    told = modified(entry)
+    return 0.0 if told is None else now - told

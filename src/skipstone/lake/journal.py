@@ -1,21 +1,30 @@
-"""What a lake's jobs have taken in, so that the next one takes in the rest."""
+"""What a lake's jobs have ingested, so that the next one ingests the rest, and what they are about to.
+
+Of two runs over one source at once: who ingests a file says so first, in its stage, and looks who else does.
+Each writes before it looks, so of two that want the same file at least one sees the other, or what the other
+has done. What a job that died has said is swept away with its stage.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import astuple, dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from skipstone.engine.jobs import gather
 from skipstone.errors import ConflictError, CorruptFileError, ReadError
 from skipstone.lake.beside import BesidePlace
-from skipstone.lake.records import SOURCES, job_of, read_records, source_key
+from skipstone.lake.records import SOURCES, STAGED, job_of, read_records, source_key, stage_key
 from skipstone.store.place import Listed, Place
+
+if TYPE_CHECKING:
+    from skipstone.lake.append import Append
 
 MANY_JOURNALS: Final = 64
 """With more than these the next job writes them into its own."""
 _TRIES: Final = 20
+_CLAIM: Final = "sources.json"
 _THREADS: Final = 16
 
 
@@ -115,3 +124,38 @@ def _read(place: Place, entry: Listed) -> Journals:
         pass
     hint = "delete it, and its sources are taken in again"
     raise CorruptFileError("the journal is damaged", path=place.path(entry.key), hint=hint)
+
+
+# -- claims ------------------------------------------------------------------------------------
+
+
+def claim(place: Place, append: Append, sources: Collection[Source]) -> None:
+    """Say what a job takes in; a ConflictError if another job is at the same, or has done it just now."""
+    if not sources:
+        return
+    mine = {source.uri for source in sources}
+    append.stage.write(_CLAIM, [encode_journal(sources)])
+    own = f"{stage_key(append.job)}/{_CLAIM}"
+    for entry in place.below(STAGED):
+        if entry.key.endswith(f"/{_CLAIM}") and entry.key != own:
+            _refuse(mine & _claimed(place, entry), "another run is taking it in")
+    _refuse(mine & {source.uri for source in ingested(place)}, "another run has taken it in meanwhile")
+
+
+def _refuse(shared: set[str], problem: str) -> None:
+    if shared:
+        raise ConflictError(problem, path=min(shared), hint="wait for that run to end, then start this one")
+
+
+def _claimed(place: Place, entry: Listed) -> set[str]:
+    try:
+        body = place.open(entry.key).tail(max(entry.size, 1))[0]
+    except ReadError:
+        if any(other.key == entry.key for other in place.below(STAGED)):
+            raise
+        return set()  # that job is over, and the journals tell what it has done
+    try:
+        return {str(uri) for uri, _, _ in json.loads(body)["sources"]}
+    except (ValueError, KeyError, TypeError) as error:
+        hint = "delete it if no job is running"
+        raise CorruptFileError("it can't be understood", path=place.path(entry.key), hint=hint) from error

@@ -21,8 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceWriter, Writ
 
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SkipstoneError, UsageError
-from skipstone.lake.append import Append
-from skipstone.lake.lease import Lease
+from skipstone.lake.append import Append, Lease
 from skipstone.parquet.write.files import Written, sort_batch, write_files
 from skipstone.parquet.write.layout import Layout
 from skipstone.parquet.write.profile import Profile, profile

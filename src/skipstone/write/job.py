@@ -12,12 +12,12 @@ import pyarrow as pa
 from skipstone.engine.spark import SparkEngine
 from skipstone.errors import ConflictError, ReadError, SkipstoneError, UsageError
 from skipstone.lake.append import Append, Source
+from skipstone.lake.journal import claim
 from skipstone.parquet.write.files import Written
 from skipstone.parquet.write.layout import Layout
 from skipstone.parquet.write.profile import profile
 from skipstone.scan.lake import Lake
 from skipstone.store.place import Place
-from skipstone.write.claims import claim
 from skipstone.write.frame import (
     Output,
     Survey,

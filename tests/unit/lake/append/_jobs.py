@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone.lake import records, sweep
-from skipstone.lake.append import Append, staged_as
-from skipstone.lake.lease import Lease
+from skipstone.lake import append as sweep
+from skipstone.lake import records
+from skipstone.lake.append import Append, Lease, staged_as
 from skipstone.lake.records import (
     lease_key,
     list_settled,

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from skipstone.errors import UsageError
-from skipstone.lake import lease, records
-from skipstone.lake.append import Append
-from skipstone.lake.lease import Lease, decode_lease
+from skipstone.lake import append as lease
+from skipstone.lake import records
+from skipstone.lake.append import Append, Lease, decode_lease
 from skipstone.lake.records import (
     done_key,
     lease_key,

@@ -10,9 +10,8 @@ from obstore.store import MemoryStore
 
 from skipstone.errors import ConflictError, CorruptFileError, ReadError
 from skipstone.lake.append import Append, Source
-from skipstone.lake.journal import ingested
+from skipstone.lake.journal import claim, ingested
 from skipstone.store.place import Place, open_root
-from skipstone.write.claims import claim
 
 A, B, C = (Source(f"s3://in/{name}.csv", 5, "etag") for name in "abc")
 
