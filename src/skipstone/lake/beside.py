@@ -13,6 +13,7 @@ directory that all users share, such as /tmp, another user has the place. A link
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Mapping
@@ -22,7 +23,7 @@ from typing import Any, Final
 
 from skipstone.errors import ReadError
 from skipstone.store.local import check_change
-from skipstone.store.place import Listed, Place, open_root
+from skipstone.store.place import BY_KEY, Listed, Place, open_root
 from skipstone.store.source import Source
 
 FOLDER: Final = "_skipstone"
@@ -45,10 +46,10 @@ def with_own_files(place: Place) -> Place:
     above, name = real.parent(), real.uri.rstrip("/").rpartition("/")[2]
     if above is None or not name or above.child(name).uri != real.uri:
         return place
-    beside = BesidePlace(place, above, name)
+    beside = BesidePlace(place, above, name, above.child(f"{BESIDE}/{name}"))
     if place.local:
         try:
-            return beside if _is_beside(real, beside.own) else place
+            return beside if _is_beside(real.uri, beside.own.uri) else place
         except OSError as error:
             hint = f"{BESIDE} says which files of the lake count: let it be read"
             reason = error.strerror or type(error).__name__
@@ -71,41 +72,52 @@ def own_place(place: Any) -> Place:
     return with_own_files(whole).child(FOLDER)
 
 
-def _is_beside(place: Place, own: Place) -> bool:
+def _is_beside(lake: str, beside: str) -> bool:
     """Whether the own files of a local lake are, or are to be, beside it."""
-    lake, folder = Path(place.uri), Path(own.uri).parent
+    folder, within = os.path.dirname(beside), os.path.join(lake, FOLDER)
     if not _is_trusted(folder, lake) or _is_mounted(lake):
         return False
-    within, beside = Path(place.path(FOLDER)), Path(own.uri)
-    if beside.is_dir():
-        return not within.is_dir() or (any(beside.iterdir()) and not any(within.iterdir()))
-    if within.is_dir():
+    is_within = _is_dir(within)
+    if _is_dir(beside):
+        return not is_within or (bool(os.listdir(beside)) and not os.listdir(within))
+    if is_within:
         return False
     # What is still to be made will be in the first directory above that exists.
-    exists = next(each for each in (folder, *folder.parents) if each.is_dir())
-    return os.access(exists, os.W_OK | os.X_OK)
+    while not _is_dir(folder):
+        folder = os.path.dirname(folder)
+    return os.access(folder, os.W_OK | os.X_OK)
 
 
-def _is_mounted(lake: Path) -> bool:
+def _is_dir(path: str) -> bool:
+    """Whether there is a directory of this name; an error if nobody can tell."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return False
+        raise
+
+
+def _is_mounted(lake: str) -> bool:
     """Whether the lake is mounted: files can't be moved into it from beside."""
     if os.path.ismount(lake):
         return True
     try:
-        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            mounts = file.read()
     except OSError:
         return False
     # A directory that is bound to another place of its own file system shows only here.
-    name = (
-        str(lake).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011").replace("\n", "\\012")
-    )
-    return any(line.split(" ", 5)[4] == name for line in mounts.splitlines())
+    for plain, written in (("\\", "\\134"), (" ", "\\040"), ("\t", "\\011"), ("\n", "\\012")):
+        lake = lake.replace(plain, written)
+    return f" {lake} " in mounts and any(line.split(" ", 5)[4] == lake for line in mounts.splitlines())
 
 
-def _is_trusted(folder: Path, lake: Path) -> bool:
+def _is_trusted(folder: str, lake: str) -> bool:
     """Whether only those can have written there who can write to the lake, or replace it."""
     try:
-        shared = folder.parent.stat().st_mode & stat.S_ISVTX
-        return not shared or folder.lstat().st_uid in (0, os.geteuid(), lake.stat().st_uid)
+        shared = os.stat(os.path.dirname(folder)).st_mode & stat.S_ISVTX
+        return not shared or os.lstat(folder).st_uid in (0, os.geteuid(), os.stat(lake).st_uid)
     except FileNotFoundError:
         return True
 
@@ -117,11 +129,8 @@ class BesidePlace:
     lake: Place
     above: Place
     name: str
-
-    @property
-    def own(self) -> Place:
-        """Where its own files are."""
-        return self.above.child(f"{BESIDE}/{self.name}")
+    own: Place
+    """Where its own files are."""
 
     @property
     def uri(self) -> str:
@@ -224,4 +233,4 @@ def _inner(key: str) -> str | None:
 
 
 def _sorted(one: Iterable[Listed], other: Iterable[Listed]) -> list[Listed]:
-    return sorted((*one, *other), key=lambda entry: entry.key)
+    return sorted((*one, *other), key=BY_KEY)

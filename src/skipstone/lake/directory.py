@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
@@ -291,24 +292,26 @@ def _listed(
     """The files that are there now and belong to no job that isn't done."""
     listed_at = time.time()
     listed = list_settled(access.place, named=pattern) if listing is None else listing()
-    entries = tuple(entry for entry in listed if is_visible(entry, pattern))
+    if pattern:
+        entries = tuple([entry for entry in listed if is_visible(entry, pattern)])
+    else:
+        hidden = _HIDDEN.search
+        entries = tuple([entry for entry in listed if entry.size and hidden(entry.key) is None])
     if not pattern:
         refuse_tables(access.place, listed)
     if not entries and schema is None:
         what = f"no file in it matches {pattern}" if pattern else "there is no file in it"
         raise ReadError(what, path=access.place.uri, hint="hidden and empty files don't count")
-    others = tuple(entry for entry in listed if entry.key.startswith("_"))
+    others = tuple([entry for entry in listed if entry.key[:1] == "_"])
     return DirectorySnapshot(access, pattern, schema, entries, others, listed_at)
+
+
+# A name that begins with a dot, or with an underscore unless it is a partition's.
+_HIDDEN = re.compile(r"(?:^|/)(?:\.|_(?![^/]*=))")
 
 
 def is_visible(entry: Listed, pattern: str = "") -> bool:
     """Whether a file is part of a lake: meant by the pattern, not hidden and not empty."""
     if entry.key == pattern:
         return True  # a file asked for by name is read, or complained about
-    if not entry.size or not matches(pattern, entry.key):
-        return False
-    return not any(_hidden(part) for part in entry.key.split("/"))
-
-
-def _hidden(name: str) -> bool:
-    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+    return entry.size > 0 and matches(pattern, entry.key) and _HIDDEN.search(entry.key) is None

@@ -130,7 +130,8 @@ def list_settled(
     except ReadError as error:
         before = error
     listed = listing()
-    jobs = {job for entry in listed if entry.key != named and (job := job_of(entry.key)) is not None}
+    job = _FILE.fullmatch
+    jobs = {name[1] for e in listed if (name := job(e.key[-_FILE_LENGTH:])) is not None and e.key != named}
     if not jobs:
         return listed
     if isinstance(before, ReadError):

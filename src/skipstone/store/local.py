@@ -7,14 +7,14 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from skipstone.errors import ConflictError, MissingFileError, ReadError, WriteError
-from skipstone.store.place import Listed, check_key, missing, split_glob
+from skipstone.store.place import BY_KEY, Listed, check_key, missing, split_glob
 from skipstone.store.ranges import ByteRange, coalesce
 from skipstone.store.source import IoCounter, check_size, gone, stale
 
@@ -68,21 +68,27 @@ class LocalSource:
     def tail(self, length: int) -> tuple[bytes, int]:
         """The last ``length`` bytes and the file's size."""
         size = self.size()
-        with self._open() as descriptor:
-            return self._read(descriptor, ByteRange(max(size - length, 0), size)), size
+        return self._read_all((ByteRange(max(size - length, 0), size),))[0], size
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """The bytes of each range."""
+        if len(ranges) == 1:
+            return self._read_all(ranges)
         plan = coalesce(ranges, self.gap)
-        with self._open() as descriptor:
-            return plan.split([self._read(descriptor, request) for request in plan.requests])
+        return plan.split(self._read_all(plan.requests))
+
+    def _read_all(self, requests: Sequence[ByteRange]) -> list[bytes]:
+        descriptor = self._open()
+        try:
+            return [self._read(descriptor, request) for request in requests]
+        finally:
+            os.close(descriptor)
 
     def _pin(self) -> None:
-        with self._open():
-            pass
+        os.close(self._open())
 
-    @contextmanager
-    def _open(self) -> Iterator[int]:
+    def _open(self) -> int:
+        """A descriptor of the file, if it is the one that is expected."""
         try:
             # Without O_NONBLOCK opening a named pipe would wait for its writer.
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -91,10 +97,14 @@ class LocalSource:
                 raise gone(self.path) from error
             raise refusal(error, self.path) from error
         try:
-            self._check(os.fstat(descriptor))
-            yield descriptor
-        finally:
+            found = os.fstat(descriptor)
+            identity = (found.st_size, found.st_mtime_ns, found.st_ino)
+            if identity != self._identity or not stat.S_ISREG(found.st_mode):
+                self._check(found)
+        except BaseException:
             os.close(descriptor)
+            raise
+        return descriptor
 
     def _check(self, found: os.stat_result) -> None:
         if stat.S_ISDIR(found.st_mode):
@@ -115,10 +125,10 @@ class LocalSource:
 
     def _read(self, descriptor: int, request: ByteRange) -> bytes:
         pieces = []
-        position = request.start
+        position, stop = request.start, request.stop
         try:
-            while position < request.stop:
-                piece = os.pread(descriptor, request.stop - position, position)
+            while position < stop:
+                piece = os.pread(descriptor, stop - position, position)
                 if not piece:
                     break
                 pieces.append(piece)
@@ -126,7 +136,7 @@ class LocalSource:
         except OSError as error:
             raise refusal(error, self.path, f"{request}: ") from error
         self.counter.add(len(pieces), position - request.start)
-        if position < request.stop:
+        if position < stop:
             message = f"{request}: only {position - request.start} bytes came back"
             # Behind the known end there will never be more.
             raise ReadError(message, path=self.path, transient=request.stop <= self.size())
@@ -197,7 +207,7 @@ class LocalPlace:
         """The files in the directory itself."""
         if self.only is not None:
             return self.list()
-        return sorted(_scan(_root(self.uri), self._bound).files, key=_key)
+        return sorted(_scan(_root(self.uri), self._bound).files, key=BY_KEY)
 
     # The last that names the type, which this name hides.
     def list(self) -> list[Listed]:
@@ -429,25 +439,30 @@ def _walk(start: _Folder, bound: str | None) -> list[Listed]:
         found = _scan(waiting.pop(), bound)
         files += found.files
         waiting += found.folders
-    files.sort(key=_key)
+    files.sort(key=BY_KEY)
     return files
 
 
 def _scan(folder: _Folder, bound: str | None) -> _Found:
     here = _Found([], [])
+    files, is_folder = here.files, stat.S_ISDIR
     prefix = f"{folder.key}/" if folder.key else ""
     for entry in _entries(folder):
         key = prefix + entry.name
         if bound is not None and entry.is_symlink() and leads_out(entry.path, bound):
             raise _outside(entry.path, bound)
         try:
-            found = _entry_stat(entry)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise refusal(error, entry.path) from error
-        if not stat.S_ISDIR(found.st_mode):
-            here.files.append(Listed(key, found.st_size, identity_of(found)))
+            found = entry.stat()
+        except OSError:
+            # A link to nothing, or to itself, is listed, so that only who reads it fails.
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise refusal(error, entry.path) from error
+        if not is_folder(found.st_mode):
+            files.append(Listed(key, found.st_size, (found.st_size, found.st_mtime_ns, found.st_ino)))
         elif (node := _node(found)) not in folder.line:
             here.folders.append(_Folder(entry.path, key, folder.line | {node}))
     return here
@@ -469,20 +484,8 @@ def _entries(folder: _Folder) -> list[os.DirEntry[str]]:
         raise refusal(error, folder.path) from error
 
 
-def _entry_stat(entry: os.DirEntry[str]) -> os.stat_result:
-    try:
-        return entry.stat()
-    except OSError:
-        # A link to nothing, or to itself, is listed, so that only who reads it fails.
-        return entry.stat(follow_symlinks=False)
-
-
 def _node(found: os.stat_result) -> tuple[int, int]:
     return (found.st_dev, found.st_ino)
-
-
-def _key(file: Listed) -> str:
-    return file.key
 
 
 # -- what outlives a power cut -----------------------------------------------------------------

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from skipstone.errors import ConflictError, FileError, MissingFileError, ReadError, WriteError, scrub
 from skipstone.store.options import StoreOptions, carries_credentials, open_store, split_uri
-from skipstone.store.place import Listed, check_key, missing, split_glob
+from skipstone.store.place import BY_KEY, Listed, check_key, missing, split_glob
 from skipstone.store.ranges import ByteRange, coalesce
 from skipstone.store.source import IoCounter, check_size, gone, stale
 
@@ -554,7 +554,7 @@ def _listed(metas: Iterable[Any], skip: int) -> list[Listed]:
         # Some tools mark a directory by an object of its name.
         if len(meta["path"]) > skip
     ]
-    files.sort(key=lambda file: file.key)
+    files.sort(key=BY_KEY)
     return files
 
 

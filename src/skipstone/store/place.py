@@ -8,21 +8,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from operator import attrgetter
+from typing import Any, NamedTuple, Protocol
 
 from skipstone.errors import FileError, MissingFileError, ReadError, UsageError
 from skipstone.store.source import Source, local_path
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(NamedTuple):
     """A file as the listing saw it; ``version`` is what ``Source.expect`` takes and ``version`` gives."""
 
     key: str
     size: int
     version: object
+
+
+BY_KEY = attrgetter("key")
 
 
 class Place(Protocol):

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -162,10 +163,14 @@ def test_an_empty_directory_asks_for_records_in_the_lake(root: Path) -> None:
 def test_records_that_can_t_be_looked_into(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(open_lake_root(root), [Source("s", 1, "v")])
 
-    def refuse(path: Path) -> bool:
-        raise PermissionError(13, "Permission denied", str(path))
+    look = os.stat
 
-    monkeypatch.setattr(Path, "is_dir", refuse)
+    def refuse(path: Any, **options: Any) -> os.stat_result:
+        if str(path).endswith(f".skipstone/{root.name}"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
     with pytest.raises(ReadError, match=r"\.skipstone.*can't be looked into: Permission denied"):
         open_lake_root(root)
 
