@@ -17,7 +17,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -131,16 +131,12 @@ class BesidePlace:
     name: str
     own: Place
     """Where its own files are."""
+    uri: str = field(init=False)
+    local: bool = field(init=False)
 
-    @property
-    def uri(self) -> str:
-        """The lake's name."""
-        return self.lake.uri
-
-    @property
-    def local(self) -> bool:
-        """Whether the files are in the local file system."""
-        return self.lake.local
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uri", self.lake.uri)
+        object.__setattr__(self, "local", self.lake.local)
 
     def below(self, prefix: str) -> list[Listed]:
         """The files below a directory."""
@@ -202,7 +198,7 @@ class BesidePlace:
         return place.path(inner) if inner else place.uri
 
     def _at(self, key: str) -> tuple[Place, str]:
-        inner = _inner(key)
+        inner = _inner(key) if key[:1] == FOLDER[0] else None
         return (self.lake, key) if inner is None else (self.own, inner)
 
     def _from_above(self, key: str) -> str:

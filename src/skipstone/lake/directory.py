@@ -107,11 +107,8 @@ class DirectorySnapshot:
     @cached_property
     def version(self) -> str:
         """A digest of the listing: equal for the same files in the same versions."""
-        digest = xxhash.xxh3_128()
-        digest.update(self.uri.encode())
-        for entry in self.entries:
-            digest.update(repr((entry.key, entry.size, entry.version)).encode())
-        return digest.hexdigest()
+        told = repr((self.uri, list(map(tuple, self.entries))))
+        return xxhash.xxh3_128_hexdigest(told.encode())
 
     @cached_property
     def numbers(self) -> dict[Listed, int]:

@@ -72,6 +72,8 @@ def read_partitions(keys: Sequence[str], *, schema: pa.Schema | None = None, uri
     from all the values of a name, unless ``schema`` gives them; ``uri`` is the root, for messages.
     """
     given = {} if schema is None else {field.name: field.type for field in schema}
+    if not given and "=" not in "/".join(keys):
+        return Partitions(pa.schema([]), (), len(keys))
     paths = _Paths.of(keys, uri)
     if not paths.segments:
         return Partitions(pa.schema(list(given.items())), tuple(pa.nulls(0, type) for type in given.values()))

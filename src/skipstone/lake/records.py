@@ -87,7 +87,6 @@ def job_of(key: str) -> str | None:
     >>> job_of("day=1/part-0-00112233445566778899.parquet"), job_of("day=1/part-0.parquet")
     ('00112233445566778899', None)
     """
-    # Most files are no job's: looking at the end only is quick.
     found = _FILE.fullmatch(key[-_FILE_LENGTH:])
     return found[1] if found is not None else None
 
@@ -130,8 +129,9 @@ def list_settled(
     except ReadError as error:
         before = error
     listed = listing()
-    job = _FILE.fullmatch
-    jobs = {name[1] for e in listed if (name := job(e.key[-_FILE_LENGTH:])) is not None and e.key != named}
+    # Most files are no job's, which one character tells.
+    ends = [e.key[-_FILE_LENGTH:] for e in listed if e.key[-_FILE_LENGTH:][:1] == "-" and e.key != named]
+    jobs = {found[1] for end in ends if (found := _FILE.fullmatch(end)) is not None}
     if not jobs:
         return listed
     if isinstance(before, ReadError):

@@ -48,6 +48,12 @@ class Lake:
     """A directory of Parquet files, or one file, to be scanned."""
 
     pinned: Snapshot
+    """What there is to read; ``refresh`` replaces it, and with it all that was worked out of it."""
+    uri: str
+    """The lake's root."""
+    access: Files
+    """Sources and footers of the files."""
+    plans: Cache[Any, Any]
     index: LakeIndex
     """The lake's index: what it holds, and how to build, refresh and drop it."""
 
@@ -73,6 +79,7 @@ class Lake:
 
     def _keep(self, snapshot: Snapshot) -> None:
         self.pinned = snapshot
+        self.uri, self.access, self.plans = snapshot.uri, snapshot.access, snapshot.plans
         self._surveys: OrderedDict[Hashable, Any] = OrderedDict()
         self._fitting: Coverage | None = None
 
@@ -94,11 +101,6 @@ class Lake:
         return f"{type(self).__name__}({self.uri!r}, {len(self.entries):,} files, {size:,} bytes)"
 
     # -- what there is -----------------------------------------------------------------------
-
-    @property
-    def uri(self) -> str:
-        """The lake's root."""
-        return self.pinned.uri
 
     @property
     def version(self) -> str:
@@ -129,16 +131,6 @@ class Lake:
     def partition_names(self) -> frozenset[str]:
         """The names of the columns that partitions give to every file."""
         return self.pinned.partition_names
-
-    @property
-    def access(self) -> Files:
-        """Sources and footers of the files."""
-        return self.pinned.access
-
-    @property
-    def plans(self) -> Cache[Any, Any]:
-        """Plans of this version of the lake."""
-        return self.pinned.plans
 
     @property
     def io(self) -> Io:

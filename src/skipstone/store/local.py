@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from skipstone.errors import ConflictError, MissingFileError, ReadError, WriteError
 from skipstone.store.place import BY_KEY, Listed, check_key, missing, split_glob
@@ -183,11 +183,7 @@ class LocalPlace:
     root: str | None = field(default=None, compare=False)
     stay_below_root: bool = False
     """Whether reads must not leave it either."""
-
-    @property
-    def local(self) -> bool:
-        """It is."""
-        return True
+    local: ClassVar[bool] = True
 
     def below(self, prefix: str) -> list[Listed]:
         """The files below a directory of this one; none if there is no such directory."""
@@ -298,9 +294,9 @@ class LocalPlace:
 
     def path(self, key: str) -> str:
         """The file's path."""
-        path = os.path.join(self.uri, check_key(key, self.uri))  # noqa: PTH118
-        if self._bound is not None and leads_out(path, self._bound):
-            raise _outside(path, self._bound)
+        path = f"{self.uri.rstrip('/')}/{check_key(key, self.uri)}"
+        if self.stay_below_root and leads_out(path, self.root or self.uri):
+            raise _outside(path, self.root or self.uri)
         return path
 
     @property
@@ -443,9 +439,13 @@ def _walk(start: _Folder, bound: str | None) -> list[Listed]:
     return files
 
 
+# The bits of a mode that tell files from directories.
+_KIND = 0o170000
+
+
 def _scan(folder: _Folder, bound: str | None) -> _Found:
     here = _Found([], [])
-    files, is_folder = here.files, stat.S_ISDIR
+    files = here.files
     prefix = f"{folder.key}/" if folder.key else ""
     for entry in _entries(folder):
         key = prefix + entry.name
@@ -461,7 +461,7 @@ def _scan(folder: _Folder, bound: str | None) -> _Found:
                 continue
             except OSError as error:
                 raise refusal(error, entry.path) from error
-        if not is_folder(found.st_mode):
+        if found.st_mode & _KIND != stat.S_IFDIR:
             files.append(Listed(key, found.st_size, (found.st_size, found.st_mtime_ns, found.st_ino)))
         elif (node := _node(found)) not in folder.line:
             here.folders.append(_Folder(entry.path, key, folder.line | {node}))

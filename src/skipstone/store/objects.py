@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote
 
 from skipstone.errors import ConflictError, FileError, MissingFileError, ReadError, WriteError, scrub
@@ -346,17 +346,13 @@ class ObjectPlace:
     only: str | None = None
     # How to open the store again in another process, if it was opened here and not by the caller.
     origin: tuple[str, StoreOptions] | None = field(default=None, compare=False, repr=False)
+    local: ClassVar[bool] = False
 
     def __reduce__(self) -> tuple[object, ...]:
         if self.origin is None and (carries_credentials() or self.uri.startswith(("file:", "memory:"))):
             return ObjectPlace, (self.uri, self.prefix, self.store, self.only)
         # A caller's own store holds credentials, and can't be asked which of its settings they are.
         return _restored, (self.uri, self.only, None if self.origin is None else self.origin[1])
-
-    @property
-    def local(self) -> bool:
-        """It is not."""
-        return False
 
     def below(self, prefix: str) -> list[Listed]:
         """The objects below a prefix of this one; none if there are none."""
