@@ -283,8 +283,7 @@ class Lease:
     """The process whose life is the job's."""
 
     host: str
-    boot: str
-    """The boot of the host and the space of its process ids, as far as the system tells."""
+    """The host, its boot and the space of its process ids; "" if the system doesn't tell."""
     pid: int
     started: str
     """When the process started, in the system's own words; "" if it doesn't tell."""
@@ -295,9 +294,10 @@ class Lease:
     def of(cls, pid: int | None = None) -> Lease:
         """The lease of a process here: this one, unless another is given, which then nobody renews."""
         number = os.getpid() if pid is None else pid
-        if _is_gone(number):
+        started = _started(number)
+        if started is None:
             raise UsageError(f"there is no process {number}", hint="give the id of a process on this host")
-        return cls(socket.gethostname(), _boot(), number, _status(number)[1], pid is None)
+        return cls(_host(), number, started, pid is None)
 
     def encode(self) -> bytes:
         """As a file."""
@@ -306,16 +306,15 @@ class Lease:
     @property
     def is_here(self) -> bool:
         """Whether the process is, or was, one that can be seen from here."""
-        boot = _boot()
-        return boot != "" and (self.host, self.boot) == (socket.gethostname(), boot)
+        return self.host == _host() != ""
 
     @property
     def is_gone(self) -> bool:
         """Whether the process is known to be gone."""
         if not self.is_here:
             return False
-        started = _status(self.pid)[1]
-        return _is_gone(self.pid) or bool(self.started and started and self.started != started)
+        started = _started(self.pid)
+        return started is None or bool(self.started and started and self.started != started)
 
     def is_dead(self, age: float) -> bool:
         """Whether the job is given up, if its lease was renewed so many seconds ago."""
@@ -332,7 +331,7 @@ def decode_lease(data: bytes) -> Lease | None:
         told = Lease(**json.loads(data))
     except (ValueError, TypeError):
         return None
-    kinds = (told.host, str), (told.boot, str), (told.pid, int), (told.started, str), (told.renewed, bool)
+    kinds = (told.host, str), (told.pid, int), (told.started, str), (told.renewed, bool)
     return told if all(type(value) is kind for value, kind in kinds) and told.pid > 0 else None
 
 
@@ -367,36 +366,28 @@ def _renew(place: Place, job: str, lease: Lease, stop: threading.Event) -> None:
             place.write(lease_key(job), [lease.encode()])
 
 
-def _is_gone(pid: int) -> bool:
-    """Whether there is no such process, or only what a parent has not yet noticed."""
+def _started(pid: int) -> str | None:
+    """When a process started, "" where the system doesn't tell; None if there is none that still runs."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
+    except (ProcessLookupError, OverflowError):
+        return None
     except PermissionError:
-        return False
-    except OverflowError:
-        return True
-    return _status(pid)[0] in ("Z", "X")
-
-
-def _status(pid: int) -> tuple[str, str]:
-    """The state and the start time of a process; "" where the system doesn't tell."""
+        pass
     with suppress(OSError):
         # The second field is the command's name in brackets, which may hold anything.
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        if len(fields) > 19:
-            return fields[0].decode(), fields[19].decode()
-    return "", ""
+        state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        if len(fields) > 18:
+            return None if state in "ZX" else fields[18]
+    return ""
 
 
 @lru_cache(maxsize=1)
-def _boot() -> str:
+def _host() -> str:
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         # Containers share a boot and may share a name, but not their process ids.
-        space = re.sub(r"\D", "", str(Path("/proc/self/ns/pid").readlink()))
-        return f"{boot}/{space}"
+        return f"{socket.gethostname()}/{boot}/{Path('/proc/self/ns/pid').readlink()}"
     return ""
 
 

@@ -7,8 +7,8 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -68,27 +68,21 @@ class LocalSource:
     def tail(self, length: int) -> tuple[bytes, int]:
         """The last ``length`` bytes and the file's size."""
         size = self.size()
-        return self._read_all((ByteRange(max(size - length, 0), size),))[0], size
+        with self._open() as descriptor:
+            return self._read(descriptor, ByteRange(max(size - length, 0), size)), size
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """The bytes of each range."""
-        if len(ranges) == 1:
-            return self._read_all(ranges)
         plan = coalesce(ranges, self.gap)
-        return plan.split(self._read_all(plan.requests))
-
-    def _read_all(self, requests: Sequence[ByteRange]) -> list[bytes]:
-        descriptor = self._open()
-        try:
-            return [self._read(descriptor, request) for request in requests]
-        finally:
-            os.close(descriptor)
+        with self._open() as descriptor:
+            return plan.split([self._read(descriptor, request) for request in plan.requests])
 
     def _pin(self) -> None:
-        os.close(self._open())
+        with self._open():
+            pass
 
-    def _open(self) -> int:
-        """A descriptor of the file, if it is the one that is expected."""
+    @contextmanager
+    def _open(self) -> Iterator[int]:
         try:
             # Without O_NONBLOCK opening a named pipe would wait for its writer.
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -97,14 +91,10 @@ class LocalSource:
                 raise gone(self.path) from error
             raise refusal(error, self.path) from error
         try:
-            found = os.fstat(descriptor)
-            identity = (found.st_size, found.st_mtime_ns, found.st_ino)
-            if identity != self._identity or not stat.S_ISREG(found.st_mode):
-                self._check(found)
-        except BaseException:
+            self._check(os.fstat(descriptor))
+            yield descriptor
+        finally:
             os.close(descriptor)
-            raise
-        return descriptor
 
     def _check(self, found: os.stat_result) -> None:
         if stat.S_ISDIR(found.st_mode):
@@ -125,10 +115,10 @@ class LocalSource:
 
     def _read(self, descriptor: int, request: ByteRange) -> bytes:
         pieces = []
-        position, stop = request.start, request.stop
+        position = request.start
         try:
-            while position < stop:
-                piece = os.pread(descriptor, stop - position, position)
+            while position < request.stop:
+                piece = os.pread(descriptor, request.stop - position, position)
                 if not piece:
                     break
                 pieces.append(piece)
@@ -136,7 +126,7 @@ class LocalSource:
         except OSError as error:
             raise refusal(error, self.path, f"{request}: ") from error
         self.counter.add(len(pieces), position - request.start)
-        if position < stop:
+        if position < request.stop:
             message = f"{request}: only {position - request.start} bytes came back"
             # Behind the known end there will never be more.
             raise ReadError(message, path=self.path, transient=request.stop <= self.size())
@@ -294,9 +284,12 @@ class LocalPlace:
 
     def path(self, key: str) -> str:
         """The file's path."""
+        # A key that passes the check is relative, so this is what os.path.join does.
         path = f"{self.uri.rstrip('/')}/{check_key(key, self.uri)}"
-        if self.stay_below_root and leads_out(path, self.root or self.uri):
-            raise _outside(path, self.root or self.uri)
+        if self.stay_below_root:
+            bound = self.root or self.uri
+            if leads_out(path, bound):
+                raise _outside(path, bound)
         return path
 
     @property

@@ -39,12 +39,9 @@ class Coalesced:
         """Cut the answers of the requests into the wanted ranges, in the order they were asked for."""
         pieces = []
         for want, owner in zip(self.wanted, self.owners, strict=True):
-            if owner < 0:
-                pieces.append(b"")
-                continue
-            body, request = bodies[owner], self.requests[owner]
-            whole = want.start == request.start and want.stop == request.stop
-            pieces.append(body if whole else body[want.start - request.start : want.stop - request.start])
+            body = bodies[owner] if owner >= 0 else b""
+            start = want.start - self.requests[owner].start if owner >= 0 else 0
+            pieces.append(body if want.length == len(body) else body[start : start + want.length])
         return pieces
 
 

@@ -70,19 +70,18 @@ class RetrySource(Wrapped):
         return self._try(lambda: self._full(ranges, self._below.read_ranges(ranges)))
 
     def _try(self, read: Callable[[], T]) -> T:
-        began, trial = self._clock(), None
+        trial = _Trial(self.policy, self._clock)
         while True:
             try:
                 return read()
             except (ReadError, OSError) as error:
-                trial = trial or _Trial(self.policy, self._clock, began)
                 delay = trial.failed(_read_error(error, self.path))
             self._sleep(delay)
 
     def _full(self, ranges: Sequence[ByteRange], bodies: list[bytes]) -> list[bytes]:
         # A source of the caller's own may not check.
         for wanted, body in zip(ranges, bodies, strict=True):
-            if len(body) != wanted.stop - wanted.start:
+            if len(body) != wanted.length:
                 raise self._short(str(wanted), len(body))
         return bodies
 
@@ -99,11 +98,11 @@ class RetrySource(Wrapped):
 class _Trial:
     """The attempts of one read."""
 
-    def __init__(self, policy: RetryPolicy, clock: Callable[[], float], began: float) -> None:
+    def __init__(self, policy: RetryPolicy, clock: Callable[[], float]) -> None:
         self._policy = policy
         self._clock = clock
         self._made = 0
-        self._deadline = began + policy.timeout if policy.timeout is not None else None
+        self._deadline = clock() + policy.timeout if policy.timeout is not None else None
 
     def left(self) -> float | None:
         """Seconds until the time is up."""

@@ -64,7 +64,7 @@ def test_a_job_whose_process_is_gone(place: Place, publishing: bool) -> None:
 
 
 @pytest.mark.parametrize("publishing", [False, True], ids=["staging", "publishing"])
-@pytest.mark.parametrize("change", [{}, {"host": "other"}, {"boot": "other", "pid": 2**22 + 5}])
+@pytest.mark.parametrize("change", [{}, {"host": "other"}, {"host": "other", "pid": 2**22 + 5}])
 def test_live_jobs_stay(place: Place, publishing: bool, change: dict[str, Any]) -> None:
     job = begin_elsewhere(place, publishing, **change)
     before = debris(place, job)
