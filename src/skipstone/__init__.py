@@ -21,10 +21,10 @@ __version__ = "0.1.0"
 class _Package(types.ModuleType):
     """Loads the names of :mod:`skipstone.api` on first use, so that importing the package costs nothing.
 
-    The rooms ``ingest``, ``predicate`` and ``prune`` share names with public functions; those stand here.
+    The packages ``predicate``, ``prune`` and ``spark`` share names with public functions; those stand here.
     """
 
-    _functions = frozenset({"ingest", "predicate", "prune"})
+    _functions = frozenset({"predicate", "prune", "spark"})
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name != "__all__":

@@ -7,36 +7,10 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from skipstone.core.domain import Bound, ColumnDomain, ColumnHandle, Domain, Marker, Range
-from skipstone.core.ir import Compiled, Diagnostic
-from skipstone.core.judge import Verdict
-from skipstone.core.rows import RowSet
-from skipstone.errors import ReadError, SkipstoneError, UsageError
-from skipstone.iceberg.catalogs import METADATA_FILES, check_installed, is_table_name
-from skipstone.lake.snapshot import FileEntry
-from skipstone.parquet.footer import read_footer
-from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.predicate import Expr, Predicate, col, lit, parse, predicate, udf
-from skipstone.prune import BloomProvider, BloomRequest, PruneOptions, Pruner, PruneResult, prune
-from skipstone.report.trace import Trace
-from skipstone.report.trace.partitions import FilterStats
-from skipstone.report.trace.scan import ScanTrace
-from skipstone.scan.execute import Execution, execute
-from skipstone.scan.lake import Lake
-from skipstone.scan.options import ScanOptions
-from skipstone.scan.plan import ScanPlan
-from skipstone.scan.results import Verification, Why
-from skipstone.scan.scan import Scan
-from skipstone.scan.statistics import ColumnStatistics, LakeStatistics
-from skipstone.store.options import with_credentials
-from skipstone.store.place import open_place, open_root
-from skipstone.store.retry import RetryPolicy
-from skipstone.store.source import open_source
-from skipstone.write.report import IngestReport, PipelineReport
+from skipstone.errors import ReadError, UsageError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from skipstone.aggregate.aggregation import Aggregation
@@ -57,7 +31,30 @@ if TYPE_CHECKING:
         var,
     )
     from skipstone.aggregate.members import Members, members
-    from skipstone.tables import Catalog, SnapshotInfo, Table
+    from skipstone.core.domain import Bound, ColumnDomain, ColumnHandle, Domain, Marker, Range
+    from skipstone.core.ir import Compiled, Diagnostic
+    from skipstone.core.judge import Verdict
+    from skipstone.core.rows import RowSet
+    from skipstone.errors import SkipstoneError
+    from skipstone.iceberg.metadata import SnapshotInfo
+    from skipstone.lake.snapshot import FileEntry
+    from skipstone.parquet.metadata import ParquetMetadata
+    from skipstone.predicate import Expr, Predicate, col, lit, parse, predicate, udf
+    from skipstone.prune import BloomProvider, BloomRequest, PruneOptions, Pruner, PruneResult, prune
+    from skipstone.report.trace import Trace
+    from skipstone.report.trace.partitions import FilterStats
+    from skipstone.report.trace.scan import ScanTrace
+    from skipstone.scan.execute import Execution, execute
+    from skipstone.scan.lake import Lake, Table
+    from skipstone.scan.options import ScanOptions
+    from skipstone.scan.plan import ScanPlan
+    from skipstone.scan.results import Verification, Why
+    from skipstone.scan.scan import Scan
+    from skipstone.scan.statistics import ColumnStatistics, LakeStatistics
+    from skipstone.store.options import with_credentials
+    from skipstone.store.retry import RetryPolicy
+    from skipstone.tables import Catalog
+    from skipstone.write.report import IngestReport, PipelineReport
 
 __all__ = [
     "Aggregate",
@@ -135,6 +132,9 @@ __all__ = [
 
 def read_metadata(source: Any, storage_options: Mapping[str, Any] | None = None) -> ParquetMetadata:
     """The footer of one file, to be used again: ``prune(metadata, ...)``, ``prune(path, metadata=...)``."""
+    from skipstone.parquet.footer import read_footer
+    from skipstone.store.source import open_source
+
     return read_footer(open_source(source, storage_options=storage_options))
 
 
@@ -206,10 +206,15 @@ def open(
     ``stay_below_root`` is for lakes from others: links that lead out of the directory are refused, and so are
     paths outside a table's directory that its metadata names.
     """
+    from skipstone.scan.lake import Lake
+    from skipstone.store.place import open_place, open_root
+
     root = None if index_root is None else open_root(index_root, storage_options=storage_options, store=store)
     if catalog is not None or is_table(path):
         if store is not None or schema is not None:
             raise UsageError("a table has its own schema and store", hint="leave out schema= and store=")
+        from skipstone.iceberg.catalogs import check_installed
+
         check_installed()
         from skipstone.tables import open_table
 
@@ -229,6 +234,8 @@ def open(
             path, storage_options=storage_options, store=store, stay_below_root=stay_below_root
         )
     except ReadError as error:
+        from skipstone.iceberg.catalogs import is_table_name
+
         if isinstance(path, str) and is_table_name(path) and error.hint is None:
             error.hint = "to open a table of that name, give its catalog"
         raise
@@ -238,7 +245,7 @@ def open(
 def is_table(path: Any) -> bool:
     """Whether a name or an object means a table without a catalog's help: a metadata file, or a table."""
     if isinstance(path, str | os.PathLike):
-        return os.fsdecode(path).endswith(METADATA_FILES)
+        return os.fsdecode(path).endswith((".metadata.json", ".metadata.json.gz"))
     return type(path).__module__.startswith("pyiceberg.")
 
 
@@ -248,41 +255,63 @@ def catalog(warehouse: Any = None, **properties: Any) -> Catalog:
     ``warehouse`` is a local directory (with an embedded catalog in it, made if need be), the name of a
     catalog in pyiceberg's configuration, a mapping of pyiceberg properties, or a pyiceberg catalog.
     """
+    from skipstone.iceberg.catalogs import check_installed
+
     check_installed()
     from skipstone.tables import Catalog
 
     return Catalog(warehouse, **properties)
 
 
-_ELSEWHERE = {
-    # pyiceberg is loaded when one of these is asked for.
-    **dict.fromkeys(("Catalog", "SnapshotInfo", "Table"), "tables"),
-    "Aggregation": "aggregate.aggregation",
-    "Members": "aggregate.members",
-    "members": "aggregate.members",
-    **dict.fromkeys(
-        (
-            "Aggregate",
-            "approx_distinct",
-            "avg",
-            "count",
-            "first",
-            "histogram",
-            "last",
-            "max",
-            "min",
-            "quantile",
-            "stddev",
-            "sum",
-            "udaf",
-            "var",
-        ),
-        "aggregate.functions",
+# Where the other names are; each module is loaded when one of its names is asked for.
+_HOMES = {
+    "aggregate.aggregation": ("Aggregation",),
+    "aggregate.functions": (
+        "Aggregate",
+        "approx_distinct",
+        "avg",
+        "count",
+        "first",
+        "histogram",
+        "last",
+        "max",
+        "min",
+        "quantile",
+        "stddev",
+        "sum",
+        "udaf",
+        "var",
     ),
+    "aggregate.members": ("Members", "members"),
+    "core.domain": ("Bound", "ColumnDomain", "ColumnHandle", "Domain", "Marker", "Range"),
+    "core.ir": ("Compiled", "Diagnostic"),
+    "core.judge": ("Verdict",),
+    "core.rows": ("RowSet",),
+    "errors": ("SkipstoneError",),
+    "iceberg.metadata": ("SnapshotInfo",),
+    "lake.snapshot": ("FileEntry",),
+    "parquet.metadata": ("ParquetMetadata",),
+    "predicate": ("Expr", "Predicate", "col", "lit", "parse", "predicate", "udf"),
+    "prune": ("BloomProvider", "BloomRequest", "PruneOptions", "PruneResult", "Pruner", "prune"),
+    "report.trace": ("Trace",),
+    "report.trace.partitions": ("FilterStats",),
+    "report.trace.scan": ("ScanTrace",),
+    "scan.execute": ("Execution", "execute"),
+    "scan.lake": ("Lake", "Table"),
+    "scan.options": ("ScanOptions",),
+    "scan.plan": ("ScanPlan",),
+    "scan.results": ("Verification", "Why"),
+    "scan.scan": ("Scan",),
+    "scan.statistics": ("ColumnStatistics", "LakeStatistics"),
+    "store.options": ("with_credentials",),
+    "store.retry": ("RetryPolicy",),
+    "tables": ("Catalog",),
+    "write.report": ("IngestReport", "PipelineReport"),
 }
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ELSEWHERE:
-        return getattr(importlib.import_module(f"skipstone.{_ELSEWHERE[name]}"), name)
+    if name in _HOME_OF:
+        return getattr(importlib.import_module(f"skipstone.{_HOME_OF[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,7 +132,7 @@ def test_an_abort_after_a_commit_whose_outcome_is_unknown_deletes_nothing(
 def test_only_files_of_tasks_that_won_are_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path)
     made, message = writer(tmp_path, monkeypatch)
-    monkeypatch.setattr("skipstone.spark.table_sink.task_name", lambda: "0-1")
+    monkeypatch.setattr(importlib.import_module("skipstone.spark.table_sink"), "task_name", lambda: "0-1")
     made.write(iter([pa.record_batch({"id": [1, 2, 3]})]))
     made.commit([message])
     assert len(data_files(iceberg(tmp_path))) == 1

@@ -34,12 +34,12 @@ def test_pruning_loads_no_engine_and_no_sql_parser() -> None:
     assert not set(HEAVY) & set(run(code).split())
 
 
-def test_functions_are_not_shadowed_by_rooms() -> None:
+def test_functions_are_not_shadowed_by_packages() -> None:
     code = (
-        "import skipstone.predicate.tree, skipstone.prune.pruner, skipstone as sk;"
-        "print(callable(sk.predicate), callable(sk.prune))"
+        "import skipstone.predicate.tree, skipstone.prune.pruner, skipstone.spark.routes, skipstone as sk;"
+        "print(callable(sk.predicate), callable(sk.prune), callable(sk.spark))"
     )
-    assert run(code) == "True True"
+    assert run(code) == "True True True"
 
 
 def test_unknown_names() -> None:
