@@ -15,7 +15,7 @@ import pytest
 import skipstone as sk
 from skipstone.errors import CorruptFileError, NotParquetError
 from skipstone.index import build
-from skipstone.lake import listing
+from skipstone.lake import records
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,8 +125,8 @@ def test_spark_and_threads_write_the_same_index(
 def test_a_refresh_on_spark(
     spark: SparkSession, tmp_path: Path, groups: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "_MANY_FILES", 8)
-    monkeypatch.setattr(listing, "_MANY_FOLDERS", 3)
+    monkeypatch.setattr(records, "_MANY_FILES", 8)
+    monkeypatch.setattr(records, "_MANY_FOLDERS", 3)
     root = tmp_path / "lake"
     write(root, range(16))
     lakes = [sk.open(root, index_root=tmp_path / name) for name in ("spark", "local")]

@@ -29,7 +29,7 @@ from skipstone.lake.conform import check_readable
 from skipstone.lake.files import CACHE_BYTES, Files
 from skipstone.lake.formats import refuse_part_of_table, refuse_tables
 from skipstone.lake.partitions import Partitions, read_partitions
-from skipstone.lake.records import list_settled
+from skipstone.lake.records import list_again, list_settled
 from skipstone.lake.schema import merge_schemas
 from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, Path, Records, Sifted
 from skipstone.parquet.metadata import ParquetMetadata
@@ -93,8 +93,6 @@ class DirectorySnapshot:
         """What the directory holds now; a large one is listed by the engine's tasks."""
         if engine is None:
             return _listed(self.access, self._pattern, self._given)
-        from skipstone.lake.listing import list_again
-
         listing = partial(list_again, engine, self.access.place, self.entries)
         return _listed(self.access, self._pattern, self._given, listing)
 

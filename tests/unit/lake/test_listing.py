@@ -17,8 +17,8 @@ from obstore.store import MemoryStore
 import skipstone as sk
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import ReadError
-from skipstone.lake import listing
-from skipstone.lake.listing import list_again, list_on
+from skipstone.lake import records
+from skipstone.lake.records import list_again, list_on
 from skipstone.store.place import Listed, Place, open_place, open_root
 
 KEYS = [
@@ -155,13 +155,13 @@ def test_small_and_flat_lakes_are_listed_at_once(tmp_path: Path, before: list[Li
 
 
 def test_threads_do_not_list_local_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "list_on", None)
+    monkeypatch.setattr(records, "list_on", None)
     place = on_disk(tmp_path, KEYS)
     assert list_again(LocalEngine(), place, entries(50, 50)) == place.list()
 
 
 def test_a_refresh_lists_on_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "_MANY_FILES", 50)
+    monkeypatch.setattr(records, "_MANY_FILES", 50)
     for day in range(40):
         (tmp_path / f"day={day}").mkdir()
         for n in range(2):

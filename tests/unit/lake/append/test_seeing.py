@@ -16,14 +16,14 @@ from obstore.store import MemoryStore
 import skipstone as sk
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import ReadError
-from skipstone.lake import listing, records
+from skipstone.lake import records
 from skipstone.lake.append import Append
 from skipstone.lake.journal import Source, ingested
-from skipstone.lake.listing import list_again
 from skipstone.lake.records import (
     done_key,
     job_of,
     lease_key,
+    list_again,
     list_settled,
     publish_key,
 )
@@ -50,8 +50,8 @@ def test_a_job_amid_its_publishing_is_not_seen(place: Place, pattern: str) -> No
 
 
 def test_a_listing_on_an_engine_hides_it_too(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "_MANY_FILES", 0)
-    monkeypatch.setattr(listing, "_MANY_FOLDERS", 1)
+    monkeypatch.setattr(records, "_MANY_FILES", 0)
+    monkeypatch.setattr(records, "_MANY_FOLDERS", 1)
     publish(place, 4)
     half(place)
     before = list_settled(place)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import UsageError
-from skipstone.lake.hive import infer_array, parse_array, split_segment
+from skipstone.lake.partitions import infer_array, parse_array, split_segment
 from skipstone.parquet.write.partition import NULL_FOLDER, partition_folder
 
 # What Spark 4.3 escapes of ASCII; it made these folders itself.
