@@ -120,7 +120,7 @@ def open_table(
     elif isinstance(x, str | os.PathLike):
         found = static_table(os.fsdecode(x), storage_properties(storage_options), storage_options or {})
     else:
-        raise UsageError(f"{x!r} is no table", hint="give its name and a catalog, or its metadata file")
+        raise UsageError(f"{x!r} is not a table", hint="give its name and a catalog, or its metadata file")
     return Table(
         found,
         snapshot=snapshot,

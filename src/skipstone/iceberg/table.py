@@ -571,4 +571,4 @@ def _scalar(value: Any, type: pa.DataType, key: PartitionKey) -> pa.Scalar:
             return pa.scalar(value, width).cast(type)
         return pa.scalar(value, type)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise SchemaError(f"{value!r} is no {type}", unit=f"partition {key}") from error
+        raise SchemaError(f"{value!r} is not a valid {type}", unit=f"partition {key}") from error

@@ -68,7 +68,7 @@ _ended: set[str] = set()
 # A reader that lists records meanwhile must never see what looks like a job half done.
 _SOON_SECONDS: Final = 3600.0
 _KEPT_SECONDS: Final = 24 * 3600.0
-# A done record that is about to be the only one is written anew if it is older.
+# A done record that is about to be the only one is written again if it is older.
 _FRESH_SECONDS: Final = 12 * 3600.0
 # What a writer that was killed leaves of a record.
 _LEFT: Final = re.compile(r".*/\.[0-9a-f]{32}\.tmp")
@@ -268,11 +268,11 @@ class Append:
 def _check_key(key: str, job: str) -> None:
     *folders, name = key.split("/")
     if not name.endswith(f"-{job}.parquet"):
-        raise UsageError(f"{key!r} is no file of job {job}", hint=f"name it ...-{job}.parquet")
+        raise UsageError(f"{key!r} is not a file of job {job}", hint=f"name it ...-{job}.parquet")
     # Who opens one directory of a lake finds the lake's records by this.
     if not all("=" in folder for folder in folders) or not is_visible(Listed(key, 1, None)):
         hint = "put it in the lake's root, or in directories named key=value"
-        raise UsageError(f"{key!r} is no place for a file", hint=hint)
+        raise UsageError(f"{key!r} is not a place for a file", hint=hint)
 
 
 # -- who is at work: a lease that the process renews while it lives ----------------------------
@@ -512,7 +512,7 @@ def _forget(place: Place, records: dict[str, Record], now: float) -> None:
             place.delete([publish_key(job)])
     old = [job for job, age in ages.items() if age > _KEPT_SECONDS and records[job].publish is None]
     if old:
-        # Somebody may have written it anew while the records were read; and a lease alone says: not done.
+        # Somebody may have written it again while the records were read; and a lease alone says: not done.
         again = read_records(place)
         ready = [
             r.done for job in old if (r := again.get(job, Record())).lease is None and r.done is not None

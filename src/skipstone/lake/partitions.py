@@ -177,7 +177,7 @@ class _Paths:
             values = infer_array(raws) if type is None else parse_array(raws, type)
         except NotFitting as unfit:
             raise SchemaError(
-                f"the partition value {value_text(raws[unfit.place])!r} is no {type}",
+                f"the partition value {value_text(raws[unfit.place])!r} is not a valid {type}",
                 path=self.file(places.index(unfit.place)),
                 column=name,
                 hint="give the column another type, or string to keep any text",
@@ -232,7 +232,7 @@ _EXACT = decimal.Context(prec=90)
 
 
 class NotFitting(Exception):
-    """A text that is no value of the wanted type; ``place`` is its position."""
+    """A text that is not a value of the wanted type; ``place`` is its position."""
 
     def __init__(self, place: int) -> None:
         super().__init__(place)
@@ -254,10 +254,10 @@ def split_segment(directory: str) -> Segment | None:
 
 
 def unescape(text: str) -> str:
-    """``text`` with ``%XX`` read as UTF-8 bytes, and left alone where it is no escape.
+    """``text`` with ``%XX`` read as UTF-8 bytes, and left alone where it isn't an escape.
 
     Spark and Hive escape ASCII only, and read each escape as one character; writers that escape all of
-    Unicode do it byte by byte. What is no UTF-8 is read Spark's way.
+    Unicode do it byte by byte. What isn't UTF-8 is read Spark's way.
     """
     return _ESCAPED.sub(_unescape, text) if "%" in text else text
 
@@ -367,7 +367,7 @@ _WHOLE_DIGITS = {_INT: 10, _LONG: 20}
 
 
 def parse_array(raws: Sequence[str], type: pa.DataType) -> pa.Array | None:
-    """The values, read as ``type``; None if that is no type for a partition."""
+    """The values, read as ``type``; None if a partition can't be of that type."""
     if pa.types.is_dictionary(type):
         values = parse_array(raws, type.value_type)
         return None if values is None else values.dictionary_encode().cast(type)
@@ -471,7 +471,7 @@ def _day(type: pa.DataType, text: str) -> int | None:
 
 
 def _stamp(type: pa.DataType, text: str) -> int | None:
-    """Ticks since the epoch. Without an offset a text is in UTC; with one it is no wall-clock time."""
+    """Ticks since the epoch. Without an offset a text is in UTC; with one it isn't a wall-clock time."""
     match = _STAMP.fullmatch(text)
     days = _days(text[:10])
     if days is None or (match is None and len(text) > 10):

@@ -167,7 +167,7 @@ class Lake:
 
     def at(self, snapshot: Any) -> Lake:  # noqa: ARG002
         """The lake as it was at another snapshot."""
-        raise UsageError("a directory has no snapshots", path=self.uri, hint="open it anew, or refresh it")
+        raise UsageError("a directory has no snapshots", path=self.uri, hint="open it again, or refresh it")
 
     def files_to_query(
         self,

@@ -25,7 +25,7 @@ GAP = 64 * 1024
 class LocalSource:
     """A local file, pinned by size, modification time and inode when the source is made.
 
-    The file is opened anew for each read: a plan may hold more sources than a process may hold
+    The file is opened again for each read: a plan may hold more sources than a process may hold
     descriptors, and a file replaced in between is noticed. A ``lazy`` source touches nothing before its
     first read, which pins the file or checks it against what was expected by then.
     """
@@ -323,7 +323,7 @@ def _outside(path: str, root: str) -> ReadError:
 
 
 def open_folder(name: str, *, stay_below_root: bool = False) -> tuple[LocalPlace, str]:
-    """The place for a local directory, file or glob; a name that exists as it stands is no glob."""
+    """The place for a local directory, file or glob; a name that exists as it stands isn't a glob."""
     # Work may run in a process with another current directory.
     path = os.path.abspath(name)  # noqa: PTH100
     directory, glob = split_glob(path + "/" if name.endswith("/") else path)

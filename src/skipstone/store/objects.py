@@ -227,7 +227,7 @@ def refusal(error: Exception, path: str) -> ReadError:
     return ReadError(line, path=path, transient=_TRANSIENT.search(text) is not None)
 
 
-# In obstore's words, which are told where there are no better ones.
+# Obstore's words are kept where there are no better ones.
 _COMPLAINTS: tuple[tuple[re.Pattern[str], str | None, str], ...] = (
     (
         re.compile(r"169\.254\.|/latest/(?:api/token|meta-data)|metadata\.google|(?i:no credential)"),
@@ -304,7 +304,7 @@ class _Shared:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: a forked child has the pool but none of its threads, and may have a held lock."""
+        """Begin again: a forked child has the pool but none of its threads, and may have a held lock."""
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
 

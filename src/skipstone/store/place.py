@@ -119,7 +119,7 @@ def open_place(
 def open_root(x: Any, *, storage_options: Mapping[str, Any] | None = None, store: Any = None) -> Place:
     """The directory or prefix of that name, which need not exist yet."""
     if not isinstance(x, str | os.PathLike):
-        raise UsageError(f"{x!r} is no place", hint="give a directory: a path or a URI")
+        raise UsageError(f"{x!r} is not a place", hint="give a directory: a path or a URI")
     name = os.fsdecode(os.fspath(x))
     if not name and store is None:
         raise UsageError("the path is empty", hint='give "." for the current directory')

@@ -310,7 +310,7 @@ def local_path(name: str) -> str | None:
         return None
     if scheme.lower() != "file":
         known = ", ".join(("file", *_REMOTE))
-        raise ReadError(f"{scheme!r} is no known kind of store", path=name, hint=f"known are {known}")
+        raise ReadError(f"unknown kind of store {scheme!r}", path=name, hint=f"available: {known}")
     # Here, since urllib.request loads HTTP and TLS, which a local path has no use for.
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
