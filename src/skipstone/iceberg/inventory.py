@@ -16,7 +16,7 @@ from pyiceberg.partitioning import PartitionSpec
 
 from skipstone.core.evidence import Array
 from skipstone.errors import CorruptFileError
-from skipstone.iceberg.manifests.entries import Entries, Part, joined, runs
+from skipstone.iceberg.manifests.entries import Entries, Part, joined, runs, take_rows
 from skipstone.iceberg.manifests.lists import HINT, ManifestNote, live_files
 from skipstone.store.place import Listed
 from skipstone.store.scattered import plain_spelling
@@ -110,7 +110,7 @@ class Inventory:
             # All are at hand: made one once, of which every later question takes its own.
             whole = joined([self._parts[number] for number in range(len(self._parts))])
             self.whole = self._checked(whole, np.arange(len(whole)))
-        return _taken(self.whole, numbers)
+        return take_rows(self.whole, numbers)
 
     def _checked(self, entries: Entries, numbers: Array) -> Entries:
         """The same entries; an error if two of them are the same file."""
@@ -166,14 +166,14 @@ class Inventory:
     def take(self, files: Array) -> Entries:
         """The numbered files, in that order."""
         if self.whole is not None:
-            return _taken(self.whole, files)
+            return take_rows(self.whole, files)
         owners = np.searchsorted(self.firsts, files, side="right") - 1
         needed = np.unique(owners)
         entries, _ = self.joined(needed)
         counts = np.diff(self.firsts)[needed]
         before = np.concatenate(([0], np.cumsum(counts)))[:-1]
         places = before[np.searchsorted(needed, owners)] + files - self.firsts[owners]
-        return _taken(entries, places)
+        return take_rows(entries, places)
 
     def _need(self, manifests: Sequence[int] | range) -> None:
         missing = [number for number in manifests if number not in self._parts]
@@ -197,12 +197,6 @@ def _spelled_alike(paths: pa.Array) -> pa.Array:
         odd = pc.any(pc.match_substring(paths, "/./")).as_py()
         odd = odd or pc.max(pc.count_substring(paths, "//")).as_py() > local.count("//")
     return pa.array(map(plain_spelling, paths.to_pylist()), paths.type) if odd else paths
-
-
-def _taken(entries: Entries, rows: Array) -> Entries:
-    """Some entries; all of them as they are."""
-    whole = len(rows) == len(entries) and bool((rows == np.arange(len(rows))).all())
-    return entries if whole else entries.take(rows)
 
 
 def _ends(counts: Array) -> Array:

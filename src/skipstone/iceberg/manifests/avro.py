@@ -1,4 +1,9 @@
-"""Avro object containers: the header, the blocks, the writer's schema, values in Iceberg's internal form."""
+"""Avro object containers: codecs within bounds, blocks, the writer's schema, values in internal form.
+
+Written by hand, as no library reads files of strangers safely and fast: DataFusion's reader hangs on a block
+whose records end before it does, and drops a truncated last block without an error; pyiceberg's reads beyond
+its buffer; fastavro makes an object of every number.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +13,22 @@ import json
 import struct
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
 import zstandard
 
 from skipstone.errors import EncryptedFileError
+
+
+class AvroError(Exception):
+    """Bytes that are not the Avro they claim to be."""
+
+
+# -- compressed bytes --------------------------------------------------------------------------
 
 # Metadata and manifests of real tables shrink to a tenth or so, those of wide and mostly empty ones to a
 # hundredth; small files may shrink more.
@@ -25,22 +37,14 @@ _LEAST = 64 << 20
 _MOST = 1 << 30
 _PART = 1 << 20
 _ENCRYPTED = b"AGS1"
-_DEFLATE_RATIO = 1032
 _SNAPPY_RATIO = 64
 _RAW, _GZIP = -zlib.MAX_WBITS, 16 + zlib.MAX_WBITS
-
-Unpack = Callable[[bytes, int], bytes]
-"""Unpacks bytes, unless there are more of them than the given number."""
-
-
-class AvroError(Exception):
-    """Bytes that are not the Avro they claim to be."""
 
 
 def check_plain(head: bytes, path: str) -> None:
     """Refuse a file that begins as the format says of encrypted files other than Parquet."""
     if head.startswith(_ENCRYPTED):
-        hint = "Skipstone reads no encrypted tables: write a copy without encryption"
+        hint = "Skipstone does not read encrypted tables: write a copy without encryption"
         raise EncryptedFileError("the file is encrypted", path=path, hint=hint)
 
 
@@ -49,55 +53,57 @@ def most_unpacked(size: int) -> int:
     return min(max(size * _RATIO, _LEAST), _MOST)
 
 
-def _inflate(data: bytes, most: int, wbits: int = _RAW) -> bytes:
+def gunzip(data: bytes, most: int, wbits: int = _GZIP) -> bytes:
+    """Unpack gzip, unless there is more of it than ``most`` bytes."""
+    decoder = zlib.decompressobj(wbits)
     try:
-        if len(data) * _DEFLATE_RATIO <= most:
-            return zlib.decompress(data, wbits, 4096)
-        return _measured(lambda: _inflated(data, wbits), most)
+        body = decoder.decompress(data, most + 1)
     except zlib.error as error:
         raise AvroError(f"a block can't be inflated: {error}") from None
+    return _bounded(body, most, whole=decoder.eof)
 
 
-def _inflated(data: bytes, wbits: int) -> Iterator[bytes]:
-    decoder = zlib.decompressobj(wbits)
-    while not decoder.eof:
-        part = decoder.decompress(data, _PART)
-        data = decoder.unconsumed_tail
-        if not part and not data:
-            raise AvroError("a block is cut short")
-        yield part
-
-
-def gunzip(data: bytes, most: int) -> bytes:
-    """Unpack gzip."""
-    return _inflate(data, most, _GZIP)
+def _inflate(data: bytes, most: int) -> bytes:
+    return gunzip(data, most, _RAW)
 
 
 def _bunzip(data: bytes, most: int) -> bytes:
+    decoder = bz2.BZ2Decompressor()
     try:
-        return _measured(lambda: _bunzipped(data), most)
+        body = decoder.decompress(data, most + 1)
     except OSError as error:
         raise AvroError(f"a block can't be unpacked: {error}") from None
+    return _bounded(body, most, whole=decoder.eof)
 
 
-def _bunzipped(data: bytes) -> Iterator[bytes]:
-    decoder = bz2.BZ2Decompressor()
-    while not decoder.eof:
-        part = decoder.decompress(data, _PART)
-        if not part and decoder.needs_input:
-            raise AvroError("a block is cut short")
-        data = b""
-        yield part
+def _bounded(body: bytes, most: int, *, whole: bool) -> bytes:
+    if len(body) > most:
+        raise _too_large()
+    if not whole:
+        raise AvroError("a block is truncated")
+    return body
 
 
-def _measured(parts: Callable[[], Iterator[bytes]], most: int) -> bytes:
-    """All parts as one, measured before any is kept."""
-    size = 0
-    for part in parts():
-        size += len(part)
+def unzstd(data: bytes, most: int, decoder: zstandard.ZstdDecompressor | None = None) -> bytes:
+    """Unpack Zstandard, unless there is more of it than ``most`` bytes."""
+    decoder = decoder or zstandard.ZstdDecompressor()
+    parts: list[bytes] = []
+    total = 0
+    try:
+        size = zstandard.frame_content_size(data)
         if size > most:
             raise _too_large()
-    return b"".join(parts())
+        if size >= 0:
+            return decoder.decompress(data)
+        with decoder.stream_reader(data) as stream:
+            while part := stream.read(_PART):
+                total += len(part)
+                if total > most:
+                    raise _too_large()
+                parts.append(part)
+    except zstandard.ZstdError as error:
+        raise AvroError(f"a block can't be unpacked: {error}") from None
+    return b"".join(parts)
 
 
 def _unsnap(data: bytes, most: int) -> bytes:
@@ -121,31 +127,6 @@ def _unsnap(data: bytes, most: int) -> bytes:
     return body
 
 
-def unzstd(data: bytes, most: int, decoder: zstandard.ZstdDecompressor | None = None) -> bytes:
-    """Unpack Zstandard."""
-    decoder = decoder or zstandard.ZstdDecompressor()
-    try:
-        size = zstandard.frame_content_size(data)
-        if size > most:
-            raise _too_large()
-        if size >= 0:
-            return decoder.decompress(data)
-        return _measured(lambda: _streamed(decoder, data), most)
-    except zstandard.ZstdError as error:
-        raise AvroError(f"a block can't be unpacked: {error}") from None
-
-
-def _streamed(decoder: zstandard.ZstdDecompressor, data: bytes) -> Iterator[bytes]:
-    with decoder.stream_reader(data) as stream:
-        while part := stream.read(_PART):
-            yield part
-
-
-def _zstandard() -> Unpack:
-    decoder = zstandard.ZstdDecompressor()
-    return lambda data, most: unzstd(data, most, decoder)
-
-
 def _stored(data: bytes, _most: int) -> bytes:
     return data
 
@@ -154,29 +135,25 @@ def _too_large() -> AvroError:
     return AvroError("the file unpacks to far more than a file of its size can hold")
 
 
-CODECS: Mapping[str, Callable[[], Unpack]] = {
-    "null": lambda: _stored,
-    "deflate": lambda: _inflate,
-    "zstandard": _zstandard,
-    "snappy": lambda: _unsnap,
-    "bzip2": lambda: _bunzip,
+_CODECS: Mapping[str, Callable[[bytes, int], bytes]] = {
+    "null": _stored,
+    "deflate": _inflate,
+    "zstandard": unzstd,
+    "snappy": _unsnap,
+    "bzip2": _bunzip,
 }
-"""By the name in a container's header, what makes an unpacker of its blocks; it serves one thread."""
 
+
+# -- the file ----------------------------------------------------------------------------------
 
 _MAGIC = b"Obj\x01"
 _SYNC = 16
 _MOST_HEADERS = 16
-# Items may be of no size at all; no file has a use for more of them.
-_MOST_EMPTY = 1 << 12
 # Each record names a file of its own, which takes some bytes however well they are packed.
 _RECORD_BYTES = 4
 _MANY_RECORDS = 1 << 18
 # Even varints of one byte: small numbers, halved.
 _FEW = frozenset(range(0, 128, 2))
-_EXACT = decimal.Context(prec=90)
-_MILLIS = frozenset({"timestamp-millis", "local-timestamp-millis", "time-millis"})
-_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,38 +179,28 @@ class Container:
         return None if value is None else value.decode("utf-8", "replace")
 
 
-# -- the file ----------------------------------------------------------------------------------
+def read_container(data: bytes, headers: dict[bytes, Mapping[str, bytes]] | None = None) -> Container:
+    """Unpack a whole container; every block must end in the file's sync marker.
 
-
-class Headers:
-    """Headers that were read: containers of one writer begin with the same bytes."""
-
-    def __init__(self) -> None:
-        self._known: list[tuple[bytes, Mapping[str, bytes]]] = []
-
-    def read(self, data: bytes) -> tuple[Mapping[str, bytes], int]:
-        """A container's metadata, and where it ends."""
-        for head, meta in self._known:
-            if data.startswith(head):
-                return meta, len(head)
-        meta, pos = read_header(data)
-        if len(self._known) < _MOST_HEADERS:
-            self._known.append((data[:pos], meta))
-        return meta, pos
-
-
-def read_container(data: bytes, headers: Headers | None = None) -> Container:
-    """Unpack a whole container; every block must end in the file's sync marker."""
-    meta, pos = read_header(data) if headers is None else headers.read(data)
+    ``headers`` are those read before, which is enough for containers of one writer: they begin with the same
+    bytes.
+    """
+    headers = {} if headers is None else headers
+    head = next(filter(data.startswith, headers), b"")
+    meta, pos = (headers[head], len(head)) if head else read_header(data)
+    if len(headers) < _MOST_HEADERS:
+        headers[data[:pos]] = meta
     sync = data[pos : pos + _SYNC]
     if len(sync) < _SYNC:
         raise AvroError("the header ends before its sync marker")
     pos += _SYNC
     name = meta.get("avro.codec", b"null").decode("utf-8", "replace")
-    codec = CODECS.get(name)
-    if codec is None:
+    unpack = _CODECS.get(name)
+    if unpack is None:
         raise AvroError(f"the codec {name!r} is not known")
-    unpack = codec()
+    if unpack is unzstd:
+        # One for all blocks, and for one thread.
+        unpack = partial(unzstd, decoder=zstandard.ZstdDecompressor())
     bodies: list[bytes] = []
     blocks: list[tuple[int, int]] = []
     end = records = 0
@@ -262,12 +229,15 @@ def read_container(data: bytes, headers: Headers | None = None) -> Container:
 def read_header(data: bytes) -> tuple[dict[str, bytes], int]:
     """A container's metadata, and where it ends."""
     if data[:4] != _MAGIC:
-        raise AvroError("it is not an Avro container")
-    found, pos = read_value(_HEADER, data, 4)
+        raise AvroError("the file is not an Avro container")
+    # The header is itself Avro: a map of bytes.
+    found, pos = read_value(Node("map", [Node("bytes")]), data, 4)
     return found, pos
 
 
 # -- the schema --------------------------------------------------------------------------------
+
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,11 +247,11 @@ class Field:
     name: str
     field_id: int | None
     aliases: tuple[str, ...]
-    key: int | str = field(init=False)
-    """What a value of the field is found by: its id, else its name."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key", self.name if self.field_id is None else self.field_id)
+    @property
+    def key(self) -> int | str:
+        """What a value of the field is found by: its id, else its name."""
+        return self.name if self.field_id is None else self.field_id
 
 
 @dataclass(slots=True, eq=False)
@@ -291,12 +261,14 @@ class Node:
     kind: str
     parts: list[Node] = field(default_factory=list)
     fields: tuple[Field, ...] = ()
+    keys: tuple[int | str, ...] = ()
+    """The keys of a record's fields."""
     size: int = 0
     logical: str = ""
     scale: int = 0
     symbols: tuple[str, ...] = ()
     seen: dict[int, int] = field(default_factory=dict)
-    """How often which length or item count was met: what a reader of many records may expect."""
+    """How often which length or item count was read: what a reader of many records may expect."""
 
     def find(self, field_id: int, name: str) -> int | None:
         """The place of a record's field: by id, else by name or alias among the fields without one."""
@@ -307,6 +279,11 @@ class Node:
             if known.field_id is None and (known.name == name or name in known.aliases):
                 return place
         return None
+
+    def record(self) -> Node | None:
+        """The record that this is, or the only one in a union."""
+        found = [part for part in (self.parts if self.kind == "union" else [self]) if part.kind == "record"]
+        return found[0] if len(found) == 1 else None
 
 
 def parse_schema(text: bytes) -> Node:
@@ -352,14 +329,12 @@ def _named(kind: str, schema: Any, names: dict[str, Node], space: str) -> Node:
         node.symbols = tuple(map(str, schema["symbols"]))
     else:
         inner = full.rpartition(".")[0] or space
-        described = schema["fields"]
-        node.fields = tuple(
-            Field(
-                f["name"], None if (i := f.get("field-id")) is None else int(i), tuple(f.get("aliases", ()))
-            )
-            for f in described
-        )
-        node.parts.extend(_node(f["type"], names, inner) for f in described)
+        for one in schema["fields"]:
+            number = one.get("field-id")
+            known = Field(one["name"], None if number is None else int(number), tuple(one.get("aliases", ())))
+            node.fields += (known,)
+            node.keys += (known.key,)
+            node.parts.append(_node(one["type"], names, inner))
     return node
 
 
@@ -370,11 +345,13 @@ def _full_name(name: str, namespace: str, space: str) -> str:
     return f"{above}.{name}" if above else name
 
 
-# The header of a container is itself Avro: a map of bytes.
-_HEADER = Node("map", [Node("bytes")])
-
-
 # -- values ------------------------------------------------------------------------------------
+
+# Items may take no byte at all; no file has a use for more of them.
+_MOST_EMPTY = 1 << 12
+_EXACT = decimal.Context(prec=90)
+_MILLIS = frozenset({"timestamp-millis", "local-timestamp-millis", "time-millis"})
+_FLOATS = {"float": struct.Struct("<f"), "double": struct.Struct("<d")}
 
 
 def read_long(data: bytes, pos: int) -> tuple[int, int]:
@@ -406,36 +383,13 @@ def write_long(number: int) -> bytes:
     return bytes(out)
 
 
-def read_size(data: bytes, pos: int, size: int | None = None) -> tuple[int, int]:
-    """Where a run of bytes begins and ends; its length comes first unless it is given."""
-    if size is None:
-        size, pos = read_long(data, pos)
-    end = pos + size
-    if size < 0 or end > len(data):
-        raise AvroError("it ends inside a value")
-    return pos, end
+def write_block(items: Iterable[bytes]) -> bytes:
+    """Items as an array of one block."""
+    written = [*items]
+    return write_long(len(written)) + b"".join(written) + b"\x00" if written else b"\x00"
 
 
-def read_block(node: Node, data: bytes, pos: int) -> tuple[int, int]:
-    """How many items the next block of an array or map has, and where they begin."""
-    count, pos = read_long(data, pos)
-    if count < 0:
-        count = -count
-        _, pos = read_long(data, pos)
-    if count > (_MOST_EMPTY if node.kind == "array" and _is_empty(node.parts[0]) else len(data) - pos):
-        raise AvroError(f"there is no room for {count} items")
-    return count, pos
-
-
-@lru_cache(maxsize=4096)
-def _is_empty(node: Node) -> bool:
-    """Whether values of a type take no byte at all."""
-    if node.kind == "record":
-        return all(map(_is_empty, node.parts))
-    return node.kind == "null" or (node.kind == "fixed" and not node.size)
-
-
-def branch(node: Node, data: bytes, pos: int) -> tuple[Node, int]:
+def read_branch(node: Node, data: bytes, pos: int) -> tuple[Node, int]:
     """The branch of a union that a value takes."""
     chosen, pos = read_long(data, pos)
     if not 0 <= chosen < len(node.parts):
@@ -449,14 +403,14 @@ def read_value(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
 
 
 def _read_union(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
-    chosen, pos = branch(node, data, pos)
+    chosen, pos = read_branch(node, data, pos)
     return _READERS[chosen.kind](chosen, data, pos)
 
 
 def _read_record(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
     record = {}
-    for known, part in zip(node.fields, node.parts, strict=True):
-        record[known.key], pos = _READERS[part.kind](part, data, pos)
+    for key, part in zip(node.keys, node.parts, strict=True):
+        record[key], pos = _READERS[part.kind](part, data, pos)
     return record, pos
 
 
@@ -477,56 +431,99 @@ def _read_enum(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
 
 
 def _read_boolean(_node: Node, data: bytes, pos: int) -> tuple[Any, int]:
-    start, pos = read_size(data, pos, 1)
-    return data[start] != 0, pos
+    return _take(data, pos, 1) != b"\x00", pos + 1
 
 
 def _read_floating(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
-    start, pos = read_size(data, pos, 4 if node.kind == "float" else 8)
-    return struct.unpack("<f" if node.kind == "float" else "<d", data[start:pos])[0], pos
+    form = _FLOATS[node.kind]
+    return form.unpack(_take(data, pos, form.size))[0], pos + form.size
+
+
+def _read_fixed(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+    raw = _take(data, pos, node.size)
+    return _decimal(node, raw) if node.logical == "decimal" else raw, pos + node.size
 
 
 def _read_bytes(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
-    start, pos = read_size(data, pos, node.size if node.kind == "fixed" else None)
-    return _bytes(node, data[start:pos]), pos
+    size, pos = read_long(data, pos)
+    raw = _take(data, pos, size)
+    node.seen[size] = node.seen.get(size, 0) + 1
+    return _decimal(node, raw) if node.logical == "decimal" else raw, pos + size
 
 
-def _read_items(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
-    items: list[Any] = []
-    named: dict[str, Any] = {}
-    part = node.parts[0]
-    while True:
-        count, pos = read_block(node, data, pos)
-        if not count:
-            return (items if node.kind == "array" else named), pos
-        for _ in range(count):
-            if node.kind == "map":
-                start, pos = read_size(data, pos)
-                key = data[start:pos].decode("utf-8", "replace")
-                named[key], pos = read_value(part, data, pos)
-            else:
-                item, pos = read_value(part, data, pos)
-                items.append(item)
-
-
-def _bytes(node: Node, data: bytes) -> Any:
-    if node.logical == "decimal" and node.kind != "string":
-        return decimal.Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-node.scale, _EXACT)
-    if node.kind != "string":
-        return data
+def _read_string(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+    size, pos = read_long(data, pos)
+    raw = _take(data, pos, size)
+    node.seen[size] = node.seen.get(size, 0) + 1
     try:
-        text = data.decode()
-        return uuid.UUID(text).bytes if node.logical == "uuid" else text
+        text = raw.decode()
+        return uuid.UUID(text).bytes if node.logical == "uuid" else text, pos + size
     except ValueError as error:
         raise AvroError(f"a text can't be read: {error}") from None
 
 
-# Manifest lists are read by value: a look-up here costs less than asking for one kind after the other.
+def _read_array(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+    items: list[Any] = []
+    item = node.parts[0]
+    read = _READERS[item.kind]
+    while True:
+        count, pos = _read_count(node, data, pos)
+        if not count:
+            return items, pos
+        for _ in range(count):
+            value, pos = read(item, data, pos)
+            items.append(value)
+
+
+def _read_map(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+    items: dict[str, Any] = {}
+    while True:
+        count, pos = _read_count(node, data, pos)
+        if not count:
+            return items, pos
+        for _ in range(count):
+            size, pos = read_long(data, pos)
+            key = _take(data, pos, size).decode("utf-8", "replace")
+            items[key], pos = read_value(node.parts[0], data, pos + size)
+
+
+def _read_count(node: Node, data: bytes, pos: int) -> tuple[int, int]:
+    """How many items the next block of an array or map has, and where they begin."""
+    count, pos = read_long(data, pos)
+    if count < 0:
+        count = -count
+        _, pos = read_long(data, pos)
+    if count > (_MOST_EMPTY if node.kind == "array" and _is_empty(node.parts[0]) else len(data) - pos):
+        raise AvroError(f"there is no room for {count} items")
+    if count:
+        node.seen[count] = node.seen.get(count, 0) + 1
+    return count, pos
+
+
+@lru_cache(maxsize=4096)
+def _is_empty(node: Node) -> bool:
+    """Whether values of a type take no byte at all."""
+    if node.kind == "record":
+        return all(map(_is_empty, node.parts))
+    return node.kind == "null" or (node.kind == "fixed" and not node.size)
+
+
+def _take(data: bytes, pos: int, size: int) -> bytes:
+    if size < 0 or pos + size > len(data):
+        raise AvroError("it ends inside a value")
+    return data[pos : pos + size]
+
+
+def _decimal(node: Node, data: bytes) -> decimal.Decimal:
+    return decimal.Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-node.scale, _EXACT)
+
+
+# A look-up here costs less than asking for one kind after the other.
 _READERS: Mapping[str, Callable[[Node, bytes, int], tuple[Any, int]]] = {
     "union": _read_union,
     "record": _read_record,
-    "array": _read_items,
-    "map": _read_items,
+    "array": _read_array,
+    "map": _read_map,
     "null": _read_null,
     "int": _read_whole,
     "long": _read_whole,
@@ -534,7 +531,7 @@ _READERS: Mapping[str, Callable[[Node, bytes, int], tuple[Any, int]]] = {
     "boolean": _read_boolean,
     "float": _read_floating,
     "double": _read_floating,
-    "fixed": _read_bytes,
+    "fixed": _read_fixed,
     "bytes": _read_bytes,
-    "string": _read_bytes,
+    "string": _read_string,
 }

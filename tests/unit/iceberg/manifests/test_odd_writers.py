@@ -77,7 +77,7 @@ def test_any_entries_in_any_encoding(files, odd: int, nullable: bool, turned: bo
     blocks = [[av.encode(schema, entry, lambda: odd)] for entry in written]
     data = av.container(schema, blocks, codec="deflate", meta={"format-version": b"3"})
     slicer_of.cache_clear()
-    slicer_of(av_schema(data))._patience = patience
+    slicer_of(av_schema(data)).patience = patience
     for _ in range(2):  # the second time with what the first has taught
         found = read_manifest(data, note_of(data), {0: PLAIN})
         assert found.paths.to_pylist() == [f["file_path"] for f in files]
@@ -143,7 +143,7 @@ def test_records_that_may_be_null(patience: int) -> None:
     files = [av.entry(f"f{n}", partition={"ts_day": n, "name": "a"}) for n in range(40)]
     data = av.manifest(schema, files)
     slicer_of.cache_clear()
-    slicer_of(av_schema(data))._patience = patience
+    slicer_of(av_schema(data)).patience = patience
     found = read_manifest(data, note_of(data, spec_id=3), {3: SPEC})
     assert found.paths.to_pylist() == [f"f{n}" for n in range(40)]
     assert found.keys[7].partition == (7, "a")
