@@ -17,7 +17,7 @@ from pyiceberg.partitioning import PartitionSpec
 from skipstone.core.evidence import Array
 from skipstone.errors import CorruptFileError
 from skipstone.iceberg.manifests.entries import Entries, Part, joined, runs, take_rows
-from skipstone.iceberg.manifests.lists import HINT, ManifestNote, live_files
+from skipstone.iceberg.manifests.lists import HINT, ManifestNote
 from skipstone.store.place import Listed
 from skipstone.store.scattered import plain_spelling
 
@@ -78,7 +78,7 @@ class Inventory:
         """The number of the first file of each manifest, and one past the last."""
         if self.kept is not None and self.kept.counts is not None:
             return _ends(self.kept.counts)
-        counts = [live_files(note) for note in self.notes]
+        counts = [note.live_files for note in self.notes]
         # Only old writers leave the counts out.
         unsaid = [number for number, count in enumerate(counts) if count is None]
         self._need(unsaid)
@@ -141,7 +141,7 @@ class Inventory:
         for number, mine in enumerate(identities(self.notes, self.specs)):
             first, last = kept.ranges.get(mine, (-1, -1))
             # What doesn't fit the list of manifests is read anew, which tells what is wrong.
-            if first >= 0 and live_files(self.notes[number]) in (None, last - first):
+            if first >= 0 and self.notes[number].live_files in (None, last - first):
                 found[number] = Part(kept.entries, first, last)
         return found
 
@@ -178,7 +178,7 @@ class Inventory:
     def _need(self, manifests: Sequence[int] | range) -> None:
         missing = [number for number in manifests if number not in self._parts]
         for number, part in zip(missing, self.load([self.notes[n] for n in missing]), strict=True):
-            said = live_files(self.notes[number])
+            said = self.notes[number].live_files
             if said is not None and said != len(part):
                 raise CorruptFileError(
                     f"it has {len(part):,} live files, and the manifest list says {said:,}",

@@ -13,7 +13,7 @@ import json
 import struct
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
@@ -37,6 +37,7 @@ _LEAST = 64 << 20
 _MOST = 1 << 30
 _PART = 1 << 20
 _ENCRYPTED = b"AGS1"
+_DEFLATE_RATIO = 1032
 _SNAPPY_RATIO = 64
 _RAW, _GZIP = -zlib.MAX_WBITS, 16 + zlib.MAX_WBITS
 
@@ -55,55 +56,68 @@ def most_unpacked(size: int) -> int:
 
 def gunzip(data: bytes, most: int, wbits: int = _GZIP) -> bytes:
     """Unpack gzip, unless there is more of it than ``most`` bytes."""
-    decoder = zlib.decompressobj(wbits)
-    try:
-        body = decoder.decompress(data, most + 1)
-    except zlib.error as error:
-        raise AvroError(f"a block can't be inflated: {error}") from None
-    return _bounded(body, most, whole=decoder.eof)
+    return _unpacked(partial(_inflated, data, wbits), most, measure=len(data) * _DEFLATE_RATIO > most)
 
 
 def _inflate(data: bytes, most: int) -> bytes:
     return gunzip(data, most, _RAW)
 
 
+def _inflated(data: bytes, wbits: int) -> Iterator[bytes]:
+    decoder = zlib.decompressobj(wbits)
+    while not decoder.eof:
+        part = decoder.decompress(data, _PART)
+        data = decoder.unconsumed_tail
+        if not (part or data or decoder.eof):
+            raise AvroError("a block is truncated")
+        yield part
+
+
 def _bunzip(data: bytes, most: int) -> bytes:
+    return _unpacked(partial(_bunzipped, data), most)
+
+
+def _bunzipped(data: bytes) -> Iterator[bytes]:
     decoder = bz2.BZ2Decompressor()
-    try:
-        body = decoder.decompress(data, most + 1)
-    except OSError as error:
-        raise AvroError(f"a block can't be unpacked: {error}") from None
-    return _bounded(body, most, whole=decoder.eof)
-
-
-def _bounded(body: bytes, most: int, *, whole: bool) -> bytes:
-    if len(body) > most:
-        raise _too_large()
-    if not whole:
-        raise AvroError("a block is truncated")
-    return body
+    while not decoder.eof:
+        part = decoder.decompress(data, _PART)
+        if not (part or decoder.eof) and decoder.needs_input:
+            raise AvroError("a block is truncated")
+        data = b""
+        yield part
 
 
 def unzstd(data: bytes, most: int, decoder: zstandard.ZstdDecompressor | None = None) -> bytes:
     """Unpack Zstandard, unless there is more of it than ``most`` bytes."""
     decoder = decoder or zstandard.ZstdDecompressor()
-    parts: list[bytes] = []
-    total = 0
     try:
         size = zstandard.frame_content_size(data)
         if size > most:
             raise _too_large()
         if size >= 0:
             return decoder.decompress(data)
-        with decoder.stream_reader(data) as stream:
-            while part := stream.read(_PART):
-                total += len(part)
-                if total > most:
-                    raise _too_large()
-                parts.append(part)
     except zstandard.ZstdError as error:
-        raise AvroError(f"a block can't be unpacked: {error}") from None
-    return b"".join(parts)
+        raise _unreadable(error) from None
+    return _unpacked(partial(_streamed, data, decoder), most)
+
+
+def _streamed(data: bytes, decoder: zstandard.ZstdDecompressor) -> Iterator[bytes]:
+    with decoder.stream_reader(data) as stream:
+        while part := stream.read(_PART):
+            yield part
+
+
+def _unpacked(parts: Callable[[], Iterator[bytes]], most: int, *, measure: bool = True) -> bytes:
+    """All parts as one; measured before any is kept, so that a bomb takes no memory."""
+    try:
+        size = 0
+        for part in parts() if measure else ():
+            size += len(part)
+            if size > most:
+                raise _too_large()
+        return b"".join(parts())
+    except (zlib.error, OSError, zstandard.ZstdError) as error:
+        raise _unreadable(error) from None
 
 
 def _unsnap(data: bytes, most: int) -> bytes:
@@ -121,7 +135,7 @@ def _unsnap(data: bytes, most: int) -> bytes:
     try:
         body: bytes = pa.decompress(packed, size, "snappy", asbytes=True)
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise AvroError(f"a block can't be unpacked: {error}") from None
+        raise _unreadable(error) from None
     if zlib.crc32(body) != int.from_bytes(check, "big"):
         raise AvroError("a block fails its checksum")
     return body
@@ -129,6 +143,10 @@ def _unsnap(data: bytes, most: int) -> bytes:
 
 def _stored(data: bytes, _most: int) -> bytes:
     return data
+
+
+def _unreadable(error: Exception) -> AvroError:
+    return AvroError(f"a block can't be unpacked: {error}")
 
 
 def _too_large() -> AvroError:

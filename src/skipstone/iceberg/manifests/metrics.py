@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.conversions import to_bytes
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -36,7 +35,6 @@ from skipstone.core.domain.keys import PRESENCE, Kind, key_space, storage_type
 from skipstone.core.evidence import Array, Bounds, ColumnFacts, widest
 from skipstone.errors import SchemaError
 from skipstone.iceberg.manifests.entries import Entries, raw_bytes
-from skipstone.iceberg.partitions.values import internal
 from skipstone.iceberg.schema import arrow_type
 from skipstone.parquet.values import widen
 
@@ -61,31 +59,6 @@ _STORED: Final[dict[type[IcebergType], tuple[tuple[str, int], ...]]] = {
 _TEXTS: Final = (StringType, BinaryType, FixedType, UUIDType)
 
 
-def decode(field_type: IcebergType, data: pa.Array) -> pa.Array:
-    """Serialised values (large binary) in the lake's Arrow type; null for what is null or malformed."""
-    type = arrow_type(field_type)
-    if isinstance(field_type, StringType):
-        return _valid_texts(data)
-    if isinstance(field_type, FixedType | UUIDType):
-        fits = pc.equal(pc.binary_length(data), type.byte_width)
-        return pc.if_else(fits, data, pa.scalar(None, data.type)).cast(type)
-    if isinstance(field_type, BinaryType):
-        return data.cast(type)
-    if isinstance(field_type, DecimalType):
-        words, ok = _decimal_words(field_type, data)
-        valid = pa.py_buffer(np.packbits(ok, bitorder="little"))
-        return pa.Array.from_buffers(type, len(data), [valid, pa.py_buffer(words)])
-    keys, ok = decode_keys(field_type, data)
-    if not isinstance(keys, np.ndarray):
-        return pa.nulls(len(data), type)
-    if isinstance(field_type, BooleanType):
-        return pa.array(keys != 0, type, mask=~ok)
-    if pa.types.is_temporal(type):
-        stored = pa.int32() if type.bit_width == 32 else pa.int64()
-        return pa.array(keys, stored, mask=~ok).view(type)
-    return pa.array(keys.astype(type.to_pandas_dtype()), type, mask=~ok)
-
-
 def decode_keys(field_type: IcebergType, data: pa.Array) -> tuple[Bounds, Array]:
     """Keys of serialised values, and which of them are usable: not null, not malformed.
 
@@ -107,13 +80,6 @@ def decode_keys(field_type: IcebergType, data: pa.Array) -> tuple[Bounds, Array]
     if forms is None:
         return pa.nulls(len(data), pa.large_binary()), np.zeros(len(data), dtype=bool)
     return _decode_numbers(forms, data)
-
-
-def encode(field_type: IcebergType, values: pa.Array) -> pa.Array:
-    """Values in the lake's Arrow type as Iceberg serialises them (large binary); null for null."""
-    assert isinstance(field_type, PrimitiveType)
-    plain = internal(values).to_pylist()
-    return pa.array([None if v is None else to_bytes(field_type, v) for v in plain], pa.large_binary())
 
 
 def _decode_numbers(forms: tuple[tuple[str, int], ...], data: pa.Array) -> tuple[Array, Array]:
@@ -166,21 +132,6 @@ def _less(words: Array, limit: int) -> Array:
     high, low = np.int64(limit >> 64), np.uint64(limit & (2**64 - 1))
     below: Array = (words["high"] < high) | ((words["high"] == high) & (words["low"] < low))
     return below
-
-
-def _valid_texts(data: pa.Array) -> pa.Array:
-    try:
-        return data.cast(pa.string())
-    except pa.ArrowInvalid:
-        # Only a damaged file has such values: one by one.
-        return pa.array([None if v is None else _text(v) for v in data.to_pylist()], pa.string())
-
-
-def _text(value: bytes) -> str | None:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 # Writers order UUIDs as signed or as unsigned; what bounds of shapes mean is not an order at all.
