@@ -39,7 +39,6 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from skipstone.core.domain.keys import storage_type
 from skipstone.errors import SchemaError, UnknownColumnError
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.naming import Naming, renamed
@@ -173,22 +172,6 @@ def _scalar(field: NestedField, path: Path) -> pa.Scalar:
         raise SchemaError(message, column=".".join(path)) from error
 
 
-def missing(metadata: ParquetMetadata, schema: pa.Schema) -> tuple[Path, ...]:
-    """The fields of the table that a file, by the names it is seen under, lacks; not those inside of one."""
-    return tuple(_missing(list(schema), list(metadata.arrow_schema), ()))
-
-
-def _missing(wanted: list[pa.Field], own: list[pa.Field], above: Path) -> Iterator[Path]:
-    there = {field.name: storage_type(field.type) for field in own}
-    for field in wanted:
-        path = (*above, field.name)
-        type = there.get(field.name)
-        if type is None:
-            yield path
-        elif pa.types.is_struct(field.type) and pa.types.is_struct(type):
-            yield from _missing(list(field.type.fields), list(type.fields), path)
-
-
 # What begins the name of a field without an id, where fields go by their ids.
 _NO_ID = "#/"
 
@@ -246,16 +229,13 @@ class FieldNaming(_Digested):
         cls,
         schema: Schema,
         name_mapping: NameMapping | None = None,
-        hidden: Iterable[int] = (),
         supplied: Iterable[int] = (),
     ) -> FieldNaming:
         """The names of a schema.
 
-        Fields with ``hidden`` ids are seen as if the table didn't have them. Those with ``supplied`` ids, and
-        those with an initial default, are not NULL in files that lack them.
+        Fields with ``supplied`` ids, and those with an initial default, are not NULL in files that lack them.
         """
-        left_out, given = set(hidden), set(supplied)
-        fields = [found for found in placed(schema.fields) if found.field.field_id not in left_out]
+        given, fields = set(supplied), [*placed(schema.fields)]
         names = {found.field.field_id: (found.parent, found.field.name) for found in fields}
         mark = "#"
         while any(name.startswith(mark) for _, name in names.values()):

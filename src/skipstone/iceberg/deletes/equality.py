@@ -20,6 +20,7 @@ from skipstone.engine.jobs import gather
 from skipstone.errors import SchemaError, UsageError
 from skipstone.iceberg.deletes.files import (
     deleted_rows,
+    inner_column,
     leaf_of,
     open_deletes,
     read_leaves,
@@ -61,12 +62,7 @@ class EqualityDeletes:
         """Read the files side by side; with a cache, only if nobody has."""
         if cache is None:
             return self._load(open, threads)
-
-        def make() -> tuple[DeleteKeys, int]:
-            made = self._load(open, threads)
-            return made, made.weight
-
-        found: DeleteKeys = cache.get_or_make(self, make)
+        found: DeleteKeys = cache.get_or_make(self, lambda: (made := self._load(open, threads), made.weight))
         return found
 
     def _load(self, open: Open, threads: int) -> DeleteKeys:
@@ -123,7 +119,11 @@ class DeleteKeys:
         """Which rows are deleted; of a data file of this sequence number, only by newer deletes."""
         if not len(self.keys) or not len(table):
             return np.zeros(len(table), dtype=bool)
-        rows = _encode([_column(table, path) for path in self.columns], self.columns, self.types, None)
+        lost = [path for path in self.columns if path[0] not in table.column_names]
+        if lost:
+            raise UsageError("equality deletes need a column that was not read", column=".".join(lost[0]))
+        columns = [inner_column(table.column(path[0]), path) for path in self.columns]
+        rows = _encode(columns, self.columns, self.types, None)
         at = self._find(rows)
         found = at >= 0
         return found if sequence is None else found & (self.sequences[at] > sequence)
@@ -132,20 +132,18 @@ class DeleteKeys:
         """Where each row's key is among the keys, -1 if it is not."""
         if len(self.keys) <= _FEW * len(rows):
             return np.asarray(pc.index_in(rows, value_set=self.keys).fill_null(-1))
-        if not self._lookup:
-            self._lookup.append(_dictionary(self.keys) if self._is_bytes else _sorted(self.keys))
         if self._is_bytes:
-            known = self._lookup[0]
-            return np.fromiter(map(known.get, rows.to_pylist(), repeat(-1)), np.int64, len(rows))
+            if not self._lookup:
+                self._lookup.append({key: at for at, key in enumerate(self.keys.to_pylist())})
+            found_at = map(self._lookup[0].get, rows.to_pylist(), repeat(-1))
+            return np.fromiter(found_at, np.int64, len(rows))
+        if not self._lookup:
+            self._lookup.append(_sorted(self.keys))
         values, places, null = self._lookup[0]
         wanted = rows.fill_null(0).to_numpy()
         at = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
         found = np.where(values[at] == wanted, places[at], -1)
         return np.where(rows.is_null(), null, found) if rows.null_count else found
-
-
-def _dictionary(keys: pa.Array) -> dict[bytes | None, int]:
-    return {key: at for at, key in enumerate(keys.to_pylist())}
 
 
 def _sorted(keys: pa.Array) -> tuple[Array, Array, int]:
@@ -155,13 +153,6 @@ def _sorted(keys: pa.Array) -> tuple[Array, Array, int]:
     values = keys.drop_null().to_numpy()
     order = np.argsort(values)
     return values[order], places[order], int(nulls[0]) if len(nulls) else -1
-
-
-def _column(table: pa.Table, path: Path) -> pa.ChunkedArray:
-    if path[0] not in table.column_names:
-        raise UsageError("equality deletes need a column that was not read", column=".".join(path))
-    column = table.column(path[0])
-    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
 
 
 # -- keys --------------------------------------------------------------------------------------
@@ -183,7 +174,7 @@ def _encode(
                 f"equality deletes of type {column.type} don't fit the column's type {type}: {error}",
                 path=path,
                 column=".".join(name),
-                hint="the delete file was written for another column, or its type was changed wrongly",
+                hint="the file is of another column, or its type changed in a way Iceberg does not allow",
             ) from error
     return parts[0] if len(parts) == 1 else _joined(parts)
 
@@ -238,7 +229,7 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class DeletedValues(AntiJoin):
-    """Equality deletes as they bear on a data file of one sequence number."""
+    """Equality deletes as they apply to a data file of one sequence number."""
 
     deletes: EqualityDeletes
     sequence: int
@@ -283,7 +274,7 @@ def _rows(matched: Matched, touched: Array, numbers: Sequence[int], files: Files
     found: dict[int, RowSet] = {}
     data = matched.data
     vectors = touched[matched.vectors[touched] >= 0]
-    wanted = [matched.file(int(number)) for number in matched.vectors[vectors].tolist()]
+    wanted = matched.files(matched.vectors[vectors])
     bitmaps = gather(lambda file: read_vector(file, opened), wanted, threads=files.threads)
     for unit, bitmap in zip(vectors.tolist(), bitmaps, strict=True):
         found[numbers[unit]] = deleted_rows(int(data.rows[unit]), bitmap)
@@ -303,10 +294,9 @@ def _values(
     units = touched[matched.equalities.counts[touched] > 0]
     sets, members = matched.equality_sets(units)
     made = []
-    for one in sets:
-        placed = [column(number) for number in one.ids]
-        columns, types = tuple(path for path, _ in placed), tuple(type for _, type in placed)
-        made.append(EqualityDeletes(one.ids, columns, types, one.files))
+    for ids, delete_files in sets:
+        columns, types = zip(*map(column, ids), strict=True)
+        made.append(EqualityDeletes(ids, columns, types, delete_files))
     sequences = matched.data.sequences[units].tolist()
     return {
         numbers[unit]: tuple(DeletedValues(made[at], sequence) for at in mine)

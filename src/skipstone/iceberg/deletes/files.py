@@ -1,6 +1,7 @@
-"""Deletion vectors: the blob that a Puffin file holds for one data file, checked byte by byte.
+"""Delete files read: positions from Parquet, as far as they can name the data files, and deletion vectors.
 
-A blob is its length, a magic number, a 64-bit roaring bitmap in the portable format, and a checksum of both.
+A deletion vector is a blob of a Puffin file: its length, a magic number, a 64-bit roaring bitmap in the
+portable format, and a checksum of both.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from skipstone.core.filter.rows import plain
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import gather
 from skipstone.errors import CorruptFileError, FileError, SchemaError
-from skipstone.iceberg.deletes.match import PATH_ID, POS_ID, DeleteFile, Open, PositionNeed
+from skipstone.iceberg.deletes.match import PATH_ID, POS_ID, DeleteFile, Open
 from skipstone.iceberg.manifests.avro import check_plain
 from skipstone.parquet.footer import read_footer
 from skipstone.parquet.metadata import ParquetMetadata
@@ -72,11 +73,12 @@ def read_leaves(
     numbers = [leaf.index for leaf in leaves]
     steps = slice_steps(metadata, group, fields, rows, indexes, leaves=numbers)
     table = drive(steps, source.read_ranges)
-    return [_inside(table.column(at), leaf.path[1:]) for at, leaf in enumerate(leaves)]
+    return [inner_column(table.column(at), leaf.path) for at, leaf in enumerate(leaves)]
 
 
-def _inside(column: pa.ChunkedArray, steps: Sequence[str]) -> pa.ChunkedArray:
-    return pc.struct_field(column, list(steps)) if steps else column
+def inner_column(column: pa.ChunkedArray, path: Sequence[str]) -> pa.ChunkedArray:
+    """The field of a top-level column that a path leads to."""
+    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
 
 
 def _places(
@@ -98,13 +100,15 @@ def _places(
 _MANY_PATHS: Final = 1_000
 
 
-def read_positions(needs: Sequence[PositionNeed], open: Open, *, threads: int = 1) -> dict[str, Array]:
+def read_positions(
+    needs: Sequence[tuple[DeleteFile, tuple[str, ...]]], open: Open, *, threads: int = 1
+) -> dict[str, Array]:
     """The deleted positions of each data file that has any: rising, without repeats.
 
-    Every delete file is read once, side by side, for all of the data files that it is wanted for.
+    ``needs`` are delete files and the data files each is read for; all are read once, side by side.
     """
     parts: dict[str, list[Array]] = {}
-    for found in gather(lambda need: _read(need, open), needs, threads=threads):
+    for found in gather(lambda need: _read(*need, open), needs, threads=threads):
         for path, positions in found.items():
             parts.setdefault(path, []).append(positions)
     return {
@@ -121,13 +125,13 @@ def deleted_rows(total: int, positions: Array | BitMap64) -> RowSet:
     return RowSet.from_positions(total, positions[: np.searchsorted(positions, total)])
 
 
-def _read(need: PositionNeed, open: Open) -> dict[str, Array]:
-    if not need.paths:
+def _read(file: DeleteFile, data_files: tuple[str, ...], open: Open) -> dict[str, Array]:
+    if not data_files:
         return {}
-    source, metadata = open_deletes(need.file, open)
+    source, metadata = open_deletes(file, open)
     path, pos = leaf_of(metadata, PATH_ID, "file_path"), leaf_of(metadata, POS_ID, "pos")
-    kept, proven = _candidates(source, metadata, path, need.paths)
-    wanted = pa.array(need.paths, pa.large_string()).unique()
+    kept, proven = _candidates(source, metadata, path, data_files)
+    wanted = pa.array(data_files, pa.large_string()).unique()
     parts: dict[int, list[Array]] = {}
     for group, (first, rows) in enumerate(
         zip(metadata.row_group_starts.tolist(), metadata.row_group_rows.tolist(), strict=True)

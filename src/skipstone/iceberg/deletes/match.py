@@ -71,25 +71,6 @@ class Links:
         return np.repeat(units, counts), self.numbers[places]
 
 
-@dataclass(frozen=True, slots=True)
-class PositionNeed:
-    """A position delete file, and the data files whose positions are wanted of it."""
-
-    file: DeleteFile
-    paths: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class EqualitySet:
-    """Equality delete files of the same columns and the same reach, older ones first.
-
-    Each deletes rows of data files with a lower sequence number than its own.
-    """
-
-    ids: tuple[int, ...]
-    files: tuple[DeleteFile, ...]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Matched:
     """What applies to each data file; ``vectors`` has -1 where there is none."""
@@ -119,17 +100,8 @@ class Matched:
         )
         return list(starmap(DeleteFile, zip(*columns, strict=True)))
 
-    def file(self, number: int) -> DeleteFile:
-        """One delete file by its number."""
-        return self.files(np.array([number]))[0]
-
-    def vector(self, unit: int) -> DeleteFile | None:
-        """The deletion vector of a data file."""
-        number = int(self.vectors[unit])
-        return self.file(number) if number >= 0 else None
-
-    def position_needs(self, units: Array | None = None) -> list[PositionNeed]:
-        """What to read for the position deletes of some data files, each delete file once."""
+    def position_needs(self, units: Array | None = None) -> list[tuple[DeleteFile, tuple[str, ...]]]:
+        """The position delete files of some data files, each once, and the data files it is read for."""
         owners, numbers = self.positions.pairs(self._chosen(units))
         order = np.argsort(numbers, kind="stable")
         used, places = np.unique(owners[order], return_inverse=True)
@@ -138,16 +110,18 @@ class Matched:
         files, firsts = np.unique(numbers[order], return_index=True)
         edges = [*firsts.tolist(), len(numbers)]
         return [
-            PositionNeed(file, tuple(wanted[first:last]))
+            (file, tuple(wanted[first:last]))
             for file, first, last in zip(self.files(files), edges[:-1], edges[1:], strict=True)
         ]
 
-    def equality_sets(self, units: Array | None = None) -> tuple[list[EqualitySet], list[tuple[int, ...]]]:
+    def equality_sets(
+        self, units: Array | None = None
+    ) -> tuple[list[tuple[tuple[int, ...], tuple[DeleteFile, ...]]], list[tuple[int, ...]]]:
         """The equality deletes of some data files, in as few sets as there are columns and reaches.
 
-        Data files of one partition share their sets, whatever their age: which rows a set deletes is for
-        the data file's sequence number to say. Beside the sets, the numbers of those that each data file
-        is subject to.
+        A set is the ids of its columns and its delete files, older ones first. Data files of one partition
+        share their sets, whatever their age: which rows a set deletes is for the data file's sequence number
+        to say. Beside the sets, the numbers of those that apply to each data file.
         """
         chosen, deletes = self._chosen(units), self.deletes
         counts = self.equalities.counts[chosen]
@@ -163,7 +137,7 @@ class Matched:
             kind = (reach, deletes.equality_ids[number])
             place[number] = order.setdefault(kind, len(order))
             members.setdefault(kind, []).append(file)
-        sets = [EqualitySet(ids, tuple(files)) for (_, ids), files in members.items()]
+        sets = [(ids, tuple(files)) for (_, ids), files in members.items()]
         pairs = np.unique(np.repeat(np.arange(len(chosen)), counts) * max(len(sets), 1) + place[numbers])
         owners, subject = np.divmod(pairs, max(len(sets), 1))
         edges = np.searchsorted(owners, np.arange(len(chosen) + 1)).tolist()
@@ -185,77 +159,44 @@ def steps(counts: Array) -> Array:
     return np.asarray(np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts))
 
 
+# -- whether rows may meet -----------------------------------------------------------------------
+
 Facts: TypeAlias = "Callable[[Entries, int], ColumnFacts]"
 """What manifests say about a field, by its id, in each of some files."""
-Meeting: TypeAlias = Callable[[Array, Array], Array]
-"""Per pair of a data file and a delete file, whether the one may apply to the other."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Column:
-    """One equality column on both sides, as bounds that compare with each other."""
+class _KeyColumn:
+    """One equality column of data files and of delete files, as bounds that compare with each other."""
 
-    used: Array
-    """By which delete files."""
-    data: ColumnFacts
-    deletes: ColumnFacts
-    lowers: tuple[Array, Array]
-    uppers: tuple[Array, Array]
+    def __init__(self, field_id: int, data: Entries, deletes: Entries, facts: Facts) -> None:
+        self._used = np.array([field_id in ids for ids in deletes.equality_ids], dtype=bool)
+        self._data, self._deletes = one, other = facts(data, field_id), facts(deletes, field_id)
+        bounds = (one.lower, other.lower, one.upper, other.upper)
+        self._bounds = _ranked(bounds) if isinstance(one.lower, pa.Array) else bounds
 
-    @classmethod
-    def of(cls, used: Array, data: ColumnFacts, deletes: ColumnFacts) -> _Column:
-        lowers, uppers = (data.lower, deletes.lower), (data.upper, deletes.upper)
-        if isinstance(data.lower, pa.Array):
-            lowers, uppers = _ranked(lowers, uppers)
-        return cls(used, data, deletes, lowers, uppers)
-
-    def meets(self, units: Array, which: Array) -> Array:
-        """Whether a value, NULL or NaN may be on both sides."""
-        one, other = self.data, self.deletes
-        found = (self.lowers[0][units] <= self.uppers[1][which]) & (
-            self.lowers[1][which] <= self.uppers[0][units]
-        )
+    def may_meet(self, units: Array, which: Array) -> Array:
+        """Per pair of a data file and a delete file, whether a value, NULL or NaN may be in both."""
+        one, other = self._data, self._deletes
+        low, other_low, high, other_high = self._bounds
+        found = (low[units] <= other_high[which]) & (other_low[which] <= high[units])
         found &= one.may_value[units] & other.may_value[which]
         found |= one.may_null[units] & other.may_null[which]
         found |= one.may_nan[units] & other.may_nan[which]
-        return np.asarray(found | ~self.used[which])
+        return np.asarray(found | ~self._used[which])
 
 
-def meeting(data: Entries, deletes: Entries, facts: Facts) -> Meeting:
-    """Whether rows of a data file may have the values that an equality delete file deletes."""
-    ids = sorted({number for some in deletes.equality_ids for number in some})
-    columns = [
-        _Column.of(
-            np.array([number in some for some in deletes.equality_ids], dtype=bool),
-            facts(data, number),
-            facts(deletes, number),
-        )
-        for number in ids
-    ]
-
-    def meets(units: Array, which: Array) -> Array:
-        found = np.ones(len(units), dtype=bool)
-        for column in columns:
-            found &= column.meets(units, which)
-        return found
-
-    return meets
+def _ranked(bounds: Sequence[pa.Array]) -> tuple[Array, ...]:
+    """Byte bounds, two lower and two upper ones, as ranks; unknown ones are the lowest or highest of all."""
+    ranks = np.asarray(pc.rank(pa.concat_arrays(bounds), tiebreaker="dense")).astype(np.int64)
+    top = int(ranks.max(initial=0)) + 1
+    parts = np.split(ranks, np.cumsum([len(bound) for bound in bounds])[:-1])
+    ends = (0, 0, top, top)
+    return tuple(
+        np.where(bound.is_null(), end, part) for bound, end, part in zip(bounds, ends, parts, strict=True)
+    )
 
 
-def _ranked(
-    lowers: Sequence[pa.Array], uppers: Sequence[pa.Array]
-) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Byte bounds as ranks; an unknown one is the lowest or the highest of all."""
-    parts = [*lowers, *uppers]
-    ranks = np.asarray(pc.rank(pa.concat_arrays(parts), tiebreaker="dense")).astype(np.int64)
-    edges = np.cumsum([0, *map(len, parts)])
-    open_ends = (0, 0, int(ranks.max(initial=0)) + 1, int(ranks.max(initial=0)) + 1)
-    made = [
-        np.where(part.is_null(), end, ranks[first:last])
-        for part, end, first, last in zip(parts, open_ends, edges[:-1], edges[1:], strict=True)
-    ]
-    return (made[0], made[1]), (made[2], made[3])
-
+# -- which delete files apply --------------------------------------------------------------------
 
 PATH_ID: Final = 2147483546
 """The reserved field id of ``file_path`` in position delete files."""
@@ -265,6 +206,8 @@ _VECTORS: Final = "PUFFIN"
 _POSITIONS, _EQUALITY = 1, 2
 # Pairs of a data and a delete file that are looked at together.
 _BLOCK: Final = 1 << 22
+Test: TypeAlias = Callable[[Array, Array], Array]
+"""Per pair of a data file and a delete file, whether the one may apply to the other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -347,11 +290,8 @@ class DeleteIndex:
         order = np.argsort(keys, kind="stable")
         starts = np.searchsorted(keys, partitions * width + lows[: len(numbers)], sorter=order)
         stops = np.searchsorted(keys, partitions * width + highs, sorter=order)
-        sequences, limits = data.sequences, deletes.sequences[numbers]
-
-        def in_time(some: Array, which: Array) -> Array:
-            return np.asarray(sequences[some] <= limits[which])
-
+        ages, limits = data.sequences, deletes.sequences[numbers]
+        in_time = (lambda some, which: ages[some] <= limits[which],)
         return _links(len(data), starts, stops, units[order], in_time, numbers)
 
     def _spans(self, data: Entries, units: Array) -> tuple[Array, Array, int]:
@@ -391,8 +331,10 @@ class DeleteIndex:
         order = np.argsort(keys, kind="stable")
         starts = np.searchsorted(keys, groups * width, sorter=order)
         stops = np.searchsorted(keys, groups * width + limits, sorter=order)
-        meets = None if facts is None else meeting(data, deletes.take(numbers), facts)
-        return _links(len(data), starts, stops, order % max(len(data), 1), meets, numbers)
+        some = deletes.take(numbers)
+        ids = sorted({one for ids in some.equality_ids for one in ids}) if facts is not None else ()
+        tests = [_KeyColumn(one, data, some, facts).may_meet for one in ids if facts is not None]
+        return _links(len(data), starts, stops, order % max(len(data), 1), tests, numbers)
 
 
 def _binary(value: bytes) -> pa.Scalar:
@@ -400,9 +342,9 @@ def _binary(value: bytes) -> pa.Scalar:
 
 
 def _links(
-    count: int, starts: Array, stops: Array, order: Array, meets: Meeting | None, numbers: Array
+    count: int, starts: Array, stops: Array, order: Array, tests: Sequence[Test], numbers: Array
 ) -> Links:
-    """The pairs that spans of sorted data files make, those that pass a test; some at a time."""
+    """The pairs that spans of sorted data files make, those that pass all tests; some at a time."""
     counts = np.maximum(stops - starts, 0)
     ends = np.cumsum(counts)
     bits = len(numbers).bit_length()
@@ -414,9 +356,9 @@ def _links(
         some = counts[first:last]
         which = np.repeat(np.arange(first, last), some)
         units = order[steps(some) + starts[which]]
-        if meets is not None:
-            kept = meets(units, which)
-            units, which = units[kept], which[kept]
+        for test in tests:
+            passed = test(units, which)
+            units, which = units[passed], which[passed]
         found.append(units << bits | which)
         first = last
     pairs = np.sort(np.concatenate(found))

@@ -222,14 +222,6 @@ class PartitionFilter:
         judgement = self._judgement.take(taken)
         return Judged(judgement.verdicts(), self._fail_open[taken], judgement)
 
-    def matches(self, key: PartitionKey) -> bool:
-        """Whether files with this key may hold a matching row."""
-        return bool(self.judge([key]).kept[0])
-
-    def is_fail_open(self, key: PartitionKey) -> bool:
-        """Whether the key is kept because it could not be judged."""
-        return bool(self.judge([key]).fail_open[0])
-
     def manifests(self, spec_id: int, summaries: Sequence[Sequence[PartitionSummary]]) -> Array:
         """The verdict of each manifest of one spec, from the ranges of its partition values."""
         projection = self._projection(spec_id)

@@ -89,16 +89,6 @@ def is_unpartitioned(spec: PartitionSpec) -> bool:
     return all(isinstance(f.transform, VoidTransform) for f in spec.fields)
 
 
-def group_order(
-    keys: Sequence[PartitionKey], sequences: Sequence[int], paths: Sequence[str]
-) -> list[tuple[PartitionKey, list[int]]]:
-    """N files grouped by key: groups in the order of their keys, files by data sequence number, then path."""
-    groups: dict[PartitionKey, list[int]] = {}
-    for file in sorted(range(len(keys)), key=lambda file: (sequences[file], paths[file])):
-        groups.setdefault(keys[file], []).append(file)
-    return sorted(groups.items(), key=lambda group: group[0].sort_key())
-
-
 def _tagged(value: Any) -> tuple[Any, ...]:
     if value is None:
         return (0,)

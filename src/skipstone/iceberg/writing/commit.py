@@ -384,14 +384,6 @@ def replace(
     return _run(work, validate, keep=keep)
 
 
-def committed(table: Table, properties: Mapping[str, str], *, branch: str = MAIN_BRANCH) -> int | None:
-    """The snapshot of a branch that has all these properties in its summary, as far back as is known."""
-    for number, told in summaries(table, branch=branch):
-        if all(told.get(name) == value for name, value in properties.items()):
-            return number
-    return None
-
-
 def summaries(table: Table, *, branch: str = MAIN_BRANCH) -> list[tuple[int, Mapping[str, str]]]:
     """The ids of a branch's snapshots and what their summaries say, newest first."""
     found = ancestors(table.metadata, table.metadata.snapshot_by_name(branch))

@@ -37,8 +37,8 @@ from pyiceberg.types import (
 )
 
 from skipstone.errors import SchemaError
-from skipstone.iceberg.schema import FieldNaming, arrow_schema, arrow_type, defaults, field_paths, missing
-from tests.unit.iceberg.columns._files import f, stored
+from skipstone.iceberg.schema import FieldNaming, arrow_schema, arrow_type, defaults, field_paths
+from tests.unit.iceberg.columns._files import stored
 
 TYPES: dict[str, tuple[IcebergType, pa.DataType]] = {
     "flag": (BooleanType(), pa.bool_()),
@@ -120,12 +120,3 @@ def test_paths_of_leaves_leave_lists_and_maps_out() -> None:
         NestedField(6, "m", MapType(7, StringType(), 8, LongType())),
     )
     assert field_paths(schema) == {1: ("a",), 3: ("s", "x")}
-
-
-def test_missing_fields_of_structs() -> None:
-    inner = StructType(NestedField(2, "x", LongType()), NestedField(3, "y", LongType()))
-    schema = Schema(
-        NestedField(1, "s", inner), NestedField(4, "t", LongType()), NestedField(5, "a", LongType())
-    )
-    table = pa.table([[{"z": 1}], [1]], schema=pa.schema([f("s", 1, pa.struct([f("z", 2)])), f("b", 5)]))
-    assert missing(FieldNaming.of(schema).apply(stored(table)), arrow_schema(schema)) == (("s", "y"), ("t",))

@@ -15,7 +15,7 @@ from pyiceberg.types import DoubleType, StringType
 
 from skipstone.core.evidence import ColumnFacts
 from skipstone.errors import CorruptFileError
-from skipstone.iceberg.deletes.match import PATH_ID, DeleteFile, DeleteIndex, EqualitySet, Matched
+from skipstone.iceberg.deletes.match import PATH_ID, DeleteFile, DeleteIndex, Matched
 from skipstone.iceberg.manifests.entries import Entries, Measures, Metrics
 from skipstone.iceberg.manifests.metrics import file_facts
 from skipstone.iceberg.partitions.values import PartitionKey
@@ -186,8 +186,8 @@ def test_a_vector_takes_the_place_of_position_deletes() -> None:
     found = matched(data, deletes)
     assert names(found) == [[], ["p"], ["p"]]
     assert found.vectors.tolist() == [1, -1, -1]
-    assert found.vector(0) == DeleteFile("v", 100, "PUFFIN", 10, 4, 4, 4)
-    assert found.vector(2) is None
+    assert found.files(found.vectors[:1]) == [DeleteFile("v", 100, "PUFFIN", 10, 4, 4, 4)]
+    assert found.vectors[2] == -1
     assert names(found, "equalities") == [["e"]] * 3
 
 
@@ -233,10 +233,10 @@ def test_each_delete_file_is_to_be_read_once() -> None:
     here, there = PartitionKey(1, (1,)), PartitionKey(1, (2,))
     data = [File("a", 1, here), File("b", 2, here), File("c", 1, there), File("d", 1, there)]
     found = matched(data, [position("p", 1, here), position("q", 2, here), position("r", 1, there)])
-    needs = {need.file.path: need.paths for need in found.position_needs()}
+    needs = {file.path: paths for file, paths in found.position_needs()}
     assert needs == {"p": ("a",), "q": ("a", "b"), "r": ("c", "d")}
     some = found.position_needs(np.array([3, 1]))
-    assert {need.file.path: need.paths for need in some} == {"q": ("b",), "r": ("d",)}
+    assert {file.path: paths for file, paths in some} == {"q": ("b",), "r": ("d",)}
     assert pickle.loads(pickle.dumps(some)) == some
 
 
@@ -251,7 +251,7 @@ def test_equality_deletes_are_shared_by_data_files_of_all_ages() -> None:
         equality("there", 5, there),
     ]
     sets, used = matched(data, deletes).equality_sets()
-    paths = [(some.ids, [file.path for file in some.files]) for some in sets]
+    paths = [(ids, [file.path for file in files]) for ids, files in sets]
     assert paths == [
         ((1,), ["old", "new"]),
         ((1, 2), ["other"]),
@@ -260,9 +260,8 @@ def test_equality_deletes_are_shared_by_data_files_of_all_ages() -> None:
     ]
     assert used == [(0, 1, 2), (0, 1, 2), (2, 3), ()]
     sets, used = matched(data, deletes).equality_sets(np.array([1]))
-    assert [[file.path for file in some.files] for some in sets] == [["new"], ["other"], ["global"]]
+    assert [[file.path for file in files] for _, files in sets] == [["new"], ["other"], ["global"]]
     assert used == [(0, 1, 2)]
-    assert isinstance(sets[0], EqualitySet)
 
 
 # -- against loops -----------------------------------------------------------------------------

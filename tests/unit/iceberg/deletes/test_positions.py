@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from skipstone.errors import CorruptFileError, FileError, SchemaError
 from skipstone.iceberg.deletes.files import read_positions
-from skipstone.iceberg.deletes.match import PATH_ID, POS_ID, DeleteFile, PositionNeed
+from skipstone.iceberg.deletes.match import PATH_ID, POS_ID, DeleteFile
 from skipstone.store.source import BufferSource, Source, open_source
 
 
@@ -37,8 +37,8 @@ def written(pairs: Sequence[tuple[Any, Any]], form: pa.Schema | None = None, **o
     return sink.getvalue().to_pybytes()
 
 
-def need(name: str, paths: Sequence[str], format: str = "PARQUET") -> PositionNeed:
-    return PositionNeed(DeleteFile(name, 0, format, 0, 1), tuple(paths))
+def need(name: str, paths: Sequence[str], format: str = "PARQUET") -> tuple[DeleteFile, tuple[str, ...]]:
+    return DeleteFile(name, 0, format, 0, 1), tuple(paths)
 
 
 class Shelf:
