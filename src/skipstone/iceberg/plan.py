@@ -109,7 +109,7 @@ class Sieve:
         """Verdicts of files by their metrics, together with what their partitions say."""
         some = entries if len(left) == len(entries) else entries.take(left)
         asked = {ref.path for ref in node.refs()}
-        by_key, codes = chosen.facts(some.keys, asked=True), some.partitions
+        by_key, codes = chosen.facts(some.keys), some.partitions
         columns: dict[Path, ColumnFacts] = {}
         for field_id, ref in self.columns.items():
             if ref.path not in asked:

@@ -17,7 +17,7 @@ from pyiceberg.transforms import BucketTransform, Transform, UnknownTransform
 from skipstone.core.evidence import Array, ColumnFacts, Evidence
 from skipstone.core.ir.nodes import All, ColumnRef, Decided, Node
 from skipstone.core.judge import Bits, Judgement, Verdict, judge
-from skipstone.errors import SchemaError, TypeMismatchError
+from skipstone.errors import SchemaError
 from skipstone.iceberg.manifests.lists import PartitionSummary
 from skipstone.iceberg.partitions.evidence import (
     Buckets,
@@ -34,15 +34,16 @@ Path = tuple[str, ...]
 Partition = tuple[Any, ...]
 
 
+# -- one spec ------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class SourceField:
-    """A partition field that is evidence about a column of the lake."""
+    """A partition field that is evidence about a column of the predicate."""
 
     position: int
     transform: Transform[Any, Any]
     ref: ColumnRef
-    asked: bool
-    """Whether the predicate speaks of the column."""
 
     def facts(self, partitions: Sequence[Partition]) -> ColumnFacts | None:
         """What the field's values in N partitions say about its source."""
@@ -62,16 +63,18 @@ class Projection:
     ignored: tuple[str, ...] = ()
     """Fields made from a column of the predicate in a way that is not known."""
 
-    @property
-    def constrained(self) -> bool:
-        """Whether some field speaks of a column of the predicate."""
-        return any(field.asked for field in self.fields)
+    def facts(self, partitions: Sequence[Partition]) -> dict[Path, ColumnFacts]:
+        """What the values of N partitions say about the predicate's columns."""
+        columns: dict[Path, ColumnFacts] = {}
+        for field in self.fields:
+            _add_facts(columns, field.ref.path, field.facts(partitions))
+        return columns
 
     def cleared(self, partitions: Sequence[Partition]) -> dict[int, Array]:
         """The leaves that bucket numbers prove not to be TRUE in some of N partitions."""
         buckets: dict[Path, list[Buckets]] = {}
         for field in self.fields:
-            if field.asked and isinstance(field.transform, BucketTransform):
+            if isinstance(field.transform, BucketTransform):
                 numbers = field.values(partitions)
                 mine = Buckets.of(field.transform, numbers, numbers)
                 buckets.setdefault(field.ref.path, []).append(mine)
@@ -79,50 +82,35 @@ class Projection:
 
 
 def project_spec(node: Node, spec: PartitionSpec, columns: Mapping[int, ColumnRef]) -> Projection:
-    """What ``spec`` can say about ``node``; an error if that can't be told.
+    """What ``spec`` can say about ``node``; an error if that is not known.
 
     Void fields, and fields whose source is no longer a column, say nothing. Neither does a transform that
     is not known; but a spec that has nothing else to say about the predicate can't be evaluated.
     """
-    asked = {ref.path for ref in node.refs()}
+    queried = {ref.path for ref in node.refs()}
     fields: list[SourceField] = []
     ignored = []
     for position, field in enumerate(spec.fields):
         ref = columns.get(field.source_id)
-        if ref is None:
+        if ref is None or ref.path not in queried:
             continue
-        if isinstance(field.transform, UnknownTransform) and ref.path in asked:
+        if isinstance(field.transform, UnknownTransform):
             ignored.append(field)
-        elif _speaks(field.transform, ref, asked=ref.path in asked):
-            fields.append(SourceField(position, field.transform, ref, ref.path in asked))
-    projection = Projection(node, tuple(fields), tuple(field.name for field in ignored))
-    if ignored and not projection.constrained:
+        elif says_something(field.transform, ref.type):
+            fields.append(SourceField(position, field.transform, ref))
+    if ignored and not fields:
         raise SchemaError(
             f"the transform of partition field {ignored[0].name!r} is not known",
             column=columns[ignored[0].source_id].name,
-            hint="its files can't be told apart by their partitions",
+            hint="partitions can't tell its files apart",
         )
-    return projection
-
-
-def _speaks(transform: Transform[Any, Any], ref: ColumnRef, *, asked: bool) -> bool:
-    try:
-        return says_something(transform, ref.type)
-    except TypeMismatchError:
-        # What is wrong with a column that nobody asks about is no reason to keep everything.
-        if asked:
-            raise
-        return False
+    return Projection(node, tuple(fields), tuple(field.name for field in ignored))
 
 
 def evaluate(projection: Projection, partitions: Sequence[Partition]) -> Judgement:
     """What the values of N partitions prove about the predicate."""
-    columns: dict[Path, ColumnFacts] = {}
-    for field in projection.fields:
-        if field.asked:
-            add_facts(columns, field.ref.path, field.facts(partitions))
-    cleared = projection.cleared(partitions)
-    return judge(projection.node, _evidence(len(partitions), columns), cleared)
+    evidence = _evidence(len(partitions), projection.facts(partitions))
+    return judge(projection.node, evidence, projection.cleared(partitions))
 
 
 def evaluate_summaries(projection: Projection, manifests: Sequence[Sequence[PartitionSummary]]) -> Judgement:
@@ -130,14 +118,12 @@ def evaluate_summaries(projection: Projection, manifests: Sequence[Sequence[Part
     columns: dict[Path, ColumnFacts] = {}
     buckets: dict[Path, list[Buckets]] = {}
     for field in projection.fields:
-        if not field.asked:
-            continue
         transform, type, path = field.transform, field.ref.type, field.ref.path
         mine = [summaries[field.position] for summaries in manifests]
         lower = [summary_value(transform, type, summary.lower) for summary in mine]
         upper = [summary_value(transform, type, summary.upper) for summary in mine]
         nulls, nans = [s.contains_null for s in mine], [s.contains_nan for s in mine]
-        add_facts(columns, path, summary_facts(transform, lower, upper, nulls, nans, type))
+        _add_facts(columns, path, summary_facts(transform, lower, upper, nulls, nans, type))
         if isinstance(transform, BucketTransform):
             buckets.setdefault(path, []).append(Buckets.of(transform, lower, upper))
     cleared = bucket_cleared(projection.node, buckets)
@@ -149,12 +135,14 @@ def _evidence(units: int, columns: Mapping[Path, ColumnFacts]) -> Evidence:
     return Evidence(np.full(units, -1, dtype=np.int64), columns)
 
 
-def add_facts(columns: dict[Path, ColumnFacts], path: Path, facts: ColumnFacts | None) -> None:
+def _add_facts(columns: dict[Path, ColumnFacts], path: Path, facts: ColumnFacts | None) -> None:
     """Another field's facts about a column; together they say more."""
     if facts is not None:
         earlier = columns.get(path)
         columns[path] = facts if earlier is None else earlier.narrowed(facts)
 
+
+# -- all specs of a table ------------------------------------------------------------------------
 
 _MOST_WARNINGS = 20
 
@@ -217,7 +205,12 @@ class PartitionFilter:
         """The verdict of each key from its partition values alone."""
         fresh = list(dict.fromkeys(key for key in keys if key not in self._places))
         for spec_id, places in self._by_spec(fresh).items():
-            self._judge_fresh(self._projection(spec_id), [fresh[at] for at in places])
+            projection, mine = self._projection(spec_id), [fresh[at] for at in places]
+            if isinstance(projection, Exception):
+                self._fail_open_for(mine, projection)
+            else:
+                self.evaluations += len(mine)
+                self._evaluate(projection, mine)
         taken = np.fromiter((self._places[key] for key in keys), np.int64, len(keys))
         judgement = self._judgement.take(taken)
         return Judged(judgement.verdicts(), self._fail_open[taken], judgement)
@@ -230,30 +223,22 @@ class PartitionFilter:
             return verdicts
         # A manifest without a summary of every field has to be opened.
         fields = len(self._specs[spec_id].fields)
-        told = [at for at, mine in enumerate(summaries) if len(mine) == fields]
+        whole = [at for at, mine in enumerate(summaries) if len(mine) == fields]
         try:
-            verdicts[told] = evaluate_summaries(projection, [summaries[at] for at in told]).verdicts()
+            verdicts[whole] = evaluate_summaries(projection, [summaries[at] for at in whole]).verdicts()
         except Exception as error:  # noqa: BLE001  (whatever goes wrong, the manifests are opened)
-            self._warn("manifest-summary", spec_id, _text(error), len(told))
+            self._warn("manifest-summary", spec_id, _text(error), len(whole))
         return verdicts
 
     # -- evidence --------------------------------------------------------------------------------
 
-    def facts(self, keys: Sequence[PartitionKey], *, asked: bool = False) -> dict[Path, ColumnFacts]:
-        """What partition values say about every source column; unknown where a spec says nothing.
-
-        With ``asked``, only about those that the predicate speaks of.
-        """
+    def facts(self, keys: Sequence[PartitionKey]) -> dict[Path, ColumnFacts]:
+        """What partition values say about the predicate's columns; unknown where a spec says nothing."""
         types: dict[Path, ColumnRef] = {}
         parts: list[tuple[Array, dict[Path, ColumnFacts]]] = []
         for places, projection, partitions in self._judged(keys):
-            columns: dict[Path, ColumnFacts] = {}
-            for field in projection.fields:
-                if asked and not field.asked:
-                    continue
-                add_facts(columns, field.ref.path, self._field_facts(field, partitions))
-                types[field.ref.path] = field.ref
-            parts.append((places, columns))
+            types |= {field.ref.path: field.ref for field in projection.fields}
+            parts.append((places, projection.facts(partitions)))
         return {path: _spread(parts, ref, len(keys)) for path, ref in types.items()}
 
     def cleared(self, keys: Sequence[PartitionKey]) -> dict[int, Array]:
@@ -277,7 +262,7 @@ class PartitionFilter:
             eval_errors=self._eval_errors,
             fail_open_partitions=int(self._fail_open.sum()),
             fail_open_files=files,
-            unconstrained_specs=sum(not p.constrained for p in made) if open_ended else 0,
+            unconstrained_specs=sum(not p.fields for p in made) if open_ended else 0,
         )
 
     @property
@@ -309,13 +294,6 @@ class PartitionFilter:
             )
         return found
 
-    def _judge_fresh(self, projection: Projection | Exception, keys: list[PartitionKey]) -> None:
-        if isinstance(projection, Exception):
-            self._keep(keys, projection)
-            return
-        self.evaluations += len(keys)
-        self._evaluate(projection, keys)
-
     def _evaluate(self, projection: Projection, keys: list[PartitionKey]) -> None:
         try:
             judgement = evaluate(projection, [key.partition or () for key in keys])
@@ -326,13 +304,13 @@ class PartitionFilter:
                 self._evaluate(projection, keys[:middle])
                 self._evaluate(projection, keys[middle:])
                 return
-            self._keep(keys, error)
+            self._fail_open_for(keys, error)
             self._eval_errors += 1
             self._warn("evaluation-error", keys[0].spec_id, f"{keys[0]}: {_text(error)}")
         else:
             self._remember(keys, judgement, fail_open=False)
 
-    def _keep(self, keys: list[PartitionKey], error: Exception) -> None:
+    def _fail_open_for(self, keys: list[PartitionKey], error: Exception) -> None:
         """Fail open: what is not known is not dropped."""
         if self.strict:
             raise SchemaError(
@@ -365,15 +343,9 @@ class PartitionFilter:
         fail_open = self.judge(keys).fail_open
         for spec_id, places in self._by_spec(keys).items():
             projection = self._projection(spec_id)
-            told = [at for at in places if not fail_open[at]]
-            if told and isinstance(projection, Projection):
-                yield np.array(told, dtype=np.int64), projection, [keys[at].partition or () for at in told]
-
-    def _field_facts(self, field: SourceField, partitions: list[Partition]) -> ColumnFacts | None:
-        try:
-            return field.facts(partitions)
-        except Exception:  # noqa: BLE001  (of a column that the predicate does not ask about)
-            return None
+            some = [at for at in places if not fail_open[at]]
+            if some and isinstance(projection, Projection):
+                yield np.array(some, dtype=np.int64), projection, [keys[at].partition or () for at in some]
 
     def _warn(self, code: str, spec_id: int, message: str, count: int = 1) -> None:
         place: tuple[str, int | None] = (code, spec_id)
@@ -395,13 +367,11 @@ def _joined_bits(a: Bits, b: Bits) -> Bits:
 
 def _spread(parts: list[tuple[Array, dict[Path, ColumnFacts]]], ref: ColumnRef, units: int) -> ColumnFacts:
     """One column's facts about all units from those about some; the rest are unknown."""
-    told = [(places, columns[ref.path]) for places, columns in parts if ref.path in columns]
-    rest = np.ones(units, dtype=bool)
-    for places, _ in told:
-        rest[places] = False
-    silent = np.flatnonzero(rest)
-    facts = ColumnFacts.concat([*(f for _, f in told), ColumnFacts.unknown(ref.type, len(silent))])
-    return facts.take(np.argsort(np.concatenate([*(places for places, _ in told), silent])))
+    given = [(places, columns[ref.path]) for places, columns in parts if ref.path in columns]
+    known = np.concatenate([np.zeros(0, dtype=np.int64), *(places for places, _ in given)])
+    rest = np.setdiff1d(np.arange(units), known)
+    facts = ColumnFacts.concat([*(f for _, f in given), ColumnFacts.unknown(ref.type, len(rest))])
+    return facts.take(np.argsort(np.concatenate([known, rest])))
 
 
 def _text(error: Exception) -> str:
