@@ -82,13 +82,6 @@ class Quantiles:
         inner = [rank * self.count / numbers if numbers else np.inf for rank in ranks]
         return [_value(sketch, rank) if rank <= 1 else np.nan for rank in inner]
 
-    def rank(self, value: float) -> float:
-        """The part of the values that is not above a number; NaN if there are no values."""
-        numbers = self.count - self.nans
-        if not numbers:
-            return 0.0 if self.count else np.nan
-        return float(_kll(self.sketch)[0].get_rank(value, True)) * numbers / self.count
-
 
 # -- making ------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64, FrozenBitMap, FrozenBitMap64
 
-from skipstone.core.rows import RowSet, intset
+from skipstone.core.rows import RowSet
 from skipstone.core.rows.intset import MOST, Bits, IntSet, Runs, Sorted
 from skipstone.core.rows.roaring import to_words
 from skipstone.errors import UsageError
@@ -226,10 +226,8 @@ def test_a_set_has_its_flags_once(base: int) -> None:
     assert "_all_flags" not in vars(pickle.loads(pickle.dumps(found)))
 
 
-def test_keys_are_looked_up_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = np.arange(-20, 80)
-    found = IntSet.of([1, 5, 6, 7, 40, 41, 78, 79, 90, 1000])
-    whole = found.contains(keys)
-    monkeypatch.setattr(intset, "_PIECE", 7)
-    assert np.array_equal(found.contains(keys), whole)
-    assert np.flatnonzero(whole).tolist() == [21, 25, 26, 27, 60, 61, 98, 99]
+def test_more_keys_than_are_looked_up_at_once() -> None:
+    ids = [1, 5, 6, 7, 40, 65_534, 65_535, 65_536, 131_071, 131_072, 150_000, 10**6]
+    keys = np.arange(-20, 200_000)
+    for asked in (keys, keys[::-1], np.random.default_rng(5).permutation(keys), keys * 7):
+        assert np.array_equal(IntSet.of(ids).contains(asked), np.isin(asked, ids))
