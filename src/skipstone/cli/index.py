@@ -25,7 +25,7 @@ from skipstone.cli.options import (
     named_columns,
     parse,
 )
-from skipstone.cli.output import drawn, emit, print_json, show
+from skipstone.cli.output import EXIT_CODES, drawn, emit, print_json, show
 from skipstone.cli.progress import Steps, steps
 
 if TYPE_CHECKING:
@@ -227,8 +227,15 @@ def drop(
         emit(f"deleted the index in {found.place}")
 
 
-INDEX_COMMANDS: tuple[Callable[..., None], ...] = (build, refresh, status, advise, drop)
-"""Each by the name of its function, in the order of the help."""
+index = typer.Typer(
+    name="index",
+    no_args_is_help=True,
+    add_completion=False,
+    help="Manage the metadata index of a lake, which replaces footer reads.",
+    epilog=EXIT_CODES,
+)
+for _command in (build, refresh, status, advise, drop):
+    index.command(epilog=EXIT_CODES)(_command)
 
 
 # -- what they share ---------------------------------------------------------------------------

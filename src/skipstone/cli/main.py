@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from skipstone.cli.agg import agg
-from skipstone.cli.explain import explain, prune, verify
-from skipstone.cli.index import INDEX_COMMANDS
-from skipstone.cli.ingest import ingest
-from skipstone.cli.inspect import inspect
 from skipstone.cli.output import EXIT_CODES
-from skipstone.cli.query import count, query
-from skipstone.cli.tables import snapshots, tables
 
-COMMANDS: tuple[Callable[..., None], ...] = (
-    inspect,
-    prune,
-    query,
-    explain,
-    count,
-    agg,
-    verify,
-    ingest,
-    tables,
-    snapshots,
-)
-"""Each by the name of its function, in the order of the help."""
-_INDEX = "Manage the metadata index of a lake, which replaces footer reads."
+COMMANDS = {
+    "inspect": "inspect",
+    "prune": "explain",
+    "query": "query",
+    "explain": "explain",
+    "count": "query",
+    "agg": "agg",
+    "verify": "explain",
+    "ingest": "ingest",
+    "tables": "tables",
+    "snapshots": "tables",
+    "index": "index",
+}
+"""Commands in the order of the help, each with the module that defines it."""
+
+
+class _Commands(TyperGroup):
+    """Loads the module of a command when it is run, or when its help is shown."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """The names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name; None for no such command."""
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            found = getattr(importlib.import_module(f"skipstone.cli.{COMMANDS[cmd_name]}"), cmd_name)
+            if not isinstance(found, typer.Typer):
+                function, found = found, typer.Typer(add_completion=False)
+                found.command(epilog=EXIT_CODES)(function)
+            self.add_command(typer.main.get_command(found), cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+
+# Plain tracebacks: an unexpected error is a defect, and its report should paste well.
+app = typer.Typer(cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 
 
 def _version(wanted: bool) -> None:
@@ -41,28 +57,13 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+@app.callback(epilog=EXIT_CODES)
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Answers selective queries on Parquet files by reading only what can hold the answer."""
-
-
-def _make() -> typer.Typer:
-    # Plain tracebacks: an unexpected error is a defect, and its report should paste well.
-    made = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
-    made.callback(epilog=EXIT_CODES)(_options)
-    for command in COMMANDS:
-        made.command(epilog=EXIT_CODES)(command)
-    below = typer.Typer(no_args_is_help=True, help=_INDEX, epilog=EXIT_CODES)
-    for command in INDEX_COMMANDS:
-        below.command(epilog=EXIT_CODES)(command)
-    made.add_typer(below, name="index")
-    return made
-
-
-app = _make()
 
 
 def run() -> None:

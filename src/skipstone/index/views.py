@@ -116,7 +116,8 @@ def _branches(status: IndexStatus) -> Iterator[Node]:
     ]
     old = f"and {size(status.old_bytes)} of earlier versions, kept for a while for their readers"
     held = Table((Column(), Column(), Column()), rows, notes=(old,) if status.old_bytes else ())
-    yield Node("size", _takes(status), bar=_size_bar(status), body=(held,))
+    said = (_takes(status), f"{size(total)} ({percent(total, status.data_bytes)})", size(total))
+    yield Node("size", said, bar=_size_bar(status), body=(held,))
     yield Node("options", _options(status.asked))
 
 

@@ -107,13 +107,18 @@ def verification_tree(found: Verification) -> Node:
             Node("compared", (f"{seen}: each read whole by pyarrow and tested row by row", seen)),
             Node("matching", f"{plural(found.rows_matching, 'row')}, {proven}"),
             *(
-                Node(name, f"{text(part)} instead of {text(of)} ({percent(part, of)})", bar=Bar.of(part, of))
+                Node(name, _saved(text(part), text(of), percent(part, of)), bar=Bar.of(part, of))
                 for name, part, of, text in shares
             ),
             Node("time", f"{duration(found.seconds_with)} instead of {duration(found.seconds_without)}"),
             same if found.ok else Node(said=f"✗ {differences}", style="bad", body=tuple(_differences(found))),
         ),
     )
+
+
+def _saved(part: str, whole: str, share: str) -> tuple[str, ...]:
+    said = f"{part} instead of {whole}"
+    return f"{said} ({share})", said, part
 
 
 def _differences(found: Verification) -> Iterator[Block]:

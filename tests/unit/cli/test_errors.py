@@ -170,8 +170,23 @@ def test_text_survives_a_narrow_encoding(events: Path) -> None:
 
 def test_help_needs_none_of_the_heavy_packages() -> None:
     heavy = "{'pyarrow', 'numpy', 'sqlglot', 'obstore'} & set(sys.modules)"
-    code = f"import sys; from skipstone.cli.main import app; print({heavy})"
+    load = "[app.import_module(f'skipstone.cli.{name}') for name in main.COMMANDS.values()]"
+    code = f"import sys, importlib as app; from skipstone.cli import main; {load}; print({heavy})"
     done = subprocess.run(
         [sys.executable, "-c", code], text=True, capture_output=True, check=True, timeout=60
     )
     assert done.stdout == "set()\n"
+
+
+def test_a_command_loads_its_own_modules_only(events: Path) -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from skipstone.cli.main import app\n"
+        f"print(CliRunner().invoke(app, ['count', {str(events)!r}, '--where', 'id < 7']).stdout.strip())\n"
+        "loaded = {name.split('.', 2)[2] for name in sys.modules if name.startswith('skipstone.cli.')}\n"
+        "drawn = {f'skipstone.report.{name}' for name in ('text', 'html', 'node', 'explain')}\n"
+        "print(sorted(loaded), drawn & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], text=True, capture_output=True, check=True, timeout=60
+    )
+    assert done.stdout == "7\n['main', 'options', 'output', 'progress', 'query'] set()\n"
