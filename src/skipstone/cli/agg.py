@@ -150,7 +150,7 @@ def agg(
         bool,
         typer.Option(
             "--cached/--no-cached",
-            help="Answer from metadata where it is known; otherwise every row that counts is read.",
+            help="Answer from metadata where possible; without, every row that counts is read.",
         ),
     ] = True,
     stream: Annotated[
@@ -181,7 +181,7 @@ def agg(
     cluster: Cluster,
     reading: Reading,
 ) -> None:
-    """Aggregate the rows that match; what metadata knows is not read."""
+    """Aggregate the rows that match; what metadata can answer is not read."""
     engine_arguments(engine, cluster, reading.threads)
     check_output(output, force=force)
     format = format or named_format(output, AnswerFormat, AnswerFormat.TEXT)
@@ -196,14 +196,14 @@ def agg(
     with job_guarded(), ExitStack() as stack:
         from skipstone.cli.select import read_functions
 
-        asked = read_functions(functions, condition.dialect, condition.tz)
+        aggregates = read_functions(functions, condition.dialect, condition.tz)
         scan = condition.scan(lake, reading, skipping=skipping)
         session = None
         if engine is EngineName.SPARK:
             with steps("starting Spark"):
                 session = stack.enter_context(cluster.session())
         answer = scan.aggregate(
-            *asked,
+            *aggregates,
             group_by=named_columns(group_by, "--group-by") or [],
             use_cached=cached,
             engine=session,

@@ -18,7 +18,7 @@ STDIN = Path("-")
 
 
 def read_ids(path: Path, column: str | None) -> Any:
-    """The ids in a file, or on standard input for ``-``, whatever of the known forms it has.
+    """The ids in a file, or on standard input for ``-``, in any of the supported formats.
 
     Of a Parquet file those of the column of this name, or of its only one.
     """
@@ -100,8 +100,8 @@ def _text(data: bytes, path: Path) -> Any:
         )
     except pa.ArrowInvalid as error:
         found = re.search(r"invalid value '(.*)'", str(error))
-        told = f"a line has {found[1][:40]!r}" if found else "a line is too long"
-        raise _unusable(path, f"{told}, which is not an id") from None
+        line = f"a line has {found[1][:40]!r}" if found else "a line is too long"
+        raise _unusable(path, f"{line}, which is not an id") from None
     return table.column("id").to_numpy()
 
 

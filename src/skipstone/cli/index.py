@@ -130,7 +130,7 @@ def build(
                 sketches=sketches,
                 ids=named_columns(ids, "--ids") or (),
                 rebuild=rebuild,
-                progress=_told(bar),
+                progress=_progress(bar),
                 **work,
             )
         _show_report(opened, report, format)
@@ -151,7 +151,7 @@ def refresh(
     with job_guarded():
         opened = opening.open(lake)
         with steps("indexing", {"indexing": "file"}) as bar:
-            report = opened.index.refresh(progress=_told(bar), **work)
+            report = opened.index.refresh(progress=_progress(bar), **work)
         _show_report(opened, report, format)
 
 
@@ -241,8 +241,8 @@ for _command in (build, refresh, status, advise, drop):
 # -- what they share ---------------------------------------------------------------------------
 
 
-def _told(bar: Steps | None) -> Callable[[int, int], None] | None:
-    return None if bar is None else lambda done, total: bar.tell("indexing", done, total)
+def _progress(bar: Steps | None) -> Callable[[int, int], None] | None:
+    return None if bar is None else lambda done, total: bar.update("indexing", done, total)
 
 
 def _show_report(lake: Lake | Table, report: Any, format: Format) -> None:

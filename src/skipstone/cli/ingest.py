@@ -270,7 +270,7 @@ class _Work:
                 self.lake,
                 session=session,
                 queries=self.queries,
-                progress=None if bar is None else bar.tell,
+                progress=None if bar is None else bar.update,
                 on_batch=None if bar is None else _on_batch(bar),
                 **self.where,
                 **self.how,

@@ -58,8 +58,8 @@ def inspect(
             opened = source.open_table(file, snapshot, stay_below_root=stay_below_root)
             show(gather_table(opened), table_tree, format)
         return
-    for option, asked in (("--snapshot", snapshot is not None), ("--stay-below-root", stay_below_root)):
-        if asked:
+    for option, given in (("--snapshot", snapshot is not None), ("--stay-below-root", stay_below_root)):
+        if given:
             raise typer.BadParameter("only for a table", param_hint=option)
     options = key_values(source.storage_option)
     with guarded():

@@ -100,7 +100,7 @@ def error_line(error: SkipstoneError) -> str:
 
 
 def json_text(value: Mapping[str, Any]) -> str:
-    """A JSON document in characters that standard output knows."""
+    """A JSON document in characters that standard output can encode."""
     from skipstone.report.lines import visible
 
     unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
@@ -143,7 +143,7 @@ def screen(file: TextIO | None = None) -> Screen:
     from rich.console import Console
 
     found = Console(file=file or sys.stdout)
-    # Rich takes 80 columns where there is no terminal to ask; in a pipe nobody needs the cuts.
+    # Rich assumes 80 columns without a terminal; a pipe needs no cuts.
     piped = not found.is_terminal and "COLUMNS" not in os.environ
     color = found.is_terminal and not found.no_color and found.color_system is not None
     return Screen(_PIPE_WIDTH if piped else found.width, color)
@@ -157,7 +157,7 @@ class OutputError(Exception):
 
 
 class Stream:
-    """A binary stream that knows its position, which a pipe doesn't, and that can be given up.
+    """A binary stream with a position, which pipes lack, that can be given up.
 
     A writer of Arrow's that is thrown away completes its file; given up, it completes nothing.
     """
@@ -201,7 +201,7 @@ class Stream:
         self._given_up = True
 
     def close(self) -> None:
-        """Nothing: whoever opened the file closes it."""
+        """Nothing: the file is closed by who opened it."""
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def progress(
     to_read: Callable[[], int] | None = None,
     shown: bool = True,
 ) -> Iterator[Advance]:
-    """Tell how far the work is, by rows or else by bytes, as far as either is known beforehand."""
+    """Show the progress of work, by rows or else by bytes, as far as either total is known."""
     if not (shown and sys.stderr.isatty()):
         yield lambda _: None
         return
@@ -41,7 +41,7 @@ def progress(
 
 @contextmanager
 def steps(phase: str, parts: Mapping[str, str] = _NO_PARTS) -> Iterator[Steps | None]:
-    """Tell how many parts of a phase, called as ``parts`` says, are done; None where nobody is to be told."""
+    """Show how many parts of a phase are done, with their nouns by phase; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -93,7 +93,7 @@ class Steps:
         self._batch = ""
 
     def begin(self, phase: str) -> None:
-        """A phase of which nobody knows how long it takes."""
+        """A phase of unknown length."""
         self.shown.update(self._task, description=f"{self._batch}{phase}", completed=0, said="")
         # To update() None means that the total stays.
         self.shown.tasks[0].total = None
@@ -103,7 +103,7 @@ class Steps:
         self._batch = f"batch {number + 1:,} of {batches:,}, " if batches > 1 else ""
         self.begin(phase)
 
-    def tell(self, phase: str, done: int, total: int) -> None:
+    def update(self, phase: str, done: int, total: int) -> None:
         """So many parts of a phase are done."""
         from skipstone.report.units import count, plural
 

@@ -92,8 +92,8 @@ def query(
     began = time.perf_counter()
     with guarded():
         scan = condition.scan(lake, reading, skipping=skipping, **shape.arguments())
-        asked = _Query(scan, shape.limit, output, force, began)
-        ran = asked.show() if format is RowFormat.TABLE else asked.write(format)
+        wanted = _Query(scan, shape.limit, output, force, began)
+        ran = wanted.show() if format is RowFormat.TABLE else wanted.write(format)
         if explain:
             from skipstone.report.explain import scan_tree
             from skipstone.scan.forecast import forecast

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from skipstone.cli.formats import is_binary, is_nested, is_struct, is_text, plain, plain_type, texts
 from skipstone.report.lines import clean, width_of
-from skipstone.report.node import Bar, Block, Cell, Column, Table, Text, text
+from skipstone.report.node import Bar, Block, Cell, Column, Table, text
 from skipstone.report.units import count, plural
 
 SHOWN = 40
@@ -68,7 +68,7 @@ def _cells(column: pa.ChunkedArray) -> list[Cell]:
         found = [None if value is None else value.replace("T", " ", 1) for value in found]
         if all(value is None or _NO_FRACTION.search(value) for value in found):
             found = [None if value is None else _NO_FRACTION.sub("", value) for value in found]
-    # A value may be of any length, and nobody sees more than a line of it.
+    # A value may be of any length, and one line of it is shown.
     return [("NULL", "dim") if value is None else value[:_LONGEST] for value in found]
 
 
@@ -165,10 +165,5 @@ def _chart(name: str, bins: Sequence[Mapping[str, Any]] | None) -> Table:
 
 
 def _edge(value: Any) -> str:
-    # Even bins have edges of many digits, of which nobody needs the last.
+    # Even bins have edges of many digits, most of which say nothing.
     return f"{value:.7g}" if isinstance(value, float) else str(texts(pa.array([value]))[0])
-
-
-def spent_line(said: str, spent: str) -> Text:
-    """The last line: what was found, and what it took."""
-    return Text(said, "bold", 1, aside=spent)

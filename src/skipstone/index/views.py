@@ -8,7 +8,7 @@ lake/.skipstone/events  version 3, format 1, written 2 days ago
 │     pages          ███░░░░░░░░░░░░░░░░░  512.0 kB (17 %)
 └─ options  ts, user_id; down to pages; bloom filters of the files
 
-column   type   known from  bounds    pages  filters    size
+column   type   source      bounds    pages  filters    size
 user_id  int64  page index  1.2 kB  40.1 kB   2.6 MB  2.7 MB
 """
 
@@ -164,7 +164,7 @@ def _columns(columns: Sequence[ColumnStatus]) -> Table:
         rows.append((*texts, *(size(number) if number else _MISSING for number in numbers)))
     named = ("bounds", "pages", "filters", *["extras"] * extras)
     numbered = (*(number(name, spare=len(named) - place) for place, name in enumerate(named)), number("size"))
-    head = (text("column"), text("type"), text("known from"), *numbered)
+    head = (text("column"), text("type"), text("source"), *numbered)
     return Table(head, rows, most=_SHOWN_COLUMNS, noun="column")
 
 

@@ -48,7 +48,7 @@ class Markup(str):
 
 
 def tag(name: str, *children: str, cls: str | None = None, **attributes: str) -> Markup:
-    """An element around its children; strings among them that are no markup, and attributes, are escaped.
+    """An element around its children; plain strings among them, and attributes, are escaped.
 
     >>> tag("p", "a < b", tag("b", "!"), cls="about")
     '<p class="skst-about">a &lt; b<b>!</b></p>'

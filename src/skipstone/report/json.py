@@ -12,7 +12,7 @@ from typing import Any
 
 
 def to_json(value: Any) -> Any:
-    """A value as dicts, lists, strings and numbers; what has a ``to_json`` of its own is asked for it."""
+    """A value as dicts, lists, strings and numbers; its own ``to_json`` is used if it has one."""
     if hasattr(value, "to_json"):
         return value.to_json()
     if is_dataclass(value) and not isinstance(value, type):

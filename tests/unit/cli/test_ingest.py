@@ -349,7 +349,7 @@ def test_the_bar_tells_phase_and_batch() -> None:
     (task,) = bar.shown.tasks
     assert (task.description, task.total) == ("starting Spark", None)
     bar.batch(0, 3, "counting")
-    bar.tell("writing", 2, 8)
+    bar.update("writing", 2, 8)
     assert (task.description, task.completed, task.total) == ("batch 1 of 3, writing", 2, 8)
     assert task.fields["said"] == "2 of 8 tasks"
     bar.batch(1, 3, "counting")

@@ -83,7 +83,7 @@ def test_text() -> None:
         └─ options  user_id, place.amount; down to pages; bloom filters of the files; bloom filters built
                     for user_id; sums of place.amount
 
-        column        type    known from                bounds    pages  filters  extras    size
+        column        type    source                    bounds    pages  filters  extras    size
         user_id       int64   page index                2.1 kB  49.0 kB   2.6 MB       –  2.7 MB
         place.amount  double  footer 20 %, values 80 %  1.6 kB        –        –  4.0 kB  5.6 kB
 
