@@ -14,8 +14,7 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -40,6 +39,7 @@ _ENTRY: Final = np.dtype(
     [("column", "<u4"), ("name", "<u2"), ("type", "<u2"), ("start", "<i8"), ("size", "<i8"), ("sum", "<i8")]
 )
 # Up to this size an array of a remote index is fetched whole, and kept.
+_SMALL: Final = 8 * 1024 * 1024
 _WHOLE: Final = 256 * 1024
 # A directory unpacks to a few megabytes, even that of tables with thousands of columns.
 _MOST_UNPACKED: Final = 32 * 1024 * 1024
@@ -57,26 +57,36 @@ class BadIndex(Exception):
         self.name = name
 
 
-@contextmanager
-def parsing(what: str, name: str = "") -> Iterator[None]:
-    """Turn whatever fails while a part of an index is taken apart into a :class:`BadIndex`."""
-    try:
-        yield
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        MemoryError,
-        OSError,
-        RecursionError,
-        SkipstoneError,
-        TypeError,
-        ValueError,
-        pa.ArrowException,
-        struct.error,
-        zlib.error,
-    ) as error:
-        raise BadIndex(f"{what} can't be read: {error}", name) from error
+_FAILURES: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RecursionError,
+    SkipstoneError,
+    TypeError,
+    ValueError,
+    pa.ArrowException,
+    struct.error,
+    zlib.error,
+)
+
+
+class parsing:  # noqa: N801
+    """Turns whatever fails while a part of an index is taken apart into a :class:`BadIndex`."""
+
+    __slots__ = ("name", "what")
+
+    def __init__(self, what: str, name: str = "") -> None:
+        self.what, self.name = what, name
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, _FAILURES):
+            raise BadIndex(f"{self.what} can't be read: {error}", self.name) from error
 
 
 # -- writing -----------------------------------------------------------------------------------
@@ -257,7 +267,8 @@ class Container:
     head: dict[str, Any]
     cache: Cache[Any, Any]
     """Keeps what was fetched from elsewhere."""
-    _entries: dict[Key, _Entry]
+    _entries: dict[Key, tuple[np.dtype[Any], int, int, int]]
+    """The fields of an entry, of every array."""
     _sums: Array
     _good: Array
     """Which sheets of near files have been read and tested."""
@@ -312,8 +323,8 @@ class Container:
         names, types = head.pop("names"), [_plain(type) for type in head.pop("types")]
         _check_layout(columns, np.array([type.itemsize for type in types]), len(marks), size - tail)
         known = {
-            (column, names[kind]): _Entry(types[type], start, length, first)
-            for column, kind, type, start, length, first in zip(*(c.tolist() for c in columns), strict=True)
+            (column, names[kind]): (types[type], start, length, first)
+            for column, kind, type, start, length, first in zip(*[c.tolist() for c in columns], strict=True)
         }
         return cls(name, bytes, tail, check, head, cache, known, marks, np.zeros(len(marks), dtype=bool))
 
@@ -326,7 +337,12 @@ class Container:
 
     def size(self, key: Key) -> int:
         """Bytes of an array."""
-        return self._entries[key].size
+        return self._entries[key][2]
+
+    def span(self, key: Key) -> ByteRange:
+        """Where an array is in the file."""
+        _, start, size, _ = self._entries[key]
+        return ByteRange(start, start + size)
 
     def count(self, key: Key) -> int:
         """Length of an array."""
@@ -339,7 +355,7 @@ class Container:
         wanted = [
             key for key in keys if key in self._entries and self.cache.get((self.check_sum, key)) is None
         ]
-        ranges = [self._range(self._entry(key)[0]) for key in wanted]
+        ranges = [self.span(key) for key in wanted if self._entry(key)]
         if not ranges:
             return
         for key, body in zip(wanted, self.bytes.fetch(ranges), strict=True):
@@ -350,17 +366,16 @@ class Container:
         found = self._whole.get(key)
         if found is not None:
             return found
-        entry, rule = self._entry(key)
+        entry, _ = self._entry(key)
         if self.bytes.near:
-            array = self._near(key, entry, np.arange(self._sheets(entry)))
-            self._check_order(key, array, rule)
-            return self._whole.setdefault(key, array)
+            (body,) = self.bytes.fetch([self.span(key)]) if entry.size else (b"",)
+            return self._whole.setdefault(key, self._tested(key, body))
         self.load([key])
         kept: Array | None = self.cache.get((self.check_sum, key))
         if kept is not None:
             return kept
         # Too large for the cache.
-        return self._tested(key, self.bytes.fetch([self._range(entry)])[0] if entry.size else b"")
+        return self._tested(key, self.bytes.fetch([self.span(key)])[0] if entry.size else b"")
 
     def slices(self, wanted: Sequence[tuple[Key, int, int]]) -> list[Array]:
         """Parts of arrays, ``start`` to ``stop``, of which only the sheets they lie in are read."""
@@ -370,6 +385,10 @@ class Container:
         if not self.bytes.near:
             return self._fetched(wanted)
         return [self._part(key, start, stop) for key, start, stop in wanted]
+
+    def is_small(self, key: Key) -> bool:
+        """Whether an array is better read whole than a sheet at a time."""
+        return self.bytes.near and self._entries[key][2] <= _SMALL
 
     def take(self, key: Key, rows: Array) -> Array:
         """Elements of an array, of which only the sheets they lie in are read."""
@@ -389,9 +408,10 @@ class Container:
         """An array's place and rule, whose type and length are tested when it is first asked for."""
         known = self._known.get(key)
         if known is None:
-            entry = self._entries.get(key)
-            if entry is None:
+            found = self._entries.get(key)
+            if found is None:
                 raise self._bad(key, "is missing")
+            entry = _Entry(*found)
             with parsing(f"array {key[1]}", self.name):
                 rule = self.rule(key)
             if rule is not None and entry.dtype != rule.dtype:
@@ -425,10 +445,11 @@ class Container:
         missing = sheets[~self._good[entry.sum + sheets]]
         if len(missing):
             memory = array.view(np.uint8)
-            runs = [
-                (int(r[0]), int(r[-1]) + 1)
-                for r in np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1)
-            ]
+            first, last = int(missing[0]), int(missing[-1])
+            runs = [(first, last + 1)]
+            if last - first >= len(missing):
+                apart = np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1)
+                runs = [(int(run[0]), int(run[-1]) + 1) for run in apart]
             ranges = [ByteRange(entry.start + low * _SHEET, self._stop(entry, high)) for low, high in runs]
             for (low, high), body in zip(runs, self.bytes.fetch(ranges), strict=True):
                 self._test(key, memoryview(body), low)
@@ -438,11 +459,11 @@ class Container:
 
     def _fetched(self, wanted: Sequence[tuple[Key, int, int]]) -> list[Array]:
         """Small arrays are fetched whole and kept, of large ones the sheets that are needed."""
-        self.load(key for key, _, _ in wanted if self._entries[key].size <= _WHOLE)
+        self.load(key for key, _, _ in wanted if self.size(key) <= _WHOLE)
         ranges: list[ByteRange] = []
         places: dict[int, int] = {}
         for number, (key, start, stop) in enumerate(wanted):
-            entry = self._entries[key]
+            entry, _ = self._entry(key)
             if entry.size > _WHOLE and stop > start:
                 width = entry.dtype.itemsize
                 first, last = start * width // _SHEET, -(-stop * width // _SHEET)
@@ -454,17 +475,13 @@ class Container:
             if number not in places:
                 found.append(self.whole(key)[start:stop])
                 continue
-            dtype, first, body = self._entries[key].dtype, places[number], next(bodies)
+            dtype, first, body = self._entries[key][0], places[number], next(bodies)
             self._test(key, memoryview(body), first)
             offset = start * dtype.itemsize - first * _SHEET
             found.append(np.frombuffer(body, dtype=dtype, count=stop - start, offset=offset))
         return found
 
     # -- tests -------------------------------------------------------------------------------
-
-    @staticmethod
-    def _range(entry: _Entry) -> ByteRange:
-        return ByteRange(entry.start, entry.start + entry.size)
 
     @staticmethod
     def _sheets(entry: _Entry) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Final
 
@@ -20,7 +20,7 @@ from skipstone.index.segment import Segment
 from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.prune.ledger import Blame
-from skipstone.prune.pages import PageFacts
+from skipstone.prune.pages import ColumnPages, PageFacts
 from skipstone.prune.probes import Hashes, bloom_probes
 from skipstone.prune.survey import RuledOut
 from skipstone.report.trace import Cause, Drop
@@ -92,6 +92,7 @@ class Coverage:
     owner: Array = field(init=False)
     """Per file of the listing its segment, -1 where the index doesn't know the file."""
     row: Array = field(init=False)
+    _served: dict[tuple[ColumnRef, ...], tuple[bool, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Find the listing's files in the segments."""
@@ -197,6 +198,15 @@ class Coverage:
             (int(segment), np.sort(self.row[files[owners == segment]]))
             for segment in np.unique(owners[owners >= 0]).tolist()
         )
+
+    def served(self, refs: tuple[ColumnRef, ...], partitions: frozenset[str]) -> tuple[bool, ...]:
+        """Per segment, whether it knows all that footers would say of these columns."""
+        found = self._served.get(refs)
+        if found is None:
+            numbers = range(len(self.segments))
+            found = tuple(self.serves(number, refs, partitions) for number in numbers)
+            self._served[refs] = found
+        return found
 
     def serves(self, segment: int, refs: Sequence[ColumnRef], partitions: Collection[str]) -> bool:
         """Whether a segment knows all that footers would say of these columns."""
@@ -333,6 +343,11 @@ class Recorded:
         kins = np.repeat(segment.some("kin", rows), counts)
         return cls(coverage, segment, files, counts, segment.rows_of(rows, counts, groups), groups, kins)
 
+    @property
+    def near(self) -> bool:
+        """Whether the segment is a local file."""
+        return self.segment.container.bytes.near
+
     def file(self, number: int) -> ParquetMetadata:
         """A file's metadata."""
         return self.coverage.access.layout(self.coverage.entries[int(self.files[number])])
@@ -346,27 +361,47 @@ class Recorded:
         """The pages of a chunk, where the index knows them."""
         return self.segment.pages(int(self.groups[unit]), ref)
 
-    def absent(self, node: Node, units: Array, max_keys: int) -> RuledOut:
+    def page_count(self, ref: ColumnRef) -> int | None:
+        """How many pages of a column the segment has; None unless it knows those of every row group."""
+        return self.segment.page_count(ref)
+
+    def column_pages(self, units: Array, ref: ColumnRef) -> ColumnPages | None:
+        """The pages of a column in some row groups, as far as the index knows them."""
+        every = len(units) == len(self.groups)
+        found = self.segment.column_pages(self.groups if every else self.groups[units], ref)
+        return found if every or found is None else replace(found, units=units[found.units])
+
+    def has_filters(self, path: tuple[str, ...]) -> bool:
+        """Whether the index has taken over the filters of the files."""
+        return self.segment.has_own_blooms(path)
+
+    def absent(
+        self, node: Node, units: Array, max_keys: int, pages: Mapping[tuple[str, ...], Array] | None
+    ) -> RuledOut:
         """What the index's own bloom filters rule out; filters that it didn't take over are in the files."""
         segment = self.segment
         kins = self.kins[units]
         masks: dict[int, Array] = {}
-        pages: dict[int, dict[int, Array]] = {}
-        hashes: Hashes = {}
+        gone: dict[int, list[Array]] = {}
         settled = True
-        for kin in set(kins.tolist()):
-            mine = np.flatnonzero(kins == kin)
+        every = set(kins.tolist())
+        hashes: Hashes | None = {} if len(every) > 1 else None
+        for kin in every:
+            mine = (kins == kin).nonzero()[0]
             for probe in bloom_probes(node, segment.shell(kin), max_keys, hashes):
                 path = probe.bound.ref.path
                 if probe.hashes is None:
                     continue
                 settled = settled and segment.has_own_blooms(path)
-                gone = segment.absent(path, probe.hashes, self.groups[units[mine]])
-                if gone is None:
+                # Files of several kinds may store a value in several ways: then all pages are asked.
+                some = pages.get(path) if pages is not None and len(every) == 1 else None
+                found = segment.absent(path, probe.hashes, self.groups[units[mine]], some)
+                if found is None:
                     continue
-                mask = masks.setdefault(id(probe.node), np.zeros(len(units), dtype=bool))
-                mask[mine] = gone.groups
-                deeper = pages.setdefault(id(probe.node), {})
-                for at, absent in gone.pages.items():
-                    deeper[int(units[mine[at]])] = absent
-        return RuledOut(masks, pages, settled)
+                if some is None or found.groups.any():
+                    mask = masks.setdefault(id(probe.node), np.zeros(len(units), dtype=bool))
+                    mask[mine] = found.groups
+                if len(found.pages):
+                    gone.setdefault(id(probe.node), []).append(found.pages)
+        deeper = {leaf: np.sort(np.concatenate(parts)) for leaf, parts in gone.items()} if gone else {}
+        return RuledOut(masks, deeper, settled)

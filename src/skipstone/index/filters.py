@@ -12,16 +12,8 @@ from skipstone.index.container import BadIndex, Container
 from skipstone.index.draft import Stack, runs
 from skipstone.parquet.bloom import block_masks, block_numbers
 
-# The filters of so few row groups' pages are asked at once: they say at least as much as the row groups' own.
-_FEW_GROUPS = 4
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Probed:
-    """Filters by unit, and whether each may hold one of the values."""
-
-    units: Array
-    present: Array
+# With more row groups than this their own filters are asked first: there are many more of pages.
+_MANY_GROUPS = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,8 +22,8 @@ class Absent:
 
     groups: Array
     """Per row group, whether it holds none of the values."""
-    pages: dict[int, Array]
-    """By place of a row group that may hold one: whether each of its pages holds none, where it is known."""
+    pages: Array
+    """The numbers of pages, of row groups that may hold one, that hold none of the values."""
 
 
 @dataclass(eq=False)
@@ -39,6 +31,8 @@ class Filters:
     """All filters of an open segment; columns by number."""
 
     container: Container
+    groups: int
+    """Row groups of the segment."""
 
     @cached_property
     def _sizes(self) -> dict[tuple[int, str], list[int]]:
@@ -59,40 +53,32 @@ class Filters:
             found[size] = Stack(units, bits.transpose(1, 0, 2))
         return found
 
-    def absent(self, column: int, hashes: Array, groups: Array) -> Absent | None:
-        """In which of some row groups, and of their pages, none of the values is; None without filters."""
-        paged = (column, "page_bloom") in self._sizes
-        own = None
-        if not paged or len(groups) > _FEW_GROUPS:
-            own = self._probed(column, "group_bloom", hashes, groups, groups + 1)
+    def absent(self, column: int, hashes: Array, groups: Array, pages: Array | None = None) -> Absent | None:
+        """In which of some row groups, and of their pages, none of the values is; None without filters.
+
+        Where ``pages`` are given, those are looked up, and row groups only if pages have no filters.
+        """
+        paged, owned = (column, "page_bloom") in self._sizes, (column, "group_bloom") in self._sizes
         gone = np.zeros(len(groups), dtype=bool)
-        if own is not None and len(own.units):
-            at = np.minimum(np.searchsorted(own.units, groups), len(own.units) - 1)
-            gone = (own.units[at] == groups) & ~own.present[at]
+        if owned and (not paged or self.groups > _MANY_GROUPS):
+            gone = self._ruled_out(column, "group_bloom", hashes, groups)
         if not paged:
-            return None if own is None else Absent(gone, {})
-        # Pages only of row groups that are left: they have a hundred times as many filters.
+            return Absent(gone, groups[:0]) if owned else None
+        if pages is not None:
+            return Absent(gone, pages[self._ruled_out(column, "page_bloom", hashes, pages)])
+        # Pages only of row groups that are left.
         left = np.flatnonzero(~gone)
-        if not len(left):
-            return Absent(gone, {})
         firsts = self.container.whole((column, "page/firsts"))
         first, last = firsts[groups[left]], firsts[groups[left] + 1]
         self._check_pages(column, first[last > first], last[last > first])
-        deep = self._probed(column, "page_bloom", hashes, first, last)
-        assert deep is not None
-        lows, highs = np.searchsorted(deep.units, first), np.searchsorted(deep.units, last)
-        before = np.concatenate(([0], np.cumsum(deep.present)))
-        # Only where every page has a filter do they speak for the row group.
-        known = (highs - lows == last - first) & (last > first)
-        gone[left] = known & (before[highs] == before[lows])
-        pages = {}
-        for at, start, stop, low, high in zip(
-            *(a.tolist() for a in (left, first, last, lows, highs)), strict=True
-        ):
-            if high > low and not gone[at]:
-                mask = pages[at] = np.zeros(stop - start, dtype=bool)
-                mask[deep.units[low:high] - start] = ~deep.present[low:high]
-        return Absent(gone, pages)
+        every = runs(first, last - first)
+        absent = self._ruled_out(column, "page_bloom", hashes, every)
+        # A page without a filter may hold a value, and so its row group.
+        before = np.concatenate(([0], np.cumsum(absent)))
+        ends = np.cumsum(last - first)
+        none = (before[ends] - before[ends - (last - first)] == last - first) & (last > first)
+        gone[left] = none
+        return Absent(gone, every[absent & ~np.repeat(none, last - first)])
 
     def _check_pages(self, column: int, first: Array, last: Array) -> None:
         """Refuse row groups whose first page, or the one after their last, doesn't begin a row group."""
@@ -102,34 +88,32 @@ class Filters:
         if any(row[0] for row in self.container.slices(spans)):
             raise BadIndex(f"pages of column {column} are missing", self.container.name)
 
-    def _probed(self, column: int, kind: str, hashes: Array, starts: Array, stops: Array) -> _Probed | None:
-        """Whether the filters of units from each start to its stop may hold one of the values."""
-        units, present = [], []
+    def _ruled_out(self, column: int, kind: str, hashes: Array, wanted: Array) -> Array:
+        """Which of some units have a filter, and none of the values by it."""
+        gone = np.zeros(len(wanted), dtype=bool)
+        if not len(wanted):
+            return gone
         masks = block_masks(hashes)
-        for size in self._sizes.get((column, kind), ()):
+        for size in self._sizes[column, kind]:
             owners = self.container.whole((column, f"{kind}/{size}/units"))
             # In their own type, or all of them would be converted for the search.
-            lows, highs = (owners.searchsorted(ends.astype(owners.dtype)) for ends in (starts, stops))
-            places = np.sort(runs(lows, highs - lows)) if len(lows) > 1 else np.arange(lows[0], highs[0])
+            places = owners.searchsorted(wanted.astype(owners.dtype))
+            mine = (places < len(owners)) & (owners[np.minimum(places, len(owners) - 1)] == wanted)
+            places = places[mine]
             if not len(places):
                 continue
-            low, high = int(places[0]), int(places[-1]) + 1
-            every = len(places) == high - low
+            low, high = int(places.min()), int(places.max()) + 1
             bits, width = (column, f"{kind}/{size}/bits"), len(owners)
             numbers = block_numbers(hashes, size).tolist()
-            rows = self.container.slices(
-                [(bits, 8 * (b * width + low), 8 * (b * width + high)) for b in numbers]
-            )
+            spans = [(8 * (b * width + low), 8 * (b * width + high)) for b in numbers]
+            if self.container.is_small(bits):
+                every = self.container.whole(bits)
+                rows = [every[start:stop] for start, stop in spans]
+            else:
+                rows = self.container.slices([(bits, start, stop) for start, stop in spans])
             found = np.zeros(len(places), dtype=bool)
             for row, mask in zip(rows, masks, strict=True):
-                words = row.reshape(-1, 8) if every else row.reshape(-1, 8)[places - low]
+                words = row.reshape(-1, 8)[places - low]
                 found |= ((words & mask) == mask).all(axis=1)
-            units.append(owners[low:high] if every else owners[places])
-            present.append(found)
-        if len(units) == 1:
-            return _Probed(units[0], present[0])
-        if (column, kind) not in self._sizes:
-            return None
-        every_unit = np.concatenate([np.zeros(0, dtype=np.int64), *units])
-        order = np.argsort(every_unit)
-        return _Probed(every_unit[order], np.concatenate([np.zeros(0, dtype=bool), *present])[order])
+            gone[mine] = ~found
+        return gone

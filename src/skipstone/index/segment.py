@@ -35,7 +35,7 @@ from skipstone.parquet.recorded import (
     record_chunks,
 )
 from skipstone.parquet.values import widen
-from skipstone.prune.pages import PageFacts
+from skipstone.prune.pages import ColumnPages, PageFacts
 from skipstone.store.place import Listed
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 _CHUNK = CHUNK.itemsize
 _MOST = 1 << 62
+# Longer arrays than this are not fetched from elsewhere to look at all pages at once.
+_FAR = 1 << 20
 _U1, _U4, _I4, _U8, _I8 = (np.dtype(name) for name in ("|u1", "<u4", "<i4", "<u8", "<i8"))
 Footer = Callable[[BadIndex | None], ParquetMetadata]
 """Opens a file's footer, and takes the reason if it is damage."""
@@ -66,8 +68,8 @@ class Segment:
     _shells: dict[int, ParquetMetadata] = field(default_factory=dict)
     _chunks: dict[int, Array] = field(default_factory=dict)
     """By file, as far as they were checked."""
-    _paged: set[tuple[int, int]] = field(default_factory=set)
-    """Columns and row groups whose pages were checked."""
+    _paged: dict[int, Array] = field(default_factory=dict)
+    """Per column, the row groups whose pages were checked."""
     files: int = field(init=False)
     groups: int = field(init=False)
     """How many row groups its files have."""
@@ -368,10 +370,127 @@ class Segment:
         first_rows, offsets, sizes = self.container.slices(keys)
         rows = int(self.common("group_rows")[group])
         found = PageIndex.places(rows, first_rows, offsets, sizes.astype(np.int64))
-        if (column.number, group) not in self._paged:
+        checked = self._checked(column)
+        if not checked[group]:
             self._check_places(found, column, group, last)
-            self._paged.add((column.number, group))
+            checked[group] = True
         return found
+
+    def _checked(self, column: Column) -> Array:
+        return self._paged.setdefault(column.number, np.zeros(self.groups, dtype=bool))
+
+    def page_count(self, ref: ColumnRef) -> int | None:
+        """How many pages of a column there are; None unless every row group that has rows has some.
+
+        None, too, for a segment elsewhere of which so much would have to be fetched that looking at row
+        groups first is cheaper.
+        """
+        column = self.columns.get(ref.path)
+        key = (-1 if column is None else column.number, "page/firsts")
+        if column is None or key not in self.container or not self.has("page", ref):
+            return None
+        counts = np.diff(self.container.whole(key))
+        if ((counts == 0) & (self.common("group_rows") > 0)).any():
+            return None
+        first_rows = (column.number, "page/first_rows")
+        if not self.container.bytes.near and (
+            max(self.container.size(first_rows), self.container.size((COMMON, "chunks"))) > _FAR
+        ):
+            return None
+        return self.container.count(first_rows)
+
+    def column_pages(self, groups: Array, ref: ColumnRef) -> ColumnPages | None:
+        """The pages of a column in some row groups (rising), whose places among these are their units."""
+        column = self.columns.get(ref.path)
+        if column is None or column.type is None:
+            return None
+        steps, reader = self._steps(column, ref), self._reader(column, "page")
+        key = (column.number, "page/firsts")
+        if steps is None or key not in self.container or not reader.exists:
+            return None
+        firsts, stops = self.container.take(key, groups), self.container.take(key, groups + 1)
+        counts = stops - firsts
+        if (counts < 0).any():
+            raise BadIndex(f"pages of column {column.number} are out of order", self.container.name)
+        pages = runs(firsts, counts)
+        if not len(pages):
+            return None
+        every = len(pages) == self.container.count((column.number, "page/first_rows"))
+        first_rows, offsets, sizes = (
+            self.container.whole(name) if every else self.container.take(name, pages)
+            for name in ((column.number, f"page/{part}") for part in ("first_rows", "offsets", "sizes"))
+        )
+        self._check_pages(column, groups, firsts, counts, first_rows, offsets, sizes)
+        facts = _converted(reader.whole() if every else reader.take(pages), steps, ref.type)
+        return ColumnPages(np.repeat(np.arange(len(groups)), counts), first_rows, facts, pages)
+
+    def _check_pages(
+        self,
+        column: Column,
+        groups: Array,
+        firsts: Array,
+        counts: Array,
+        first_rows: Array,
+        offsets: Array,
+        sizes: Array,
+    ) -> None:
+        """Look at the pages of many row groups at once, and more closely where something seems wrong."""
+        checked = self._checked(column)
+        if checked[groups].all():
+            return
+        some = counts > 0
+        groups, firsts, counts = groups[some], firsts[some], counts[some]
+        ends = np.cumsum(counts)
+        begins = ends - counts
+        after = firsts + counts
+        key = (column.number, "page/first_rows")
+        chunks = self._chunk_ranges(column, groups)
+        stops = offsets + sizes
+        # Each page begins where the one before it ends, and at no earlier row.
+        follows = np.ones(len(first_rows), dtype=bool)
+        follows[1:] = (offsets[1:] == stops[:-1]) & (first_rows[1:] >= first_rows[:-1])
+        follows[begins] = first_rows[begins] == 0
+        low, high = (np.repeat(part, counts) for part in chunks)
+        good = follows & (sizes > 0) & (offsets >= low) & (offsets <= high) & (sizes <= high - offsets)
+        sound = np.logical_and.reduceat(good, begins)
+        sound &= first_rows[ends - 1] <= self.common("group_rows")[groups]
+        inside = after < self.container.count(key)
+        sound[inside] &= self.container.take(key, after[inside]) == 0
+        # A loop over row groups, none of them in a sound index.
+        for at in np.flatnonzero(~sound).tolist():
+            self._page_index(column, int(groups[at]), int(firsts[at]), int(after[at]))
+        checked[groups] = True
+
+    def _chunk_ranges(self, column: Column, groups: Array) -> tuple[Array, Array]:
+        """Where the chunks of a column begin and end; of a column stored twice, where both can be."""
+        files = np.searchsorted(self.firsts, groups, side="right") - 1
+        kins = self.common("kin")[files]
+        low, high = np.full(len(groups), -1, dtype=np.int64), np.full(len(groups), _MOST, dtype=np.int64)
+        # A loop over kinds of files: each has its own schema.
+        for kin in np.unique(kins).tolist():
+            mine = np.flatnonzero(kins == kin)
+            owners = files[mine]
+            widths = self.firsts[owners + 1] - self.firsts[owners]
+            inside = groups[mine] - self.firsts[owners]
+            for leaf in self.shell(kin).leaves:
+                if self.columns.get(leaf.path) != column:
+                    continue
+                found = self._some_chunks(self.chunk_firsts[owners] + leaf.index * widths + inside)
+                start, dictionary = found["start"], found["dictionary"]
+                start = np.where((dictionary > 0) & (dictionary < start), dictionary, start)
+                low[mine] = np.maximum(low[mine], start)
+                high[mine] = np.minimum(high[mine], start + found["size"])
+        return low, high
+
+    def _some_chunks(self, numbers: Array) -> Array:
+        key = (COMMON, "chunks")
+        if 2 * len(numbers) * _CHUNK > self.container.size(key) or self.container.bytes.near:
+            try:
+                return self.container.whole(key).view(CHUNK)[numbers]
+            except IndexError:
+                raise BadIndex("chunks are missing", self.container.name) from None
+        spans = [(key, _CHUNK * number, _CHUNK * (number + 1)) for number in numbers.tolist()]
+        return np.concatenate(self.container.slices(spans)).view(CHUNK)
 
     def _check_places(self, found: PageIndex, column: Column, group: int, last_page: int) -> None:
         """Refuse pages outside their chunk, or that leave bytes or rows of it out."""
@@ -449,17 +568,17 @@ class Segment:
 
     @cached_property
     def _filters(self) -> Filters:
-        return Filters(self.container)
+        return Filters(self.container, self.groups)
 
     def has_own_blooms(self, path: Path) -> bool:
         """Whether every filter that the files have of a column is here as well."""
         column = self.columns.get(path)
         return column is not None and column.type is not None and self.own_blooms
 
-    def absent(self, path: Path, hashes: Array, groups: Array) -> Absent | None:
-        """In which of some row groups, and of their pages, none of the values is; None without filters."""
+    def absent(self, path: Path, hashes: Array, groups: Array, pages: Array | None = None) -> Absent | None:
+        """In which of some row groups, or of their ``pages``, none of the values is; None without filters."""
         column = self.columns.get(path)
-        return None if column is None else self._filters.absent(column.number, hashes, groups)
+        return None if column is None else self._filters.absent(column.number, hashes, groups, pages)
 
     # -- back to a draft ---------------------------------------------------------------------
 

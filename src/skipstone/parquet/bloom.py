@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
@@ -56,9 +56,14 @@ def hash_values(values: Iterable[bytes]) -> NDArray[np.uint64]:
     >>> hash_values([(42).to_bytes(8, "little"), b"forty-two"]).dtype
     dtype('uint64')
     """
+    return np.array([*map(_hasher(), values)], dtype=np.uint64)
+
+
+@cache
+def _hasher() -> Callable[[bytes], int]:
     from xxhash import xxh64_intdigest
 
-    return np.fromiter((xxh64_intdigest(value) for value in values), dtype=np.uint64)
+    return xxh64_intdigest
 
 
 def probe(filters: Sequence[BloomFilter], hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:

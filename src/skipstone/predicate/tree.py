@@ -91,7 +91,23 @@ class Expr:
 
     def columns(self) -> tuple[tuple[str, ...], ...]:
         """Paths of the columns used, each once, in order of first use."""
-        return tuple(dict.fromkeys(n.path for n in self.walk() if isinstance(n, Column)))
+        found: dict[tuple[str, ...], None] = {}
+        stack: list[object] = [self]
+        while stack:
+            match stack.pop():
+                case Column(path):
+                    found[path] = None
+                case Literal():
+                    pass
+                case Compare(_, left, right):
+                    stack += (right, left)
+                case And(args) | Or(args):
+                    stack += args[::-1]
+                case tuple() as items:
+                    stack += items[::-1]
+                case Expr() as node:
+                    stack += [getattr(node, name) for name in node.__match_args__[::-1]]
+        return tuple(found)
 
     def __hash__(self) -> int:
         return hash(self.key())

@@ -7,14 +7,14 @@ answers, so the blocking and the asynchronous driver run the same steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
 
 from skipstone.core.evidence import Array, Evidence
-from skipstone.core.ir.nodes import ColumnRef, Node
+from skipstone.core.ir.nodes import ColumnRef, Node, columns_of
 from skipstone.core.judge import Verdict, judge
 from skipstone.core.rows import RowSet
 from skipstone.parquet.dictionary import (
@@ -29,13 +29,16 @@ from skipstone.prune.blooms import Blooms
 from skipstone.prune.ledger import Blame, Ledger
 from skipstone.prune.needs import Fetch, Need
 from skipstone.prune.options import PruneOptions
-from skipstone.prune.pages import Cuts, PageFacts, Path, Segments, spread_pages
+from skipstone.prune.pages import ColumnPages, PageFacts, Path, Segments
 from skipstone.prune.probes import Probe, absent_by_dictionary, stored_values, useful_units
 from skipstone.prune.survey import Survey
-from skipstone.report.trace import Cause
+from skipstone.report.trace import Cause, Level
 from skipstone.store.cache import Cache
 from skipstone.store.ranges import ByteRange
+from skipstone.store.steps import drive
 
+# Attributes of enumerations are found slowly.
+_SOME, _ALL = int(Verdict.SOME), int(Verdict.ALL)
 # About what the objects of a page index take per page, strings and facts included.
 _PAGE_WEIGHT = 300
 
@@ -44,8 +47,8 @@ _PAGE_WEIGHT = 300
 class Outcome:
     """What a cascade kept: per file that has any, the rows that may match and those proven to."""
 
-    verdicts: Array
-    """Of each row group of the survey, before its pages were looked at."""
+    verdicts: Array | None
+    """Of each row group of the survey, before its pages were looked at; None where pages came first."""
     rows: Mapping[int, RowSet]
     proven: Mapping[int, RowSet]
 
@@ -68,14 +71,21 @@ class Cascade:
     """Whether the account has a level for files."""
     cache: Cache[Any, Any] | None = None
     """Keeps page indexes and bloom filters between runs."""
+    level_by_level: bool = True
+    """Whether to look at row groups before pages even where all pages are at hand, for the account."""
     cleared: dict[int, Array] = field(default_factory=dict)
     """Per leaf, the row groups that probes have ruled out."""
-    absent_pages: dict[int, dict[int, Array]] = field(default_factory=dict)
-    """The same of pages, by row group."""
+    absent_pages: dict[int, Array] = field(default_factory=dict)
+    """The same of pages, by their numbers."""
 
     def steps(self) -> Steps:
         """Run the levels in order and return what is kept."""
-        refs = list({ref.path: ColumnRef(ref.path, ref.type) for ref in self.node.refs()}.values())
+        refs = columns_of(self.node)
+        table = None if self.level_by_level else self._table(refs)
+        if table is not None:
+            outcome = self._deepest(table)
+            self.ledger.defer(self._levels, free=table.near)
+            return outcome
         evidence = self.survey.evidence(refs)
         judgement = judge(self.node, evidence)
         verdicts = judgement.verdicts()
@@ -88,6 +98,45 @@ class Cascade:
         if self.options.dictionary:
             verdicts = yield from self._dictionaries(evidence, verdicts)
         return (yield from self._pages(evidence, refs, verdicts))
+
+    def _table(self, refs: tuple[ColumnRef, ...]) -> Segments | None:
+        """All pages of the survey, if nothing has to be read to know them and their filters."""
+        options = self.options
+        if not options.page_index or options.dictionary or options.bloom_provider is not None:
+            return None
+        table = self.survey.table(refs)
+        return None if table is None or (options.bloom_filter and not table.filtered) else table
+
+    def _levels(self) -> tuple[Level, ...]:
+        """The account of a run that began with pages: the same question once more, level by level."""
+        again = replace(self, ledger=Ledger(lambda: (0, 0)), level_by_level=True, cleared={}, absent_pages={})
+        drive(again.steps(), _nothing_to_read)
+        return again.ledger.levels()
+
+    def _deepest(self, table: Segments) -> Outcome:
+        """Judge pages at once, then ask the filters of those that are left.
+
+        Whatever a row group's facts rule out those of its pages do as well, so nothing more is kept than
+        level by level.
+        """
+        survey = self.survey
+        verdicts = judge(self.node, table.evidence).verdicts()
+        left = (verdicts == _SOME).nonzero()[0]
+        if len(left) and self.options.bloom_filter:
+            units = table.units[left]
+            pages = {path: numbers[left] for path, numbers in table.numbers.items()}
+            found, _ = survey.absent(self.node, units, self.options.max_bloom_keys, pages)
+            if found.groups or found.pages:
+                cleared = _cleared(self.node, found.groups, found.pages, units, pages)
+                verdicts[left] = judge(self.node, table.evidence.take(left), cleared).verdicts()
+        chosen = verdicts.nonzero()[0]
+        owners = survey.owners[table.units[chosen]]
+        rows = survey.row_sets(owners, table.starts[chosen], table.stops[chosen])
+        whole = verdicts[chosen] == _ALL
+        if not whole.any():
+            return Outcome(None, rows, {})
+        chosen = chosen[whole]
+        return Outcome(None, rows, survey.row_sets(owners[whole], table.starts[chosen], table.stops[chosen]))
 
     def _files(self, verdicts: Array, blame: Callable[[], Blame]) -> None:
         """A file is kept for its row groups; one that is dropped is so for the reason of its first."""
@@ -186,12 +235,7 @@ class Cascade:
             rows = survey.row_sets(survey.owners[kept], survey.starts[kept], survey.stops[kept])
             proven = survey.row_sets(survey.owners[whole], survey.starts[whole], survey.stops[whole])
             return Outcome(verdicts, rows, proven)
-        cleared = {leaf: absent[found.units] for leaf, absent in self.cleared.items()}
-        for leaf in self.node.leaves():
-            deeper = self.absent_pages.get(id(leaf))
-            if deeper:
-                mask = spread_pages(deeper, leaf.ref.path, found)
-                cleared[id(leaf)] = cleared.get(id(leaf), False) | mask
+        cleared = _cleared(self.node, self.cleared, self.absent_pages, found.units, found.numbers)
         judgement = judge(self.node, found.evidence, cleared)
         pages = judgement.verdicts()
         paged = found.evidence
@@ -206,21 +250,17 @@ class Cascade:
         self, evidence: Evidence, refs: Sequence[ColumnRef], units: Sequence[int]
     ) -> Generator[Need, list[Any], Segments | None]:
         """The pages of the row groups as segments; None where no column of any has a page index."""
-        columns = tuple((ref.path, str(ref.type)) for ref in refs)
-        parts: dict[int, Cuts | None] = {unit: self._kept(Cuts, unit, columns) for unit in units}
-        unknown = [unit for unit, cuts in parts.items() if cuts is None]
-        stored = sum(not self.survey.gives(ref.path) for ref in refs)
-        indexed = (yield from self._page_indexes(unknown, refs)) if unknown else {}
-        if not indexed and len(unknown) == len(units):
-            return None
-        for unit in unknown:
-            mine = {ref.path: pages for ref in refs if (pages := indexed.get((unit, ref.path))) is not None}
-            cuts = parts[unit] = Cuts.of(self.survey, unit, mine, evidence)
-            # Of a column without its pages, the reason is to be noted again.
-            if len(mine) == stored and self.cache is not None:
-                weight = _PAGE_WEIGHT * sum(len(pages.index) for pages in mine.values())
-                self.cache.put(self._key(Cuts, unit, columns), cuts, weight)
-        return Segments.of({unit: cuts for unit, cuts in parts.items() if cuts is not None})
+        every = np.array(units, dtype=np.int64)
+        known = {ref.path: self.survey.column_pages(every, ref) for ref in refs}
+        read = yield from self._page_indexes(units, refs, known)
+        columns = {}
+        for path, pages in known.items():
+            parts = [] if pages is None else [pages]
+            if path in read:
+                parts.append(ColumnPages.of(read[path]))
+            if parts:
+                columns[path] = ColumnPages.concat(parts)
+        return Segments.of(self.survey, every, columns, evidence) if columns else None
 
     def _joined(self, whole: Array, found: Segments, chosen: Array) -> dict[int, RowSet]:
         """Whole row groups and the chosen segments, as row sets by file."""
@@ -234,21 +274,25 @@ class Cascade:
         )
 
     def _page_indexes(
-        self, units: Sequence[int], refs: Sequence[ColumnRef]
-    ) -> Generator[Need, list[Any], dict[tuple[int, Path], PageFacts]]:
-        """Every wanted page index in one batch; one that can't be trusted is noted and left out."""
-        indexed: dict[tuple[int, Path], PageFacts] = {}
+        self, units: Sequence[int], refs: Sequence[ColumnRef], known: Mapping[Path, ColumnPages | None]
+    ) -> Generator[Need, list[Any], dict[Path, list[tuple[int, PageFacts]]]]:
+        """Every wanted page index that isn't ``known`` in one batch; a bad one is noted and left out."""
+        indexed: dict[Path, dict[int, PageFacts]] = {}
         wanted: list[tuple[int, BoundLeaf]] = []
         fetches: list[Fetch] = []
-        for unit in units:
-            file, group = self.survey.file(unit), int(self.survey.numbers[unit])
-            for ref in refs:
-                bound = None if self.survey.gives(ref.path) else find_leaf(file, ref)
-                if bound is None:
+        for ref in refs:
+            if self.survey.gives(ref.path):
+                continue
+            pages = known[ref.path]
+            missing = units if pages is None else sorted(set(units) - set(pages.units.tolist()))
+            for unit in missing:
+                file, group = self.survey.file(unit), int(self.survey.numbers[unit])
+                bound = find_leaf(file, ref)
+                if bound is None or self.survey.states(unit, ref.path):
                     continue
-                kept = self._kept(PageFacts, unit, _named(bound)) or self.survey.pages(unit, bound.ref)
+                kept = self._kept(PageFacts, unit, _named(bound))
                 if kept is not None:
-                    indexed[unit, ref.path] = kept
+                    indexed.setdefault(ref.path, {})[unit] = kept
                     continue
                 bad = self._kept(BadPageIndex, unit, _named(bound))
                 if bad is not None:
@@ -260,10 +304,10 @@ class Cascade:
                     fetches += [Fetch(int(self.survey.owners[unit]), p) for p in places if p is not None]
         bodies = iter((yield fetches) if fetches else ())
         for unit, bound in wanted:
-            pages = self._parsed(unit, bound, next(bodies), next(bodies))
-            if pages is not None:
-                indexed[unit, bound.ref.path] = pages
-        return indexed
+            facts = self._parsed(unit, bound, next(bodies), next(bodies))
+            if facts is not None:
+                indexed.setdefault(bound.ref.path, {})[unit] = facts
+        return {path: sorted(found.items()) for path, found in indexed.items()}
 
     def _kept(self, kind: type[T], unit: int, columns: tuple[Any, ...]) -> T | None:
         """What is remembered of columns of a row group."""
@@ -310,6 +354,28 @@ class Cascade:
         if survey.count > 1:
             place = f"{survey.file(unit).path}, {place}"
         self.ledger.notes.add(place, f"{what} ignored: {reason}")
+
+
+def _nothing_to_read(need: Need) -> list[Any]:
+    raise AssertionError(f"all pages are at hand, and yet {need} is asked for")
+
+
+def _cleared(
+    node: Node,
+    groups: Mapping[int, Array],
+    pages: Mapping[int, Array],
+    units: Array,
+    numbers: Mapping[Path, Array],
+) -> dict[int, Array]:
+    """Per leaf, in which segments filters rule it out; segments by their row groups and pages."""
+    cleared = {leaf: absent[units] for leaf, absent in groups.items()}
+    paths = {id(leaf): leaf.ref.path for leaf in node.leaves()}
+    for leaf, gone in pages.items():
+        if paths[leaf] in numbers:
+            mine = numbers[paths[leaf]]
+            mask = gone[np.minimum(gone.searchsorted(mine), len(gone) - 1)] == mine
+            cleared[leaf] = mask | cleared[leaf] if leaf in cleared else mask
+    return cleared
 
 
 def _named(bound: BoundLeaf) -> tuple[Any, ...]:

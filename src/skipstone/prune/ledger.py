@@ -6,7 +6,7 @@ Hardly any plan is ever asked for its account, so levels are written up when som
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -33,7 +33,7 @@ class Ledger:
 
     cost: Cost
     notes: Notes = field(default_factory=Notes)
-    _levels: list[Callable[[], Level]] = field(default_factory=list)
+    _levels: list[Callable[[], tuple[Level, ...]]] = field(default_factory=list)
     _spent: tuple[int, int] = (0, 0)
 
     def start(self) -> None:
@@ -48,15 +48,25 @@ class Ledger:
 
     def add(self, level: Level) -> None:
         """Record a level."""
-        self._levels.append(lambda: level)
+        self._levels.append(lambda: (level,))
+
+    def defer(self, levels: Callable[[], tuple[Level, ...]], *, free: bool) -> None:
+        """Record levels that are worked out when somebody asks; they cost what was spent until here."""
+        requests, size = (0, 0) if free else self.spend()
+
+        def tell() -> tuple[Level, ...]:
+            found = levels()
+            return (replace(found[0], requests=requests, bytes=size), *found[1:]) if found else ()
+
+        self._levels.append(tell)
 
     def level(self, name: str, verdicts: Array, rows: Array, drops: Drops = tuple) -> None:
         """Record what a level kept; its cost is what was spent since the level before."""
         requests, size = self.spend()
 
-        def tell() -> Level:
+        def tell() -> tuple[Level, ...]:
             kept = verdicts != Verdict.NONE
-            return Level(
+            level = Level(
                 name,
                 units=len(verdicts),
                 kept=int(kept.sum()),
@@ -66,15 +76,16 @@ class Ledger:
                 requests=requests,
                 bytes=size,
             )
+            return (level,)
 
         if len(verdicts) > _MANY:
-            self.add(tell())
+            self.add(*tell())
         else:
             self._levels.append(tell)
 
     def levels(self) -> tuple[Level, ...]:
         """The levels so far."""
-        return tuple(tell() for tell in self._levels)
+        return tuple(level for tell in self._levels for level in tell())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

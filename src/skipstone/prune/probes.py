@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from skipstone.core.domain.keys import Key
 from skipstone.core.domain.spans import NumberSpans
 from skipstone.core.evidence import Array, Evidence
 from skipstone.core.ir.nodes import Leaf, Node
@@ -14,6 +16,7 @@ from skipstone.core.judge import Cleared, judge
 from skipstone.parquet.bloom import hash_values
 from skipstone.parquet.evidence import BoundLeaf, find_leaf
 from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.values import decode_keys, encode_key
 
 
@@ -28,45 +31,64 @@ class Probe:
 
 def stored_values(node: Node, metadata: ParquetMetadata) -> list[Probe]:
     """Leaves whose TRUE values are values of the column itself, in the form the file stores."""
-    probes = []
-    for leaf in node.leaves():
-        if leaf.ref.via or leaf.true.nulls or leaf.true.nans or leaf.true.spans.is_all:
+    return [Probe(leaf, bound) for leaf, bound in _stored(node, metadata)]
+
+
+def _stored(node: Node, metadata: ParquetMetadata) -> Iterator[tuple[Leaf, BoundLeaf]]:
+    for leaf in (node,) if isinstance(node, Leaf) else node.leaves():
+        true = leaf.true
+        if leaf.ref.via or true.nulls or true.nans or true.spans.is_all:
             continue
         bound = find_leaf(metadata, leaf.ref)
-        if bound is not None and all(isinstance(step, Same) for step in bound.steps):
-            probes.append(Probe(leaf, bound))
-    return probes
+        if bound is not None and all([isinstance(step, Same) for step in bound.steps]):  # noqa: C419
+            yield leaf, bound
 
+
+_LONGEST_RUN = 256
+"""Neighbouring integers up to this many are looked up one by one."""
 
 Hashes = dict[tuple[object, ...], Array | None]
 """Hashes of a leaf's values by the way a file stores them: most files of a lake store them alike."""
 
 
-def bloom_probes(node: Node, metadata: ParquetMetadata, max_keys: int, known: Hashes) -> list[Probe]:
+def bloom_probes(
+    node: Node, metadata: ParquetMetadata, max_keys: int, known: Hashes | None = None
+) -> list[Probe]:
     """Leaves that ask for a short list of values, with their hashes; ``known`` spares hashing again."""
     probes = []
-    for found in stored_values(node, metadata):
-        stored = found.bound.leaf
-        key = (id(found.node), stored.physical, stored.type_length, stored.logical)
-        if key not in known:
-            known[key] = _hashes(found, max_keys)
-        hashes = known[key]
+    for leaf, bound in _stored(node, metadata):
+        stored = bound.leaf
+        if known is None:
+            hashes = _hashes(leaf, stored, max_keys)
+        else:
+            key = (id(leaf), stored.physical, stored.type_length, stored.logical)
+            if key not in known:
+                known[key] = _hashes(leaf, stored, max_keys)
+            hashes = known[key]
         if hashes is not None:
-            probes.append(Probe(found.node, found.bound, hashes))
+            probes.append(Probe(leaf, bound, hashes))
     return probes
 
 
-def _hashes(found: Probe, max_keys: int) -> Array | None:
-    if len(found.node.true.spans) > max_keys:
+def _hashes(leaf: Leaf, stored: LeafColumn, max_keys: int) -> Array | None:
+    span = leaf.span
+    low, high = (0, 1) if span is None else (span[0].item(), span[1].item())
+    if not high - low < _LONGEST_RUN:
+        return None  # one of so many values is nearly always there, if only by a filter's mistake
+    plain: Sequence[Key]
+    if low == high:
+        plain = [low]
+    else:
+        if len(leaf.true.spans) > max_keys:
+            return None
+        keys = leaf.true.spans.points()
+        if keys is None or not 0 < len(keys) <= max_keys:
+            return None  # without a value to look up, the leaf's own bits have said it all
+        plain = keys if isinstance(keys, list) else keys.tolist()
+    encoded = [encode_key(stored, key) for key in plain]
+    if None in encoded:
         return None
-    keys = found.node.true.spans.points()
-    if keys is None or not 0 < len(keys) <= max_keys:
-        return None  # without a value to look up, the leaf's own bits have said it all
-    plain = keys if isinstance(keys, list) else keys.tolist()
-    encoded = [encode_key(found.bound.leaf, key) for key in plain]
-    if any(e is None for e in encoded):
-        return None
-    hashes = hash_values(value for e in encoded if e for value in e)
+    hashes = hash_values([value for e in encoded if e for value in e])
     return hashes if len(hashes) else None  # values that the file's type can't hold have no hash
 
 

@@ -143,6 +143,7 @@ class Pruner:
             notes=ledger.notes.done(),
             unsupported=tuple(str(d) for d in compiled.unsupported),
         )
+        assert outcome.verdicts is not None
         bitmap = rows.to_bitmap() if self.options.emit_roaring else None
         return PruneResult(rows, proven, outcome.verdicts, compiled, trace, metadata, bitmap)
 

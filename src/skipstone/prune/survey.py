@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -13,10 +13,17 @@ from skipstone.core.ir.nodes import ColumnRef, Node
 from skipstone.core.rows import RowSet
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.prune.pages import ColumnPages, Segments
 
 if TYPE_CHECKING:
     from skipstone.prune.pages import PageFacts
 
+# Pages of a part are numbered from a multiple of this.
+_PART: Final = 1 << 40
+# So many pages are cut into segments once, and kept; of more only those of open row groups.
+_MOST_PAGES: Final = 1 << 19
+# Sets of columns whose segments are kept.
+_TABLES: Final = 16
 _NO_FACTS: Mapping[tuple[str, ...], Stated] = {}
 
 
@@ -26,14 +33,18 @@ class RuledOut:
 
     groups: dict[int, Array]
     """Per row group that was asked for."""
-    pages: dict[int, dict[int, Array]]
-    """Per page, of some row groups that may hold one."""
+    pages: dict[int, Array]
+    """The numbers of pages (see :class:`ColumnPages`) of row groups that may hold one, rising."""
     settled: bool
     """Whether that is all that bloom filters can say."""
 
 
 class Part(Protocol):
     """A run of files whose row groups are known from the same source: footers, or an index."""
+
+    @property
+    def near(self) -> bool:
+        """Whether asking for what is at hand makes no requests."""
 
     @property
     def counts(self) -> Array:
@@ -52,8 +63,19 @@ class Part(Protocol):
     def pages(self, unit: int, ref: ColumnRef) -> PageFacts | None:
         """The pages of a chunk, where they are known without reading."""
 
-    def absent(self, node: Node, units: Array, max_keys: int) -> RuledOut:
-        """What bloom filters at hand rule out of some row groups."""
+    def page_count(self, ref: ColumnRef) -> int | None:
+        """How many pages of a column are known without reading; None unless every row group's are."""
+
+    def column_pages(self, units: Array, ref: ColumnRef) -> ColumnPages | None:
+        """The pages of a column in some row groups, as far as they are known without reading."""
+
+    def has_filters(self, path: tuple[str, ...]) -> bool:
+        """Whether all bloom filters that there are of a column are at hand."""
+
+    def absent(
+        self, node: Node, units: Array, max_keys: int, pages: Mapping[tuple[str, ...], Array] | None
+    ) -> RuledOut:
+        """What bloom filters at hand rule out of some row groups, or of some of their ``pages`` by column."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +85,11 @@ class Footers:
     files: Sequence[ParquetMetadata]
     counts: Array
     rows: Array
+
+    @property
+    def near(self) -> bool:
+        """Footers are in memory."""
+        return True
 
     @classmethod
     def of(cls, files: Iterable[ParquetMetadata]) -> Footers:
@@ -85,7 +112,25 @@ class Footers:
         """Page indexes must be read."""
         return None
 
-    def absent(self, node: Node, units: Array, max_keys: int) -> RuledOut:  # noqa: ARG002
+    def page_count(self, ref: ColumnRef) -> int | None:  # noqa: ARG002
+        """Page indexes must be read."""
+        return None
+
+    def column_pages(self, units: Array, ref: ColumnRef) -> ColumnPages | None:  # noqa: ARG002
+        """Page indexes must be read."""
+        return None
+
+    def has_filters(self, path: tuple[str, ...]) -> bool:  # noqa: ARG002
+        """Bloom filters must be read."""
+        return False
+
+    def absent(
+        self,
+        node: Node,  # noqa: ARG002
+        units: Array,  # noqa: ARG002
+        max_keys: int,  # noqa: ARG002
+        pages: Mapping[tuple[str, ...], Array] | None,  # noqa: ARG002
+    ) -> RuledOut:
         """Bloom filters must be read."""
         return RuledOut({}, {}, settled=False)
 
@@ -112,6 +157,7 @@ class Survey:
     totals: Array
     """Rows of each file."""
     _facts: dict[tuple[tuple[str, ...], str], ColumnFacts] = field(default_factory=dict)
+    _tables: dict[tuple[ColumnRef, ...], Segments | None] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -200,6 +246,11 @@ class Survey:
         given = self.given.get(path)
         return given is not None and given.where is None
 
+    def states(self, unit: int, path: tuple[str, ...]) -> bool:
+        """Whether a partition states a column of a row group, whatever its file says."""
+        given = self.given.get(path)
+        return given is not None and (given.where is None or bool(given.where[self.owners[unit]]))
+
     def pages(self, unit: int, ref: ColumnRef) -> PageFacts | None:
         """The pages of a column in a row group, where they are known without reading."""
         for part in self.parts:
@@ -208,35 +259,90 @@ class Survey:
             unit -= len(part.rows)
         raise IndexError(unit)
 
-    def absent(self, node: Node, units: Array, max_keys: int) -> tuple[RuledOut, Array]:
-        """What bloom filters at hand rule out, and of ``units`` those with filters still to read.
+    def column_pages(self, units: Array, ref: ColumnRef) -> ColumnPages | None:
+        """The pages of a column in some row groups (rising), as far as they are known without reading.
 
-        Row groups are numbered through, and masks are of all of them.
+        Where a partition states the column, its pages say nothing.
         """
-        masks: dict[int, Array] = {}
-        pages: dict[int, dict[int, Array]] = {}
-        given = {id(leaf) for leaf in node.leaves() if self.gives(leaf.ref.path)}
-        unread = []
+        given = self.given.get(ref.path)
+        if given is not None:
+            units = units[:0] if given.where is None else units[~given.where[self.owners[units]]]
+        found = []
         first = 0
-        for part in self.parts:
+        for number, part in enumerate(self.parts):
             last = first + len(part.rows)
             mine = units[(units >= first) & (units < last)]
+            pages = part.column_pages(mine - first, ref) if len(mine) else None
+            if pages is not None:
+                base = number * _PART
+                found.append(replace(pages, units=pages.units + first, numbers=pages.numbers + base))
+            first = last
+        return ColumnPages.concat(found) if found else None
+
+    def table(self, refs: tuple[ColumnRef, ...]) -> Segments | None:
+        """All rows as segments of these columns' pages; None unless every page is known without reading."""
+        found = self._tables.get(refs, ...)
+        if found is ...:
+            if len(self._tables) >= _TABLES:
+                self._tables.clear()
+            found = self._tables[refs] = self._table(refs)
+        return found
+
+    def _table(self, refs: tuple[ColumnRef, ...]) -> Segments | None:
+        stored = [ref for ref in refs if not self.gives(ref.path)]
+        counts = [part.page_count(ref) for ref in stored for part in self.parts]
+        if None in counts or sum(count for count in counts if count) > _MOST_PAGES:
+            return None
+        every = np.arange(len(self))
+        columns = {ref.path: self.column_pages(every, ref) for ref in stored}
+        known = {path: pages for path, pages in columns.items() if pages is not None}
+        filtered = all(part.has_filters(ref.path) for ref in stored for part in self.parts)
+        found = Segments.of(self, every, known, self.evidence(refs))
+        return replace(found, filtered=filtered, near=all(part.near for part in self.parts))
+
+    def absent(
+        self,
+        node: Node,
+        units: Array,
+        max_keys: int,
+        pages: Mapping[tuple[str, ...], Array] | None = None,
+    ) -> tuple[RuledOut, Array]:
+        """What bloom filters at hand rule out, and of ``units`` those with filters still to read.
+
+        Row groups are numbered through, and masks are of all of them. With ``pages``, numbers of pages of
+        each column, only those are looked up where pages have filters.
+        """
+        if len(self.parts) == 1 and not self.given:
+            found = self.parts[0].absent(node, units, max_keys, pages)
+            for leaf, absent in found.groups.items():
+                found.groups[leaf] = np.zeros(len(self.rows), dtype=bool)
+                found.groups[leaf][units] = absent
+            return found, units[:0] if found.settled else units
+        masks: dict[int, Array] = {}
+        gone: dict[int, list[Array]] = {}
+        given = {id(leaf) for leaf in node.leaves() if self.gives(leaf.ref.path)} if self.given else ()
+        unread = []
+        first = 0
+        for number, part in enumerate(self.parts):
+            last, base = first + len(part.rows), number * _PART
+            mine = units[(units >= first) & (units < last)] if len(self.parts) > 1 else units
             if len(mine):
-                found = part.absent(node, mine - first, max_keys)
-                for leaf, gone in found.groups.items():
-                    if leaf in given:
-                        continue
-                    mask = masks.setdefault(leaf, np.zeros(len(self), dtype=bool))
-                    mask[mine] = gone
-                for leaf, deeper in found.pages.items():
-                    if leaf in given:
-                        continue
-                    numbered = {first + unit: mask for unit, mask in deeper.items()}
-                    pages.setdefault(leaf, {}).update(numbered)
+                some = None
+                if pages is not None:
+                    some = {path: p[(p >= base) & (p < base + _PART)] - base for path, p in pages.items()}
+                found = part.absent(node, mine - first, max_keys, some)
+                for leaf, absent in found.groups.items():
+                    if leaf not in given:
+                        mask = masks.setdefault(leaf, np.zeros(len(self), dtype=bool))
+                        mask[mine] = absent
+                for leaf, numbers in found.pages.items():
+                    if leaf not in given:
+                        gone.setdefault(leaf, []).append(numbers + base)
                 if not found.settled:
                     unread.append(mine)
             first = last
-        return RuledOut(masks, pages, not unread), np.concatenate([units[:0], *unread])
+        deeper = {leaf: np.sort(np.concatenate(parts)) for leaf, parts in gone.items()}
+        return RuledOut(masks, deeper, not unread), np.concatenate([units[:0], *unread])
 
     def row_sets(self, owners: Array, starts: Array, stops: Array) -> dict[int, RowSet]:
         """Row ranges, each of the file that owns it, as one row set per file that has any."""

@@ -21,7 +21,7 @@ def count_on(plan: ScanPlan, engine: Engine) -> int:
         return count_rows(plan)
     open_tasks = tuple(task for task in plan.tasks if task.residual)
     proven = sum(len(task.proven) for task in plan.tasks if not task.residual)
-    parts = split(replace(plan, tasks=open_tasks), engine.parallelism)
+    parts = split(plan.changed(tasks=open_tasks), engine.parallelism)
     common = shared(plan)
     return proven + sum(engine.map(_count_part, [(common, part) for part in parts]))
 
@@ -42,7 +42,7 @@ def count_rows(plan: ScanPlan) -> int:
         if task.residual
     )
     nothing = Projection.of(plan.schemas.read, [])
-    work = Work(replace(plan, tasks=open_tasks, projection=nothing))
+    work = Work(plan.changed(tasks=open_tasks, projection=nothing))
 
     def matching(pieces: Sequence[Piece]) -> int:
         found = work.tables(pieces)

@@ -6,7 +6,8 @@ import operator
 from dataclasses import replace
 
 from skipstone.errors import UsageError
-from skipstone.scan.plan import ScanPlan, Task
+from skipstone.report.trace.scan import ScanTrace
+from skipstone.scan.plan import LazyTrace, ScanPlan, Task
 
 # More rows than a lake can have, and still a number that Arrow can count with.
 _EVERY = 2**62
@@ -30,12 +31,12 @@ def apply_limit(plan: ScanPlan, limit: int | None) -> ScanPlan:
     if limit is None:
         return plan
     if plan.order:
-        return replace(plan, limit=limit)
+        return plan.changed(limit=limit)
     proven = sum(len(task.proven) for task in plan.tasks)
     if proven < limit:
         # Files with most proven rows first: they may fill the limit before another is opened.
         ranked = sorted(plan.tasks, key=lambda task: -len(task.proven))
-        return replace(plan, limit=limit, tasks=tuple(ranked))
+        return plan.changed(limit=limit, tasks=tuple(ranked))
     tasks: list[Task] = []
     missing = limit
     for task in plan.tasks:
@@ -43,5 +44,8 @@ def apply_limit(plan: ScanPlan, limit: int | None) -> ScanPlan:
         if not taken.is_empty:
             tasks.append(replace(task, rows=taken, proven=taken))
             missing -= len(taken)
-    trace = replace(plan.trace, residual="", rows_kept=limit, rows_whole=limit, tasks=len(tasks))
-    return replace(plan, limit=limit, tasks=tuple(tasks), trace=trace)
+
+    def build() -> ScanTrace:
+        return replace(plan.trace, residual="", rows_kept=limit, rows_whole=limit, tasks=len(tasks))
+
+    return plan.changed(limit=limit, tasks=tuple(tasks), trace=LazyTrace(plan.hints, build))

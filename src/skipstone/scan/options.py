@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
@@ -55,12 +56,14 @@ class ScanOptions:
     @property
     def prune(self) -> PruneOptions:
         """The part the cascade takes."""
-        return PruneOptions(
-            page_index=self.page_index,
-            bloom_filter=self.bloom_filter,
-            dictionary=self.dictionary,
-            case_sensitive=self.case_sensitive,
-        )
+        return _prune_options(self.page_index, self.bloom_filter, self.dictionary, self.case_sensitive)
+
+
+@functools.cache
+def _prune_options(
+    page_index: bool, bloom_filter: bool, dictionary: bool, case_sensitive: bool
+) -> PruneOptions:
+    return PruneOptions(page_index, bloom_filter, dictionary, case_sensitive=case_sensitive)
 
 
 def scan_options(options: ScanOptions | None, switches: dict[str, Any]) -> ScanOptions:
@@ -68,12 +71,12 @@ def scan_options(options: ScanOptions | None, switches: dict[str, Any]) -> ScanO
     if options is not None and not isinstance(options, ScanOptions):
         raise UsageError(f"options={options!r}", hint="give sk.ScanOptions(...), or its fields by name")
     if not switches:
-        return options or _DEFAULT
+        return options or DEFAULT
     known = [field.name for field in fields(ScanOptions)]
     unknown = sorted(switches.keys() - set(known))
     if unknown:
         raise UsageError(f"there is no option {', '.join(unknown)}", hint=f"options are {', '.join(known)}")
-    return replace(options or _DEFAULT, **switches)
+    return replace(options or DEFAULT, **switches)
 
 
-_DEFAULT = ScanOptions()
+DEFAULT = ScanOptions()

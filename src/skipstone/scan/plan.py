@@ -78,27 +78,31 @@ def check_rows(path: str, own: int, told: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Untold:
-    """A trace that is written up when somebody asks for it, and the part of it that reading goes by."""
+class LazyTrace:
+    """A trace that is built when somebody asks for it, and the part of it that reading goes by."""
 
     hints: Hints
-    tell: Callable[[], ScanTrace]
+    build: Callable[[], ScanTrace]
 
 
-class _Told:
-    """The field of a plan that holds its trace, told or untold."""
+class _TraceField:
+    """The field of a plan that holds its trace, built or not."""
 
     def __get__(self, plan: ScanPlan | None, owner: type[ScanPlan]) -> ScanTrace:
         if plan is None:
             raise AttributeError  # so that the field has no default
         held = plan.__dict__["trace"]
-        if isinstance(held, Untold):
-            held = plan.__dict__["trace"] = held.tell()
+        if isinstance(held, LazyTrace):
+            held = plan.__dict__["trace"] = held.build()
         trace: ScanTrace = held
         return trace
 
-    def __set__(self, plan: ScanPlan, value: ScanTrace | Untold) -> None:
+    def __set__(self, plan: ScanPlan, value: ScanTrace | LazyTrace) -> None:
         plan.__dict__["trace"] = value
+
+
+# What a plan remembers of itself, which is worked out again elsewhere.
+_DERIVED = ("digest", "filter", "compiled")
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,12 +123,12 @@ class ScanPlan:
     options: ScanOptions
     schemas: Schemas
     files: Files
-    trace: _Told = _Told()
+    trace: _TraceField = _TraceField()
 
     @property
     def hints(self) -> Hints:
         """How to go about reading."""
-        held: ScanTrace | Untold = self.__dict__["trace"]
+        held: ScanTrace | LazyTrace = self.__dict__["trace"]
         return held.hints
 
     @property
@@ -152,13 +156,19 @@ class ScanPlan:
         """The predicate made ready to test rows; an error if it has a part that nobody can evaluate."""
         if self.predicate is None:
             return None
-        return self.make_filter(None)
-
-    def make_filter(self, compiled: Compiled | None) -> RowFilter:
-        """``filter``, with what compiling has found already."""
-        assert self.predicate is not None
+        compiled: Compiled | None = self.__dict__.get("compiled")
         sensitive = self.options.case_sensitive
         return RowFilter(self.predicate, self.schemas.query, case_sensitive=sensitive, compiled=compiled)
+
+    def changed(self, **fields: Any) -> ScanPlan:
+        """The plan with other fields; a trace that nobody asked for stays unbuilt."""
+        other = object.__new__(ScanPlan)
+        other.__dict__.update(self.__dict__, **fields)
+        other.__dict__.pop("digest", None)
+        if "predicate" in fields:
+            other.__dict__.pop("filter", None)
+            other.__dict__.pop("compiled", None)
+        return other
 
     def why(self, path: str, row_group: int | None = None, row: int | None = None) -> Why:
         """Why a file, a row group or the page around a row was kept or dropped, quoting the statistic."""
@@ -171,10 +181,9 @@ class ScanPlan:
         if columns is None:
             return self
         chosen = resolve(columns, self.schemas.read, case_sensitive=self.options.case_sensitive)
-        trace = replace(self.trace, columns=tuple(".".join(path) for path in chosen.paths))
-        changed = replace(self, projection=chosen, trace=trace)
-        changed.__dict__["filter"] = self.filter
-        return changed
+        names = tuple(".".join(path) for path in chosen.paths)
+        trace = LazyTrace(self.hints, lambda: replace(self.trace, columns=names))
+        return self.changed(projection=chosen, trace=trace)
 
     def part(
         self,
@@ -185,7 +194,7 @@ class ScanPlan:
         materialise: str = "one-pass",
     ) -> ScanPlan:
         """Rows of the plan to be read by themselves, with other columns; proven ones need no predicate."""
-        held: ScanTrace | Untold = self.__dict__["trace"]
+        held: ScanTrace | LazyTrace = self.__dict__["trace"]
         hints = replace(held.hints, materialise=materialise)
         part = ScanPlan(
             lake=self.lake,
@@ -198,7 +207,7 @@ class ScanPlan:
             options=self.options,
             schemas=self.schemas,
             files=self.files,
-            trace=Untold(hints, lambda: replace(self.trace, hints=hints)),
+            trace=LazyTrace(hints, lambda: replace(self.trace, hints=hints)),
         )
         if tested:
             part.__dict__["filter"] = self.filter
@@ -264,15 +273,16 @@ class ScanPlan:
                 task = a or b
                 assert task is not None
                 tasks.append(replace(task, rows=joined[0], proven=joined[1]))
-        combined = replace(self, predicate=predicate, tasks=tuple(tasks))
-        return replace(combined, trace=_combined_trace(combined, self.trace, other.trace))
+        combined = self.changed(predicate=predicate, tasks=tuple(tasks))
+        build = lambda: _combined_trace(combined, self.trace, other.trace)  # noqa: E731
+        return combined.changed(trace=LazyTrace(self.hints, build))
 
     def limited(self, limit: int | None) -> ScanPlan:
         """The same plan with a limit."""
         from skipstone.scan.limit import apply_limit
 
         cut = apply_limit(self, limit)
-        return replace(cut, trace=replace(cut.trace, limit=limit))
+        return cut.changed(trace=LazyTrace(cut.hints, lambda: replace(cut.trace, limit=limit)))
 
     # -- identity ----------------------------------------------------------------------------
 
@@ -303,7 +313,7 @@ class ScanPlan:
         return int(self.digest[:15], 16)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in self.__dict__.items() if name not in ("digest", "filter")}
+        state = {name: value for name, value in self.__dict__.items() if name not in _DERIVED}
         return {**state, "trace": self.trace}
 
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from skipstone.core.evidence import Array
 from skipstone.core.ir import Compiled, compile_predicate
-from skipstone.core.ir.nodes import ColumnRef, Node
+from skipstone.core.ir.nodes import All, ColumnRef, Leaf, Node, columns_of
 from skipstone.core.judge import Verdict
 from skipstone.core.rows import RowSet
 from skipstone.index.container import BadIndex
 from skipstone.index.coverage import Coverage
-from skipstone.lake.snapshot import Sifted
+from skipstone.lake.snapshot import Sifted, Snapshot
 from skipstone.predicate.tree import Predicate
 from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Ledger
@@ -28,7 +28,7 @@ from skipstone.scan.hints import choose
 from skipstone.scan.limit import apply_limit
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.order import Order
-from skipstone.scan.plan import ScanPlan, Schemas, Task, Untold, check_rows
+from skipstone.scan.plan import LazyTrace, ScanPlan, Schemas, Task, check_rows
 from skipstone.scan.projection import Projection
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
@@ -68,7 +68,7 @@ def _planned(lake: Lake, question: Question, ask: Callable[[_Planner], T]) -> T:
     while True:
         coverage = lake.index.coverage if use else None
         try:
-            return ask(_Planner(lake, question, Ledger(lambda: _cost(lake)), coverage))
+            return ask(_Planner(lake, lake.pinned, question, Ledger(lambda: _cost(lake)), coverage))
         except BadIndex as error:
             lake.index.distrust(error)
 
@@ -85,13 +85,14 @@ def _all(total: int) -> RowSet:
 
 
 def _cost(lake: Lake) -> tuple[int, int]:
-    spent = lake.io
-    return spent.requests, spent.bytes
+    data, index = lake.pinned.access.io(), lake.index.access.io()
+    return data.requests + index.requests, data.bytes + index.bytes
 
 
 @dataclass(slots=True)
 class _Planner:
     lake: Lake
+    snapshot: Snapshot
     question: Question
     ledger: Ledger
     coverage: Coverage | None
@@ -105,15 +106,15 @@ class _Planner:
         if survey.count or not sifted.judged:
             outcome = self._outcome(survey, files, compiled, by_file=not sifted.judged)
         else:
-            outcome = Outcome(np.zeros(0, dtype=np.int8), {}, {})
+            outcome = Outcome(None, {}, {})
         tasks = self._tasks(files, outcome, sifted)
-        known = int(survey.rows.sum()) + int(sifted.proven[1].sum()) + self.dropped + sifted.dropped
-        return self._package(known, compiled, tasks, sifted)
+        return self._package(survey, compiled, tasks, sifted)
 
     def row_groups(self) -> dict[int, tuple[int, list[int]]]:
         compiled, sifted = self._sifted()
         survey, files = self._survey(sifted.files, compiled)
-        outcome = self._outcome(survey, files, compiled, by_file=not sifted.judged)
+        outcome = self._outcome(survey, files, compiled, by_file=not sifted.judged, levels=True)
+        assert outcome.verdicts is not None
         kept = np.flatnonzero((outcome.verdicts != Verdict.NONE) & (survey.rows > 0))
         found: dict[int, tuple[int, list[int]]] = {}
         for owner, number in zip(survey.owners[kept].tolist(), survey.numbers[kept].tolist(), strict=True):
@@ -129,13 +130,13 @@ class _Planner:
         if compiled is not None and not options.skipping:
             return compiled, Sifted()
         node = None if compiled is None else compiled.node
-        return compiled, self.lake.sift(node, self.ledger, strict=options.strict)
+        return compiled, self.snapshot.sift(node, self.ledger, strict=options.strict)
 
     def _compile(self) -> Compiled | None:
         predicate, options = self.question.predicate, self.question.options
         if predicate is None:
             return None
-        return compile_predicate(predicate, self.lake.query_schema, case_sensitive=options.case_sensitive)
+        return compile_predicate(predicate, self.snapshot.query_schema, case_sensitive=options.case_sensitive)
 
     # -- footers -----------------------------------------------------------------------------
 
@@ -153,7 +154,7 @@ class _Planner:
             some *= 4
 
     def _numbers(self, files: Array | None) -> Array:
-        return np.arange(len(self.lake.entries)) if files is None else files
+        return np.arange(len(self.snapshot.entries)) if files is None else files
 
     def _looked(self, files: Array | None, compiled: Compiled | None) -> tuple[Survey, Array]:
         """Files from the index where it knows them, the others from their footers."""
@@ -163,15 +164,12 @@ class _Planner:
         if compiled is None:
             files = self._numbers(files)
             return self.lake.surveyed(coverage, coverage.rows_of(files), files[coverage.owner[files] < 0])
-        refs = list({ref.path: ColumnRef(ref.path, ref.type) for ref in compiled.node.refs()}.values())
+        refs = columns_of(compiled.node)
         if not coverage.small:
             return self.lake.surveyed(coverage, *self._sieved(coverage, files, compiled.node, refs))
         # A small lake is looked at whole, and the same for every question: what was found is kept.
-        served = [
-            coverage.serves(number, refs, self.lake.partition_names)
-            for number in range(len(coverage.segments))
-        ]
-        key = (coverage, tuple(served), None if files is None else files.tobytes())
+        served = coverage.served(refs, self.snapshot.partition_names)
+        key = (coverage, served, None if files is None else files.tobytes())
 
         def make() -> tuple[Survey, Array]:
             every = self._numbers(files)
@@ -186,22 +184,24 @@ class _Planner:
     ) -> tuple[Sequence[tuple[int, Array]], Array]:
         """Files that the index keeps, by segment, and those whose footers must be opened."""
         unknown = coverage.unknown if files is None else files[coverage.owner[files] < 0]
-        sieved = coverage.sieve(node, refs, files, self.lake.all_stated)
+        sieved = coverage.sieve(node, refs, files, self.snapshot.all_stated)
         self.dropped = sieved.rows_dropped
         spent = self.ledger.spend()
         self.ledger.add(
             Level("index", sieved.units, sieved.count, sieved.whole, sieved.rows, sieved.drops, *spent)
         )
         # Of columns that a segment doesn't hold only footers tell.
-        names = self.lake.partition_names
+        names = self.snapshot.partition_names
         served = [coverage.serves(segment, refs, names) for segment, _ in sieved.kept]
         known = [pair for pair, sure in zip(sieved.kept, served, strict=True) if sure]
         others = [coverage.files_of(*p) for p, sure in zip(sieved.kept, served, strict=True) if not sure]
         return known, np.sort(np.concatenate([unknown, *others]))
 
-    def _outcome(self, survey: Survey, files: Array, compiled: Compiled | None, *, by_file: bool) -> Outcome:
+    def _outcome(
+        self, survey: Survey, files: Array, compiled: Compiled | None, *, by_file: bool, levels: bool = False
+    ) -> Outcome:
         if compiled is not None and self.question.options.skipping:
-            return self._cascade(survey, files, compiled, by_file=by_file)
+            return self._cascade(survey, files, compiled, by_file=by_file, levels=levels)
         verdict = Verdict.ALL if compiled is None else Verdict.SOME
         totals = survey.totals
         if by_file:
@@ -210,25 +210,30 @@ class _Planner:
         verdicts = np.full(len(survey), verdict, dtype=np.int8)
         return Outcome(verdicts, every, every if compiled is None else {})
 
-    def _cascade(self, survey: Survey, files: Array, compiled: Compiled, *, by_file: bool) -> Outcome:
+    def _cascade(
+        self, survey: Survey, files: Array, compiled: Compiled, *, by_file: bool, levels: bool
+    ) -> Outcome:
+        options = self.question.options.prune
         cascade = Cascade(
             compiled.node,
-            self.question.options.prune,
+            # Row groups are wanted as they are before pages.
+            replace(options, page_index=False) if levels else options,
             survey,
             self.ledger,
             by_file=by_file,
-            cache=self.lake.access.cache,
+            cache=self.snapshot.access.cache,
+            level_by_level=levels,
         )
         return drive(cascade.steps(), lambda need: self._fetch(files, need))
 
     def _fetch(self, files: Array, asked: Need) -> list[bytes]:
         """The bytes asked for, file by file, side by side."""
         need = [fetch for fetch in asked if isinstance(fetch, Fetch)]
-        owners = [self.lake.entries[files[fetch.file]] for fetch in need]
+        owners = [self.snapshot.entries[files[fetch.file]] for fetch in need]
         wanted: dict[Listed, list[ByteRange]] = {}
         for owner, fetch in zip(owners, need, strict=True):
             wanted.setdefault(owner, []).append(fetch.range)
-        bodies = {entry: iter(found) for entry, found in self.lake.access.read_many(wanted).items()}
+        bodies = {entry: iter(found) for entry, found in self.snapshot.access.read_many(wanted).items()}
         return [next(bodies[owner]) for owner in owners]
 
     # -- the plan ----------------------------------------------------------------------------
@@ -238,32 +243,33 @@ class _Planner:
             int(files[file]): (rows, outcome.proven.get(file) or _none(rows.total))
             for file, rows in outcome.rows.items()
         }
-        for number in sifted.empty.tolist():
-            if number in found:
-                check_rows(self.lake.entries[number].key, found[number][0].total, 0)
-        numbers, totals = sifted.proven
-        for number, total in zip(numbers.tolist(), totals.tolist(), strict=True):
-            found[number] = (_all(total), _all(total))
+        if sifted.files is not None:
+            for number in sifted.empty.tolist():
+                if number in found:
+                    check_rows(self.snapshot.entries[number].key, found[number][0].total, 0)
+            numbers, totals = sifted.proven
+            for number, total in zip(numbers.tolist(), totals.tolist(), strict=True):
+                found[number] = (_all(total), _all(total))
         # By path, as rows come without an order.
-        chosen = sorted(found, key=lambda number: self.lake.entries[number].key)
-        self.lake.check_files(chosen)
-        deletions = self.lake.deletions(chosen)
+        chosen = sorted(found, key=lambda number: self.snapshot.entries[number].key)
+        self.snapshot.check_files(chosen)
+        deletions = self.snapshot.deletions(chosen)
         for number, gone in deletions.rows.items():
-            check_rows(self.lake.entries[number].key, found[number][0].total, gone.total)
+            check_rows(self.snapshot.entries[number].key, found[number][0].total, gone.total)
         if deletions.files:
             less = sum(len(found[number][0] & rows) for number, rows in deletions.rows.items())
             self.deletes = DeleteUse(deletions.files, deletions.applied, less, len(deletions.values))
         tasks = []
-        for number, partition in zip(chosen, self.lake.constants(chosen), strict=True):
+        for number, partition in zip(chosen, self.snapshot.constants(chosen), strict=True):
             rows, proven = found[number]
             deleted, anti = deletions.rows.get(number), deletions.values.get(number, ())
             if deleted is not None:
                 rows, proven = rows - deleted, proven - deleted
             if rows.is_empty:
                 continue
-            entry = self.lake.entries[number]
+            entry = self.snapshot.entries[number]
             proven = _none(rows.total) if anti else proven
-            tasks.append(Task(self.lake.access.path(entry), entry, rows, proven, partition, anti, number))
+            tasks.append(Task(self.snapshot.access.path(entry), entry, rows, proven, partition, anti, number))
         return tuple(tasks)
 
     def _index_use(self) -> IndexUse | None:
@@ -275,21 +281,24 @@ class _Planner:
         )
 
     def _package(
-        self, known: int, compiled: Compiled | None, tasks: tuple[Task, ...], sifted: Sifted
+        self, survey: Survey, compiled: Compiled | None, tasks: tuple[Task, ...], sifted: Sifted
     ) -> ScanPlan:
-        lake, asked = self.lake, self.question
-        given = tuple(name for name in lake.schema.names if name in lake.partition_names)
-        schemas = Schemas(lake.schema, lake.query_schema, given)
-        # As they are now: the lake may be listed anew before anybody asks.
-        version, files = lake.version, len(lake.entries)
-        rows = sum(len(task.rows) for task in tasks)
-        whole = sum(len(task.proven) for task in tasks)
-        hints = choose(lake.access, tasks, compiled, asked.projection, asked.options)
-        use = self._index_use()
+        snapshot, asked = self.snapshot, self.question
+        # As they are now: the lake may be listed again before anybody asks.
+        version, files = snapshot.version, len(snapshot.entries)
+        hints = choose(snapshot.access, tasks, compiled, asked.projection, asked.options)
 
-        def tell() -> ScanTrace:
+        def build() -> ScanTrace:
+            rows = sum(len(task.rows) for task in tasks)
+            whole = sum(len(task.proven) for task in tasks)
+            known = int(survey.rows.sum()) + int(sifted.proven[1].sum()) + self.dropped + sifted.dropped
+            try:
+                levels = self.ledger.levels()
+            except BadIndex as error:
+                levels = ()
+                self.ledger.notes.add("index", f"levels can't be told any more: {error.reason}")
             return ScanTrace(
-                lake=lake.uri,
+                lake=snapshot.uri,
                 version=version,
                 predicate=str(asked.predicate) if asked.predicate is not None else "",
                 residual=str(compiled.residual) if compiled is not None and whole < rows else "",
@@ -301,17 +310,17 @@ class _Planner:
                 rows_kept=rows,
                 rows_whole=whole,
                 tasks=len(tasks),
-                levels=self.ledger.levels(),
+                levels=levels,
                 hints=hints,
                 notes=self.ledger.notes.done(),
-                index=use,
+                index=self._index_use(),
                 partitions=sifted.partitions,
                 deletes=self.deletes,
                 unsupported=tuple(map(str, compiled.unsupported)) if compiled is not None else (),
             )
 
         plan = ScanPlan(
-            lake=lake.uri,
+            lake=snapshot.uri,
             version=version,
             predicate=compiled.residual if compiled is not None else None,
             projection=asked.projection,
@@ -319,12 +328,36 @@ class _Planner:
             limit=None,
             order=asked.order,
             options=asked.options,
-            schemas=schemas,
-            files=lake.access,
-            trace=Untold(hints, tell),
+            schemas=_schemas(snapshot),
+            files=snapshot.access,
+            trace=LazyTrace(hints, build),
         )
-        limited = apply_limit(plan, asked.limit)
         if compiled is not None:
-            # Made now, so that a part nobody can evaluate is refused before anything is read.
-            limited.__dict__["filter"] = limited.make_filter(compiled)
-        return limited
+            plan.__dict__["compiled"] = compiled
+            if not _is_simple(compiled):
+                # Made now, so that a part nobody can evaluate is refused before anything is read.
+                assert plan.filter is not None
+        return apply_limit(plan, asked.limit)
+
+
+def _is_simple(compiled: Compiled) -> bool:
+    """Whether the predicate is nothing but conditions on columns, which rows can always be tested for."""
+    node = compiled.node
+    args = node.args if isinstance(node, All) else (node,)
+    return not compiled.unsupported and all([isinstance(n, Leaf) and not n.ref.via for n in args])  # noqa: C419
+
+
+_SCHEMAS = 64
+_known_schemas: dict[tuple[int, int], Schemas] = {}
+
+
+def _schemas(snapshot: Snapshot) -> Schemas:
+    """The lake's schemas; by identity, since it has one object of each per version, which is held here."""
+    key = id(snapshot.schema), id(snapshot.query_schema)
+    found = _known_schemas.get(key)
+    if found is None:
+        if len(_known_schemas) >= _SCHEMAS:
+            _known_schemas.clear()
+        given = tuple(name for name in snapshot.schema.names if name in snapshot.partition_names)
+        found = _known_schemas[key] = Schemas(snapshot.schema, snapshot.query_schema, given)
+    return found

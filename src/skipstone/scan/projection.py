@@ -49,8 +49,25 @@ class Projection:
         return Projection.of(schema, [path for path in self.paths if path[0] not in left_out])
 
 
+_RESOLVED = 64
+_resolved: dict[tuple[Sequence[str] | None, int, bool], tuple[Projection, pa.Schema]] = {}
+
+
 def resolve(columns: Sequence[str] | None, schema: pa.Schema, *, case_sensitive: bool) -> Projection:
     """What a caller's list of names means; None is every column. ``s.x`` is field x of struct s."""
+    if columns is not None and not isinstance(columns, tuple):
+        return _resolve(columns, schema, case_sensitive)
+    # By identity, as in ``binder_of``: a lake has one schema object per version, which is held here.
+    key = columns, id(schema), case_sensitive
+    found = _resolved.get(key)
+    if found is None:
+        if len(_resolved) >= _RESOLVED:
+            _resolved.clear()
+        found = _resolved[key] = _resolve(columns, schema, case_sensitive), schema
+    return found[0]
+
+
+def _resolve(columns: Sequence[str] | None, schema: pa.Schema, case_sensitive: bool) -> Projection:
     if columns is None:
         for name in _repeated(schema.names):
             message = "the files have more than one column of this name"

@@ -16,7 +16,7 @@ from skipstone.report.trace.scan import ScanTrace
 from skipstone.scan.count import count_on, count_rows
 from skipstone.scan.execute import Execution, execute
 from skipstone.scan.limit import checked_limit
-from skipstone.scan.options import ScanOptions
+from skipstone.scan.options import DEFAULT, ScanOptions
 from skipstone.scan.order import parse_order
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.planner import Question, make_plan
@@ -66,7 +66,10 @@ class Scan:
         def make() -> tuple[ScanPlan, int]:
             return make_plan(self.lake, self._question()), 1
 
-        found: ScanPlan = self.lake.plans.get_or_make(self._asked, make)
+        *asked, options = self._asked
+        # Options that nobody has changed need not be hashed.
+        key = (*asked, None if options is DEFAULT else options)
+        found: ScanPlan = self.lake.plans.get_or_make(key, make)
         return found
 
     def _question(self) -> Question:

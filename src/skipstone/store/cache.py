@@ -29,7 +29,8 @@ class Cache(Generic[K, V]):
         self.hits = 0
         self.misses = 0
         self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._making: dict[K, Future[V]] = {}
+        self._making: dict[K, list[Future[V]]] = {}
+        """By key that somebody makes, those who wait for it."""
         # Counts clears: what was begun before one must not be kept after it.
         self._age = 0
         self._lock = threading.Lock()
@@ -58,16 +59,21 @@ class Cache(Generic[K, V]):
                 entry = self._look(key)
                 if entry is not None:
                     return entry[0]
-                made = self._making.get(key)
-                mine = made is None
-                if made is None:
-                    made = self._making[key] = Future()
+                waiting = self._making.get(key)
+                mine = waiting is None
+                if waiting is None:
+                    waiting = self._making[key] = []
+                else:
+                    made: Future[V] = Future()
+                    waiting.append(made)
                 age = self._age
+            if mine:
+                return self._make(key, make, waiting, age)
             try:
-                return self._make(key, make, made, age) if mine else made.result()
+                return made.result()
             except CancelledError:
                 # Who made it was interrupted, which is nobody else's failure.
-                if mine or not made.cancelled():
+                if not made.cancelled():
                     raise
             finally:
                 # A failure holds this frame, and the future the failure: together they would stay until
@@ -82,27 +88,30 @@ class Cache(Generic[K, V]):
             self.weight = 0
             self._age += 1
 
-    def _make(self, key: K, make: Callable[[], tuple[V, int]], made: Future[V], age: int) -> V:
+    def _make(self, key: K, make: Callable[[], tuple[V, int]], waiting: list[Future[V]], age: int) -> V:
         try:
             value, weight = make()
         except BaseException as error:
-            self._made(key, made)
-            if isinstance(error, Exception):
-                made.set_exception(error)
-            else:
-                made.cancel()
-            del made  # as above
+            self._made(key, waiting)
+            for other in waiting:
+                if isinstance(error, Exception):
+                    other.set_exception(error)
+                else:
+                    other.cancel()
+            waiting.clear()  # as above
             raise
         with self._lock:
             if age == self._age:
                 self._keep(key, value, weight)
-        self._made(key, made)
-        made.set_result(value)
+        self._made(key, waiting)
+        for other in waiting:
+            other.set_result(value)
         return value
 
-    def _made(self, key: K, made: Future[V]) -> None:
+    def _made(self, key: K, waiting: list[Future[V]]) -> None:
         with self._lock:
-            if self._making.get(key) is made:
+            # Nobody joins the list any more.
+            if self._making.get(key) is waiting:
                 del self._making[key]
 
     def _look(self, key: K) -> tuple[V, int] | None:

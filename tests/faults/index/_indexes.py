@@ -156,8 +156,8 @@ def regions(path: Path) -> dict[str, list[range]]:
     box = Container.open_alone(path.name, LocalFile(str(path)), size, Cache(1))
     found: dict[str, list[range]] = {}
     for key in box.arrays():
-        entry = box._entries[key]
-        found.setdefault(f"{key[1]}", []).append(range(entry.start, entry.start + entry.size))
+        span = box.span(key)
+        found.setdefault(f"{key[1]}", []).append(range(span.start, span.stop))
     found["directory"] = [range(size - box.tail, size)]
     found["all"] = [range(size)]
     return found

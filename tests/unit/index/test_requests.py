@@ -238,13 +238,13 @@ def test_a_wide_table_loads_what_it_uses(wide: tuple[Home, Path], s3: dict[str, 
         source = Fetched(request.key, lambda ranges, body=body: [body[r.start : r.stop] for r in ranges])
         box = Container.open_alone(request.key, source, len(body), Cache(1))
         paths = json.loads(box.head["segment"])["paths"]
-        places = {key: box._entries[key] for key in box.arrays()}
+        places = {key: box.span(key) for key in box.arrays()}
         for span in request.ranges:
             if span.start >= len(body) - box.tail - 64:
                 fetched["directory"] += span.length
                 continue
-            owner = [k for k, e in places.items() if e.start <= span.start and span.stop <= e.start + e.size]
-            owner = [k for k in owner if places[k].size]
+            owner = [k for k, e in places.items() if e.start <= span.start and span.stop <= e.stop]
+            owner = [k for k in owner if places[k].length]
             assert owner, f"{span} is no part of one array"
             name = "common" if owner[0][0] == COMMON else paths[owner[0][0]][0]
             fetched[name] += span.length

@@ -5,6 +5,9 @@ import pickle
 import subprocess
 import sys
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
@@ -120,8 +123,13 @@ def test_names_are_checked(lake):
         lake.scan("id = 1", threads=0)
 
 
-def test_how_to_read_is_chosen_and_explained(lake):
-    hints = lake.scan("x > 1").plan().trace.hints
+def test_how_to_read_is_chosen_and_explained(lake, tmp_path):
+    noise = np.random.default_rng(1).bytes(800_000)
+    large = pa.table(
+        {"x": np.arange(8_000) % 10, "text": [noise[n : n + 100] for n in range(0, 800_000, 100)]}
+    )
+    pq.write_table(large, tmp_path / "large.parquet")
+    hints = sk.open(tmp_path).scan("x = 1").plan().trace.hints
     assert (hints.materialise, hints.why) == ("late", "the other columns are read only where rows match")
     assert lake.scan("x > 1", columns=["x"]).plan().trace.hints.materialise == "one-pass"
     assert "less than another request" in lake.scan("id = 5").plan().trace.hints.why

@@ -62,6 +62,14 @@ class NumberSpans:
         return cls(space, *_normal(space, np.array(lows, space.dtype), np.array(highs, space.dtype)))
 
     @classmethod
+    def one(cls, space: KeySpace, low: int, high: int) -> NumberSpans:
+        """One closed span of integers, cut to the key space."""
+        floor, ceiling = space.low, space.high
+        low, high = max(floor, low), min(ceiling, high)
+        ends = ([low], [high]) if low <= high else ([], [])
+        return cls(space, np.array(ends[0], space.dtype), np.array(ends[1], space.dtype))
+
+    @classmethod
     def of_points(cls, space: KeySpace, keys: Array) -> NumberSpans:
         """The set of just these keys."""
         floor, ceiling = space.limits

@@ -37,8 +37,6 @@ class ColumnFacts:
     may_value: Array
     may_null: Array
     may_nan: Array
-    ascending: bool = False
-    """Whether both bounds are known never to fall from one unit to the next."""
 
     def __len__(self) -> int:
         return len(self.may_value)
@@ -59,11 +57,16 @@ class ColumnFacts:
 
     def take(self, units: Array) -> ColumnFacts:
         """The facts of the chosen units, in that order."""
-        taken = {
-            name: getattr(self, name)[units]
-            for name in ("lower_exact", "upper_exact", "may_value", "may_null", "may_nan")
-        }
-        return replace(self, lower=_take(self.lower, units), upper=_take(self.upper, units), **taken)
+        return ColumnFacts(
+            self.type,
+            _take(self.lower, units),
+            _take(self.upper, units),
+            self.lower_exact[units],
+            self.upper_exact[units],
+            self.may_value[units],
+            self.may_null[units],
+            self.may_nan[units],
+        )
 
     def narrowed(self, other: ColumnFacts) -> ColumnFacts:
         """What both facts together say about the same units."""
@@ -76,7 +79,6 @@ class ColumnFacts:
             may_value=self.may_value & other.may_value,
             may_null=self.may_null & other.may_null,
             may_nan=self.may_nan & other.may_nan,
-            ascending=False,
         )
 
     @classmethod
@@ -89,7 +91,7 @@ class ColumnFacts:
             for name in ("lower_exact", "upper_exact", "may_value", "may_null", "may_nan")
         }
         lower, upper = (_concat([getattr(p, name) for p in parts]) for name in ("lower", "upper"))
-        return cls(parts[0].type, lower, upper, ascending=False, **joined)
+        return cls(parts[0].type, lower, upper, **joined)
 
     def through(self, step: Transform) -> ColumnFacts:
         """The facts about a monotone function of the column."""
@@ -190,7 +192,7 @@ class Evidence:
     rows: Array
     columns: Mapping[tuple[str, ...], ColumnFacts]
     _derived: dict[ColumnRef, ColumnFacts] = field(default_factory=dict)
-    _empty: list[Array] = field(default_factory=list)
+    _occupied: list[Array | None] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -198,9 +200,10 @@ class Evidence:
     @property
     def occupied(self) -> Array | None:
         """Which units have rows at all; None if every unit does."""
-        if not self._empty:
-            self._empty.append(self.rows != 0)
-        return None if self._empty[0].all() else self._empty[0]
+        if not self._occupied:
+            occupied = self.rows != 0
+            self._occupied.append(None if occupied.all() else occupied)
+        return self._occupied[0]
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
         """Facts about a column, or about a function of it; unknown where nothing is recorded."""

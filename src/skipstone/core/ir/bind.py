@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -100,21 +102,19 @@ class Binder:
         shown = ", ".join(names[:10]) + (f", … {len(names) - 10} more" if len(names) > 10 else "")
         return f"{where} has {shown}"
 
-    def check_names(self, expr: Expr) -> None:
-        """Fail on any column the schema doesn't have, wherever it stands."""
-        for path in expr.columns():
-            self.column(path)
-
     # -- values ------------------------------------------------------------------------------
 
     def operand(self, expr: Expr) -> Value | ColumnRef:
         """A constant, or a column seen through monotone functions; CantJudge otherwise."""
-        return _operand(expr, self)
+        return _binding(type(expr))(expr, self)
 
 
 @functools.singledispatch
 def _operand(expr: Expr, binder: Binder) -> Value | ColumnRef:
     raise CantJudge(Reason.FUNCTION, "a condition used as a value")
+
+
+_binding: Callable[[Any], Callable[..., Value | ColumnRef]] = functools.cache(_operand.dispatch)
 
 
 @_operand.register

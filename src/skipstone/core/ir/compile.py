@@ -60,14 +60,14 @@ def fold_constants(predicate: Predicate) -> Predicate:
     match predicate:
         case tree.And(args) | tree.Or(args):
             is_and = isinstance(predicate, tree.And)
-            kept: dict[Predicate, None] = {}
-            for arg in (fold_constants(a) for a in args):
+            kept: dict[object, Predicate] = {}
+            for arg in [fold_constants(a) for a in args]:
                 if isinstance(arg, tree.Constant) and arg.value is not None:
                     if arg.value is not is_and:
                         return arg
                     continue
-                kept.setdefault(arg)
-            return conjunction(kept) if is_and else disjunction(kept)
+                kept.setdefault(_identity(arg), arg)
+            return conjunction(kept.values()) if is_and else disjunction(kept.values())
         case tree.Not(arg):
             inner = fold_constants(arg)
             if isinstance(inner, tree.Constant):
@@ -78,6 +78,14 @@ def fold_constants(predicate: Predicate) -> Predicate:
             if isinstance(inner, tree.Constant):
                 return tree.Constant(inner.value is value)
             return tree.Truth(inner, value)
+    return predicate
+
+
+def _identity(predicate: Predicate) -> object:
+    """What is equal for equal conditions, without walking through the commonest of them."""
+    match predicate:
+        case tree.Compare(op, tree.Column(path), tree.Literal(scalar, zone)):
+            return op, path, scalar, zone
     return predicate
 
 
@@ -212,7 +220,7 @@ def _compile(
     predicate_passes: tuple[PredicatePass, ...],
     node_passes: tuple[NodePass, ...],
 ) -> Compiled:
-    binder.check_names(predicate)
+    paths = tuple([binder.column(path).path for path in predicate.columns()])
     rewritten = predicate
     for rewrite_predicate in predicate_passes:
         rewritten = rewrite_predicate(rewritten)
@@ -222,4 +230,4 @@ def _compile(
     node = All(tuple(n for _, n in conjuncts)) if len(conjuncts) > 1 else conjuncts[0][1]
     for rewrite in node_passes:
         node = rewrite(node)
-    return Compiled(node, rewritten, tuple(lowering.unsupported), conjuncts)
+    return Compiled(node, rewritten, tuple(lowering.unsupported), conjuncts, paths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from skipstone.core.domain import Domain
@@ -38,7 +39,7 @@ class Lowering:
     def lower(self, predicate: Predicate) -> Node:
         """The IR of ``predicate``; a part that can't be judged becomes Unknown with a diagnostic."""
         try:
-            return lower_node(predicate, self)
+            return _lowering(type(predicate))(predicate, self)
         except CantJudge as error:
             return self.unknown(predicate, error.reason, error.detail)
         except TypeMismatchError as error:
@@ -66,6 +67,9 @@ class Lowering:
 def lower_node(predicate: Predicate, to: Lowering) -> Node:
     """One predicate as IR; the families register their nodes here."""
     raise AssertionError(f"no lowering for {type(predicate).__name__}")
+
+
+_lowering: Callable[[object], Callable[..., Node]] = functools.cache(lower_node.dispatch)
 
 
 # -- structure ---------------------------------------------------------------------------------

@@ -12,9 +12,11 @@ import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from skipstone.core.domain import Domain
+from skipstone.core.domain.spans import NumberSpans
 from skipstone.core.ir.transforms import Transform
 from skipstone.predicate.tree import CompareOp, Predicate, conjunction
 
@@ -138,6 +140,14 @@ class Leaf(Node):
         return self._null
 
     @property
+    def span(self) -> tuple[np.generic, np.generic] | None:
+        """The ends of the one run of numbers that make a plain leaf TRUE; None for any other leaf."""
+        spans = self.true.spans
+        if not self.is_plain or not isinstance(spans, NumberSpans) or len(spans.lows) != 1:
+            return None
+        return spans.lows[0], spans.highs[0]
+
+    @property
     def text(self) -> str:
         """The condition as people write it."""
         return self._text if isinstance(self._text, str) else self._text()
@@ -163,6 +173,13 @@ class Leaf(Node):
 
     def __repr__(self) -> str:
         return f"Leaf({self.text})"
+
+
+def columns_of(node: Node) -> tuple[ColumnRef, ...]:
+    """The columns that a node speaks of, each once, without the functions it sees them through."""
+    refs = (node.ref,) if isinstance(node, Leaf) else node.refs()
+    found = {ref.path: ColumnRef(ref.path, ref.type) if ref.via else ref for ref in refs}
+    return tuple(found.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +292,8 @@ class Compiled:
     unsupported: tuple[Diagnostic, ...]
     conjuncts: tuple[tuple[Predicate, Node], ...]
     """The residual's conjuncts, each with what metadata can judge of it."""
+    paths: tuple[tuple[str, ...], ...]
+    """All columns of the predicate."""
 
     @property
     def prunable(self) -> Predicate:

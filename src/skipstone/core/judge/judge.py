@@ -46,25 +46,27 @@ class Judgement:
 
 def judge(node: Node, evidence: Evidence, cleared: Cleared | None = None) -> Judgement:
     """What ``evidence`` proves about ``node``, for each unit."""
-    conjuncts = node.args if isinstance(node, All) else (node,)
     occupied = evidence.occupied
     parts = []
-    for conjunct in conjuncts:
-        bits = _judge(conjunct, evidence, cleared or {})
+    total: Bits | None = None
+    for conjunct in node.args if isinstance(node, All) else (node,):
+        bits = _judge(conjunct, evidence, cleared)
         if occupied is not None:
             bits = Bits(bits.true & occupied, bits.false & occupied, bits.null & occupied)
         parts.append((conjunct, bits))
-    return Judgement(functools.reduce(Bits.__and__, (bits for _, bits in parts)), tuple(parts))
+        total = bits if total is None else total & bits
+    assert total is not None
+    return Judgement(total, tuple(parts))
 
 
-def _judge(node: Node, evidence: Evidence, cleared: Cleared) -> Bits:
+def _judge(node: Node, evidence: Evidence, cleared: Cleared | None) -> Bits:
     match node:
         case Leaf():
             return _leaf(node, evidence, cleared)
         case All(args):
-            return functools.reduce(Bits.__and__, (_judge(a, evidence, cleared) for a in args))
+            return functools.reduce(Bits.__and__, [_judge(a, evidence, cleared) for a in args])
         case Any(args):
-            return functools.reduce(Bits.__or__, (_judge(a, evidence, cleared) for a in args))
+            return functools.reduce(Bits.__or__, [_judge(a, evidence, cleared) for a in args])
         case Test(arg, value, negated):
             bits = _judge(arg, evidence, cleared).test(value)
             return ~bits if negated else bits
@@ -77,13 +79,23 @@ def _judge(node: Node, evidence: Evidence, cleared: Cleared) -> Bits:
     raise AssertionError(f"no judge for {type(node).__name__}")
 
 
-def _leaf(leaf: Leaf, evidence: Evidence, cleared: Cleared) -> Bits:
+def _leaf(leaf: Leaf, evidence: Evidence, cleared: Cleared | None) -> Bits:
     facts = evidence.facts(leaf.ref)
-    true = meets(facts, leaf.true)
-    absent = cleared.get(id(leaf))
-    if absent is not None:
-        true = true & ~absent
-    return Bits(true, meets(facts, leaf.false), meets(facts, leaf.null))
+    span = leaf.span
+    if span is None:
+        true, false, null = (meets(facts, domain) for domain in (leaf.true, leaf.false, leaf.null))
+    else:
+        # One run of numbers, NULL just for NULL: neither of the other two sets has to be made.
+        low, high = span
+        true = (facts.lower <= high) & (facts.upper >= low) & facts.may_value
+        false = ((facts.lower < low) | (facts.upper > high)) & facts.may_value
+        null = facts.may_null
+        if leaf.true.nans:
+            true = true | facts.may_nan
+        else:
+            false = false | facts.may_nan
+    absent = None if cleared is None else cleared.get(id(leaf))
+    return Bits(true if absent is None else true & ~absent, false, null)
 
 
 def meets(facts: ColumnFacts, domain: Domain) -> Array:

@@ -20,8 +20,6 @@ def meets_numbers(facts: ColumnFacts, spans: NumberSpans) -> Array:
     assert isinstance(upper, np.ndarray)
     if spans.is_empty:
         return np.zeros(len(lower), dtype=bool)
-    if facts.ascending:
-        return _search_units(lower, upper, spans)
     if len(spans) <= FEW:
         return _compare(lower, upper, spans)
     if len(lower) > 4 * len(spans) and is_ascending(lower) and is_ascending(upper):

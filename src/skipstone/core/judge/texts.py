@@ -19,19 +19,21 @@ def meets_texts(facts: ColumnFacts, spans: ByteSpans) -> Array:
     assert isinstance(facts.upper, pa.Array)
     if len(spans) > FEW:
         return _search(facts.lower, facts.upper, spans)
-    found = np.zeros(len(facts), dtype=bool)
+    found: Array = np.zeros(len(facts), dtype=bool)
     for low, high in spans.pairs():
-        hit = np.ones(len(facts), dtype=bool)
-        if low:
-            hit &= _bools(pc.greater_equal(facts.upper, pa.scalar(low, pa.large_binary())))
-        if high is not None:
-            hit &= _bools(pc.less(facts.lower, pa.scalar(high, pa.large_binary())))
-        found |= hit
+        reaches = _bools(pc.greater_equal(facts.upper, pa.scalar(low, _BYTES))) if low else True
+        begins = True if high is None else _bools(pc.less(facts.lower, pa.scalar(high, _BYTES)))
+        found |= reaches & begins
     return found
 
 
+_BYTES = pa.large_binary()
+
+
 def _bools(answer: pa.Array) -> Array:
-    return np.asarray(answer.fill_null(True).to_numpy(zero_copy_only=False))
+    known = answer.fill_null(True) if answer.null_count else answer
+    found: Array = known.to_numpy(zero_copy_only=False)
+    return found
 
 
 def _search(lower: pa.Array, upper: pa.Array, spans: ByteSpans) -> Array:

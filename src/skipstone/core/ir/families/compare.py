@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 
 import pyarrow as pa
 
 from skipstone.core.domain import Domain
 from skipstone.core.domain.keys import (
     Key,
+    KeySpace,
     Kind,
     is_binary,
     is_ordered,
@@ -35,6 +37,13 @@ from skipstone.predicate.tree import FLIPPED, CompareOp, Predicate
 
 @lower_node.register
 def _(predicate: tree.Compare, to: Lowering) -> Node:
+    match predicate:
+        case tree.Compare("=" | "<" | "<=" | ">" | ">=" as op, tree.Column(path), tree.Literal(scalar)):
+            end = scalar, op != "<" and op != ">"
+            low, high = None if op[0] == "<" else end, None if op[0] == ">" else end
+            leaf = integer_leaf(to.binder.column(path), low, high, predicate.__str__)
+            if leaf is not None:
+                return leaf
     left, right = to.column(predicate.left), to.column(predicate.right)
     if isinstance(left, ColumnRef) and isinstance(right, ColumnRef):
         return _pair(predicate, left, right)
@@ -45,6 +54,32 @@ def _(predicate: tree.Compare, to: Lowering) -> Node:
     assert isinstance(left, Value)
     assert isinstance(right, Value)
     return _compare_values(predicate, left, right)
+
+
+End = tuple[pa.Scalar, bool]
+"""A literal at the end of a range, and whether it belongs to it."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _whole_numbers(type: pa.DataType, given: pa.DataType) -> KeySpace | None:
+    """The keys of an integer column, compared with an integer: each number is its own key."""
+    integers = pa.types.is_integer(storage_type(type)) and pa.types.is_integer(given)
+    return key_space(type) if integers else None
+
+
+def integer_leaf(ref: ColumnRef, low: End | None, high: End | None, text: Callable[[], str]) -> Leaf | None:
+    """``ref`` from an integer to another, where there is one; None for other types."""
+    ends: list[int] = []
+    for end, step in ((low, 1), (high, -1)):
+        if end is not None:
+            scalar, belongs = end
+            space = _whole_numbers(ref.out, scalar.type)
+            if space is None or not scalar.is_valid:
+                return None
+            ends.append(scalar.as_py() + (0 if belongs else step))
+    space = key_space(ref.out)
+    first, last = space.low if low is None else ends[0], space.high if high is None else ends[-1]
+    return Leaf(ref, Domain(ref.out, NumberSpans.one(space, first, last), False, False), text=text)
 
 
 def _compare(predicate: Predicate, op: CompareOp, ref: ColumnRef, value: Value) -> Node:

@@ -8,6 +8,7 @@ from skipstone.core.domain import Domain
 from skipstone.core.domain.keys import (
     storage_type,
 )
+from skipstone.core.ir.families.compare import integer_leaf
 from skipstone.core.ir.literals import is_nan
 from skipstone.core.ir.lower import Lowering, lower_node, null_for_null, truth_test
 from skipstone.core.ir.nodes import (
@@ -57,9 +58,21 @@ def _(predicate: tree.Holds, to: Lowering) -> Node:
 def _(predicate: tree.Between, to: Lowering) -> Node:
     low: CompareOp = ">=" if predicate.low_inclusive else ">"
     high: CompareOp = "<=" if predicate.high_inclusive else "<"
-    return All(
-        (
-            to.lower(tree.Compare(low, predicate.arg, predicate.low)),
-            to.lower(tree.Compare(high, predicate.arg, predicate.high)),
+
+    def ends() -> tuple[tree.Compare, tree.Compare]:
+        return (
+            tree.Compare(low, predicate.arg, predicate.low),
+            tree.Compare(high, predicate.arg, predicate.high),
         )
-    )
+
+    match predicate:
+        case tree.Between(tree.Column(path), tree.Literal(least), tree.Literal(most), with_least, with_most):
+            one = integer_leaf(
+                to.binder.column(path),
+                (least, with_least),
+                (most, with_most),
+                lambda: " AND ".join(map(str, ends())),
+            )
+            if one is not None:
+                return one
+    return All(tuple(to.lower(end) for end in ends()))
