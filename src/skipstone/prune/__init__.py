@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from skipstone.prune.options import BloomProvider, BloomRequest, PruneOptions
-from skipstone.prune.pruner import Pruner, prune
-from skipstone.prune.result import PruneResult
+from skipstone.prune.pruner import Pruner, PruneResult, prune
 
 __all__ = ["BloomProvider", "BloomRequest", "PruneOptions", "PruneResult", "Pruner", "prune"]

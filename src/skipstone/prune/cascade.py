@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from skipstone.core.evidence import Array, Evidence
-from skipstone.core.ir.nodes import ColumnRef, Node, columns_of
-from skipstone.core.judge import Verdict, judge
+from skipstone.core.ir.nodes import ColumnRef, Leaf, Node, columns_of
+from skipstone.core.judge import Judgement, Verdict, judge
 from skipstone.core.rows import RowSet
 from skipstone.parquet.dictionary import (
     BadDictionary,
@@ -25,13 +25,11 @@ from skipstone.parquet.dictionary import (
 )
 from skipstone.parquet.evidence import BoundLeaf, find_leaf, page_facts
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
-from skipstone.prune.blooms import Blooms
+from skipstone.prune.blooms import Blooms, Probe, absent_by_dictionary, stored_values, useful_units
 from skipstone.prune.ledger import Blame, Ledger
-from skipstone.prune.needs import Fetch, Need
 from skipstone.prune.options import PruneOptions
 from skipstone.prune.pages import ColumnPages, PageFacts, Path, Segments
-from skipstone.prune.probes import Probe, absent_by_dictionary, stored_values, useful_units
-from skipstone.prune.survey import Survey
+from skipstone.prune.survey import Fetch, Need, Survey
 from skipstone.report.trace import Cause, Level
 from skipstone.store.cache import Cache
 from skipstone.store.ranges import ByteRange
@@ -51,6 +49,26 @@ class Outcome:
     """Of each row group of the survey, before its pages were looked at; None where pages came first."""
     rows: Mapping[int, RowSet]
     proven: Mapping[int, RowSet]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelRecord:
+    """What one level of a cascade judged, and by what evidence."""
+
+    name: str
+    cause: Cause
+    units: Array
+    """The row groups that were judged; at the level of pages, the row group of each segment."""
+    judgement: Judgement
+    evidence: Evidence
+    cleared: Mapping[int, Array]
+    """Per leaf, the units that filters or dictionaries have ruled out."""
+    segments: Segments | None = None
+    """Row ranges, at the level of pages."""
+    pages: Mapping[Path, Mapping[int, PageFacts]] = field(default_factory=dict)
+    """The page indexes that were read, by column and row group."""
+    silent: Sequence[tuple[int, Leaf]] = ()
+    """Row groups and leaves whose filter was asked and may hold a value."""
 
 
 T = TypeVar("T")
@@ -73,10 +91,14 @@ class Cascade:
     """Keeps page indexes and bloom filters between runs."""
     level_by_level: bool = True
     """Whether to look at row groups before pages even where all pages are at hand, for the account."""
+    record: list[LevelRecord] | None = None
+    """Takes down what each level judged, where somebody wants to know."""
     cleared: dict[int, Array] = field(default_factory=dict)
     """Per leaf, the row groups that probes have ruled out."""
     absent_pages: dict[int, Array] = field(default_factory=dict)
     """The same of pages, by their numbers."""
+    pages: dict[Path, dict[int, PageFacts]] = field(default_factory=dict)
+    """Page indexes that were read, by column and row group."""
 
     def steps(self) -> Steps:
         """Run the levels in order and return what is kept."""
@@ -93,6 +115,9 @@ class Cascade:
         if self.by_file:
             self._files(verdicts, blame)
         self.ledger.level("row groups", verdicts, self.survey.rows, lambda: blame().drops())
+        if self.record is not None:
+            every = np.arange(len(verdicts))
+            self.record.append(LevelRecord("row groups", Cause.BOUNDS, every, judgement, evidence, {}))
         if self.options.bloom_filter:
             verdicts = yield from self._blooms(evidence, verdicts)
         if self.options.dictionary:
@@ -162,10 +187,10 @@ class Cascade:
         blooms = Blooms(self.survey, self.node, self.options, self._unusable, self.cache)
         absent = yield from blooms.absent(evidence, verdicts)
         self.absent_pages = absent.pages
-        if not absent.groups:
+        if not absent.groups and not (blooms.silent and self.record is not None):
             return verdicts
         self.cleared |= absent.groups
-        return self._rejudge("bloom filters", Cause.BLOOM, evidence, verdicts)
+        return self._rejudge("bloom filters", Cause.BLOOM, evidence, verdicts, blooms.silent)
 
     def _dictionaries(self, evidence: Evidence, verdicts: Array) -> Generator[Need, list[Any], Array]:
         kept = np.flatnonzero(verdicts == Verdict.SOME)
@@ -206,14 +231,26 @@ class Cascade:
                     wanted.append((probe, unit, place))
         return wanted
 
-    def _rejudge(self, name: str, cause: Cause, evidence: Evidence, verdicts: Array) -> Array:
+    def _rejudge(
+        self,
+        name: str,
+        cause: Cause,
+        evidence: Evidence,
+        verdicts: Array,
+        silent: Sequence[tuple[int, Leaf]] = (),
+    ) -> Array:
         """Judge again with what the probes cleared, counting only units that were still open."""
         units = np.flatnonzero(verdicts != Verdict.NONE)
         cleared = {leaf: absent[units] for leaf, absent in self.cleared.items()}
-        if not any(absent.any() for absent in cleared.values()):
+        if self.record is None and not any(absent.any() for absent in cleared.values()):
             self.ledger.level(name, verdicts[units], self.survey.rows[units])
             return verdicts
-        judgement = judge(self.node, evidence.take(units), cleared)
+        left = evidence.take(units)
+        judgement = judge(self.node, left, cleared)
+        if self.record is not None:
+            self.record.append(
+                LevelRecord(name, cause, units, judgement, left, cleared, silent=tuple(silent))
+            )
         after = verdicts.copy()
         after[units] = judgement.verdicts()
         self.ledger.level(
@@ -240,6 +277,10 @@ class Cascade:
         pages = judgement.verdicts()
         paged = found.evidence
         self.ledger.level("pages", pages, paged.rows, lambda: Blame.of(judgement, paged, Cause.PAGE).drops())
+        if self.record is not None:
+            self.record.append(
+                LevelRecord("pages", Cause.PAGE, found.units, judgement, paged, cleared, found, self.pages)
+            )
         return Outcome(
             verdicts,
             self._joined(whole, found, pages != Verdict.NONE),
@@ -277,7 +318,7 @@ class Cascade:
         self, units: Sequence[int], refs: Sequence[ColumnRef], known: Mapping[Path, ColumnPages | None]
     ) -> Generator[Need, list[Any], dict[Path, list[tuple[int, PageFacts]]]]:
         """Every wanted page index that isn't ``known`` in one batch; a bad one is noted and left out."""
-        indexed: dict[Path, dict[int, PageFacts]] = {}
+        indexed = self.pages
         wanted: list[tuple[int, BoundLeaf]] = []
         fetches: list[Fetch] = []
         for ref in refs:

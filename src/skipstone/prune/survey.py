@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from skipstone.core.ir.nodes import ColumnRef, Node
 from skipstone.core.rows import RowSet
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.prune.options import BloomRequest
 from skipstone.prune.pages import ColumnPages, Segments
+from skipstone.store.ranges import ByteRange
 
 if TYPE_CHECKING:
     from skipstone.prune.pages import PageFacts
@@ -359,3 +361,29 @@ class Survey:
             file: RowSet.from_ranges(int(self.totals[file]), starts[a:b], stops[a:b])
             for file, a, b in zip(files.tolist(), edges[:-1], edges[1:], strict=True)
         }
+
+
+# -- what is not known yet ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Bytes of one of the survey's files."""
+
+    file: int
+    range: ByteRange
+
+
+Need: TypeAlias = list[Fetch] | list[BloomRequest]
+Unusable: TypeAlias = Callable[[int, tuple[str, ...], str, str], None]
+"""Takes note of metadata that can't be used: row group, column, what it is, why."""
+
+
+def is_blooms(need: Need) -> TypeGuard[list[BloomRequest]]:
+    """Whether bloom filters are asked for, rather than bytes."""
+    return bool(need) and isinstance(need[0], BloomRequest)
+
+
+def ranges_of(need: Need) -> list[ByteRange]:
+    """The ranges of a need for bytes of one file."""
+    return [fetch.range for fetch in need if isinstance(fetch, Fetch)]

@@ -182,7 +182,7 @@ class Lake:
         Only the named columns (None: all) of ``column_domain`` count, as in Hudi's
         ``getFilesToQueryUsingCSI``.
         """
-        from skipstone.scan.domains import files_to_query
+        from skipstone.scan.planner import files_to_query
 
         return files_to_query(self, columns, column_domain, scan_options(options, switches))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -279,8 +280,6 @@ class ScanPlan:
 
     def limited(self, limit: int | None) -> ScanPlan:
         """The same plan with a limit."""
-        from skipstone.scan.limit import apply_limit
-
         cut = apply_limit(self, limit)
         return cut.changed(trace=LazyTrace(cut.hints, lambda: replace(cut.trace, limit=limit)))
 
@@ -369,3 +368,47 @@ def _combined_trace(plan: ScanPlan, a: ScanTrace, b: ScanTrace) -> ScanTrace:
         notes=a.notes + tuple(note for note in b.notes if note not in a.notes),
         unsupported=tuple(dict.fromkeys(a.unsupported + b.unsupported)),
     )
+
+
+# -- limits ------------------------------------------------------------------------------------
+
+# More rows than a lake can have, and still a number that Arrow can count with.
+_EVERY = 2**62
+
+
+def checked_limit(limit: int | None) -> int | None:
+    """A caller's limit, or an error if it is no number of rows."""
+    if limit is None:
+        return None
+    try:
+        rows = -1 if isinstance(limit, bool) else operator.index(limit)
+    except TypeError:
+        rows = -1
+    if rows < 0:
+        raise UsageError(f"limit={limit!r}", hint="give a whole number of rows, or None")
+    return min(rows, _EVERY)
+
+
+def apply_limit(plan: ScanPlan, limit: int | None) -> ScanPlan:
+    """``plan`` with a limit: cut to proven rows where those are enough, else tried in the best order."""
+    if limit is None:
+        return plan
+    if plan.order:
+        return plan.changed(limit=limit)
+    proven = sum(len(task.proven) for task in plan.tasks)
+    if proven < limit:
+        # Files with most proven rows first: they may fill the limit before another is opened.
+        ranked = sorted(plan.tasks, key=lambda task: -len(task.proven))
+        return plan.changed(limit=limit, tasks=tuple(ranked))
+    tasks: list[Task] = []
+    missing = limit
+    for task in plan.tasks:
+        taken = task.proven.take(missing)
+        if not taken.is_empty:
+            tasks.append(replace(task, rows=taken, proven=taken))
+            missing -= len(taken)
+
+    def build() -> ScanTrace:
+        return replace(plan.trace, residual="", rows_kept=limit, rows_whole=limit, tasks=len(tasks))
+
+    return plan.changed(limit=limit, tasks=tuple(tasks), trace=LazyTrace(plan.hints, build))

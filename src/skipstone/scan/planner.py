@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from skipstone.core.domain import ColumnDomain, ColumnHandle
 from skipstone.core.evidence import Array
 from skipstone.core.ir import Compiled, compile_predicate
 from skipstone.core.ir.nodes import All, ColumnRef, Leaf, Node, columns_of
 from skipstone.core.judge import Verdict
 from skipstone.core.rows import RowSet
+from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.index.container import BadIndex
 from skipstone.index.coverage import Coverage
-from skipstone.lake.snapshot import Sifted, Snapshot
+from skipstone.lake.snapshot import FileEntry, Sifted, Snapshot
+from skipstone.predicate import predicate as to_predicate
 from skipstone.predicate.tree import Predicate
 from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Ledger
-from skipstone.prune.needs import Fetch, Need
-from skipstone.prune.survey import Survey
+from skipstone.prune.survey import Fetch, Need, Survey
 from skipstone.report.trace import Level
 from skipstone.report.trace.scan import DeleteUse, IndexUse, ScanTrace
 from skipstone.scan.hints import choose
-from skipstone.scan.limit import apply_limit
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.order import Order
-from skipstone.scan.plan import LazyTrace, ScanPlan, Schemas, Task, check_rows
+from skipstone.scan.plan import LazyTrace, ScanPlan, Schemas, Task, apply_limit, check_rows
 from skipstone.scan.projection import Projection
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
@@ -57,9 +58,49 @@ def make_plan(lake: Lake, question: Question) -> ScanPlan:
     return _planned(lake, question, _Planner.plan)
 
 
-def keep_row_groups(lake: Lake, question: Question) -> dict[int, tuple[int, list[int]]]:
-    """By number in the listing, the files that may hold a match: their rows, and the row groups that may."""
-    return _planned(lake, question, _Planner.row_groups)
+def files_to_query(
+    lake: Lake,
+    columns: Iterable[str | ColumnHandle] | None,
+    column_domain: ColumnDomain,
+    options: ScanOptions,
+) -> list[FileEntry]:
+    """The files of ``lake``, and their row groups, that may hold rows whose columns lie in their domains.
+
+    This is the call of Hudi's RFC 58.
+    """
+    if not isinstance(column_domain, ColumnDomain):
+        raise UsageError(f"column_domain is a {type(column_domain).__name__}", hint="give a sk.ColumnDomain")
+    asked = _restricted(lake, columns, column_domain)
+    where = None if asked.is_all else to_predicate(asked)
+    # Pages are the reader's business: row groups are what this call answers with.
+    options = replace(options, page_index=False)
+    question = Question(where, Projection.of(lake.schema, []), None, (), options)
+    kept = _planned(lake, question, _Planner.row_groups)
+    entries = lake.files_of(np.fromiter(kept, dtype=np.int64, count=len(kept)))
+    return [
+        replace(entry, rows=rows, row_groups=tuple(groups))
+        for entry, (rows, groups) in zip(entries, kept.values(), strict=True)
+    ]
+
+
+def _restricted(
+    lake: Lake, columns: Iterable[str | ColumnHandle] | None, asked: ColumnDomain
+) -> ColumnDomain:
+    """The domain of the named columns; the others are not looked at."""
+    if columns is None or asked.is_none:
+        return asked
+    if isinstance(columns, str):
+        raise UsageError(f"columns={columns!r}", hint="give a list of names or sk.ColumnHandle objects")
+    names = {str(column) for column in columns}
+    for name in sorted(names):
+        if name.partition(".")[0] not in lake.schema.names and name not in lake.schema.names:
+            raise UnknownColumnError(
+                f"there is no column {name!r}",
+                path=lake.uri,
+                column=name,
+                hint=f"columns are {', '.join(lake.schema.names)}",
+            )
+    return ColumnDomain(tuple((handle, domain) for handle, domain in asked.items if str(handle) in names))
 
 
 def _planned(lake: Lake, question: Question, ask: Callable[[_Planner], T]) -> T:
@@ -111,9 +152,10 @@ class _Planner:
         return self._package(survey, compiled, tasks, sifted)
 
     def row_groups(self) -> dict[int, tuple[int, list[int]]]:
+        """By number in the listing, files that may hold a match: their rows, and the row groups that may."""
         compiled, sifted = self._sifted()
         survey, files = self._survey(sifted.files, compiled)
-        outcome = self._outcome(survey, files, compiled, by_file=not sifted.judged, levels=True)
+        outcome = self._outcome(survey, files, compiled, by_file=not sifted.judged)
         assert outcome.verdicts is not None
         kept = np.flatnonzero((outcome.verdicts != Verdict.NONE) & (survey.rows > 0))
         found: dict[int, tuple[int, list[int]]] = {}
@@ -197,11 +239,9 @@ class _Planner:
         others = [coverage.files_of(*p) for p, sure in zip(sieved.kept, served, strict=True) if not sure]
         return known, np.sort(np.concatenate([unknown, *others]))
 
-    def _outcome(
-        self, survey: Survey, files: Array, compiled: Compiled | None, *, by_file: bool, levels: bool = False
-    ) -> Outcome:
+    def _outcome(self, survey: Survey, files: Array, compiled: Compiled | None, *, by_file: bool) -> Outcome:
         if compiled is not None and self.question.options.skipping:
-            return self._cascade(survey, files, compiled, by_file=by_file, levels=levels)
+            return self._cascade(survey, files, compiled, by_file=by_file)
         verdict = Verdict.ALL if compiled is None else Verdict.SOME
         totals = survey.totals
         if by_file:
@@ -210,19 +250,15 @@ class _Planner:
         verdicts = np.full(len(survey), verdict, dtype=np.int8)
         return Outcome(verdicts, every, every if compiled is None else {})
 
-    def _cascade(
-        self, survey: Survey, files: Array, compiled: Compiled, *, by_file: bool, levels: bool
-    ) -> Outcome:
-        options = self.question.options.prune
+    def _cascade(self, survey: Survey, files: Array, compiled: Compiled, *, by_file: bool) -> Outcome:
         cascade = Cascade(
             compiled.node,
-            # Row groups are wanted as they are before pages.
-            replace(options, page_index=False) if levels else options,
+            self.question.options.prune,
             survey,
             self.ledger,
             by_file=by_file,
             cache=self.snapshot.access.cache,
-            level_by_level=levels,
+            level_by_level=False,
         )
         return drive(cascade.steps(), lambda need: self._fetch(files, need))
 

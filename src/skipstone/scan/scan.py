@@ -15,10 +15,9 @@ from skipstone.predicate import predicate as to_predicate
 from skipstone.report.trace.scan import ScanTrace
 from skipstone.scan.count import count_on, count_rows
 from skipstone.scan.execute import Execution, execute
-from skipstone.scan.limit import checked_limit
 from skipstone.scan.options import DEFAULT, ScanOptions
 from skipstone.scan.order import parse_order
-from skipstone.scan.plan import ScanPlan
+from skipstone.scan.plan import ScanPlan, checked_limit
 from skipstone.scan.planner import Question, make_plan
 from skipstone.scan.projection import resolve
 

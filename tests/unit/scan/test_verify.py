@@ -20,7 +20,7 @@ import skipstone as sk
 from skipstone.core.evidence import ColumnFacts
 from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError, PredicateError
-from skipstone.scan.compare import differences
+from skipstone.scan.verify import differences
 from skipstone.scan.work import Work
 from tests.property._lakes import random_lake, under
 from tests.property._patch import BINARY, Struct, chunks, patch_column_index, patch_footer

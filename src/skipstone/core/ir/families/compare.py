@@ -39,7 +39,7 @@ from skipstone.predicate.tree import FLIPPED, CompareOp, Predicate
 def _(predicate: tree.Compare, to: Lowering) -> Node:
     match predicate:
         case tree.Compare("=" | "<" | "<=" | ">" | ">=" as op, tree.Column(path), tree.Literal(scalar)):
-            end = scalar, op != "<" and op != ">"
+            end = scalar, op not in ("<", ">")
             low, high = None if op[0] == "<" else end, None if op[0] == ">" else end
             leaf = integer_leaf(to.binder.column(path), low, high, predicate.__str__)
             if leaf is not None:
