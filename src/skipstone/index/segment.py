@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ from skipstone.parquet.recorded import (
     chunk_range,
     record_chunks,
 )
+from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.values import widen
 from skipstone.prune.pages import ColumnPages, PageFacts
 from skipstone.store.place import Listed
@@ -70,6 +71,8 @@ class Segment:
     """By file, as far as they were checked."""
     _paged: dict[int, Array] = field(default_factory=dict)
     """Per column, the row groups whose pages were checked."""
+    _arrays: dict[Path, tuple[Array, Array, Array, Array] | None] = field(default_factory=dict)
+    """Per column, places of all its pages."""
     files: int = field(init=False)
     groups: int = field(init=False)
     """How many row groups its files have."""
@@ -345,6 +348,72 @@ class Segment:
         span = None if column is None else self._pages(column, group)
         return None if column is None or span is None else self._page_index(column, group, *span)
 
+    def places_of(self, file: int, group: int, leaves: Sequence[LeafColumn]) -> list[PageIndex | None]:
+        """Where the pages of some chunks of a file's row group are: from arrays of all pages, in few calls.
+
+        ``group`` is numbered within the segment.
+        """
+        arrays = [self._page_arrays(leaf.path) for leaf in leaves]
+        if None in arrays or len({leaf.path for leaf in leaves}) < len(leaves):
+            return [self.places(group, leaf.path) for leaf in leaves]
+        rows = int(self.common("group_rows")[group])
+        found: list[PageIndex | None] = []
+        doubtful: list[tuple[Column, LeafColumn, PageIndex, int]] = []
+        for leaf, known in zip(leaves, arrays, strict=True):
+            assert known is not None
+            firsts, first_rows, offsets, sizes = known
+            first, last = firsts[group], firsts[group + 1]
+            if last <= first:
+                found.append(None)
+                continue
+            index = PageIndex.places(rows, first_rows[first:last], offsets[first:last], sizes[first:last])
+            found.append(index)
+            column = self.columns[leaf.path]
+            if not self._checked(column)[group]:
+                doubtful.append((column, leaf, index, int(last)))
+        if doubtful:
+            self._check_chunks(file, group, doubtful)
+        return found
+
+    def _page_arrays(self, path: Path) -> tuple[Array, Array, Array, Array] | None:
+        """First page by row group, and first rows, offsets and sizes of all pages of a column.
+
+        None where the column has no pages, or they are not worth having in memory.
+        """
+        found = self._arrays.get(path, ...)
+        if found is ...:
+            column = self.columns.get(path)
+            names = ("firsts", "first_rows", "offsets", "sizes")
+            keys = [] if column is None else [(column.number, f"page/{name}") for name in names]
+            found = None
+            if keys and all(key in self.container and self.container.is_small(key) for key in keys):
+                firsts, first_rows, offsets, sizes = (self.container.whole(key) for key in keys)
+                found = firsts, first_rows, offsets, sizes.astype(np.int64)
+            self._arrays[path] = found
+        return found
+
+    def _check_chunks(
+        self, file: int, group: int, pages: Sequence[tuple[Column, LeafColumn, PageIndex, int]]
+    ) -> None:
+        """Look at the pages of several chunks at once, and more closely where something seems wrong."""
+        begin, width = int(self.firsts[file]), int(self.firsts[file + 1] - self.firsts[file])
+        chunks = self.chunks(file)[[leaf.index * width + group - begin for _, leaf, _, _ in pages]]
+        start, dictionary = chunks["start"], chunks["dictionary"]
+        low = np.where((dictionary > 0) & (dictionary < start), dictionary, start)
+        first_rows, offsets, sizes = (
+            np.concatenate([getattr(index, name) for _, _, index, _ in pages])
+            for name in ("first_rows", "offsets", "sizes")
+        )
+        counts = np.array([len(index.first_rows) for _, _, index, _ in pages])
+        rows = np.repeat(pages[0][2].rows, len(pages))
+        sound = _sound_pages(counts, first_rows, offsets, sizes, low, low + chunks["size"], rows)
+        for good, (column, leaf, index, last) in zip(sound.tolist(), pages, strict=True):
+            known = self._page_arrays(leaf.path)
+            assert known is not None
+            if not good or (last < len(known[1]) and known[1][last]):
+                self._check_places(index, column, group, last)
+            self._checked(column)[group] = True
+
     def pages(self, group: int, ref: ColumnRef) -> PageFacts | None:
         """The pages of a chunk and what they hold; None where the segment doesn't know."""
         column = self.columns.get(ref.path)
@@ -440,20 +509,10 @@ class Segment:
             return
         some = counts > 0
         groups, firsts, counts = groups[some], firsts[some], counts[some]
-        ends = np.cumsum(counts)
-        begins = ends - counts
         after = firsts + counts
         key = (column.number, "page/first_rows")
-        chunks = self._chunk_ranges(column, groups)
-        stops = offsets + sizes
-        # Each page begins where the one before it ends, and at no earlier row.
-        follows = np.ones(len(first_rows), dtype=bool)
-        follows[1:] = (offsets[1:] == stops[:-1]) & (first_rows[1:] >= first_rows[:-1])
-        follows[begins] = first_rows[begins] == 0
-        low, high = (np.repeat(part, counts) for part in chunks)
-        good = follows & (sizes > 0) & (offsets >= low) & (offsets <= high) & (sizes <= high - offsets)
-        sound = np.logical_and.reduceat(good, begins)
-        sound &= first_rows[ends - 1] <= self.common("group_rows")[groups]
+        low, high = self._chunk_ranges(column, groups)
+        sound = _sound_pages(counts, first_rows, offsets, sizes, low, high, self.common("group_rows")[groups])
         inside = after < self.container.count(key)
         sound[inside] &= self.container.take(key, after[inside]) == 0
         # A loop over row groups, none of them in a sound index.
@@ -651,14 +710,31 @@ class _Records:
             damage = bad
         return row_group_facts(self.footer(damage), ref)
 
-    def places(self, group: int, leaf: int) -> PageIndex | None:
-        """Where the pages of a chunk are, if the segment knows."""
+    def places(self, group: int, leaves: Sequence[int]) -> list[PageIndex | None]:
+        """Where the pages of chunks of a row group are, as far as the segment knows."""
         first = int(self.segment.firsts[self.file])
+        every = self.shell.leaves
         try:
-            return self.segment.places(first + group, self.shell.leaves[leaf].path)
+            return self.segment.places_of(self.file, first + group, [every[leaf] for leaf in leaves])
         except BadIndex as bad:
             self.footer(bad)
-            return None
+            return [None] * len(leaves)
+
+
+def _sound_pages(
+    counts: Array, first_rows: Array, offsets: Array, sizes: Array, low: Array, high: Array, rows: Array
+) -> Array:
+    """Per chunk, whether its pages follow each other without a gap, inside its bytes and its rows."""
+    ends = counts.cumsum()
+    begins = ends - counts
+    # Each page begins where the one before it ends, and at no earlier row.
+    good = np.ones(len(first_rows), dtype=bool)
+    good[1:] = (offsets[1:] == (offsets + sizes)[:-1]) & (first_rows[1:] >= first_rows[:-1])
+    good[begins] = first_rows[begins] == 0
+    low, high = low.repeat(counts), high.repeat(counts)
+    good &= (sizes > 0) & (offsets >= low) & (offsets <= high) & (sizes <= high - offsets)
+    sound: Array = np.logical_and.reduceat(good, begins) & (first_rows[ends - 1] <= rows)
+    return sound
 
 
 def _rescales(step: Transform) -> bool:

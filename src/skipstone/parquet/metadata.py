@@ -26,6 +26,8 @@ from skipstone.parquet.wire import S, decode, paused_gc
 from skipstone.store.ranges import ByteRange
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
     from numpy.typing import NDArray
 
@@ -288,6 +290,10 @@ class ParquetMetadata:
     def known_places(self, group: int, leaf: int) -> PageIndex | None:  # noqa: ARG002
         """Where the pages of a chunk are, if that is known without reading on; a footer doesn't tell."""
         return None
+
+    def all_places(self, group: int, leaves: Sequence[int]) -> list[PageIndex | None]:  # noqa: ARG002
+        """Where the pages of chunks of a row group are, as far as it is known without reading the file."""
+        return [None] * len(leaves)
 
     def known_facts(self, ref: ColumnRef) -> ColumnFacts | None:  # noqa: ARG002
         """Facts about a column in each row group that somebody has worked out; a footer holds statistics."""

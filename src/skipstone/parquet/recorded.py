@@ -130,8 +130,8 @@ class Records(Protocol):
     def chunks(self, leaf: int) -> NDArray[Any]:
         """The chunks of a leaf, one per row group."""
 
-    def places(self, group: int, leaf: int) -> PageIndex | None:
-        """The pages of a chunk, if they are known."""
+    def places(self, group: int, leaves: Sequence[int]) -> list[PageIndex | None]:
+        """The pages of chunks of a row group, as far as they are known."""
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
         """What is known about a column in each row group."""
@@ -224,7 +224,11 @@ class RecordedMetadata(ParquetMetadata):
 
     def known_places(self, group: int, leaf: int) -> PageIndex | None:
         """Where the pages of a chunk are, if it was written down."""
-        return self._records.places(group, leaf)
+        return self._records.places(group, (leaf,))[0]
+
+    def all_places(self, group: int, leaves: Sequence[int]) -> list[PageIndex | None]:
+        """Where the pages of chunks of a row group are, as far as it was written down."""
+        return self._records.places(group, leaves)
 
     def known_facts(self, ref: ColumnRef) -> ColumnFacts:
         """Facts about a column in each row group, as they were written down."""

@@ -44,7 +44,7 @@ class PruneOptions:
     """Make the bitmap of kept rows at once, with the result, rather than when it is asked for."""
     case_sensitive: bool = True
     max_bloom_keys: int = 1_000
-    """An IN list longer than this is not looked up in bloom filters."""
+    """An IN list longer than this is not looked up in bloom filters, nor is a range of over 256 integers."""
     bloom_provider: BloomProvider | None = None
     tail_bytes: int = 64 * 1024
     """Bytes read from the file's end in the first request."""
