@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import functools
 import json
 import operator
 import sys
@@ -11,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from skipstone.report.trace.aggregate import AggregateTrace
     from skipstone.scan.lake import Lake
 
-_MEMBERS = "Sets of rows"
+_members = partial(typer.Option, rich_help_panel="Sets of rows")
 
 
 class AnswerFormat(enum.StrEnum):
@@ -71,7 +71,7 @@ class Members:
 
     ids: Annotated[
         list[Path] | None,
-        typer.Option(
+        _members(
             "--ids",
             dir_okay=False,
             allow_dash=True,
@@ -80,28 +80,25 @@ class Members:
             "BitMap64), text with an id per line, a .npy array, or a Parquet file, of which the column of "
             "the same name or the only one is taken; - is standard input. May be repeated: an id must be "
             "in all of them.",
-            rich_help_panel=_MEMBERS,
         ),
     ] = None
     not_ids: Annotated[
         list[Path] | None,
-        typer.Option(
+        _members(
             "--not-ids",
             dir_okay=False,
             allow_dash=True,
             metavar="FILE",
             help="Only rows without these ids, in a file like those of --ids; rows without an id stay.",
-            rich_help_panel=_MEMBERS,
         ),
     ] = None
     id_column: Annotated[
         str | None,
-        typer.Option(
+        _members(
             "--id-column",
             metavar="COLUMN",
             help="The column of the ids; without it they are row numbers in the lake, from 0 on, "
             "files by path, then rows.",
-            rich_help_panel=_MEMBERS,
         ),
     ] = None
 
@@ -124,7 +121,7 @@ class Members:
         from skipstone.cli.ids import read_ids
 
         column = self.id_column
-        return functools.reduce(join, (sk.members(read_ids(path, column), column) for path in paths))
+        return reduce(join, (sk.members(read_ids(path, column), column) for path in paths))
 
 
 @grouped

@@ -30,6 +30,9 @@ from skipstone.cli.options import (
     key_values,
     parse,
 )
+from skipstone.cli.options import (
+    reading as reading_option,
+)
 from skipstone.cli.output import (
     Exit,
     check_output,
@@ -205,11 +208,7 @@ def prune(
     bloom: BloomOption = True,
     dictionary: Annotated[
         bool,
-        typer.Option(
-            "--dictionary",
-            help="Read dictionaries as well: more bytes, sometimes more drops.",
-            rich_help_panel="Reading",
-        ),
+        reading_option("--dictionary", help="Read dictionaries as well: more bytes, sometimes more drops."),
     ] = False,
     ranges: Annotated[bool, typer.Option("--ranges", help="List the ranges of rows that may match.")] = False,
     format: FormatOption = Format.TEXT,

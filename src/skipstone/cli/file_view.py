@@ -103,13 +103,13 @@ def _evidence(column: Column, groups: int) -> str:
     kinds = {
         "bounds": coverage.bounds,
         "pages": coverage.page_index,
-        "bloom": coverage.bloom,
+        "bloom": coverage.bloom_filter,
         "dict": coverage.dictionary,
     }
     parts = [
         name if having == groups else f"{name} {having}/{groups}" for name, having in kinds.items() if having
     ]
-    if coverage.stated and not coverage.bounds:
+    if coverage.stated_bounds and not coverage.bounds:
         parts.insert(0, "bounds unused")
     return ", ".join(parts) or "none"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,7 @@ from skipstone.cli.options import (
     job_guarded,
     named_columns,
     parse,
+    working,
 )
 from skipstone.cli.output import EXIT_CODES, drawn, emit, print_json, show
 from skipstone.cli.progress import Steps, steps
@@ -31,16 +33,10 @@ from skipstone.cli.progress import Steps, steps
 if TYPE_CHECKING:
     from skipstone.api import Lake, Table
 
-_CONTENT = "What is recorded"
+_content = partial(typer.Option, rich_help_panel="What is recorded")
 JobThreadsOption = Annotated[
     int | None,
-    typer.Option(
-        "--threads",
-        min=1,
-        metavar="N",
-        help="Threads of the local engine; by default one per core.",
-        rich_help_panel="Working",
-    ),
+    working("--threads", min=1, metavar="N", help="Threads of the local engine; by default one per core."),
 ]
 
 
@@ -49,59 +45,48 @@ def build(
     lake: LakeArgument,
     columns: Annotated[
         list[str] | None,
-        typer.Option(
+        _content(
             "--columns",
             metavar="A,B,S.X",
             help="Columns to index, whose values are read where footers don't say enough; "
             "by default the first 32 comparable ones, from footers alone.",
-            rich_help_panel=_CONTENT,
         ),
     ] = None,
     blooms: Annotated[
         list[str] | None,
-        typer.Option(
+        _content(
             "--blooms",
             metavar="A,B",
             help="Make bloom filters for these columns, one per page; reads their values.",
-            rich_help_panel=_CONTENT,
         ),
     ] = None,
     no_blooms: Annotated[
-        bool,
-        typer.Option("--no-blooms", help="Don't copy the bloom filters of files.", rich_help_panel=_CONTENT),
+        bool, _content("--no-blooms", help="Don't copy the bloom filters of files.")
     ] = False,
-    pages: Annotated[
-        bool, typer.Option("--pages/--no-pages", help="Go down to pages.", rich_help_panel=_CONTENT)
-    ] = True,
+    pages: Annotated[bool, _content("--pages/--no-pages", help="Go down to pages.")] = True,
     values: Annotated[
         bool | None,
-        typer.Option(
+        _content(
             "--values/--no-values",
             help="Read values for what footers don't say: pages of files without a page index, NaN counts. "
             "By default for columns that are named.",
-            rich_help_panel=_CONTENT,
             show_default=False,
         ),
     ] = None,
-    sums: Annotated[
-        bool,
-        typer.Option("--sums", help="Add sums of the numeric columns; reads them.", rich_help_panel=_CONTENT),
-    ] = False,
+    sums: Annotated[bool, _content("--sums", help="Add sums of the numeric columns; reads them.")] = False,
     sketches: Annotated[
         bool,
-        typer.Option(
+        _content(
             "--sketches",
             help="Add sketches for estimates of distinct counts and quantiles; reads the columns.",
-            rich_help_panel=_CONTENT,
         ),
     ] = False,
     ids: Annotated[
         list[str] | None,
-        typer.Option(
+        _content(
             "--ids",
             help="Integer id columns: where one counts up from row to row, "
             "`agg` with sets of ids need not read it.",
-            rich_help_panel=_CONTENT,
             show_default=False,
         ),
     ] = None,

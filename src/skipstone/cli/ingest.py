@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,8 +29,8 @@ from skipstone.errors import ReadError
 if TYPE_CHECKING:
     from skipstone.write.report import PipelineReport
 
-_LAYOUT = "Layout of the files"
-_SOURCE = "The source"
+_layout = partial(typer.Option, rich_help_panel="Layout of the files")
+_source = partial(typer.Option, rich_help_panel="The source")
 _STARTING, _SURVEYING = "starting Spark", "counting and sampling"
 _PARTS = {"writing": "task", "indexing": "file"}
 
@@ -68,79 +69,64 @@ class LayoutOptions:
 
     partition_by: Annotated[
         list[str] | None,
-        typer.Option(
+        _layout(
             "--partition-by",
             metavar="A,B",
             help="A directory for each value of these; an existing lake keeps its own.",
-            rich_help_panel=_LAYOUT,
         ),
     ] = None
     cluster_by: Annotated[
         list[str] | None,
-        typer.Option(
+        _layout(
             "--cluster-by",
             metavar="A,B",
             help="Order rows by these, across all files: the columns that queries filter most.",
-            rich_help_panel=_LAYOUT,
         ),
     ] = None
     cluster: Annotated[
         ClusterOrder,
-        typer.Option(
-            "--cluster",
-            help="sort: by the first, then by the next; zorder, hilbert: by all of them equally.",
-            rich_help_panel=_LAYOUT,
+        _layout(
+            "--cluster", help="sort: by the first, then by the next; zorder, hilbert: by all of them equally."
         ),
     ] = ClusterOrder.SORT
     target_file_size: Annotated[
         str | None,
-        typer.Option(
+        _layout(
             "--target-file-size",
             metavar="SIZE",
             help="Target file size, such as 64MiB or 1GB; by default 128MiB.",
-            rich_help_panel=_LAYOUT,
         ),
     ] = None
     row_group_rows: Annotated[
         int | None,
-        typer.Option(
-            "--row-group-rows",
-            min=1,
-            metavar="N",
-            help="Maximum rows of a row group; by default 1,000,000.",
-            rich_help_panel=_LAYOUT,
+        _layout(
+            "--row-group-rows", min=1, metavar="N", help="Maximum rows of a row group; by default 1,000,000."
         ),
     ] = None
     page_rows: Annotated[
         int | None,
-        typer.Option(
+        _layout(
             "--page-rows",
             min=1,
             metavar="N",
             help="Rows of a page, the smallest unit that is read; by default 2,000.",
-            rich_help_panel=_LAYOUT,
         ),
     ] = None
-    compression: Annotated[
-        Codec | None,
-        typer.Option("--compression", help="By default zstd.", rich_help_panel=_LAYOUT),
-    ] = None
+    compression: Annotated[Codec | None, _layout("--compression", help="By default zstd.")] = None
     blooms: Annotated[
         list[str] | None,
-        typer.Option(
+        _layout(
             "--blooms",
             metavar="A,B",
             help="Bloom filters for lookup columns that the rows are not clustered by.",
-            rich_help_panel=_LAYOUT,
         ),
     ] = None
     queries: Annotated[
         Path | None,
-        typer.Option(
+        _layout(
             "--queries",
             metavar="FILE",
             help="A query log, as `index advise` takes it: adds bloom filters where they pay.",
-            rich_help_panel=_LAYOUT,
         ),
     ] = None
 
@@ -173,38 +159,31 @@ def ingest(
     ],
     input_format: Annotated[
         InputFormat | None,
-        typer.Option(
-            "--input-format",
-            help="Format of the source; by default by the names of its files.",
-            rich_help_panel=_SOURCE,
-        ),
+        _source("--input-format", help="Format of the source; by default by the names of its files."),
     ] = None,
     schema: Annotated[
         str | None,
-        typer.Option(
+        _source(
             "--schema",
             metavar="DDL",
             help="Its columns in Spark's DDL: 'id long, name string'. By default as in the files; "
             "for csv and json inferred from their values.",
-            rich_help_panel=_SOURCE,
         ),
     ] = None,
     read_option: Annotated[
         list[str] | None,
-        typer.Option(
+        _source(
             "--read-option",
             metavar="KEY=VALUE",
             help="An option of Spark's reader, such as sep=';'; may be repeated.",
-            rich_help_panel=_SOURCE,
         ),
     ] = None,
     batch_size: Annotated[
         str | None,
-        typer.Option(
+        _source(
             "--batch-size",
             metavar="SIZE",
             help="Source bytes ingested at once, all or nothing; by default 16GiB.",
-            rich_help_panel=_SOURCE,
         ),
     ] = None,
     evolve: Annotated[

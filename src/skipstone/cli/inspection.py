@@ -20,6 +20,7 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.schema import LeafColumn, Logical, LogicalKind, PhysicalType
 from skipstone.prune.clustering import Clustering, bounded, clustering
+from skipstone.report.json import record, to_json
 from skipstone.report.trace import Note, Notes
 from skipstone.store.source import Source, TailSource, open_source
 
@@ -46,10 +47,10 @@ class Coverage:
 
     bounds: int
     """Bounds that can be used."""
-    stated: int
+    stated_bounds: int
     """Bounds that are there, believable or not."""
     page_index: int
-    bloom: int
+    bloom_filter: int
     dictionary: int
     dictionary_only: int
     """Row groups proven to have no data page outside the dictionary."""
@@ -84,6 +85,12 @@ class Page:
     bounds: Bounds
     null_count: int | None
     nan_count: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, with the bounds among them."""
+        found = record(self)
+        bounds = found.pop("bounds")
+        return {**found, **bounds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,9 +229,9 @@ def _coverage(metadata: ParquetMetadata, leaf: LeafColumn, facts: ColumnFacts | 
     groups = range(metadata.row_group_count)
     return Coverage(
         bounds=int(usable.sum()),
-        stated=_stated(metadata, leaf),
+        stated_bounds=_stated(metadata, leaf),
         page_index=sum(bool(c.column_index_length and c.offset_index_length) for c in columns),
-        bloom=sum(c.bloom_filter_offset is not None for c in chunks),
+        bloom_filter=sum(c.bloom_filter_offset is not None for c in chunks),
         dictionary=sum(bool(c.dictionary_page_offset) for c in chunks),
         dictionary_only=sum(dictionary_complete(metadata, group, leaf.index) for group in groups),
     )
@@ -417,12 +424,12 @@ def document(found: Inspection, *, row_groups: bool = False) -> dict[str, Any]:
         "codecs": [codec_name(number) for number in codecs(found)],
         "columns": [_column_document(column) for column in found.columns],
         "read": {"requests": found.requests, "bytes": found.bytes},
-        "notes": [{"unit": note.unit, "reason": note.reason} for note in found.notes],
+        "notes": to_json(found.notes),
     }
     if row_groups:
         document["row_groups"] = _row_group_documents(found)
     if found.pages is not None:
-        document["pages"] = [_page_document(page) for page in found.pages]
+        document["pages"] = to_json(found.pages)
     return document
 
 
@@ -439,7 +446,7 @@ def codecs(found: Inspection) -> list[int]:
 
 
 def _column_document(column: Column) -> dict[str, Any]:
-    leaf, coverage = column.leaf, column.coverage
+    leaf = column.leaf
     return {
         "name": leaf.name,
         "path": list(leaf.path),
@@ -450,30 +457,14 @@ def _column_document(column: Column) -> dict[str, Any]:
         "bytes": column.bytes,
         "codecs": [codec_name(number) for number in column.codecs],
         "encodings": None if column.encodings is None else [encoding_name(n) for n in column.encodings],
-        "row_groups_with": {
-            "bounds": coverage.bounds,
-            "stated_bounds": coverage.stated,
-            "page_index": coverage.page_index,
-            "bloom_filter": coverage.bloom,
-            "dictionary": coverage.dictionary,
-            "dictionary_only": coverage.dictionary_only,
-        },
-        **_bounds_document(column.bounds),
+        "row_groups_with": record(column.coverage),
+        **record(column.bounds),
         "null_count": column.null_count,
         "nan_count": column.nan_count,
         "clustering": {
             "row_groups": _clustering_document(column.row_group_clustering),
             "pages": _clustering_document(column.page_clustering),
         },
-    }
-
-
-def _bounds_document(bounds: Bounds) -> dict[str, Any]:
-    return {
-        "min": bounds.min,
-        "max": bounds.max,
-        "min_exact": bounds.min_exact,
-        "max_exact": bounds.max_exact,
     }
 
 
@@ -502,7 +493,7 @@ def _row_group_documents(found: Inspection) -> list[dict[str, Any]]:
             columns[leaf.name] = {
                 "bytes": chunk.total_compressed_size,
                 "null_count": None if chunk.statistics is None else chunk.statistics.null_count,
-                **_bounds_document(bounds[leaf.index][number]),
+                **record(bounds[leaf.index][number]),
             }
         listed.append(
             {
@@ -513,15 +504,3 @@ def _row_group_documents(found: Inspection) -> list[dict[str, Any]]:
             }
         )
     return listed
-
-
-def _page_document(page: Page) -> dict[str, Any]:
-    return {
-        "row_group": page.row_group,
-        "first_row": page.first_row,
-        "rows": page.rows,
-        "bytes": page.bytes,
-        "null_count": page.null_count,
-        "nan_count": page.nan_count,
-        **_bounds_document(page.bounds),
-    }

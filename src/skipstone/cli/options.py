@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 
@@ -44,7 +45,9 @@ class EngineName(enum.StrEnum):
     LOCAL = "local"
 
 
-_READING, _TABLE, _WORK = "Reading", "Iceberg table", "Working"
+reading = partial(typer.Option, rich_help_panel="Reading")
+working = partial(typer.Option, rich_help_panel="Working")
+_table = partial(typer.Option, rich_help_panel="Iceberg table")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -97,43 +100,28 @@ DialectOption = Annotated[
 ]
 ZoneOption = Annotated[str, typer.Option("--tz", help="Time zone of timestamps written without one.")]
 SkippingOption = Annotated[
-    bool,
-    typer.Option(
-        "--skipping/--no-skipping", help="Let metadata drop what can't match.", rich_help_panel=_READING
-    ),
+    bool, reading("--skipping/--no-skipping", help="Let metadata drop what can't match.")
 ]
-PageIndexOption = Annotated[
-    bool,
-    typer.Option("--page-index/--no-page-index", help="Use the bounds of pages.", rich_help_panel=_READING),
-]
-BloomOption = Annotated[
-    bool, typer.Option("--bloom/--no-bloom", help="Use bloom filters.", rich_help_panel=_READING)
-]
+PageIndexOption = Annotated[bool, reading("--page-index/--no-page-index", help="Use the bounds of pages.")]
+BloomOption = Annotated[bool, reading("--bloom/--no-bloom", help="Use bloom filters.")]
 SnapshotOption = Annotated[
     str | None,
-    typer.Option(
+    _table(
         "--snapshot",
         metavar="ID|NAME|TIME",
         help="The table as of a snapshot's id, a tag, a branch, or a time (UTC unless it has a zone).",
-        rich_help_panel=_TABLE,
     ),
 ]
 StayOption = Annotated[
     bool,
-    typer.Option(
+    reading(
         "--stay-below-root",
         help="For untrusted lakes: refuse links and table paths that lead out of the lake.",
-        rich_help_panel=_READING,
     ),
 ]
 StorageOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--storage-option",
-        metavar="KEY=VALUE",
-        help="A setting of the object store; may be repeated.",
-        rich_help_panel=_READING,
-    ),
+    reading("--storage-option", metavar="KEY=VALUE", help="A setting of the object store; may be repeated."),
 ]
 OutputOption = Annotated[
     Path | None,
@@ -142,10 +130,8 @@ OutputOption = Annotated[
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the file given by --output.")]
 EngineOption = Annotated[
     EngineName,
-    typer.Option(
-        "--engine",
-        help="spark: on a Spark cluster, or on one of its own; local: on threads of this process.",
-        rich_help_panel=_WORK,
+    working(
+        "--engine", help="spark: on a Spark cluster, or on one of its own; local: on threads of this process."
     ),
 ]
 
@@ -159,21 +145,19 @@ class Source:
 
     catalog: Annotated[
         str | None,
-        typer.Option(
+        _table(
             "--catalog",
             metavar="NAME|PATH",
             help="The catalog that has the table: a name in pyiceberg's configuration, or the directory of "
             f"an embedded one. By default the value of {CATALOG_VARIABLE}.",
-            rich_help_panel=_TABLE,
         ),
     ] = None
     catalog_property: Annotated[
         list[str] | None,
-        typer.Option(
+        _table(
             "--catalog-property",
             metavar="KEY=VALUE",
             help="A property of the catalog, such as type=rest or uri=...; may be repeated.",
-            rich_help_panel=_TABLE,
         ),
     ] = None
     storage_option: StorageOption = None
@@ -222,11 +206,10 @@ class Opening(Source):
     snapshot: SnapshotOption = None
     index_root: Annotated[
         str | None,
-        typer.Option(
+        reading(
             "--index-root",
             metavar="PATH",
             help="Where the index is, unless in .skipstone beside the lake: a path or a URI.",
-            rich_help_panel=_READING,
         ),
     ] = None
     stay_below_root: StayOption = False
@@ -250,23 +233,15 @@ class Reading(Opening):
 
     page_index: PageIndexOption = True
     bloom: BloomOption = True
-    index: Annotated[
-        bool,
-        typer.Option(
-            "--index/--no-index", help="Use the lake's index, if it has one.", rich_help_panel=_READING
-        ),
-    ] = True
-    checksums: Annotated[
-        bool, typer.Option("--checksums", help="Verify the checksums of pages.", rich_help_panel=_READING)
-    ] = False
+    index: Annotated[bool, reading("--index/--no-index", help="Use the lake's index, if it has one.")] = True
+    checksums: Annotated[bool, reading("--checksums", help="Verify the checksums of pages.")] = False
     threads: Annotated[
         int | None,
-        typer.Option(
+        reading(
             "--threads",
             min=1,
             metavar="N",
             help="Row groups read in parallel; by default one per core, more where the store is far away.",
-            rich_help_panel=_READING,
         ),
     ] = None
 
@@ -335,28 +310,19 @@ class Cluster:
 
     master: Annotated[
         str | None,
-        typer.Option(
+        working(
             "--master",
             metavar="URL",
             help="The Spark master, such as spark://host:7077; by default Spark's own setting, "
             "else local[*].",
-            rich_help_panel=_WORK,
         ),
     ] = None
     remote: Annotated[
         str | None,
-        typer.Option(
-            "--remote",
-            metavar="URL",
-            help="A Spark Connect server instead, such as sc://host:15002.",
-            rich_help_panel=_WORK,
-        ),
+        working("--remote", metavar="URL", help="A Spark Connect server instead, such as sc://host:15002."),
     ] = None
     conf: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.", rich_help_panel=_WORK
-        ),
+        list[str] | None, working("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
     ] = None
 
     def refuse(self, unless: str) -> None:
