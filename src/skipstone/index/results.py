@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from skipstone.report import render
 from skipstone.report.json import record
 from skipstone.report.units import percent
 
@@ -188,15 +189,13 @@ class IndexStatus:
 
     def __str__(self) -> str:
         from skipstone.index.views import status_tree
-        from skipstone.report.text import to_text
 
-        return to_text(status_tree(self))
+        return render(self, status_tree, "text")
 
     def _repr_html_(self) -> str:
         from skipstone.index.views import status_tree
-        from skipstone.report.html import to_html
 
-        return to_html(status_tree(self))
+        return render(self, status_tree, "html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +234,10 @@ class Report:
 
     def __str__(self) -> str:
         from skipstone.index.views import build_tree
-        from skipstone.report.text import to_text
 
-        return to_text(build_tree(self))
+        return render(self, build_tree, "text")
 
     def _repr_html_(self) -> str:
         from skipstone.index.views import build_tree
-        from skipstone.report.html import to_html
 
-        return to_html(build_tree(self))
+        return render(self, build_tree, "html")

@@ -15,7 +15,7 @@ _R = TypeVar("_R")
 
 
 def render(result: _R, view: Callable[[_R], Node], format: str, title: str = "") -> str:
-    """A result as text, as a page of HTML of this title, or as JSON."""
+    """A result as text, as JSON, or as HTML: a page of this title, an element without one."""
     if format == "json":
         import json
 
@@ -23,9 +23,9 @@ def render(result: _R, view: Callable[[_R], Node], format: str, title: str = "")
 
         return json.dumps(to_json(result), indent=2)
     if format == "html":
-        from skipstone.report.html import to_page
+        from skipstone.report.html import to_html, to_page
 
-        return to_page(view(result), title)
+        return to_page(view(result), title) if title else to_html(view(result))
     from skipstone.report.text import to_text
 
     return to_text(view(result))

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from skipstone.core.judge import Verdict
 from skipstone.core.rows import RowSet
+from skipstone.report import render
 from skipstone.report.json import record
 from skipstone.report.trace import Cause
 from skipstone.report.units import count, span_text
@@ -69,16 +70,14 @@ class Why:
         return record(self)
 
     def __str__(self) -> str:
-        from skipstone.report.text import to_text
         from skipstone.scan.views import why_tree
 
-        return to_text(why_tree(self))
+        return render(self, why_tree, "text")
 
     def _repr_html_(self) -> str:
-        from skipstone.report.html import to_html
         from skipstone.scan.views import why_tree
 
-        return to_html(why_tree(self))
+        return render(self, why_tree, "html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +150,11 @@ class Verification:
         return record(self)
 
     def __str__(self) -> str:
-        from skipstone.report.text import to_text
         from skipstone.scan.views import verification_tree
 
-        return to_text(verification_tree(self))
+        return render(self, verification_tree, "text")
 
     def _repr_html_(self) -> str:
-        from skipstone.report.html import to_html
         from skipstone.scan.views import verification_tree
 
-        return to_html(verification_tree(self))
+        return render(self, verification_tree, "html")

@@ -25,6 +25,7 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.trust import all_null_trusted, null_counts_trusted
 from skipstone.parquet.values import stored_type
 from skipstone.prune.survey import Survey
+from skipstone.report import render
 
 if TYPE_CHECKING:
     from skipstone.report.node import Node
@@ -121,14 +122,10 @@ class LakeStatistics:
         }
 
     def __str__(self) -> str:
-        from skipstone.report.text import to_text
-
-        return to_text(statistics_tree(self))
+        return render(self, statistics_tree, "text")
 
     def _repr_html_(self) -> str:
-        from skipstone.report.html import to_html
-
-        return to_html(statistics_tree(self))
+        return render(self, statistics_tree, "html")
 
     def __repr__(self) -> str:
         size = f"{self.rows:,} rows, {self.file_count:,} files, {self.bytes:,} bytes"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from skipstone.report import render
 from skipstone.report.json import record
 
 
@@ -74,16 +75,14 @@ class IngestReport:
         return record(self)
 
     def __str__(self) -> str:
-        from skipstone.report.text import to_text
         from skipstone.write.views import ingest_tree
 
-        return to_text(ingest_tree(self))
+        return render(self, ingest_tree, "text")
 
     def _repr_html_(self) -> str:
-        from skipstone.report.html import to_html
         from skipstone.write.views import ingest_tree
 
-        return to_html(ingest_tree(self))
+        return render(self, ingest_tree, "html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +120,11 @@ class PipelineReport:
         return record(self)
 
     def __str__(self) -> str:
-        from skipstone.report.text import to_text
         from skipstone.write.views import pipeline_tree
 
-        return to_text(pipeline_tree(self))
+        return render(self, pipeline_tree, "text")
 
     def _repr_html_(self) -> str:
-        from skipstone.report.html import to_html
         from skipstone.write.views import pipeline_tree
 
-        return to_html(pipeline_tree(self))
+        return render(self, pipeline_tree, "html")

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
+from skipstone.report import render
 from skipstone.report.json import record
 from skipstone.report.lines import clean, shorten
 from skipstone.report.units import count, size, times
@@ -169,9 +170,8 @@ class Advice:
 
     def _repr_html_(self) -> str:
         from skipstone.index.views import advice_tree
-        from skipstone.report.html import to_html
 
-        return to_html(advice_tree(self))
+        return render(self, advice_tree, "html")
 
 
 def _options(named: Mapping[str, Sequence[str]]) -> list[str]:
