@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -23,16 +23,11 @@ from skipstone.cli.options import (
     read_size,
 )
 from skipstone.cli.output import show
-from skipstone.cli.progress import Steps, steps
+from skipstone.cli.progress import steps
 from skipstone.errors import ReadError
-
-if TYPE_CHECKING:
-    from skipstone.write.report import PipelineReport
 
 _layout = partial(typer.Option, rich_help_panel="Layout of the files")
 _source = partial(typer.Option, rich_help_panel="The source")
-_STARTING, _SURVEYING = "starting Spark", "counting and sampling"
-_PARTS = {"writing": "task", "indexing": "file"}
 
 
 class InputFormat(enum.StrEnum):
@@ -147,6 +142,16 @@ class LayoutOptions:
             **{name: value for name, value in given.items() if value is not None},
         }
 
+    def check(self) -> None:
+        """Find what is wrong before Spark is started."""
+        from skipstone.write.job import make_layout
+
+        others = self.arguments()
+        names = ("partition_by", "cluster_by", "cluster", "target_file_bytes", "blooms")
+        make_layout(**{name: others.pop(name) for name in names}, others=others)
+        if self.queries is not None and not self.queries.is_file():
+            raise ReadError("no such file", path=str(self.queries), hint="--queries names a query log")
+
 
 @grouped
 def ingest(
@@ -200,82 +205,33 @@ def ingest(
 
     Runs on Spark. A source file that was ingested before is not ingested again.
     """
-    work = _Work(
-        source,
-        lake,
-        {
-            "format": None if input_format is None else str(input_format),
-            "storage_options": key_values(storage_option) or None,
-        },
-        {
-            "schema": schema,
-            "read_options": key_values(read_option, "--read-option") or None,
-            **({} if batch_size is None else {"batch_bytes": read_size(batch_size, "--batch-size")}),
-            "index": not no_index,
-            "evolve": evolve,
-        },
-        layout.arguments(),
-        layout.queries,
-    )
-    # Options that make no sense are refused before anything is looked at.
+    where: dict[str, Any] = {
+        "format": None if input_format is None else str(input_format),
+        "storage_options": key_values(storage_option) or None,
+    }
+    how: dict[str, Any] = {
+        "schema": schema,
+        "read_options": key_values(read_option, "--read-option") or None,
+        **({} if batch_size is None else {"batch_bytes": read_size(batch_size, "--batch-size")}),
+        "index": not no_index,
+        "evolve": evolve,
+        "queries": layout.queries,
+        **layout.arguments(),
+    }
+    # Options that make no sense are refused before anything is read.
     spark.arguments()
-    with job_guarded(spark_only=True):
-        from skipstone.write.views import pipeline_tree
-
-        show(work.run(spark), pipeline_tree, format)
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """The arguments of ``sk.ingest_new``."""
-
-    source: str
-    lake: str
-    where: dict[str, Any]
-    how: dict[str, Any]
-    layout: dict[str, Any]
-    queries: Path | None
-
-    def run(self, spark: Cluster) -> PipelineReport:
-        """Do it; Spark is started only if there is something to do."""
+    with job_guarded(spark_only=True), ExitStack() as stack:
         import skipstone as sk
-
-        self._check()
-        with ExitStack() as stack:
-            bar = stack.enter_context(steps(_STARTING, _PARTS))
-            session = stack.enter_context(spark.session()) if self._is_new() else None
-            return sk.ingest_new(
-                self.source,
-                self.lake,
-                session=session,
-                queries=self.queries,
-                progress=None if bar is None else bar.update,
-                on_batch=None if bar is None else _on_batch(bar),
-                **self.where,
-                **self.how,
-                **self.layout,
-            )
-
-    def _check(self) -> None:
-        """Find what is wrong before Spark is started."""
-        from skipstone.write.job import make_layout
-
-        others = dict(self.layout)
-        named = {name: others.pop(name) for name in _NAMED}
-        make_layout(**named, others=others)
-        if self.queries is not None and not self.queries.is_file():
-            raise ReadError("no such file", path=str(self.queries), hint="--queries names a query log")
-
-    def _is_new(self) -> bool:
         from skipstone.write.lakes import lake_place
         from skipstone.write.sources import find_sources
+        from skipstone.write.views import pipeline_tree
 
-        place = lake_place(self.lake, self.where["storage_options"])
-        return bool(find_sources(self.source, place, **self.where).new)
-
-
-_NAMED = ("partition_by", "cluster_by", "cluster", "target_file_bytes", "blooms")
-
-
-def _on_batch(bar: Steps) -> Any:
-    return lambda number, batches: bar.batch(number, batches, _SURVEYING)
+        layout.check()
+        with steps("starting Spark", {"writing": "task", "indexing": "file"}) as bar:
+            if bar is not None:
+                how |= {"progress": bar.update, "on_batch": partial(bar.batch, phase="counting and sampling")}
+            # Spark is started only if there is something to do.
+            new = find_sources(source, lake_place(lake, where["storage_options"]), **where).new
+            session = stack.enter_context(spark.session()) if new else None
+            report = sk.ingest_new(source, lake, session=session, **where, **how)
+        show(report, pipeline_tree, format)

@@ -98,8 +98,6 @@ class TestIngest:
             "queries": None,
             "index": True,
             "evolve": False,
-            "progress": None,
-            "on_batch": None,
         }
 
     def test_choices(self, run: Run, source: Path, seen: dict[str, Any], tmp_path: Path) -> None:
