@@ -194,9 +194,9 @@ def agg(
         from skipstone.cli.select import read_functions
 
         aggregates = read_functions(functions, condition.dialect, condition.tz)
-        scan = condition.scan(lake, reading, skipping=skipping)
-        session = None
-        if engine is EngineName.SPARK:
+        spark, session = engine is EngineName.SPARK, None
+        scan = condition.scan(lake, reading, skipping=skipping, spark=spark)
+        if spark:
             with steps("starting Spark"):
                 session = stack.enter_context(cluster.session())
         answer = scan.aggregate(

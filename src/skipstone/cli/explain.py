@@ -38,6 +38,7 @@ from skipstone.cli.output import (
     check_output,
     drawn,
     emit,
+    forgo_pandas,
     guarded,
     json_text,
     print_json,
@@ -122,7 +123,7 @@ def explain(
         from skipstone.report.explain import scan_tree
         from skipstone.scan.views import why_tree
 
-        scan = condition.scan(lake, reading, skipping=skipping, **shape.arguments())
+        scan = condition.scan(lake, reading, skipping=skipping, spark=spark, **shape.arguments())
         result: Any
         if why is not None:
             found = scan.plan().why(why, row_group, row)
@@ -217,6 +218,7 @@ def prune(
     """Find the rows that can match a condition, from metadata alone, and show what dropped the rest."""
     options = key_values(storage_option)
     with guarded():
+        forgo_pandas()
         import skipstone as sk
 
         switches = sk.PruneOptions(page_index=page_index, bloom_filter=bloom, dictionary=dictionary)

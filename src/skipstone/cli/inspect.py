@@ -17,7 +17,7 @@ from skipstone.cli.options import (
     key_values,
     split_names,
 )
-from skipstone.cli.output import drawn, emit, guarded, print_json, show
+from skipstone.cli.output import drawn, emit, forgo_pandas, guarded, print_json, show
 
 
 @grouped
@@ -63,6 +63,7 @@ def inspect(
             raise typer.BadParameter("only for a table", param_hint=option)
     options = key_values(source.storage_option)
     with guarded():
+        forgo_pandas()
         from skipstone.cli.file_view import file_tree
         from skipstone.cli.inspection import document, gather
 

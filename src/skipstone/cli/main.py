@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from skipstone.cli import output
 from skipstone.cli.output import EXIT_CODES
 
 COMMANDS = {
@@ -68,6 +69,7 @@ def _options(
 
 def run() -> None:
     """The console script."""
+    output.own_process = True
     for stream in (sys.stdout, sys.stderr):
         _replace_unencodable(stream)
     app()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 
-from skipstone.cli.output import guarded
+from skipstone.cli.output import forgo_pandas, guarded
 from skipstone.errors import SkipstoneError
 
 if TYPE_CHECKING:
@@ -259,8 +259,12 @@ class Condition:
     dialect: DialectOption = "spark"
     tz: ZoneOption = "UTC"
 
-    def scan(self, lake: str, reading: Reading, *, skipping: bool = True, **shape: Any) -> Scan:
+    def scan(
+        self, lake: str, reading: Reading, *, skipping: bool = True, spark: bool = False, **shape: Any
+    ) -> Scan:
         """The scan that the options describe; nothing but what opening the lake takes has been read."""
+        if not spark:
+            forgo_pandas()
         where = None if self.where is None else parse(self.where, self.dialect, self.tz)
         return reading.open(lake).scan(
             where,

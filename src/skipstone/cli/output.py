@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar
 
@@ -47,6 +48,33 @@ EXIT_CODES = (
     "Exit codes: 0 ok, 1 unexpected error, 2 wrong usage, 3 wrong predicate or column, 4 unusable file, "
     "5 any other error, 6 verify found a difference, 130 interrupted."
 )
+
+
+own_process = False
+"""Whether this process runs one command and ends, as the console script does."""
+
+
+def forgo_pandas() -> None:
+    """Let pyarrow do without pandas, of which a command without Spark has no use.
+
+    Where pandas is installed, pyarrow imports it for the first value that it converts, which takes longer
+    than most commands do. It looks for it only once.
+    """
+    if not own_process or "pandas" in sys.modules:
+        return
+    import pyarrow as pa
+
+    class NoPandas(MetaPathFinder):
+        @staticmethod
+        def find_spec(name: str, *_: object) -> None:
+            if name == "pandas":
+                raise ModuleNotFoundError(name=name)
+
+    sys.meta_path.insert(0, finder := NoPandas())
+    try:
+        pa.scalar(0)
+    finally:
+        sys.meta_path.remove(finder)
 
 
 @contextmanager

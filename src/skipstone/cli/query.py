@@ -213,7 +213,8 @@ def count(
     work: dict[str, Any] = {} if engine is EngineName.LOCAL else given
     began = time.perf_counter()
     with job_guarded():
-        scan = condition.scan(lake, reading, skipping=skipping)
+        spark = engine is EngineName.SPARK
+        scan = condition.scan(lake, reading, skipping=skipping, spark=spark)
         with progress("counting", scan.lake):
             plan = scan.plan()
             found = scan.count(**work)

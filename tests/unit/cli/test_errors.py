@@ -190,3 +190,20 @@ def test_a_command_loads_its_own_modules_only(events: Path) -> None:
         [sys.executable, "-c", code], text=True, capture_output=True, check=True, timeout=60
     )
     assert done.stdout == "7\n['main', 'options', 'output', 'progress', 'query'] set()\n"
+
+
+@pytest.mark.parametrize("spark", [False, True])
+def test_a_process_of_its_own_does_without_pandas(spark: bool, events: Path) -> None:
+    pytest.importorskip("pandas")
+    code = (
+        "import sys; from skipstone.cli import main, options\n"
+        "scan = options.Condition.scan\n"
+        f"options.Condition.scan = lambda *a, **more: scan(*a, **{{**more, 'spark': {spark}}})\n"
+        f"sys.argv = ['skipstone', 'count', {str(events)!r}, '--where', 'id < 7']\n"
+        "try: main.run()\n"
+        "except SystemExit: print('pandas' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], text=True, capture_output=True, check=True, timeout=60
+    )
+    assert done.stdout == f"7\n{spark}\n"
