@@ -72,9 +72,9 @@ def bind(
         _nulls(one) if _has_no_type(measures, one) else _BINDERS[one.function](measures, one) for one in asked
     )
     paths = tuple(path for path, _ in keys)
-    read = dict.fromkeys((*paths, *(path for measure in measures.found for path in measure.columns)))
+    read = dict.fromkeys((*paths, *(path for measure in measures.all for path in measure.columns)))
     types = {path: binder.column(path).type for path in read}
-    return Binding(tuple(measures.found), outputs, paths, tuple(f for _, f in keys), types)
+    return Binding(tuple(measures.all), outputs, paths, tuple(f for _, f in keys), types)
 
 
 def _keys(group_by: Sequence[str], binder: Binder) -> list[tuple[Path, pa.Field]]:
@@ -100,7 +100,7 @@ class _Measures:
     """Collects measures, each once; those of blocks of one column are one."""
 
     binder: Binder
-    found: list[Measure[Any]] = field(default_factory=lambda: [RowCount()])
+    all: list[Measure[Any]] = field(default_factory=lambda: [RowCount()])
     places: dict[Any, int] = field(default_factory=dict)
 
     def ref(self, name: str) -> ColumnRef:
@@ -109,19 +109,19 @@ class _Measures:
     def blocks(self, ref: ColumnRef, facets: Facet) -> int:
         place = self.places.get(ref.path)
         if place is None:
-            place = self.places[ref.path] = len(self.found)
-            self.found.append(BlockMeasure(ref.path, ref.type, facets))
+            place = self.places[ref.path] = len(self.all)
+            self.all.append(BlockMeasure(ref.path, ref.type, facets))
         else:
-            held = self.found[place]
+            held = self.all[place]
             assert isinstance(held, BlockMeasure)
-            self.found[place] = replace(held, facets=held.facets | facets)
+            self.all[place] = replace(held, facets=held.facets | facets)
         return place
 
     def other(self, measure: Measure[Any]) -> int:
         place = self.places.get(measure)
         if place is None:
-            place = self.places[measure] = len(self.found)
-            self.found.append(measure)
+            place = self.places[measure] = len(self.all)
+            self.all.append(measure)
         return place
 
 
@@ -148,19 +148,22 @@ def _count(measures: _Measures, asked: Aggregate) -> Output:
 
 
 def _sum(measures: _Measures, asked: Aggregate) -> Output:
-    ref = _number(measures, asked, answers.sum_type)
+    ref = measures.ref(asked.columns[0])
+    answers.sum_type(plain_type(ref.type), ref.name)
     place = measures.blocks(ref, Facet.COUNT | Facet.SUM)
     return Output(asked, place, partial(answers.sums, name=ref.name))
 
 
 def _avg(measures: _Measures, asked: Aggregate) -> Output:
-    ref = _number(measures, asked, answers.avg_type)
+    ref = measures.ref(asked.columns[0])
+    answers.avg_type(plain_type(ref.type), ref.name)
     place = measures.blocks(ref, Facet.COUNT | Facet.SUM)
     return Output(asked, place, partial(answers.averages, name=ref.name))
 
 
 def _var(measures: _Measures, asked: Aggregate, *, root: bool) -> Output:
-    ref = _number(measures, asked, answers.sum_type)
+    ref = measures.ref(asked.columns[0])
+    answers.sum_type(plain_type(ref.type), ref.name)
     place = measures.blocks(ref, Facet.COUNT | Facet.SUM | Facet.SQUARES)
     return Output(asked, place, partial(answers.variances, ddof=asked.options, root=root))
 
@@ -225,18 +228,6 @@ def _udaf(measures: _Measures, asked: Aggregate) -> Output:
     paths = tuple(measures.ref(name).path for name in asked.columns)
     measure = custom.Custom(paths, asked.columns, aggregate, asked.name)
     return Output(asked, measures.other(measure), partial(custom.finished, measure, type=type))
-
-
-def _number(
-    measures: _Measures, asked: Aggregate, type_of: Callable[[pa.DataType], pa.DataType]
-) -> ColumnRef:
-    ref = measures.ref(asked.columns[0])
-    try:
-        type_of(plain_type(ref.type))
-    except TypeMismatchError as error:
-        error.column = error.column or ref.name
-        raise
-    return ref
 
 
 def _check_ordered(ref: ColumnRef, asked: Aggregate) -> None:

@@ -121,8 +121,8 @@ class Blocks:
             return self
         bound = self.has
         if isinstance(self.lower, pa.Array):
-            # Where bounds were not asked for there are none.
-            bound = bound & np.asarray(self.lower.is_valid())
+            # Where bounds were not asked for there are none, and statistics may have one of the two.
+            bound = bound & np.asarray(self.lower.is_valid()) & np.asarray(self.upper.is_valid())
         numbered = np.concatenate(([0], np.cumsum(bound)))[starts]
         lower, upper = (_taken(bounds, np.flatnonzero(bound)) for bounds in (self.lower, self.upper))
         with np.errstate(invalid="ignore"):

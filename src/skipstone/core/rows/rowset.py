@@ -51,6 +51,12 @@ class RowSet:
     _runs: Runs
     _before: Int64Array  # rows in the first i runs, for i = 0 … number of runs
     _bitmap: Bitmap | None  # holds the rows instead of the runs when they are scattered
+    is_empty: bool
+    """Whether no row is in the set."""
+    is_full: bool
+    """Whether every row of the file is in the set."""
+    is_scattered: bool
+    """Whether it has so many runs, close together, that its rows are sooner listed one by one."""
     _hash: int | None = field(default=None, init=False)
 
     # -- making one --------------------------------------------------------------------------
@@ -151,21 +157,6 @@ class RowSet:
     # -- what is in it -----------------------------------------------------------------------
 
     @property
-    def is_empty(self) -> bool:
-        """Whether no row is in the set."""
-        return self._size == 0
-
-    @property
-    def is_full(self) -> bool:
-        """Whether every row of the file is in the set."""
-        return self._size == self.total
-
-    @property
-    def is_scattered(self) -> bool:
-        """Whether it has so many runs, close together, that its rows are sooner listed one by one."""
-        return self._bitmap is not None
-
-    @property
     def first(self) -> int:
         """The lowest row."""
         return self.nth(0) if self._bitmap is not None or not self._size else int(self._runs[0][0])
@@ -254,7 +245,8 @@ class RowSet:
             ranks = np.cumsum([0, *between], dtype=np.int64)
         else:
             runs = roaring.to_runs(self._bitmap)
-            ranks = run.ranks(runs, _before(runs), points)
+            before = np.concatenate(([0], np.add.accumulate(runs[1] - runs[0])))
+            ranks = run.ranks(runs, before, points)
         result: Int64Array = ranks[place[len(begin) :]] - ranks[place[: len(begin)]]
         return result
 
@@ -410,9 +402,12 @@ class RowSet:
         count = len(runs[0])
         if count >= SCATTERED_RUNS and _scattered(count, total):
             return cls._holding(total, roaring.from_runs(runs, total), count)
-        before = _before(runs)
-        runs[0].flags.writeable = runs[1].flags.writeable = False
-        return cls(total, int(before[-1]), count, runs, before, None)
+        starts, stops = runs
+        before = np.zeros(count + 1, np.int64)
+        np.add.accumulate(stops - starts, out=before[1:])
+        starts.flags.writeable = stops.flags.writeable = False
+        size = int(before[-1])
+        return cls(total, size, count, runs, before, None, not size, size == total, False)
 
     @classmethod
     def _of_bitmap(cls, total: int, bitmap: Bitmap) -> RowSet:
@@ -425,18 +420,14 @@ class RowSet:
     @classmethod
     def _holding(cls, total: int, bitmap: Bitmap, run_count: int) -> RowSet:
         bitmap.shrink_to_fit()
-        return cls(total, len(bitmap), run_count, run.empty(), np.zeros(1, np.int64), bitmap)
+        size = len(bitmap)
+        nothing = np.zeros(1, np.int64)
+        return cls(total, size, run_count, run.empty(), nothing, bitmap, not size, size == total, True)
 
 
 def _scattered(run_count: int, total: int) -> bool:
     containers = -(-total // roaring.CONTAINER_ROWS)
     return run_count >= max(SCATTERED_RUNS, SCATTERED_RUNS_PER_CONTAINER * containers)
-
-
-def _before(runs: Runs) -> Int64Array:
-    before = np.zeros(len(runs[0]) + 1, np.int64)
-    np.add.accumulate(runs[1] - runs[0], out=before[1:])
-    return before
 
 
 # -- what may go into a row set ----------------------------------------------------------------
@@ -463,9 +454,13 @@ def integers(values: object, what: str) -> Int64Array:
     return array.astype(np.int64, copy=False)
 
 
-def windows(starts: object, stops: object, total: int) -> tuple[Int64Array, Int64Array]:
+def windows(starts: Any, stops: Any, total: int) -> tuple[Int64Array, Int64Array]:
     """Half-open ranges of rows, each inside a file of total rows; empty ones are allowed."""
-    begin, end = integers(starts, "starts"), integers(stops, "stops")
+    # Most are as they should be, and a call less.
+    exact = isinstance(starts, np.ndarray) and starts.dtype == np.int64
+    begin = starts if exact else integers(starts, "starts")
+    exact = isinstance(stops, np.ndarray) and stops.dtype == np.int64
+    end = stops if exact else integers(stops, "stops")
     if begin.shape != end.shape or begin.ndim != 1:
         raise RowSetError(f"starts of shape {begin.shape} but stops of shape {end.shape}")
     wrong = (begin < 0) | (begin > end) | (end > total)

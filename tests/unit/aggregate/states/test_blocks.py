@@ -2,6 +2,7 @@ import datetime
 import decimal
 import math
 import pickle
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -154,6 +155,14 @@ def test_merging_without_bounds() -> None:
         merged = blocks.merge(np.array([0, 2]))
         assert not merged.knows(Facet.ENDS).any()
         assert merged.count.tolist() == [1, 1]
+
+
+def test_merging_where_one_bound_is_missing() -> None:
+    """Statistics may have a lower bound of text and no upper one; the counts are still those of the rows."""
+    blocks = read_blocks(pa.string(), pa.array(["b", "a", None, "c"]), np.array([0, 2]), EVERY)
+    half = replace(blocks, upper=pa.nulls(2, pa.large_binary()), known=blocks.known & Facet.COUNT)
+    merged = half.merge(ZERO)
+    assert (merged.count.tolist(), merged.known.tolist()) == ([3], [Facet.COUNT])
 
 
 def test_an_infinite_single() -> None:
