@@ -185,7 +185,7 @@ def _ends_of_numbers(blocks: Blocks, *, greatest: bool) -> pa.Array:
 
 def _approx_distinct(measures: _Measures, asked: Aggregate) -> Output:
     ref = measures.ref(asked.columns[0])
-    place = measures.other(sketches.Distinct(ref.path, ref.type))
+    place = measures.other(sketches.SketchMeasure(sketches.CPC, ref.path, ref.type))
     return Output(asked, place, sketches.distinct_counts, sketches.distinct_bounds)
 
 
@@ -199,7 +199,7 @@ def _quantile(measures: _Measures, asked: Aggregate) -> Output:
 def _approx_quantile(measures: _Measures, asked: Aggregate) -> Output:
     ref = measures.ref(asked.columns[0])
     ranks, single = asked.options
-    place = measures.other(quantiles.QuantileSketch(ref.path, ref.type))
+    place = measures.other(sketches.SketchMeasure(sketches.KLL, ref.path, ref.type))
     finish = partial(quantiles.approx_quantiles, ranks=ranks, single=single)
     return Output(asked, place, finish, partial(quantiles.quantile_bounds, ranks=ranks, single=single))
 

@@ -11,44 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from skipstone.aggregate.states.blocks import is_number, scale_of
-from skipstone.aggregate.states.sketches import KLL, checked, compact_keys, kll_sketches, merge_kll
-from skipstone.aggregate.states.state import Measure, Path, Rows, joined, moved, present, runs
+from skipstone.aggregate.states.blocks import scale_of
+from skipstone.aggregate.states.sketches import check_quantiles, compact_keys, merge_kll
+from skipstone.aggregate.states.state import Measure, Path, Rows, moved, present
 from skipstone.core.evidence import Array
-from skipstone.errors import TypeMismatchError
 from skipstone.parquet.measure import read_column
-
-
-@dataclass(frozen=True, slots=True)
-class QuantileSketch(Measure[list[bytes]]):
-    """About how the numbers of a column are spread: a sketch per group."""
-
-    path: Path
-    type: pa.DataType
-
-    def __post_init__(self) -> None:
-        _check_number(self.type, self.path)
-
-    @property
-    def columns(self) -> tuple[Path, ...]:
-        return (self.path,)
-
-    def update(self, rows: Rows) -> list[bytes]:
-        return kll_sketches(self.type, rows.column(self.path), rows.starts)
-
-    def join(self, states: Sequence[list[bytes]]) -> list[bytes]:
-        return joined(states)
-
-    def fold(self, state: list[bytes], order: Array, starts: Array) -> list[bytes]:
-        return [run[0] if len(run) == 1 else merge_kll(run).sketch for run in runs(state, order, starts)]
-
-    @property
-    def sketch(self) -> str:
-        return KLL
-
-    def sketched(self, blobs: Sequence[bytes]) -> list[bytes]:
-        """The sketches themselves; raises :class:`BadSketch` for a damaged one."""
-        return checked(KLL, blobs)
 
 
 def approx_quantiles(state: Sequence[bytes], ranks: Sequence[float], *, single: bool = False) -> pa.Array:
@@ -96,7 +63,7 @@ class AllValues(Measure[KeysByGroup]):
     type: pa.DataType
 
     def __post_init__(self) -> None:
-        _check_number(self.type, self.path)
+        check_quantiles(self.type, self.path)
 
     @property
     def columns(self) -> tuple[Path, ...]:
@@ -144,12 +111,3 @@ def _at_ranks(keys: Array, ranks: Sequence[float], unit: int) -> list[float]:
         same = ordered[below] == ordered[above]
         found.append(low if below == above or same else (above - place) * low + (place - below) * high)
     return found
-
-
-def _check_number(type: pa.DataType, path: Path) -> None:
-    if not is_number(type):
-        raise TypeMismatchError(
-            f"quantiles of type {type} can't be computed",
-            column=".".join(path),
-            hint="name a column of numbers",
-        )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.aggregate.states.blocks import scale_of
+from skipstone.aggregate.states.blocks import is_number, scale_of
 from skipstone.aggregate.states.state import Measure, Path, Rows, joined, present, runs
 from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.core.evidence import Array
@@ -163,13 +163,6 @@ def kll_sketches(type: pa.DataType, values: pa.Array | pa.ChunkedArray, starts: 
 # -- putting together --------------------------------------------------------------------------
 
 
-def checked(kind: str, blobs: Sequence[bytes]) -> list[bytes]:
-    """Stored sketches of a kind; raises :class:`BadSketch` if one of them is damaged."""
-    for blob in blobs:
-        _opened(kind, blob)
-    return list(blobs)
-
-
 def merge_cpc(parts: Sequence[bytes]) -> DistinctEstimate:
     """How many distinct values all sketched columns have together."""
     import datasketches
@@ -239,18 +232,21 @@ def _read(kind: Any, data: bytes) -> Any:
         raise BadSketch(f"the sketch can't be read: {error}") from error
 
 
-# -- distinct counts -----------------------------------------------------------------------------
+# -- the measure ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Distinct(Measure[list[bytes]]):
-    """The distinct values of a column that are not NULL: a sketch per group. NaN is one value."""
+class SketchMeasure(Measure[list[bytes]]):
+    """A sketch of a column per group: CPC for its distinct values, KLL for the spread of its numbers."""
 
+    kind: str
     path: Path
     type: pa.DataType
 
     def __post_init__(self) -> None:
-        if not is_ordered(self.type):
+        if self.kind == KLL:
+            check_quantiles(self.type, self.path)
+        elif not is_ordered(self.type):
             raise TypeMismatchError(
                 f"distinct values of type {self.type} can't be counted",
                 column=".".join(self.path),
@@ -262,21 +258,36 @@ class Distinct(Measure[list[bytes]]):
         return (self.path,)
 
     def update(self, rows: Rows) -> list[bytes]:
-        return cpc_sketches(self.type, rows.column(self.path), rows.starts)
+        make = cpc_sketches if self.kind == CPC else kll_sketches
+        return make(self.type, rows.column(self.path), rows.starts)
 
     def join(self, states: Sequence[list[bytes]]) -> list[bytes]:
         return joined(states)
 
     def fold(self, state: list[bytes], order: Array, starts: Array) -> list[bytes]:
-        return [run[0] if len(run) == 1 else merge_cpc(run).sketch for run in runs(state, order, starts)]
+        merge: Callable[[list[bytes]], DistinctEstimate | Quantiles]
+        merge = merge_cpc if self.kind == CPC else merge_kll
+        return [run[0] if len(run) == 1 else merge(run).sketch for run in runs(state, order, starts)]
 
     @property
     def sketch(self) -> str:
-        return CPC
+        return self.kind
 
     def sketched(self, blobs: Sequence[bytes]) -> list[bytes]:
         """The sketches themselves; raises :class:`BadSketch` for a damaged one."""
-        return checked(CPC, blobs)
+        for blob in blobs:
+            _opened(self.kind, blob)
+        return list(blobs)
+
+
+def check_quantiles(type: pa.DataType, path: Path) -> None:
+    """Raise an error for a type that has no quantiles."""
+    if not is_number(type):
+        raise TypeMismatchError(
+            f"quantiles of type {type} can't be computed",
+            column=".".join(path),
+            hint="name a column of numbers",
+        )
 
 
 def distinct_counts(state: Sequence[bytes]) -> pa.Array:

@@ -12,7 +12,7 @@ from skipstone.aggregate.states.sketches import (
     CPC,
     LG_ROWS,
     BadSketch,
-    Distinct,
+    SketchMeasure,
     coupons,
     distinct_bounds,
     distinct_counts,
@@ -25,7 +25,7 @@ X = ("x",)
 
 
 def distinct(type: pa.DataType, *arrays: pa.Array) -> Any:
-    measure = Distinct(X, type)
+    measure = SketchMeasure(CPC, X, type)
     state = measure.join([one_group(measure, array) for array in arrays])
     return measure.fold(state, np.arange(len(arrays))[::-1], np.zeros(1, dtype=np.int64))
 
@@ -34,7 +34,7 @@ def distinct(type: pa.DataType, *arrays: pa.Array) -> Any:
 @given(data=st.data(), name=st.sampled_from(sorted(TYPES)), seed=st.integers(0, 99))
 def test_neither_cuts_nor_order_matter(data: st.DataObject, name: str, seed: int) -> None:
     table = data.draw(tables(x=name))
-    measure = Distinct(X, TYPES[name])
+    measure = SketchMeasure(CPC, X, TYPES[name])
     whole, parts = at_once(measure, table), in_pieces(measure, table, seed)
     assert distinct_counts(whole) == distinct_counts(parts)
     assert distinct_bounds(whole) == distinct_bounds(parts)
@@ -94,7 +94,7 @@ def test_nothing_and_nulls() -> None:
 
 
 def test_stored_sketches_stand_for_rows() -> None:
-    measure = Distinct(X, pa.int64())
+    measure = SketchMeasure(CPC, X, pa.int64())
     values = pa.array([1, 2, None, 2])
     blob = sketches(pa.int64(), values)[CPC]
     assert measure.sketch == CPC
@@ -105,7 +105,7 @@ def test_stored_sketches_stand_for_rows() -> None:
 
 def test_types_without_distinct_values() -> None:
     with pytest.raises(TypeMismatchError, match=r"column x\.y: distinct values of type list"):
-        Distinct(("x", "y"), pa.list_(pa.int8()))
+        SketchMeasure(CPC, ("x", "y"), pa.list_(pa.int8()))
 
 
 def test_coupons_are_those_of_the_library() -> None:

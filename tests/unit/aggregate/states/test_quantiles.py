@@ -1,5 +1,6 @@
 import decimal
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,11 @@ from hypothesis import strategies as st
 
 from skipstone.aggregate.states.quantiles import (
     AllValues,
-    QuantileSketch,
     approx_quantiles,
     exact_quantiles,
     quantile_bounds,
 )
-from skipstone.aggregate.states.sketches import KLL, BadSketch, merge_kll, sketches
+from skipstone.aggregate.states.sketches import KLL, BadSketch, SketchMeasure, merge_kll, sketches
 from skipstone.errors import TypeMismatchError
 from tests.unit.aggregate.states._cuts import NUMBERS, TYPES, at_once, in_pieces, one_group, tables
 
@@ -102,7 +102,7 @@ def test_files_with_narrower_numbers() -> None:
 @given(data=st.data(), name=st.sampled_from(NUMBERS), seed=st.integers(0, 99))
 def test_sketches_of_few_values_keep_them_all(data: st.DataObject, name: str, seed: int) -> None:
     table = data.draw(tables(x=name))
-    measure = QuantileSketch(X, TYPES[name])
+    measure = SketchMeasure(KLL, X, TYPES[name])
     whole, parts = at_once(measure, table), in_pieces(measure, table, seed)
     found = approx_quantiles(whole, RANKS).to_pylist()
     assert repr(approx_quantiles(parts, RANKS).to_pylist()) == repr(found)
@@ -117,7 +117,7 @@ def test_sketches_of_few_values_keep_them_all(data: st.DataObject, name: str, se
 def test_sketches_of_many_values_state_their_error() -> None:
     rng = np.random.default_rng(4)
     numbers = rng.normal(size=120_000)
-    measure = QuantileSketch(X, pa.float64())
+    measure = SketchMeasure(KLL, X, pa.float64())
     state = measure.join([one_group(measure, pa.array(part)) for part in np.array_split(numbers, 5)])
     state = measure.fold(state, np.arange(5), np.array([0, 2]))
     assert len(state) == 2
@@ -136,7 +136,7 @@ def test_sketches_of_many_values_state_their_error() -> None:
 
 
 def test_stored_sketches_stand_for_rows() -> None:
-    measure = QuantileSketch(X, pa.int64())
+    measure = SketchMeasure(KLL, X, pa.int64())
     blob = sketches(pa.int64(), pa.array([1, 2, None, 6]))[KLL]
     assert measure.sketch == KLL
     assert approx_quantiles(measure.sketched([blob]), [0.5], single=True).to_pylist() == [2.0]
@@ -150,7 +150,7 @@ def test_stored_sketches_stand_for_rows() -> None:
 @pytest.mark.parametrize(
     "type", [pa.string(), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.list_(pa.int8())]
 )
-@pytest.mark.parametrize("measure", [QuantileSketch, AllValues])
+@pytest.mark.parametrize("measure", [partial(SketchMeasure, KLL), AllValues])
 def test_only_numbers_have_quantiles(measure: Any, type: pa.DataType) -> None:
     with pytest.raises(TypeMismatchError, match=r"column x: quantiles of type .* can't be computed"):
         measure(X, type)
