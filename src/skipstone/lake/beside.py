@@ -37,12 +37,12 @@ def open_lake_root(path: object, storage_options: Mapping[str, Any] | None = Non
     return with_own_files(open_root(path, storage_options=storage_options))
 
 
-def with_own_files(place: Place) -> Place:
-    """The place of a lake, with its own files wherever they are."""
+def with_own_files(place: Place, real: Place | None = None) -> Place:
+    """The place of a lake, with its own files wherever they are; ``real`` is its ``real_place``."""
     if isinstance(place, BesidePlace):
         return place
     # A lake has the same files under every name that links give it.
-    real = real_place(place)
+    real = real or real_place(place)
     above, name = real.parent(), real.uri.rstrip("/").rpartition("/")[2]
     if above is None or not name or above.child(name).uri != real.uri:
         return place
@@ -100,9 +100,9 @@ def _is_dir(path: str) -> bool:
 
 def _is_mounted(lake: str) -> bool:
     """Whether the lake is mounted: files can't be moved into it from beside."""
-    if os.path.ismount(lake):
-        return True
     try:
+        if os.stat(lake).st_dev != os.stat(os.path.dirname(lake)).st_dev:
+            return True
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             mounts = file.read()
     except OSError:
@@ -215,10 +215,14 @@ class BesidePlace:
         except ReadError:
             return []
 
+    def list_with(self, own: Iterable[Listed]) -> list[Listed]:
+        """Every file of the lake, and these of its own."""
+        return _sorted(self.lake.list(), own)
+
     # The last that names the type, which this name hides.
     def list(self) -> list[Listed]:
         """Every file of the lake, and every one of its own."""
-        return _sorted(self.lake.list(), self._all_owned())
+        return self.list_with(self._all_owned())
 
 
 def _inner(key: str) -> str | None:

@@ -85,9 +85,10 @@ class DirectorySnapshot:
         """List a directory, or those of its files that match a pattern; listing is all that this costs."""
         if schema is not None and not isinstance(schema, pa.Schema):
             raise UsageError(f"the schema is a {type(schema).__name__}", hint="give a pyarrow.Schema")
+        real = real_place(place)
         if not pattern:
-            refuse_part_of_table(real_place(place))
-        return _listed(Files(with_own_files(place), retry=retry, memory=memory), pattern, schema)
+            refuse_part_of_table(real)
+        return _listed(Files(with_own_files(place, real), retry=retry, memory=memory), pattern, schema)
 
     def latest(self, engine: Engine | None = None) -> DirectorySnapshot:
         """What the directory holds now; a large one is listed by the engine's tasks."""

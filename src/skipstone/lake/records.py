@@ -16,11 +16,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from skipstone.engine.jobs import Engine, LocalEngine
 from skipstone.errors import ReadError
-from skipstone.lake.beside import FOLDER, with_own_files
+from skipstone.lake.beside import FOLDER, BesidePlace, with_own_files
 from skipstone.store.place import Listed, Place
 
 APPENDS: Final = f"{FOLDER}/appends"
@@ -101,10 +102,10 @@ def modified(entry: Listed) -> float | None:
     return None if told is None else float(told.timestamp())
 
 
-def read_records(place: Place) -> dict[str, Record]:
-    """The records in a lake, by job."""
+def read_records(place: Place, own: Sequence[Listed] | None = None) -> dict[str, Record]:
+    """The records in a lake, by job; ``own`` are the lake's own files, if they were just listed."""
     found: dict[str, Record] = {}
-    for entry in place.below(APPENDS):
+    for entry in place.below(APPENDS) if own is None else own:
         name = _RECORD.fullmatch(entry.key)
         if name is not None:
             found[name[1]] = replace(found.get(name[1], Record()), **{name[2]: entry})
@@ -122,13 +123,18 @@ def list_settled(
     either, but its files are new; then, and only then, all is looked at again. A file ``named`` is meant
     whatever it is.
     """
-    listing = place.list if listing is None else listing
     began = time.time()
     before: Mapping[str, Record] | ReadError
+    beside = place if listing is None and isinstance(place, BesidePlace) else None
+    own = None
     try:
-        before = _records_around(place)
+        # One listing for the records and the index.
+        own = None if beside is None else beside.below(FOLDER)
+        before = _records_around(place, own)
     except ReadError as error:
         before = error
+    if listing is None:
+        listing = place.list if beside is None or own is None else partial(beside.list_with, own)
     listed = listing()
     # Most files are no job's, which one character tells.
     ends = [e.key[-_FILE_LENGTH:] for e in listed if e.key[-_FILE_LENGTH:][:1] == "-" and e.key != named]
@@ -162,11 +168,11 @@ def _since(entry: Listed, began: float) -> bool:
     return told is None or told > began - _SKEW_SECONDS
 
 
-def _records_around(place: Place) -> dict[str, Record]:
+def _records_around(place: Place, own: Sequence[Listed] | None = None) -> dict[str, Record]:
     """The records of the lake that a place is, or whose partition it is."""
     found: dict[str, Record] = {}
     for each in _lakes(place):
-        found.update(read_records(each))
+        found.update(read_records(each, own if each is place else None))
     return found
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -228,3 +229,21 @@ def test_files_are_routed_by_their_keys(root: Path) -> None:
     assert place.folders() == ["p=1", "p=2"]
     with pytest.raises(WriteError):
         place.move(f"{FOLDER}/a/b", "p=1/b")
+
+
+def test_opening_lists_the_own_files_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    store: Any = MemoryStore()
+    place = with_own_files(open_root("lake", store=store))
+    assert isinstance(place, BesidePlace)
+    job = publish(place)
+    asked: list[str | None] = []
+    real = obstore.list
+
+    def counted(store: Any, prefix: str | None = None, **options: Any) -> Any:
+        asked.append(prefix)
+        return real(store, prefix, **options)
+
+    monkeypatch.setattr(obstore, "list", counted)
+    lake = sk.open("lake", store=store)
+    assert [job in entry.key for entry in lake.entries] == [True]
+    assert asked == ["lake", "lake/_skipstone", ".skipstone/lake", "lake"], "is it there, inside, beside, all"
