@@ -483,13 +483,7 @@ class ObjectPlace:
 
 def open_bucket(name: str, storage_options: Mapping[str, Any] | None, store: Any) -> tuple[ObjectPlace, str]:
     """The place for a URI, or for a key in a ``store``: a prefix, an object or a glob."""
-    origin = None
-    if store is None:
-        base, key = split_uri(name)
-        store = open_store(base, storage_options, name)
-        origin = (base, StoreOptions(storage_options or {}))
-    else:
-        base, key = _base(store), name.lstrip("/")
+    base, key, store, origin = _opened(name, storage_options, store)
     if base.startswith("http"):
         return _open_page(name, base, key, store, origin)
     fixed, glob = split_glob(key)
@@ -504,15 +498,17 @@ def open_bucket(name: str, storage_options: Mapping[str, Any] | None, store: Any
 
 def bucket_root(name: str, storage_options: Mapping[str, Any] | None, store: Any) -> ObjectPlace:
     """The prefix that a URI, or a key in a ``store``, names."""
-    origin = None
-    if store is None:
-        base, key = split_uri(name)
-        store = open_store(base, storage_options, name)
-        origin = (base, StoreOptions(storage_options or {}))
-    else:
-        base, key = _base(store), name
+    base, key, store, origin = _opened(name, storage_options, store)
     prefix = key.strip("/")
     return ObjectPlace(_join(base, prefix), prefix, store, origin=origin)
+
+
+def _opened(name: str, storage_options: Mapping[str, Any] | None, store: Any) -> tuple[str, str, Any, Any]:
+    """The store's part of a URI, the key in it, the store, and how to open it in another process."""
+    if store is not None:
+        return _base(store), name.lstrip("/"), store, None
+    base, key = split_uri(name)
+    return base, key, open_store(base, storage_options, name), (base, StoreOptions(storage_options or {}))
 
 
 def _open_page(name: str, base: str, key: str, store: Any, origin: Any) -> tuple[ObjectPlace, str]:

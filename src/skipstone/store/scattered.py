@@ -11,7 +11,7 @@ from skipstone.errors import ReadError
 from skipstone.store.local import LocalPlace, LocalSource, leads_out
 from skipstone.store.objects import ObjectSource
 from skipstone.store.options import StoreOptions, open_store, split_uri
-from skipstone.store.place import Listed, Place, is_outside, open_root
+from skipstone.store.place import Place, is_outside, open_root
 from skipstone.store.source import Source, local_path
 
 _S3 = re.compile(r"^s3[an]?://", re.IGNORECASE)
@@ -82,33 +82,12 @@ class ScatteredPlace:
             folder, _, name = key.rpartition("/")
             place_of(folder, self.options).delete([name])
 
-    def below(self, prefix: str) -> list[Listed]:
-        """Files are known from elsewhere."""
-        raise self._unlisted(prefix)
+    def _refuse(self, *names: str) -> Any:
+        """Files are known from elsewhere, and never move."""
+        what = " to ".join(names)
+        raise ReadError(f"files of a table are not listed or moved {what}".rstrip(), path=self.uri)
 
-    def folders(self) -> list[str]:
-        """Files are known from elsewhere."""
-        raise self._unlisted()
-
-    def files_here(self) -> list[Listed]:
-        """Files are known from elsewhere."""
-        raise self._unlisted()
-
-    def move(self, key: str, to: str) -> None:
-        """Files of a table never move."""
-        raise self._unlisted(f"{key} to {to}")
-
-    def clear(self, prefix: str) -> None:
-        """Files are known from elsewhere."""
-        raise self._unlisted(prefix)
-
-    # The last that names the type, which this name hides.
-    def list(self) -> list[Listed]:
-        """Files are known from elsewhere."""
-        raise self._unlisted()
-
-    def _unlisted(self, what: str = "") -> ReadError:
-        return ReadError(f"files of a table are not listed or moved {what}".rstrip(), path=self.uri)
+    below = folders = files_here = list = move = clear = _refuse
 
 
 def _lies_below(name: str, root: str) -> bool:
