@@ -10,16 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.core.domain import ColumnDomain, ColumnHandle
-from skipstone.core.evidence import Array, ColumnFacts, Stated
-from skipstone.core.ir.nodes import Node
+from skipstone.core.evidence import Array, ColumnFacts
 from skipstone.engine.jobs import Engine
 from skipstone.errors import UsageError
 from skipstone.index.coverage import Coverage
 from skipstone.index.index import LakeIndex
 from skipstone.lake.directory import DirectorySnapshot, is_visible
 from skipstone.lake.files import CACHE_BYTES, Files, Io
-from skipstone.lake.snapshot import Deletions, FileEntry, Path, Sifted, Snapshot
-from skipstone.prune.ledger import Ledger
+from skipstone.lake.snapshot import FileEntry, Snapshot
 from skipstone.prune.survey import Footers, Part, Survey
 from skipstone.scan.options import ScanOptions, scan_options
 from skipstone.scan.scan import Scan
@@ -188,35 +186,6 @@ class Lake:
 
     # -- what planning asks for --------------------------------------------------------------
 
-    @property
-    def all_stated(self) -> dict[Path, Stated]:
-        """What partitions say of every file."""
-        return self.pinned.all_stated
-
-    def files_of(self, files: Array) -> tuple[FileEntry, ...]:
-        """The numbered files."""
-        return self.pinned.files_of(files)
-
-    def stated(self, files: Array) -> dict[Path, Stated]:
-        """What partitions say of columns in the numbered files, whatever is stored in them."""
-        return self.pinned.stated(files)
-
-    def constants(self, files: Sequence[int]) -> list[Mapping[str, pa.Scalar]]:
-        """The columns that each numbered file's partition gives, with their values."""
-        return self.pinned.constants(files)
-
-    def sift(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> Sifted:
-        """The files that may hold a match by what is known without their footers."""
-        return self.pinned.sift(node, ledger, strict=strict)
-
-    def deletions(self, files: Sequence[int]) -> Deletions:
-        """What is deleted of the numbered files."""
-        return self.pinned.deletions(files)
-
-    def check_files(self, files: Sequence[int]) -> None:
-        """Refuse files that can't be read."""
-        self.pinned.check_files(files)
-
     def footers(self, files: Array) -> Footers:
         """The numbered files as a run of a survey; one that doesn't fit the lake's schema is an error."""
         snapshot = self.pinned
@@ -227,7 +196,7 @@ class Lake:
     def survey(self, files: Array) -> Survey:
         """The footers of the numbered files, opened where they aren't known yet."""
         return self.remembered(
-            files.tobytes(), lambda: Survey.joined([self.footers(files)], self.stated(files))
+            files.tobytes(), lambda: Survey.joined([self.footers(files)], self.pinned.stated(files))
         )
 
     def surveyed(
@@ -245,7 +214,7 @@ class Lake:
             parts.append(self.footers(unknown))
             numbers.append(unknown)
         chosen = np.concatenate([unknown[:0], *numbers])
-        return Survey.joined(parts, self.stated(chosen)), chosen
+        return Survey.joined(parts, self.pinned.stated(chosen)), chosen
 
     def remembered(self, key: Hashable, make: Callable[[], T]) -> T:
         """One of the last few surveys, or a new one."""

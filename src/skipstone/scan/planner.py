@@ -76,7 +76,7 @@ def files_to_query(
     options = replace(options, page_index=False)
     question = Question(where, Projection.of(lake.schema, []), None, (), options)
     kept = _planned(lake, question, _Planner.row_groups)
-    entries = lake.files_of(np.fromiter(kept, dtype=np.int64, count=len(kept)))
+    entries = lake.pinned.files_of(np.fromiter(kept, dtype=np.int64, count=len(kept)))
     return [
         replace(entry, rows=rows, row_groups=tuple(groups))
         for entry, (rows, groups) in zip(entries, kept.values(), strict=True)

@@ -137,7 +137,7 @@ def lake_statistics(lake: Lake, columns: Sequence[str] | None = None) -> LakeSta
     if columns is not None and not isinstance(columns, list | tuple):
         raise UsageError(f"columns={columns!r}", hint="give a list of column names")
     survey = lake.survey(np.arange(len(lake.entries)))
-    deletions = lake.deletions(range(survey.count))
+    deletions = lake.pinned.deletions(range(survey.count))
     gone = np.zeros(survey.count, dtype=np.int64)
     for number, rows in deletions.rows.items():
         gone[number] = len(rows)

@@ -133,7 +133,7 @@ class _Truth:
             sensitive = asked.options.case_sensitive
             self.filter = RowFilter(asked.predicate, lake.query_schema, case_sensitive=sensitive)
         self._numbers = {entry: number for number, entry in enumerate(lake.entries)}
-        self._deletions = lake.deletions(range(len(lake.entries)))
+        self._deletions = lake.pinned.deletions(range(len(lake.entries)))
         tested = [*(self.filter.columns if self.filter is not None else ())]
         schema = lake.schema
         for anti in {one for some in self._deletions.values.values() for one in some}:
@@ -192,7 +192,7 @@ class _Truth:
 
     def _table(self, file: pq.ParquetFile, entry: Listed, group: int, wanted: Projection) -> pa.Table:
         lake = self.lake
-        (given,) = lake.constants([self._numbers[entry]])
+        (given,) = lake.pinned.constants([self._numbers[entry]])
         metadata = lake.access.footer(entry)
         stored = set(wanted.names).difference(given)
         leaves = [leaf.index for leaf in metadata.leaves if leaf.path[0] in stored]
