@@ -9,7 +9,7 @@ import html
 from collections.abc import Iterator, Sequence
 
 from skipstone.report.lines import clean, shorten
-from skipstone.report.node import Bar, Block, Cell, Code, Facts, Figure, Items, Node, Table, Text
+from skipstone.report.node import Bar, Block, Cell, Code, Column, Facts, Figure, Items, Node, Table, Text
 from skipstone.report.units import count
 
 ROOT = "skst"
@@ -192,11 +192,13 @@ def _items(block: Items) -> Markup:
 
 
 def _table(table: Table) -> Markup:
-    right = [column.right for column in table.columns]
-    names = [tag("th", column.name, **_side(column.right)) for column in table.columns]
+    names = [
+        tag("th", column.name, **({"class": f"{ROOT}-number"} if column.right else {}))
+        for column in table.columns
+    ]
     head = [tag("thead", tag("tr", *names))] if any(column.name for column in table.columns) else []
     rows = [
-        tag("tr", *(_cell(cell, to_right) for cell, to_right in zip(row, right, strict=True)))
+        tag("tr", *(_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)))
         for row in table.rows[:_MOST_ROWS]
     ]
     more = [f"{count(len(table.rows) - len(rows))} more"] if len(table.rows) > len(rows) else []
@@ -208,18 +210,14 @@ def _table(table: Table) -> Markup:
     )
 
 
-def _side(right: bool) -> dict[str, str]:
-    return {"class": f"{ROOT}-number"} if right else {}
-
-
-def _cell(cell: Cell, right: bool) -> Markup:
+def _cell(cell: Cell, column: Column) -> Markup:
     if isinstance(cell, Bar):
         return tag("td", _bar(cell, "gauge bar"), cls="wide")
-    text, style = (cell, "") if isinstance(cell, str) else cell
+    text, style = (cell, column.style) if isinstance(cell, str) else cell
     shown = shorten(clean(text), _LONGEST_CELL)
     if style == "code":
         return tag("td", tag("div", tag("code", shown), cls="clip"), cls="wide")
-    classes = " ".join(filter(None, ("number" if right else "", style)))
+    classes = " ".join(filter(None, ("number" if column.right else "", style)))
     return tag("td", shown, cls=classes) if classes else tag("td", shown)
 
 
