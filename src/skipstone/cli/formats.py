@@ -36,7 +36,7 @@ def texts(array: pa.Array) -> pa.Array:
     """
     array = plain(array)
     type = array.type
-    if is_nested(type):
+    if pa.types.is_nested(type):
         return pc.if_else(array.is_null(), pa.scalar(None, TEXT), json_texts(array))
     if is_binary(type):
         return _each(array, lambda value: base64.b64encode(value).decode())
@@ -63,11 +63,11 @@ def json_texts(array: pa.Array) -> pa.Array:
     """
     array = plain(array)
     type = array.type
-    if is_struct(type):
+    if pa.types.is_struct(type):
         found = json_objects(type.names, array.flatten(), len(array))
     elif pa.types.is_map(type):
         found = _map(array)
-    elif is_nested(type):
+    elif pa.types.is_nested(type):
         found = _list(array)
     elif is_text(type):
         found = quoted(_valid(array))
@@ -138,16 +138,6 @@ def is_binary(type: pa.DataType) -> bool:
         or types.is_binary_view(type)
         or types.is_fixed_size_binary(type)
     )
-
-
-def is_struct(type: pa.DataType) -> bool:
-    """Whether values have named fields."""
-    return bool(pa.types.is_struct(type))
-
-
-def is_nested(type: pa.DataType) -> bool:
-    """Whether values hold values."""
-    return bool(pa.types.is_nested(type))
 
 
 def _text(value: str) -> pa.Scalar:
@@ -257,7 +247,7 @@ class Csv:
         column = plain(column)
         found = texts(column)
         type = column.type
-        return _quoted(found) if is_text(type) or is_nested(type) or is_binary(type) else found
+        return _quoted(found) if is_text(type) or pa.types.is_nested(type) or is_binary(type) else found
 
     def finish(self) -> None:
         """Nothing comes after the last row."""

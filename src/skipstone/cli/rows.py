@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from skipstone.cli.formats import is_binary, is_nested, is_struct, is_text, plain, plain_type, texts
+from skipstone.cli.formats import is_binary, is_text, plain, plain_type, texts
 from skipstone.report.lines import clean, width_of
 from skipstone.report.node import Bar, Block, Cell, Column, Table, text
 from skipstone.report.units import count, plural
@@ -51,7 +51,7 @@ def _widest(cells: Sequence[Cell]) -> int:
 def _may_be_cut(type: pa.DataType) -> bool:
     """Whether a part of a value says something about it, as it does of texts."""
     type = plain_type(type)
-    return is_text(type) or is_nested(type) or is_binary(type)
+    return is_text(type) or is_binary(type) or bool(pa.types.is_nested(type))
 
 
 def _cells(column: pa.ChunkedArray) -> list[Cell]:
@@ -90,11 +90,11 @@ def type_name(type: pa.DataType) -> str:
         return f"timestamp {type.tz}" if type.tz is not None else "timestamp"
     if types.is_decimal(type):
         return f"decimal({type.precision},{type.scale})"
-    if is_struct(type):
+    if types.is_struct(type):
         return "struct"
     if types.is_map(type):
         return "map"
-    if is_nested(type):
+    if types.is_nested(type):
         return f"list<{type_name(type.value_type)}>"
     if is_text(type) or is_binary(type):
         return "string" if is_text(type) else "binary"
@@ -146,7 +146,7 @@ def _answer(field: pa.Field, column: pa.ChunkedArray, between: Any) -> list[Cell
 
 def _is_histogram(type: pa.DataType) -> bool:
     return bool(
-        is_nested(type)
+        pa.types.is_nested(type)
         and not pa.types.is_struct(type)
         and pa.types.is_struct(type.value_type)
         and tuple(field.name for field in type.value_type) == _HISTOGRAM
