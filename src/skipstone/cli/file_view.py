@@ -136,6 +136,11 @@ def _drawn(bounds: Bounds) -> tuple[str, str]:
     return low if bounds.min_exact else f"≥ {low}", high if bounds.max_exact else f"≤ {high}"
 
 
+def _range(bounds: Bounds) -> str:
+    low, high = _drawn(bounds)
+    return _MISSING if low == high == _MISSING else f"{low} to {high}"
+
+
 def _clustering(found: Inspection) -> Table:
     columns = (
         *(text("column"), Head("row groups"), number("= keeps")),
@@ -179,11 +184,11 @@ def _row_groups(found: Inspection, bounds_of: Sequence[Column]) -> Table:
             count(int(metadata.row_group_starts[group])),
             count(int(metadata.row_group_rows[group])),
             size(sum(chunk[group].total_compressed_size for chunk in chunks)),
-            *(bound for column in bounds for bound in _drawn(column[group])),
+            *(_range(column[group]) for column in bounds),
         )
         for group in range(metadata.row_group_count)
     ]
-    named = [head for column in bounds_of for head in (text(column.leaf.name, 10), text("to", 10))]
+    named = [text(column.leaf.name, 20) for column in bounds_of]
     columns = (*map(number, ("#", "first row", "rows", "size")), *named)
     return Table(columns, rows, crop="use --format json")
 
