@@ -28,7 +28,7 @@ def pipeline_tree(report: PipelineReport) -> Node:
         head = f"nothing to do: {plural(report.known, 'file')} already ingested"
     else:
         head = "no new files"
-    changed = Items("changed since they were ingested, skipped", report.changed)
+    changed = Items("changed files skipped", report.changed)
     batches = [block for batch in report.batches for block in _blocks(batch)]
     return Node(body=(Text(head, "bold"), changed, *batches))
 
