@@ -26,7 +26,7 @@ from skipstone.parquet.footer import parse_footer, read_footer
 from skipstone.parquet.pageindex import BadPageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.structs import RowGroup
 from skipstone.scan.projection import Projection
-from skipstone.scan.reader import FileReader, Meter
+from skipstone.scan.reader import FileReader
 from skipstone.store.source import open_source
 from tests.faults._mutants import footer_start, with_footer
 from tests.property._patch import LIST, Struct, _Reader, _varint, encode
@@ -144,7 +144,7 @@ def test_a_surplus_does_not_make_up_for_a_lack(tmp_path: Path) -> None:
 def test_rows_are_counted_before_some_are_chosen(tmp_path: Path, route: Any) -> None:
     """As many rows are wanted as there are, but others."""
     lake = opened(claiming(written(pa.table({"c0": range(100)})), 200), tmp_path, "local")
-    reader = FileReader.open(lake.access, lake.scan().plan().tasks[0].entry, {}, route, False, Meter())
+    reader = FileReader.open(lake.access, lake.scan().plan().tasks[0].entry, {}, route, False)
     wanted = Projection.of(lake.schema, [("c0",)])
     assert reader.read(0, RowSet.from_ranges(200, [(90, 100)]), wanted)["c0"].to_pylist() == [*range(90, 100)]
     with pytest.raises(CorruptFileError, match="100 rows"):

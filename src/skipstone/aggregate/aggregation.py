@@ -31,7 +31,7 @@ from skipstone.report.trace.aggregate import AggregateRun, AggregateTrace, Colum
 from skipstone.report.units import plural
 from skipstone.scan.lake import Lake
 from skipstone.scan.plan import ScanPlan
-from skipstone.scan.work import Clock
+from skipstone.scan.reader import Log
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,11 +139,11 @@ class Aggregation:
         began, before = time.perf_counter(), files.io()
         counted = [0]
         pieces = 0
-        clock = Clock()
+        log = Log()
         ran_on = plural(plan.plan.hints.threads, "thread")
         for reading in plan.readings:
             if question.engine is None:
-                portions: Any = read_here(reading, clock)
+                portions: Any = read_here(reading, log)
             else:
                 with opened(question.engine, question.options) as engine:
                     portions = read_on(engine, reading)
@@ -157,7 +157,7 @@ class Aggregation:
         seconds = time.perf_counter() - began
         # Readings may share rows: what the largest has counted in is at least that.
         rows = max(counted)
-        self._run = AggregateRun(rows, pieces, spent.requests, spent.bytes, seconds, ran_on, clock.phases())
+        self._run = AggregateRun(rows, pieces, spent.requests, spent.bytes, seconds, ran_on, log.phases())
 
     def stream(self) -> Iterator[Step]:
         """Answers that get better: first what metadata knows, then with every few rows that are read."""

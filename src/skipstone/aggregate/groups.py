@@ -14,7 +14,7 @@ from skipstone.aggregate.states.state import Measure, Path, Rows
 from skipstone.core.evidence import Array
 from skipstone.core.filter.rows import plain, plain_type
 from skipstone.errors import TypeMismatchError
-from skipstone.scan.reader import take
+from skipstone.parquet.slice.cut import take
 
 _MOST_CODES = 1 << 62
 

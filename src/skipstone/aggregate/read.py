@@ -18,12 +18,11 @@ from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import Engine, stream
 from skipstone.lake.snapshot import AntiJoin
 from skipstone.parquet.evidence import row_group_facts
-from skipstone.scan.parts import Part, shared, split
-from skipstone.scan.pieces import Piece
+from skipstone.scan.execute import Work
+from skipstone.scan.parts import Part, Piece, shared, split
 from skipstone.scan.plan import ScanPlan, Task
 from skipstone.scan.projection import Projection
-from skipstone.scan.reader import joined
-from skipstone.scan.work import Clock, Work
+from skipstone.scan.reader import Log, joined
 
 # Few rows of several pieces are reduced at once: to reduce has a price of its own.
 _FEW_ROWS = 32_768
@@ -113,10 +112,10 @@ def _tasks(metadata: MetadataAnswer, share: int, rows: RowSet) -> Iterator[tuple
 # -- reading -----------------------------------------------------------------------------------
 
 
-def read_here(reading: Reading, clock: Clock) -> Iterator[Portion]:
+def read_here(reading: Reading, log: Log) -> Iterator[Portion]:
     """Read on threads of this process, the next pieces while others are reduced; in order of rows."""
     for plan in reading.plans:
-        yield from _portions(Work(plan, clock), reading)
+        yield from _portions(Work(plan, log), reading)
 
 
 def _portions(work: Work, reading: Reading) -> Iterator[Portion]:

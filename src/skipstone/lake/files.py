@@ -19,7 +19,7 @@ from skipstone.store.cache import Cache
 from skipstone.store.place import Listed, Place
 from skipstone.store.ranges import ByteRange
 from skipstone.store.retry import RetryPolicy, RetrySource
-from skipstone.store.source import IoCounter, Source, TailSource
+from skipstone.store.source import IoCounter, TailSource
 
 CACHE_BYTES = 256 * 1024 * 1024
 _TAIL_CACHE_BYTES = 64 * 1024 * 1024
@@ -74,7 +74,7 @@ class Files:
         self.recorded: Callable[[Listed], ParquetMetadata | None] | None = None
         """Looks a file up in an index."""
         self._tails: Cache[Listed, TailSource] = Cache(_TAIL_CACHE_BYTES)
-        self._sources: dict[Listed, Source] = {}
+        self._sources: dict[Listed, RetrySource] = {}
         self._counters: list[IoCounter] = []
         self._lock = threading.Lock()
 
@@ -94,7 +94,7 @@ class Files:
         """The file's full name."""
         return self.place.path(entry.key)
 
-    def source(self, entry: Listed) -> Source:
+    def source(self, entry: Listed) -> RetrySource:
         """The file's bytes, of the version that was listed."""
         found = self._sources.get(entry)
         if found is None:
@@ -163,7 +163,18 @@ class Files:
 
     def read(self, entry: Listed, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Bytes of one file; those at its end may still be at hand."""
-        return (self._tails.get(entry) or self.source(entry)).read_ranges(ranges)
+        # Of local files nothing is held.
+        tail = self._tails.get(entry) if len(self._tails) else None
+        return (tail or self.source(entry)).read_ranges(ranges)
+
+    def read_into(self, entry: Listed, ranges: Sequence[ByteRange], views: Sequence[memoryview]) -> None:
+        """``read`` to places in memory."""
+        tail = self._tails.get(entry) if len(self._tails) else None
+        if tail is None:
+            self.source(entry).read_into(ranges, views)
+            return
+        for view, body in zip(views, tail.read_ranges(ranges), strict=True):
+            view[:] = body
 
     def read_many(self, wanted: Mapping[Listed, Sequence[ByteRange]]) -> dict[Listed, list[bytes]]:
         """Bytes of many files, fetched side by side."""

@@ -8,11 +8,10 @@ from dataclasses import replace
 import pyarrow as pa
 
 from skipstone.engine.jobs import Engine, stream
-from skipstone.scan.parts import Part, shared, split
-from skipstone.scan.pieces import Piece
+from skipstone.scan.execute import Work
+from skipstone.scan.parts import Part, Piece, shared, split
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Projection
-from skipstone.scan.work import Work
 
 
 def count_on(plan: ScanPlan, engine: Engine) -> int:

@@ -1,4 +1,8 @@
-"""Phase two: a plan's rows as a stream of batches, pieces decoded side by side and handed on in order."""
+"""Phase two: a plan's rows as a stream of batches, pieces decoded side by side and handed on in order.
+
+Of each piece the predicate's columns are read, rows tested, and the other columns read of those that match;
+or all of them at once, where that costs less.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,28 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
+from skipstone.core.evidence import Array
+from skipstone.core.filter import RowFilter
+from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import stream
 from skipstone.errors import UsageError
+from skipstone.lake.conform import conform
+from skipstone.lake.files import Io
+from skipstone.parquet.slice import Part
+from skipstone.parquet.slice.cut import taken
 from skipstone.report.trace.scan import Run, ScanTrace
-from skipstone.scan.pieces import Growth, Piece
-from skipstone.scan.plan import ScanPlan
-from skipstone.scan.reader import joined
-from skipstone.scan.work import Work
+from skipstone.scan.parts import Growth, Piece, bundled, cut_task, merge_whole, nth_rows
+from skipstone.scan.plan import ScanPlan, check_rows
+from skipstone.scan.projection import Path, Projection, with_hidden
+from skipstone.scan.reader import FileReader, Log, decode_all, filtered, joined
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +42,15 @@ if TYPE_CHECKING:
 _SMALL = 8
 _FIRST_ROWS = 8_192
 _TRIED = 3
+_FOOTERS_AHEAD = 32
+# A row group that takes more than this share of the memory is decoded a batch at a time.
+_TOO_LARGE = 2
+# Far away, requests side by side gain more than that, up to so many times the memory.
+_FAR_TOO_LARGE = 4
+_MANY = 4
+_PHASES_WEIGHT = 1_000
+# Rows that decode to more bytes than this are tested before their other columns are decoded.
+_DECODE_TWICE = 512 * 1024
 
 
 def execute(plan: ScanPlan, columns: Sequence[str] | None = None) -> Execution:
@@ -41,13 +63,13 @@ def execute(plan: ScanPlan, columns: Sequence[str] | None = None) -> Execution:
 
 
 class Execution:
-    """The answer of a plan, read when it is asked for; each way of asking reads anew."""
+    """The answer of a plan, read when it is asked for; each way of asking reads it again."""
 
-    __slots__ = ("_run", "plan")
+    __slots__ = ("_ran", "plan")
 
     def __init__(self, plan: ScanPlan) -> None:
         self.plan = plan
-        self._run: Run | None = None
+        self._ran: tuple[Work, int, int, float, Io] | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -57,14 +79,19 @@ class Execution:
     @property
     def trace(self) -> ScanTrace:
         """The plan's trace, with what the last finished run did."""
-        return replace(self.plan.trace, run=self._run)
+        return replace(self.plan.trace, run=self._run())
+
+    def _run(self) -> Run | None:
+        if self._ran is None:
+            return None
+        work, rows, batches, seconds, io = self._ran
+        return Run(rows, batches, work.done, seconds, io.requests, io.bytes, work.log.phases())
 
     # -- ways to take it ---------------------------------------------------------------------
 
     def to_arrow(self) -> pa.Table:
         """All rows as a table."""
-        with closing(self._tables()) as tables:
-            found = [table for table in tables if table.num_rows]
+        found = [table for table in self._tables() if table.num_rows]
         # Not schema.empty_table(), which knows no extension type inside of another type.
         return joined(found) if found else pa.Table.from_batches([], self.schema)
 
@@ -124,95 +151,52 @@ class Execution:
         work = Work(plan)
         began, before = time.perf_counter(), plan.files.io()
         rows = batches = 0
-        done = _Done()
-        with closing(self._rows(work, done)) as tables:
-            for table in tables:
-                yield table
-                rows += table.num_rows
-                batches += 1
-        spent = plan.files.io() - before
-        self._run = Run(
-            rows=rows,
-            batches=batches,
-            pieces=done.pieces,
-            seconds=time.perf_counter() - began,
-            requests=spent.requests,
-            bytes=spent.bytes,
-            phases=work.clock.phases(),
-        )
-
-    def _rows(self, work: Work, done: _Done) -> Generator[pa.Table]:
-        plan = self.plan
-        if plan.limit == 0 or not plan.tasks:
-            return
         if plan.order:
             from skipstone.scan.sort import sorted_rows
 
-            yield from sorted_rows(work, done)
-            return
-        missing = plan.limit
-        for found in self._unordered(work, done):
-            table = found if missing is None else found.slice(0, missing)
-            yield table
-            if missing is not None:
-                missing -= table.num_rows
-                if not missing:
-                    return
-
-    def _unordered(self, work: Work, done: _Done) -> Generator[pa.Table]:
-        """The rows as they come: by path and position."""
-        plan = self.plan
-
-        def run(pieces: Sequence[Piece]) -> pa.Table | Generator[pa.Table]:
-            for piece in pieces:
-                done(piece)
-            return work.tables(pieces)
-
-        pieces = self._pieces(work)
-        # With a limit and rows to test, the first few pieces are small: they may be all it takes.
-        tried = islice(pieces, _TRIED if plan.limit is not None and work.tests else 0)
-        yield from _flat(map(run, tried))
-        found = stream(
-            run,
-            pieces,
-            threads=plan.hints.threads,
-            weigh=work.weigh,
-            budget=plan.options.memory,
-        )
-        with closing(found):  # type: ignore[type-var]
-            yield from _flat(found)
-
-    def _pieces(self, work: Work) -> Iterator[tuple[Piece, ...]]:
-        """Pieces as they are read: each by itself, or small ones together."""
-        plan = self.plan
-        if plan.limit is not None and work.tests:
-            return ((piece,) for piece in work.pieces(work.both, Growth(_FIRST_ROWS)))
-        return work.bundles()
-
-
-def _flat(results: Iterable[pa.Table | Generator[pa.Table]]) -> Generator[pa.Table]:
-    """Tables, and those of pieces that are decoded in the consumer's own time."""
-    for result in results:
-        if isinstance(result, pa.Table):
-            yield result
+            tables = sorted_rows(work)
         else:
-            yield from result
+            tables = _unordered(work)
+        with closing(tables):
+            if plan.limit == 0 or not plan.tasks:
+                tables.close()
+            for found in tables:
+                table = found
+                if plan.limit is not None and rows + found.num_rows > plan.limit:
+                    table = found.slice(0, plan.limit - rows)
+                yield table
+                rows += table.num_rows
+                batches += 1
+                if rows == plan.limit:
+                    break
+        self._ran = (work, rows, batches, time.perf_counter() - began, plan.files.io() - before)
 
 
-class _Done:
-    """Counts the pieces that were read, whatever thread reads them."""
+def _unordered(work: Work) -> Generator[pa.Table]:
+    """The rows as they come: by path and position."""
+    plan = work.plan
+    bundles: Iterator[Sequence[Piece]]
+    if plan.limit is not None and work.tests:
+        # The first few pieces are small: they may be all it takes.
+        bundles = ((piece,) for piece in work.pieces(work.both, Growth(_FIRST_ROWS)))
+        for pieces in islice(bundles, _TRIED):
+            yield from _each(work.tables(pieces))
+    else:
+        bundles = work.bundles()
+    threads = plan.hints.threads
+    if threads <= 1:
+        for pieces in bundles:
+            yield from _each(work.tables(pieces))
+        return
+    found = stream(work.tables, bundles, threads=threads, weigh=work.weigh, budget=plan.options.memory)
+    with closing(found):  # type: ignore[type-var]
+        for tables in found:
+            yield from _each(tables)
 
-    __slots__ = ("_pieces",)
 
-    def __init__(self) -> None:
-        self._pieces: list[Piece] = []
-
-    def __call__(self, piece: Piece) -> None:
-        self._pieces.append(piece)
-
-    @property
-    def pieces(self) -> int:
-        return len(self._pieces)
+def _each(tables: pa.Table | Generator[pa.Table]) -> Iterable[pa.Table]:
+    """A table, or those of a piece that is decoded in the consumer's own time."""
+    return (tables,) if isinstance(tables, pa.Table) else tables
 
 
 def _batches(tables: Iterator[pa.Table], most: int) -> Generator[pa.RecordBatch]:
@@ -235,11 +219,302 @@ def _cut(tables: list[pa.Table], most: int) -> Iterator[pa.RecordBatch]:
     whole = joined(tables)
     if len(tables) > 1 and whole.num_rows <= most and whole.num_columns:
         whole = whole.combine_chunks()
-    return iter(whole.to_batches(max_chunksize=most)) if whole.num_columns else _bare(whole.num_rows, most)
-
-
-def _bare(rows: int, most: int) -> Iterator[pa.RecordBatch]:
-    """Batches of no columns, which a table can't be cut into."""
-    for start in range(0, rows, most):
-        count = min(most, rows - start)
+    if whole.num_columns:
+        yield from whole.to_batches(max_chunksize=most)
+        return
+    # A table without columns can't be cut.
+    for start in range(0, whole.num_rows, most):
+        count = min(most, whole.num_rows - start)
         yield pa.RecordBatch.from_arrays([pa.nulls(count)], [""]).select([])
+
+
+# -- pieces ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Work:
+    """A plan being carried out: readers of its files, its filter, and what has been done."""
+
+    plan: ScanPlan
+    log: Log = field(default_factory=Log)
+    filter: RowFilter | None = field(init=False)
+    schema: pa.Schema = field(init=False)
+    """The lake's columns, and those that it has no more but that tell deleted rows."""
+    tested: tuple[Path, ...] = field(init=False)
+    """What the predicate reads, and what tells deleted rows."""
+    both: Projection = field(init=False)
+    """The wanted columns and the tested ones."""
+    tests: bool = field(init=False)
+    """Whether there are rows to test."""
+    _done: list[int] = field(default_factory=list)
+    _readers: dict[int, FileReader] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        self.filter = plan.filter if plan.residual is not None else None
+        self.tested = () if self.filter is None else self.filter.columns
+        self.schema = plan.schemas.read
+        deletes = dict.fromkeys([anti for task in plan.tasks for anti in task.deleted])
+        if deletes:
+            self.schema = with_hidden(self.schema, deletes)
+            more = [path for anti in deletes for path in anti.columns]
+            self.tested = tuple(dict.fromkeys([*self.tested, *more]))
+        self.tests = self.filter is not None or bool(deletes)
+        self.both = plan.projection
+        if not set(self.tested).issubset(plan.projection.paths):
+            self.both = Projection.of(self.schema, [*plan.projection.paths, *self.tested])
+
+    @property
+    def done(self) -> int:
+        """Pieces that were read."""
+        return sum(self._done)
+
+    def count_piece(self) -> None:
+        """One more piece is read."""
+        self._done.append(1)
+
+    @property
+    def late(self) -> bool:
+        """Whether payload columns wait for the matching rows."""
+        return self.plan.hints.materialise == "late"
+
+    def reader(self, task: int) -> FileReader:
+        """The reader of a task's file."""
+        found = self._readers.get(task)
+        if found is None:
+            plan, chosen = self.plan, self.plan.tasks[task]
+            options = plan.options
+            found = FileReader.open(
+                plan.files, chosen.entry, chosen.partition, options.route, options.checksums, self.log
+            )
+            check_rows(chosen.path, found.metadata.num_rows, chosen.rows.total)
+            self._readers[task] = found
+        return found
+
+    def pieces(self, wanted: Projection, growth: Growth | None = None) -> Iterator[Piece]:
+        """Every piece of the plan in order."""
+        plan = self.plan
+        for number, task in enumerate(plan.tasks):
+            if number % _FOOTERS_AHEAD == 0 and len(plan.tasks) > 1:
+                ahead = plan.tasks[number : number + _FOOTERS_AHEAD]
+                plan.files.layouts([t.entry for t in ahead])
+            reader = self.reader(number)
+            leaves = reader.columns(wanted).leaves
+            yield from cut_task(number, task, reader.metadata, leaves, plan.options.memory, growth)
+            # A file that is done with gives back what was worked out for it.
+            self._readers.pop(number - _FOOTERS_AHEAD, None)
+
+    def bundles(self) -> Iterator[tuple[Piece, ...]]:
+        """Every piece of the plan in order: each by itself, or small ones together."""
+        plan = self.plan
+        pieces = self.pieces(self.both)
+        local = plan.files.place.local
+        # Of few files the row groups are better shared out among the threads.
+        many = len(plan.tasks) >= _MANY * plan.hints.threads
+        if local and many and plan.options.route != "slice":
+            pieces = merge_whole(pieces, plan.options.memory)
+        # Far away, requests side by side gain more than decoding at once.
+        return bundled(pieces, plan.options.memory if local else 0)
+
+    def too_large(self, pieces: Sequence[Piece]) -> bool:
+        """Whether to decode a piece in the consumer's own time, batch by batch."""
+        piece, memory = pieces[0], self.plan.options.memory
+        if piece.weight * _TOO_LARGE <= memory:
+            return False
+        return piece.weight > _FAR_TOO_LARGE * memory or self.reader(piece.task).opens
+
+    def tables(self, pieces: Sequence[Piece]) -> pa.Table | Generator[pa.Table]:
+        """The matching rows of pieces: at once, or, where that would be too much, a few at a time."""
+        self._done.append(len(pieces))
+        return self.stream(pieces[0]) if self.too_large(pieces) else self.table(pieces)
+
+    def weigh(self, pieces: Sequence[Piece]) -> int:
+        """About how many bytes pieces take when they are decoded at once."""
+        return 0 if self.too_large(pieces) else sum([piece.weight for piece in pieces])
+
+    def table(self, pieces: Sequence[Piece]) -> pa.Table:
+        """The matching rows of pieces, in the wanted columns; all of them are proven, or none."""
+        wanted = self.plan.projection
+        if pieces[0].proven:
+            return self._read_all(pieces, None, wanted, "rows")
+        if self.late:
+            return self._matches(pieces, wanted)[1]
+        return self._one_pass(pieces, wanted)
+
+    def _one_pass(self, pieces: Sequence[Piece], wanted: Projection) -> pa.Table:
+        """Everything is fetched at once, though other columns may be decoded no further than rows match."""
+        began = time.perf_counter()
+        places = self._places(pieces)
+        found = [reader.fetch(group, rows, self.both) for reader, group, rows in places]
+        if len(found) == 1 and isinstance(found[0], Part) and pieces[0].weight > _DECODE_TWICE:
+            table = self._decode_matching(pieces[0], found[0], wanted)
+            if table is not None:
+                self.log.add("rows", len(pieces[0].rows), time.perf_counter() - began)
+                return table
+        table = decode_all(found, places, self.both)
+        self.log.add("rows", table.num_rows, time.perf_counter() - began)
+        return self._to_wanted(filtered(table, self._mask(pieces, table)), pieces[0], wanted)
+
+    def _decode_matching(self, piece: Piece, part: Part, wanted: Projection) -> pa.Table | None:
+        """The matching rows of a part; None where all its columns have to be decoded together."""
+        phases = self._two_phases(wanted)
+        if not phases.rest.paths or not part.projection.flat:
+            return None
+        first, rest = self.reader(piece.task).decode_matching(
+            part, phases.first, phases.rest, lambda table: self._mask([piece], table).nonzero()[0]
+        )
+        if rest is None:
+            return pa.Table.from_batches([], wanted.schema)
+        return self._to_wanted(phases.joined(first, rest, wanted), piece, wanted)
+
+    def matches(self, piece: Piece, wanted: Projection) -> tuple[RowSet, pa.Table]:
+        """The rows of a piece that match, counted within the row group, and the wanted columns of them."""
+        rows, table = self._matches([piece], wanted)
+        return rows[0], table
+
+    def _matches(self, pieces: Sequence[Piece], wanted: Projection) -> tuple[list[RowSet], pa.Table]:
+        """Columns of the predicate are read for all rows, others for matching rows; none is read twice."""
+        phases = self._two_phases(wanted)
+        rest = phases.rest
+        found = self._read_all(pieces, None, phases.first, "predicate columns")
+        found, rows = self._matching(pieces, found)
+        left = [at for at, mine in enumerate(rows) if len(mine)]
+        if rest.paths and left:
+            payload = self._read_all(
+                [pieces[at] for at in left], [rows[at] for at in left], rest, "other columns"
+            )
+            found = phases.joined(found, payload, wanted)
+        return rows, self._to_wanted(found, pieces[0], wanted)
+
+    def _matching(self, pieces: Sequence[Piece], table: pa.Table) -> tuple[pa.Table, list[RowSet]]:
+        """The matching rows of a table, and where they are in each piece's row group."""
+        chosen = self._mask(pieces, table).nonzero()[0]
+        rows: list[RowSet] = []
+        start = 0
+        for piece in pieces:
+            stop = start + len(piece.rows)
+            mine = chosen if len(pieces) == 1 else chosen[slice(*chosen.searchsorted((start, stop)))] - start
+            rows.append(select(piece.rows, mine))
+            start = stop
+        return taken(table, chosen), rows
+
+    def _two_phases(self, wanted: Projection) -> TwoPhases:
+        """Which columns are read of all rows, and which of matching ones."""
+        key = (TwoPhases, wanted.paths, self.tested)
+        cache = self.plan.files.cache
+        found: TwoPhases | None = cache.get(key)
+        if found is None or found.schema is not self.schema:
+            found = TwoPhases.of(self.schema, self.tested, wanted)
+            cache.put(key, found, _PHASES_WEIGHT)
+        return found
+
+    def stream(self, piece: Piece) -> Generator[pa.Table]:
+        """The matching rows of a piece, a few at a time."""
+        reader = self.reader(piece.task)
+        wanted = self.plan.projection if piece.proven else self.both
+        first = 0
+        for table in reader.batches(piece.group, piece.rows, wanted, self.plan.options.batch_rows):
+            self.log.add("rows", len(table), 0.0)
+            chosen = table if piece.proven else filtered(table, self._mask([piece], table, first))
+            yield self._to_wanted(chosen, piece, self.plan.projection)
+            first += len(table)
+
+    def read(self, piece: Piece, rows: RowSet, wanted: Projection, phase: str) -> pa.Table:
+        """Columns of some rows of a piece."""
+        return self._read_all([piece], [rows], wanted, phase)
+
+    def _read_all(
+        self, pieces: Sequence[Piece], some: Sequence[RowSet] | None, wanted: Projection, phase: str
+    ) -> pa.Table:
+        """Columns of all rows of pieces, or of some rows of each, one piece after the other."""
+        began = time.perf_counter()
+        piece = pieces[0]
+        if piece.more:
+            groups = range(piece.group, piece.group + piece.more + 1)
+            table = self.reader(piece.task).read_whole(groups, wanted, phase)
+        else:
+            places = self._places(pieces, some)
+            found = [reader.fetch(group, rows, wanted, phase) for reader, group, rows in places]
+            table = decode_all(found, places, wanted)
+        self.log.add(phase, table.num_rows, time.perf_counter() - began)
+        return table
+
+    def _mask(self, pieces: Sequence[Piece], table: pa.Table, skipped: int = 0) -> Array:
+        """Which rows of pieces match and are not deleted; of one piece, the first may have been looked at."""
+        began = time.perf_counter()
+        mask: Array
+        mask = np.ones(len(table), dtype=bool) if self.filter is None else self.filter.mask(table)
+        first = 0
+        for piece in pieces:
+            deleted = self.plan.tasks[piece.task].deleted
+            last = first + len(piece.rows) if len(pieces) > 1 else len(table)
+            for anti in deleted:
+                places = partial(self._positions, piece, skipped, last - first)
+                part = table.slice(first, last - first)
+                mask[first:last] &= ~anti.deleted(part, self.plan.files, places)
+            first = last
+        self.log.add("filter", int(np.count_nonzero(mask)), time.perf_counter() - began)
+        return mask
+
+    def _places(
+        self, pieces: Sequence[Piece], some: Sequence[RowSet] | None = None
+    ) -> list[tuple[FileReader, int, RowSet]]:
+        """Where pieces are read: the reader of the file, the row group, and all of the rows or some."""
+        if some is None:
+            return [(self.reader(piece.task), piece.group, piece.rows) for piece in pieces]
+        return [(self.reader(p.task), p.group, rows) for p, rows in zip(pieces, some, strict=True)]
+
+    def _positions(self, piece: Piece, skipped: int, count: int) -> Array:
+        """Where in the file some rows of a piece are."""
+        start = int(self.reader(piece.task).metadata.row_group_starts[piece.group])
+        if piece.rows.is_full:
+            return np.arange(start + skipped, start + skipped + count)
+        rows = piece.rows if count == len(piece.rows) else nth_rows(piece.rows, skipped, count)
+        return rows.positions() + start
+
+    def _to_wanted(self, table: pa.Table, piece: Piece, wanted: Projection) -> pa.Table:
+        """Only the wanted columns, in their order, of a table in the lake's types."""
+        if table.schema.equals(wanted.schema, check_metadata=True):
+            return table
+        path, evolution = self.plan.tasks[piece.task].path, self.plan.files.evolution
+        return conform(table, wanted.schema, path=path, evolution=evolution)
+
+
+def select(rows: RowSet, chosen: Array) -> RowSet:
+    """The rows at the chosen places, in rising order, of a row set."""
+    if len(chosen) == len(rows):
+        return rows
+    if rows.is_full:
+        return RowSet.from_positions(rows.total, chosen)
+    starts = rows.runs()[0]
+    if len(starts) == 1:
+        return RowSet.from_positions(rows.total, chosen + starts)
+    return RowSet.from_positions(rows.total, rows.positions()[chosen])
+
+
+@dataclass(slots=True, eq=False)
+class TwoPhases:
+    """What is read of all rows and what of matching ones, and where the wanted columns are in both."""
+
+    schema: pa.Schema
+    """The lake's."""
+    first: Projection
+    rest: Projection
+    order: list[int] | None
+    """None where a column has more in it than is wanted."""
+
+    @classmethod
+    def of(cls, schema: pa.Schema, tested: Sequence[Path], wanted: Projection) -> TwoPhases:
+        tops = {path[0] for path in tested}
+        first = Projection.of(schema, [*tested, *(path for path in wanted.paths if path[0] in tops)])
+        rest = wanted.without(tops, schema)
+        fields = {name.name: (at, name) for at, name in enumerate([*first.schema, *rest.schema])}
+        order = [fields[name.name][0] for name in wanted.schema if fields[name.name][1].equals(name, True)]
+        return cls(schema, first, rest, order if len(order) == len(wanted.schema) else None)
+
+    def joined(self, first: pa.Table, rest: pa.Table, wanted: Projection) -> pa.Table:
+        """The wanted columns of two tables of the same rows."""
+        columns = [*first.columns, *rest.columns]
+        if self.order is not None:
+            return pa.Table.from_arrays([columns[at] for at in self.order], schema=wanted.schema)
+        return pa.Table.from_arrays(columns, schema=pa.schema([*first.schema, *rest.schema]))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from skipstone.report.trace.scan import Reads
-from skipstone.scan.pieces import group_rows
+from skipstone.scan.execute import Work
+from skipstone.scan.parts import group_rows
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Projection
-from skipstone.scan.work import Work
 from skipstone.store.ranges import coalesce
 
 _MOST_TASKS = 100

@@ -1,9 +1,10 @@
-"""A plan cut into parts of about equal bytes, each of them work for one executor."""
+"""A plan cut up: into parts for executors, and into pieces, rows of one row group that are read at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -11,8 +12,10 @@ import numpy as np
 
 from skipstone.core.evidence import Array
 from skipstone.core.rows import RowSet
-from skipstone.scan.pieces import group_rows
+from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.pageindex import page_index_ranges
 from skipstone.scan.plan import ScanPlan, Task
+from skipstone.scan.reader import estimate
 
 Part: TypeAlias = tuple[Task, ...]
 
@@ -22,6 +25,11 @@ _LEAST_BYTES: Final = 2 * 1024 * 1024
 # What could be read while a file is opened.
 _OPEN_BYTES: Final = 128 * 1024
 _SAMPLE: Final = 8
+# A piece that decodes to more than this share of the memory is cut, where pages allow it.
+_SHARES: Final = 4
+_FASTER: Final = 4
+# Pieces of fewer rows than this, together, are decoded at once: each decoding has a price of its own.
+_FEW_ROWS: Final = 32_768
 
 
 def weights(plan: ScanPlan) -> tuple[Array, float]:
@@ -98,3 +106,153 @@ def shared(plan: ScanPlan) -> ScanPlan:
     """
     hints = replace(plan.trace.hints, threads=1)
     return replace(plan, tasks=(), trace=replace(plan.trace, levels=(), notes=(), hints=hints))
+
+
+# -- pieces ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """Rows of one row group, counted within it; ``proven`` ones need no test."""
+
+    task: int
+    group: int
+    rows: RowSet
+    proven: bool
+    weight: int
+    more: int = 0
+    """How many whole row groups after this one are read with it."""
+
+
+def group_rows(metadata: ParquetMetadata, rows: RowSet) -> Iterator[tuple[int, RowSet]]:
+    """A file's rows by row group, counted within the group; groups without any are left out."""
+    if rows.is_empty:
+        return
+    if metadata.row_group_count == 1:
+        yield 0, rows
+        return
+    starts = metadata.row_group_starts
+    first, last = rows.runs()
+    ends = starts.searchsorted((first.item(0), last.item(-1) - 1), "right") - 1
+    chosen = range(ends.item(0), ends.item(1) + 1)
+    if len(chosen) > 1:
+        counts = rows.counts(starts, starts + metadata.row_group_rows)
+        for group in chosen:
+            count, total = counts.item(group), metadata.row_group_rows.item(group)
+            if count:
+                start = starts.item(group)
+                yield group, _all(total) if count == total else rows.slice(start, start + total)
+        return
+    # All in one row group, as is the case where few rows are left.
+    group = chosen[0]
+    start, total = starts.item(group), metadata.row_group_rows.item(group)
+    yield group, _all(total) if len(rows) == total else rows.slice(start, start + total)
+
+
+@lru_cache(maxsize=64)
+def _all(total: int) -> RowSet:
+    # Row groups of one lake are mostly of one size.
+    return RowSet.all(total)
+
+
+class Growth:
+    """Pieces that begin small and grow: where a limit is near, few rows may be enough."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    def split(self, rows: RowSet, most: int) -> Iterator[RowSet]:
+        """Parts of a row group's rows, each larger than the one before, up to ``most`` rows."""
+        first = 0
+        while first < len(rows):
+            count = min(self._rows, most, len(rows) - first)
+            yield nth_rows(rows, first, count)
+            first += count
+            self._rows *= _FASTER
+
+
+def cut_task(
+    number: int,
+    task: Task,
+    metadata: ParquetMetadata,
+    leaves: tuple[int, ...],
+    memory: int,
+    growth: Growth | None,
+) -> Iterator[Piece]:
+    """The pieces of a task in order of rows."""
+    proven = task.proven
+    sure, counts = len(proven) == len(task.rows), None
+    if not sure and not proven.is_empty:
+        starts = metadata.row_group_starts
+        counts = proven.counts(starts, starts + metadata.row_group_rows)
+    for group, rows in group_rows(metadata, task.rows):
+        size = len(rows)
+        weight = estimate(metadata, group, leaves) * size // rows.total
+        parts = max(-(-weight * _SHARES // memory), 1)
+        done = sure if counts is None else counts.item(group) == size
+        if (parts > 1 or growth is not None) and _has_pages(metadata, group, leaves):
+            most = -(-size // parts)
+            for part in _split(rows, most) if growth is None else growth.split(rows, most):
+                yield Piece(number, group, part, done, weight * len(part) // size)
+        else:
+            yield Piece(number, group, rows, done, weight)
+
+
+def merge_whole(pieces: Iterable[Piece], memory: int) -> Iterator[Piece]:
+    """Small whole row groups of one file that need no test, read as one: an open file serves them all."""
+    held: Piece | None = None
+    for piece in pieces:
+        if held is not None and _follows(held, piece, memory):
+            held = replace(held, weight=held.weight + piece.weight, more=held.more + 1)
+            continue
+        if held is not None:
+            yield held
+        held = piece
+    if held is not None:
+        yield held
+
+
+def bundled(pieces: Iterable[Piece], memory: int) -> Iterator[tuple[Piece, ...]]:
+    """Small pieces that follow one another, as they are read and tested together."""
+    held: list[Piece] = []
+    rows = weight = 0
+    for piece in pieces:
+        rows, weight = rows + len(piece.rows), weight + piece.weight
+        together = rows <= _FEW_ROWS and weight * _SHARES <= memory
+        if held and not (together and piece.proven == held[0].proven and not (piece.more or held[0].more)):
+            yield tuple(held)
+            held, rows, weight = [], len(piece.rows), piece.weight
+        held.append(piece)
+    if held:
+        yield tuple(held)
+
+
+def _follows(held: Piece, piece: Piece, memory: int) -> bool:
+    return (
+        piece.task == held.task
+        and piece.group == held.group + held.more + 1
+        and all(p.proven and p.rows.is_full for p in (held, piece))
+        and (held.weight + piece.weight) * _SHARES <= memory
+    )
+
+
+def _has_pages(metadata: ParquetMetadata, group: int, leaves: Iterable[int]) -> bool:
+    """Whether a part of the row group can be read without decoding all of it."""
+    return all(
+        page_index_ranges(metadata, group, leaf)[1] is not None
+        or metadata.known_places(group, leaf) is not None
+        for leaf in leaves
+    )
+
+
+def _split(rows: RowSet, size: int) -> Iterator[RowSet]:
+    for first in range(0, len(rows), size):
+        yield nth_rows(rows, first, min(size, len(rows) - first))
+
+
+def nth_rows(rows: RowSet, first: int, count: int) -> RowSet:
+    """``count`` rows of a set, from its ``first`` on."""
+    window = RowSet.from_ranges(rows.total, [(rows.nth(first), rows.nth(first + count - 1) + 1)])
+    return rows & window

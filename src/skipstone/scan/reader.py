@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import accumulate, product
 from pathlib import Path as FilePath
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -25,41 +25,72 @@ from skipstone.parquet.recorded import RecordedMetadata
 from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.slice import (
     FAILURES,
+    Decoder,
     Part,
+    RowGroupPages,
     decode_batches,
     decode_part,
     decode_together,
     part_steps,
+    plan_leaves,
     slice_ranges,
 )
-from skipstone.parquet.slice.cut import cut_for, take_values
+from skipstone.parquet.slice.cut import bare, cut, taken
+from skipstone.report.trace.scan import Phase
 from skipstone.scan.options import Route
 from skipstone.scan.projection import Path, Projection
 from skipstone.store.local import identity_of
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange, coalesce
 from skipstone.store.source import stale
-from skipstone.store.steps import drive
 
 _PAGE_WEIGHT = 100
-# Rows in runs shorter than this, on average, are sooner told one by one than run by run.
-_SCATTERED = 64
 # Below this, cutting an indexed file's pages out costs less than opening its footer.
 _WORTH_A_FOOTER = 8 * 1024 * 1024
 # Rows decoded at a time where few of a row group are wanted.
 _STEP = 65_536
+# Records of a run that are held before they are added up.
+_MANY_RECORDS = 4_096
 
 
-class Meter(threading.local):
-    """What the reads of one thread have asked for."""
+class Log:
+    """Rows, seconds and reads of each phase of a run: plain records of all threads, added up when asked."""
 
-    requests = 0
-    bytes = 0
+    __slots__ = ("_done", "_lock", "_phases", "_reads")
 
-    def add(self, ranges: Sequence[ByteRange], gap: int) -> None:
-        """Count ranges as the store will ask for them."""
-        self.requests += len(coalesce(ranges, gap).requests)
-        self.bytes += sum(wanted.length for wanted in ranges)
+    def __init__(self) -> None:
+        self._done: deque[tuple[str, int, float]] = deque()
+        self._reads: deque[tuple[str, Sequence[ByteRange], int]] = deque()
+        self._phases: dict[str, Phase] = {}
+        self._lock = threading.Lock()
+
+    def add(self, phase: str, rows: int, seconds: float) -> None:
+        """Rows that came out of a phase, and the seconds they took."""
+        self._done.append((phase, rows, seconds))
+        if len(self._done) > _MANY_RECORDS:
+            self.phases()
+
+    def reads(self, phase: str, ranges: Sequence[ByteRange], gap: int) -> None:
+        """Ranges that are read in a phase, from a source where those so far apart share a request."""
+        self._reads.append((phase, ranges, gap))
+        if len(self._reads) > _MANY_RECORDS:
+            self.phases()
+
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases in the order they first ended."""
+        with self._lock:
+            found = self._phases
+            while self._done:
+                name, rows, seconds = self._done.popleft()
+                old = found.get(name, Phase(name, 0, 0, 0, 0.0))
+                found[name] = Phase(name, old.rows + rows, old.requests, old.bytes, old.seconds + seconds)
+            while self._reads:
+                name, ranges, gap = self._reads.popleft()
+                old = found.get(name, Phase(name, 0, 0, 0, 0.0))
+                requests = old.requests + len(coalesce(ranges, gap).requests)
+                size = old.bytes + sum([stop - start for start, stop in ranges])
+                found[name] = Phase(name, old.rows, requests, size, old.seconds)
+            return tuple(found.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,23 +100,23 @@ class FileReader:
     files: Files
     entry: Listed
     metadata: ParquetMetadata
-    partition: dict[str, pa.Scalar]
+    partition: Mapping[str, pa.Scalar]
     route: Route = "auto"
     checksums: bool = False
-    meter: Meter = field(default_factory=Meter)
+    log: Log = field(default_factory=Log)
 
     @classmethod
     def open(
         cls,
         files: Files,
         entry: Listed,
-        partition: dict[str, pa.Scalar],
-        route: Route,
-        checksums: bool,
-        meter: Meter,
+        partition: Mapping[str, pa.Scalar],
+        route: Route = "auto",
+        checksums: bool = False,
+        log: Log | None = None,
     ) -> FileReader:
         """Find out where everything is: from an index, the footer, or the cache."""
-        return cls(files, entry, files.layout(entry), partition, route, checksums, meter)
+        return cls(files, entry, files.layout(entry), partition, route, checksums, log or Log())
 
     def columns(self, wanted: Projection) -> FileColumns:
         """What this file has of the wanted columns."""
@@ -96,83 +127,103 @@ class FileReader:
             found = memo[key] = _file_columns(self.metadata, wanted, self.partition)
         return found
 
-    def read_whole(self, groups: Sequence[int], wanted: Projection) -> pa.Table:
+    def read_whole(self, groups: Sequence[int], wanted: Projection, phase: str = "rows") -> pa.Table:
         """Whole row groups of the wanted columns, in the lake's types; only where ``opens`` is true."""
         mine = self.columns(wanted)
         counts = self.metadata.row_group_rows[list(groups)].tolist()
         if not mine.fields:
             table = bare(sum(counts))
         elif all(self._opens(group, mine) for group in groups):
-            table = self._whole(groups, mine)
+            table = self._whole(groups, mine, phase)
         else:
             parts = zip(groups, counts, strict=True)
-            found = [self._part(group, RowSet.all(rows), mine, {}) for group, rows in parts]
+            found = [self._part(group, RowSet.all(rows), mine, phase) for group, rows in parts]
             table = joined([self._decoded(part) for part in found])
-        return self.dress(table, wanted)
+        return self.to_lake_schema(table, wanted)
 
-    def read(self, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
+    def read(self, group: int, rows: RowSet, wanted: Projection, phase: str = "rows") -> pa.Table:
         """The chosen rows (counted within the row group) of the wanted columns, in the lake's types."""
-        return self.finish(self.fetch(group, rows, wanted), group, rows, wanted)
+        return self.finish(self.fetch(group, rows, wanted, phase), group, rows, wanted)
 
-    def fetch(self, group: int, rows: RowSet, wanted: Projection) -> Part | pa.Table:
+    def fetch(self, group: int, rows: RowSet, wanted: Projection, phase: str = "rows") -> Part | pa.Table:
         """What ``read`` decodes; or has decoded already, where pages are not cut out."""
         mine = self.columns(wanted)
         if not mine.fields:
             return bare(len(rows))
-        pyarrow = self.route == "pyarrow"
-        indexes = {} if rows.is_full or pyarrow else self._indexes(group, mine.leaves)
-        opens = self._opens(group, mine)
-        if opens and rows.is_full:
-            return self._whole([group], mine)
-        if pyarrow or (opens and _needs_every_page(rows, indexes.values())):
-            # Cutting pages out would read the same bytes, with more steps.
-            return joined([*self._chosen(group, rows, mine, _STEP, use_threads=False)])
-        return self._part(group, rows, mine, indexes)
+        if self._opens(group, mine) and rows.is_full:
+            return self._whole([group], mine, phase)
+        if self.route == "pyarrow":
+            return joined([*self._chosen(group, rows, mine, _STEP, phase, use_threads=False)])
+        return self._part(group, rows, mine, phase)
 
     def finish(self, found: Part | pa.Table, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
         """What was fetched of some rows in the lake's types."""
         table = self._decoded(found)
         if len(table) != len(rows):
             raise self._corrupt(f"{len(table)} rows came back for {len(rows)}", group, None)
-        return self.dress(table, wanted)
+        return self.to_lake_schema(table, wanted)
+
+    def decode_matching(
+        self, part: Part, first: Projection, rest: Projection, test: Callable[[pa.Table], Array]
+    ) -> tuple[pa.Table, pa.Table | None]:
+        """The first columns of fetched rows that a test picks, and the others; None if it picks no row.
+
+        The others are decoded no further than the last row that is picked.
+        """
+        decoder = Decoder(part, checksums=self.checksums)
+        mine = self.columns(first)
+        table = decoder.table([part.fields.index(number) for number in mine.fields])
+        if len(table) != len(part.rows):
+            raise self._corrupt(f"{len(table)} rows came back for {len(part.rows)}", part.group, None)
+        table = self.to_lake_schema(table, first)
+        chosen = test(table)
+        if not len(chosen):
+            return table.slice(0, 0), None
+        mine = self.columns(rest)
+        others = decoder.rows_at([part.fields.index(number) for number in mine.fields], chosen)
+        return taken(table, chosen), self.to_lake_schema(others, rest)
 
     def _decoded(self, found: Part | pa.Table) -> pa.Table:
-        return found if isinstance(found, pa.Table) else decode_part(found, checksums=self.checksums)
+        return decode_part(found, checksums=self.checksums) if isinstance(found, Part) else found
 
     def planned(self, group: int, rows: RowSet, wanted: Projection) -> list[ByteRange]:
         """The ranges a read would ask for, as far as the page indexes at hand tell."""
         leaves = self.columns(wanted).leaves
         if rows.is_full or self.route == "pyarrow":
             return [self.metadata.chunk_range(group, leaf) for leaf in leaves]
-        return slice_ranges(self.metadata, group, leaves, rows, self._indexes(group, leaves))
+        return slice_ranges(self.metadata, group, leaves, rows, self._indexes(group, leaves, "forecast"))
 
-    def batches(self, group: int, rows: RowSet, wanted: Projection, most: int) -> Generator[pa.Table]:
+    def batches(
+        self, group: int, rows: RowSet, wanted: Projection, most: int, phase: str = "rows"
+    ) -> Generator[pa.Table]:
         """What ``read`` gives, a few rows at a time: for row groups too large to hold."""
-        for table in self._chosen(group, rows, self.columns(wanted), most, use_threads=True):
-            yield self.dress(table, wanted)
+        for table in self._chosen(group, rows, self.columns(wanted), most, phase, use_threads=True):
+            yield self.to_lake_schema(table, wanted)
 
     @property
     def opens(self) -> bool:
         """Whether pyarrow can open the file itself, and may."""
-        return self.files.place.local and self.route != "slice"
+        return self.route != "slice" and self.files.place.local
 
     # -- the two routes ----------------------------------------------------------------------
 
     def _opens(self, group: int, mine: FileColumns) -> bool:
         """Whether pyarrow may read the file itself; for little of an indexed file, no footer is opened."""
-        if not self.opens or not isinstance(self.metadata, RecordedMetadata):
+        if not isinstance(self.metadata, RecordedMetadata):
             return self.opens
-        key = ("stored bytes", group, tuple(mine.leaves))
+        if self.metadata.group_sizes(group)[1] <= _WORTH_A_FOOTER:
+            return False
+        key = ("stored bytes", group, mine.leaves)
         size: int | None = self.metadata.memo.get(key)
         if size is None:
             size = sum(self.metadata.chunk_range(group, leaf).length for leaf in mine.leaves)
             self.metadata.memo[key] = size
-        return size > _WORTH_A_FOOTER
+        return size > _WORTH_A_FOOTER and self.opens
 
-    def _whole(self, groups: Sequence[int], mine: FileColumns) -> pa.Table:
+    def _whole(self, groups: Sequence[int], mine: FileColumns, phase: str) -> pa.Table:
         tables = []
         try:
-            with self._open(groups, mine) as file:
+            with self._open(groups, mine, phase) as file:
                 # One by one: rows that one lacks must not be made up for by the next.
                 for group in groups:
                     table = file.reader.read_row_group(group, column_indices=mine.leaves, use_threads=False)
@@ -184,12 +235,14 @@ class FileReader:
         return joined(tables)
 
     def _chosen(
-        self, group: int, rows: RowSet, mine: FileColumns, most: int, *, use_threads: bool
+        self, group: int, rows: RowSet, mine: FileColumns, most: int, phase: str, *, use_threads: bool
     ) -> Generator[pa.Table]:
         """Chosen rows of a row group, decoded a few at a time and no further than the last of them."""
         first, stop = 0, rows.last + 1
         try:
-            with closing(self._stream(group, mine, min(most, stop), use_threads=use_threads)) as tables:
+            with closing(
+                self._stream(group, mine, min(most, stop), phase, use_threads=use_threads)
+            ) as tables:
                 for table in tables:
                     last = min(first + len(table), stop)
                     chosen = rows.slice(first, last)
@@ -202,25 +255,27 @@ class FileReader:
             raise self._blame([group], mine, error) from error
         raise self._blame([group], mine)
 
-    def _stream(self, group: int, mine: FileColumns, most: int, *, use_threads: bool) -> Generator[pa.Table]:
+    def _stream(
+        self, group: int, mine: FileColumns, most: int, phase: str, *, use_threads: bool
+    ) -> Generator[pa.Table]:
         """All rows of a row group, as they are decoded; nobody has counted them."""
         total = int(self.metadata.row_group_rows[group])
         if not mine.fields:
             yield from (bare(min(most, total - first)) for first in range(0, total, most))
         elif self._opens(group, mine):
-            with self._open([group], mine) as file:
+            with self._open([group], mine, phase) as file:
                 for batch in file.reader.iter_batches(
                     most, row_groups=[group], column_indices=mine.leaves, use_threads=use_threads
                 ):
                     yield pa.Table.from_batches([batch])
         else:
-            part = self._part(group, RowSet.all(total), mine, {})
+            part = self._part(group, RowSet.all(total), mine, phase)
             if isinstance(part, Part):
                 yield from decode_batches(part, most, checksums=self.checksums)
             else:
                 yield part
 
-    def _open(self, groups: Sequence[int], mine: FileColumns) -> pq.ParquetFile:
+    def _open(self, groups: Sequence[int], mine: FileColumns, phase: str) -> pq.ParquetFile:
         path = self.files.path(self.entry)
         try:
             raw = pa.OSFile(path)
@@ -237,10 +292,9 @@ class FileReader:
             raise stale(path)
         chunks = [self.metadata.chunk_range(group, leaf) for group in groups for leaf in mine.leaves]
         # pyarrow reads past our own store; what it reads is known all the same.
-        before = self.meter.requests, self.meter.bytes
-        self.meter.add(chunks, 0)
-        counter = self.files.source(self.entry).counter
-        counter.add(self.meter.requests - before[0], self.meter.bytes - before[1])
+        self.log.reads(phase, chunks, 0)
+        requests = len(coalesce(chunks, 0).requests)
+        self.files.source(self.entry).counter.add(requests, sum([stop - start for start, stop in chunks]))
         metadata = pyarrow_metadata(self.files.footer(self.entry))
         return pq.ParquetFile(raw, metadata=metadata, page_checksum_verification=self.checksums)
 
@@ -254,10 +308,10 @@ class FileReader:
         for group, leaf in product(groups, mine.leaves):
             column = self.metadata.leaves[leaf]
             at = mine.names.index(column.path[0])
-            alone = FileColumns([mine.fields[at]], [leaf], [mine.names[at]])
+            alone = FileColumns((mine.fields[at],), (leaf,), (mine.names[at],))
             total = int(self.metadata.row_group_rows[group])
             try:
-                found = sum(map(len, self._stream(group, alone, _STEP, use_threads=False)))
+                found = sum(map(len, self._stream(group, alone, _STEP, "rows", use_threads=False)))
             except FAILURES as cause:
                 return self._corrupt(f"the values can't be decoded: {_first_line(cause)}", group, column.name)
             except SkipstoneError as cause:
@@ -270,88 +324,85 @@ class FileReader:
     def _corrupt(self, message: str, group: int, column: str | None) -> CorruptFileError:
         return CorruptFileError(message, path=self.metadata.path, unit=f"row group {group}", column=column)
 
-    def _part(
-        self, group: int, rows: RowSet, mine: FileColumns, indexes: Mapping[int, PageIndex | None]
-    ) -> Part | pa.Table:
-        steps = part_steps(
-            self.metadata,
-            group,
-            mine.fields,
-            rows,
-            indexes,
-            leaves=mine.leaves,
-            checksums=self.checksums,
-        )
-        return drive(steps, lambda need: self._fetch(need, group, mine.names))
-
-    def _fetch(self, ranges: Sequence[ByteRange], group: int, columns: Sequence[str]) -> list[bytes]:
-        """Bytes of the file; an error says what was being read."""
-        self.meter.add(ranges, self.files.source(self.entry).gap)
+    def _part(self, group: int, rows: RowSet, mine: FileColumns, phase: str) -> Part | pa.Table:
+        pages = self._pages(group, rows, mine, phase)
+        plans = plan_leaves(pages.chunks, rows)
+        pieces = [plan for plan in plans if plan.chosen is not None]
+        if not pieces and not rows.is_full and self._opens(group, mine):
+            # Cutting pages out would read the same bytes, with more steps.
+            return joined([*self._chosen(group, rows, mine, _STEP, phase, use_threads=False)])
+        steps = part_steps(pages, rows, plans, checksums=self.checksums)
         try:
-            return self.files.read(self.entry, ranges)
+            while True:
+                need = next(steps)
+                self.log.reads(phase, need.ranges, self.files.source(self.entry).gap)
+                self.files.read_into(self.entry, need.ranges, need.views)
+        except StopIteration as stop:
+            found: Part | pa.Table = stop.value
+            return found
         except ReadError as error:
-            error.unit = error.unit or f"row group {group}"
-            error.column = error.column or ", ".join(columns)
+            _locate(error, group, mine.names)
             raise
 
     # -- page indexes ------------------------------------------------------------------------
 
-    def _indexes(self, group: int, leaves: Sequence[int]) -> dict[int, PageIndex | None]:
+    def _pages(self, group: int, rows: RowSet, mine: FileColumns, phase: str) -> RowGroupPages:
+        """Where everything is that the columns are read from; of all rows, whole chunks."""
+        whole = rows.is_full
+        key = (RowGroupPages, self.entry, group, mine.leaves, whole)
+        found: RowGroupPages | None = self.files.cache.get(key)
+        if found is None:
+            indexes = {} if whole else self._indexes(group, mine.leaves, phase)
+            found = RowGroupPages.of(self.metadata, group, mine.fields, mine.leaves, indexes)
+            pages = sum([len(chunk.sizes) + 1 for chunk in found.chunks])
+            self.files.cache.put(key, found, _PAGE_WEIGHT * pages)
+        return found
+
+    def _indexes(self, group: int, leaves: Sequence[int], phase: str) -> dict[int, PageIndex | None]:
         """Where the pages of each leaf are; None where the file doesn't say, or not credibly."""
-        key = (PageIndex, self.entry, group, tuple(leaves))
-        together: dict[int, PageIndex | None] | None = self.files.cache.get(key)
-        if together is not None:
-            return together
         found: dict[int, PageIndex | None] = {}
         wanted: list[tuple[int, ByteRange]] = []
         for leaf in leaves:
-            kept = self.files.cache.get(self._key(group, leaf)) or self._known(group, leaf)
-            if kept is not None:
-                found[leaf] = kept
-                continue
-            place = page_index_ranges(self.metadata, group, leaf)[1]
-            if place is None:
-                found[leaf] = None
-            else:
-                wanted.append((leaf, place))
+            index = self.metadata.known_places(group, leaf)
+            if index is None:
+                index = self.files.cache.get((PageIndex, self.entry, group, leaf))
+            found[leaf] = index
+            if index is None:
+                place = page_index_ranges(self.metadata, group, leaf)[1]
+                wanted += [] if place is None else [(leaf, place)]
         if wanted:
             names = [self.metadata.leaves[leaf].name for leaf, _ in wanted]
-            bodies = self._fetch([place for _, place in wanted], group, names)
+            ranges = [place for _, place in wanted]
+            self.log.reads(phase, ranges, self.files.source(self.entry).gap)
+            try:
+                bodies = self.files.read(self.entry, ranges)
+            except ReadError as error:
+                _locate(error, group, names)
+                raise
             for (leaf, _), body in zip(wanted, bodies, strict=True):
-                found[leaf] = self._parsed(group, leaf, body)
-        self.files.cache.put(key, found, _PAGE_WEIGHT * sum(len(i) for i in found.values() if i is not None))
+                try:
+                    index = parse_page_index(None, body, self.metadata, group, leaf)
+                except BadPageIndex:
+                    continue
+                found[leaf] = index
+                key = (PageIndex, self.entry, group, leaf)
+                self.files.cache.put(key, index, _PAGE_WEIGHT * len(index))
         return found
-
-    def _known(self, group: int, leaf: int) -> PageIndex | None:
-        index = self.metadata.known_places(group, leaf)
-        if index is not None:
-            self.files.cache.put(self._key(group, leaf), index, _PAGE_WEIGHT * len(index))
-        return index
-
-    def _parsed(self, group: int, leaf: int, body: bytes) -> PageIndex | None:
-        try:
-            index = parse_page_index(None, body, self.metadata, group, leaf)
-        except BadPageIndex:
-            return None
-        self.files.cache.put(self._key(group, leaf), index, _PAGE_WEIGHT * len(index))
-        return index
-
-    def _key(self, group: int, leaf: int) -> tuple[Any, ...]:
-        return (PageIndex, self.entry, group, leaf)
 
     # -- the lake's types --------------------------------------------------------------------
 
-    def dress(self, table: pa.Table, wanted: Projection) -> pa.Table:
+    def to_lake_schema(self, table: pa.Table, wanted: Projection) -> pa.Table:
         """The file's columns as the lake's, with partition columns added and missing ones NULL."""
-        if table.schema.equals(wanted.schema, check_metadata=True):
+        schema = wanted.schema
+        if table.schema.equals(schema, check_metadata=True):
             return table
         for name in wanted.names:
             value = self.partition.get(name)
             if value is not None:
-                table = table.append_column(wanted.schema.field(name), pa.repeat(value, len(table)))
-            elif pa.types.is_timestamp(wanted.schema.field(name).type):
-                table = self._zoned(table, name, wanted.schema.field(name).type)
-        return conform(table, wanted.schema, path=self.metadata.path, evolution=self.files.evolution)
+                table = table.append_column(schema.field(name), pa.repeat(value, len(table)))
+            elif pa.types.is_timestamp(schema.field(name).type):
+                table = self._zoned(table, name, schema.field(name).type)
+        return conform(table, schema, path=self.metadata.path, evolution=self.files.evolution)
 
     def _zoned(self, table: pa.Table, name: str, type: pa.DataType) -> pa.Table:
         """INT96 and old timestamps are instants, though pyarrow reads them without a zone.
@@ -366,38 +417,32 @@ class FileReader:
         return table.set_column(place, pa.field(name, column.type), column)
 
 
-def _needs_every_page(rows: RowSet, indexes: Iterable[PageIndex | None]) -> bool:
-    """Whether each page of each leaf holds one of the rows."""
-    first, last = rows.first, rows.last
-    return all(
-        index is None
-        # The outer pages tell at once for most rows.
-        or (
-            (len(index) == 1 or first < index.first_rows[1])
-            and last >= index.first_rows[-1]
-            and bool(rows.counts(index.first_rows, index.first_rows + index.row_counts).all())
-        )
-        for index in indexes
-    )
+def decode_all(
+    found: Sequence[Part | pa.Table],
+    places: Sequence[tuple[FileReader, int, RowSet]],
+    wanted: Projection,
+) -> pa.Table:
+    """What was fetched of several row groups, one after the other, in the lake's types.
 
-
-def read_together(parts: Sequence[tuple[FileReader, int, RowSet]], wanted: Projection) -> pa.Table:
-    """Rows of several row groups, as ``read`` gives them, one after the other; decoded as one if possible."""
-    found = [reader.fetch(group, rows, wanted) for reader, group, rows in parts]
-    cut_out = [part for part in found if isinstance(part, Part)]
+    If possible, all of it is decoded as one.
+    """
+    if len(found) == 1:
+        reader, group, rows = places[0]
+        return reader.finish(found[0], group, rows, wanted)
     table = None
-    if len(cut_out) == len(found):
-        table = decode_together(cut_out, checksums=parts[0][0].checksums)
+    parts = [part for part in found if isinstance(part, Part)]
+    if len(parts) == len(found):
+        table = decode_together(parts, checksums=places[0][0].checksums)
     if table is not None:
         if table.schema.equals(wanted.schema, check_metadata=True):
             return table
-        ends = accumulate(len(rows) for _, _, rows in parts)
+        ends = accumulate(len(rows) for _, _, rows in places)
         found = [
-            table.slice(end - len(rows), len(rows)) for end, (_, _, rows) in zip(ends, parts, strict=True)
+            table.slice(end - len(rows), len(rows)) for end, (_, _, rows) in zip(ends, places, strict=True)
         ]
     finished = [
         reader.finish(part, group, rows, wanted)
-        for part, (reader, group, rows) in zip(found, parts, strict=True)
+        for part, (reader, group, rows) in zip(found, places, strict=True)
     ]
     return joined(finished)
 
@@ -406,12 +451,12 @@ def read_together(parts: Sequence[tuple[FileReader, int, RowSet]], wanted: Proje
 class FileColumns:
     """Wanted columns as a file has them: top-level fields, and the leaves to read of them."""
 
-    fields: list[int]
-    leaves: list[int]
-    names: list[str]
+    fields: tuple[int, ...]
+    leaves: tuple[int, ...]
+    names: tuple[str, ...]
 
 
-def _file_columns(metadata: ParquetMetadata, wanted: Projection, partition: dict[str, Any]) -> FileColumns:
+def _file_columns(metadata: ParquetMetadata, wanted: Projection, partition: Mapping[str, Any]) -> FileColumns:
     schema = metadata.arrow_schema
     fields: list[int] = []
     leaves: list[int] = []
@@ -434,7 +479,7 @@ def _file_columns(metadata: ParquetMetadata, wanted: Projection, partition: dict
         names.append(name)
         below = metadata.kin.leaves_of(name)
         leaves += {leaf for path in asked[name] for leaf in _leaves_at(below, path)}
-    return FileColumns(fields, sorted(leaves), names)
+    return FileColumns(tuple(fields), tuple(sorted(leaves)), tuple(names))
 
 
 def _leaves_at(below: Sequence[LeafColumn], path: Path) -> list[int]:
@@ -456,64 +501,40 @@ def pyarrow_metadata(metadata: ParquetMetadata) -> pq.FileMetaData:
     return found
 
 
-def estimate(metadata: ParquetMetadata, group: int, leaves: Sequence[int]) -> int:
+def estimate(metadata: ParquetMetadata, group: int, leaves: tuple[int, ...]) -> int:
     """About how many bytes the leaves of a row group take when they are decoded."""
-    key = (estimate, group, tuple(leaves))
+    key = (estimate, group, leaves)
     found: int | None = metadata.memo.get(key)
     if found is None:
-        stored = sum(metadata.chunks(leaf)[group].total_compressed_size for leaf in leaves)
         plain, packed = metadata.group_sizes(group)
+        stored = packed
+        if len(leaves) < len(metadata.leaves):
+            stored = sum([metadata.chunks(leaf)[group].total_compressed_size for leaf in leaves])
         # Dictionaries make text far smaller in the file than in memory; how much can't be told.
         least = 16 * int(metadata.row_group_rows[group]) * len(leaves)
         found = metadata.memo[key] = max(int(plain * stored / max(packed, 1)), stored, least)
     return found
 
 
+def _locate(error: ReadError, group: int, columns: Sequence[str]) -> None:
+    """Have the error say what was being read."""
+    error.unit = error.unit or f"row group {group}"
+    error.column = error.column or ", ".join(columns)
+
+
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def bare(rows: int) -> pa.Table:
-    """A table of no columns that still knows its number of rows."""
-    return pa.table({"": pa.nulls(rows)}).select([])
-
-
 def joined(tables: Sequence[pa.Table]) -> pa.Table:
     """Tables of one schema one after the other, rows of tables without columns included."""
+    if len(tables) == 1:
+        return tables[0]
     if tables[0].num_columns:
         return pa.concat_tables(tables)
     return bare(sum(table.num_rows for table in tables))
 
 
-def take(table: pa.Table, positions: Array) -> pa.Table:
-    """Rows of a table at positions in any order, whatever its types."""
-    if not table.num_columns:
-        return bare(len(positions))
-    columns = [_taken(column, positions) for column in table.columns]
-    return pa.Table.from_arrays(columns, schema=table.schema)
-
-
-def _taken(column: pa.ChunkedArray, where: Array) -> pa.ChunkedArray:
-    if column.num_chunks != 1:
-        try:
-            return column.take(pa.array(where, pa.int64()))
-        except pa.ArrowNotImplementedError:
-            column = pa.chunked_array([column.combine_chunks()], column.type)
-    return pa.chunked_array([take_values(column.chunk(0), where)], column.type)
-
-
-def cut(table: pa.Table, rows: RowSet) -> pa.Table:
-    """The chosen rows of a table, whatever its types."""
-    if rows.is_full:
-        return table
-    if not table.num_columns:
-        return bare(len(rows))
-    return cut_for(rows, None).apply_all(table)
-
-
-def kept(table: pa.Table, mask: Array) -> pa.Table:
+def filtered(table: pa.Table, mask: Array) -> pa.Table:
     """The rows of a table where a mask is true, whatever its types."""
-    borders = int(np.count_nonzero(mask[1:] != mask[:-1]))
-    if borders * _SCATTERED > len(mask):
-        return take(table, np.flatnonzero(mask))
-    return cut(table, RowSet.from_mask(mask))
+    return taken(table, mask.nonzero()[0])

@@ -7,7 +7,7 @@ the winners; their other columns are read at last, for those rows alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,23 +16,23 @@ import pyarrow as pa
 from skipstone.core.evidence import Array
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import gather
+from skipstone.parquet.slice.cut import take
+from skipstone.scan.execute import Work
 from skipstone.scan.order import sort_positions
-from skipstone.scan.pieces import Piece
+from skipstone.scan.parts import Piece
 from skipstone.scan.projection import Projection
-from skipstone.scan.reader import joined, take
+from skipstone.scan.reader import joined
 from skipstone.scan.topk import Ranked, Threshold, rank
-from skipstone.scan.work import Work
 
-Done = Callable[[Piece], None]
 _WIDEST = 16
 _PLACE = ("skipstone task", "skipstone group", "skipstone row")
 
 
-def sorted_rows(work: Work, done: Done) -> Generator[pa.Table]:
+def sorted_rows(work: Work) -> Generator[pa.Table]:
     """The plan's rows in order, in batches."""
     plan = work.plan
     keys = Projection.of(plan.schemas.read, [term.path for term in plan.order])
-    keyed = KeyReader(work, keys, done)
+    keyed = KeyReader(work, keys)
     best = _top(keyed, plan.limit) if plan.limit is not None else _all(keyed)
     if best is None or not best.num_rows:
         return
@@ -47,12 +47,11 @@ class KeyReader:
 
     work: Work
     keys: Projection
-    done: Done
 
     def read(self, piece: Piece) -> pa.Table:
         """Keys and places of the rows of a piece that match."""
-        self.done(piece)
         work = self.work
+        work.count_piece()
         if piece.proven:
             rows, table = piece.rows, work.read(piece, piece.rows, self.keys, "sort keys")
         else:

@@ -16,9 +16,9 @@ from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.nodes import All, ColumnRef, Leaf
 from skipstone.parquet.evidence import row_group_facts
+from skipstone.scan.execute import Work
 from skipstone.scan.order import Order, column_at
-from skipstone.scan.pieces import Piece
-from skipstone.scan.work import Work
+from skipstone.scan.parts import Piece
 
 _NULLS_LAST = 3
 _EMPTY = 4

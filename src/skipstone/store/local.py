@@ -7,8 +7,8 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -20,6 +20,8 @@ from skipstone.store.source import IoCounter, check_size, gone, stale
 
 # A seek costs less than this many bytes from the page cache.
 GAP = 64 * 1024
+# The system takes 1,024 at once.
+_MOST_BUFFERS = 1_000
 
 
 class LocalSource:
@@ -68,21 +70,63 @@ class LocalSource:
     def tail(self, length: int) -> tuple[bytes, int]:
         """The last ``length`` bytes and the file's size."""
         size = self.size()
-        with self._open() as descriptor:
+        descriptor = self._open()
+        try:
             return self._read(descriptor, ByteRange(max(size - length, 0), size)), size
+        finally:
+            os.close(descriptor)
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """The bytes of each range."""
         plan = coalesce(ranges, self.gap)
-        with self._open() as descriptor:
+        descriptor = self._open()
+        try:
             return plan.split([self._read(descriptor, request) for request in plan.requests])
+        finally:
+            os.close(descriptor)
+
+    def read_into(self, ranges: Sequence[ByteRange], views: Sequence[memoryview]) -> None:
+        """The bytes of each range, to a place in memory."""
+        descriptor = self._open()
+        try:
+            buffers: list[Any] = []
+            gap, first, last = self.gap, -1, -1
+            for at in sorted(range(len(ranges)), key=ranges.__getitem__):
+                start, stop = ranges[at]
+                if buffers and (not 0 <= start - last <= gap or len(buffers) >= _MOST_BUFFERS):
+                    self._fill(descriptor, first, last, buffers)
+                    buffers = []
+                if not buffers:
+                    first = start
+                elif start > last:
+                    buffers.append(bytearray(start - last))
+                buffers.append(views[at])
+                last = stop
+            if buffers:
+                self._fill(descriptor, first, last, buffers)
+        finally:
+            os.close(descriptor)
+
+    def _fill(self, descriptor: int, start: int, stop: int, buffers: list[Any]) -> None:
+        """Read a stretch of the file into buffers that hold just that many bytes."""
+        try:
+            count = os.preadv(descriptor, buffers, start)
+        except OSError as error:
+            raise refusal(error, self.path, f"{ByteRange(start, stop)}: ") from error
+        if count == stop - start:
+            self.counter.add(1, count)
+            return
+        # Cut short, which happens at the file's end, or in a signal.
+        body = memoryview(self._read(descriptor, ByteRange(start, stop)))
+        for buffer in buffers:
+            buffer[:] = body[: len(buffer)]
+            body = body[len(buffer) :]
 
     def _pin(self) -> None:
-        with self._open():
-            pass
+        os.close(self._open())
 
-    @contextmanager
-    def _open(self) -> Iterator[int]:
+    def _open(self) -> int:
+        """A descriptor of the file, which is the one that is expected; the caller closes it."""
         try:
             # Without O_NONBLOCK opening a named pipe would wait for its writer.
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -92,9 +136,10 @@ class LocalSource:
             raise refusal(error, self.path) from error
         try:
             self._check(os.fstat(descriptor))
-            yield descriptor
-        finally:
+        except BaseException:
             os.close(descriptor)
+            raise
+        return descriptor
 
     def _check(self, found: os.stat_result) -> None:
         if stat.S_ISDIR(found.st_mode):
@@ -103,6 +148,8 @@ class LocalSource:
         if not stat.S_ISREG(found.st_mode):
             raise ReadError("not a regular file", path=self.path)
         identity = identity_of(found)
+        if identity == self._identity:
+            return
         with self._lock:
             if self._identity is None and self._size in (None, identity[0]):
                 self._identity, self._size = identity, identity[0]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ByteRange:
+class ByteRange(NamedTuple):
     """The bytes from ``start`` up to, not including, ``stop``."""
 
     start: int
@@ -38,10 +38,13 @@ class Coalesced:
     def split(self, bodies: Sequence[bytes]) -> list[bytes]:
         """Cut the answers of the requests into the wanted ranges, in the order they were asked for."""
         pieces = []
-        for want, owner in zip(self.wanted, self.owners, strict=True):
-            body = bodies[owner] if owner >= 0 else b""
-            start = want.start - self.requests[owner].start if owner >= 0 else 0
-            pieces.append(body if want.length == len(body) else body[start : start + want.length])
+        for (start, stop), owner in zip(self.wanted, self.owners, strict=True):
+            if owner < 0:
+                pieces.append(b"")
+                continue
+            first, last = self.requests[owner]
+            body = bodies[owner]
+            pieces.append(body if (first, last) == (start, stop) else body[start - first : stop - first])
         return pieces
 
 
@@ -53,15 +56,16 @@ def coalesce(ranges: Sequence[ByteRange], gap: int) -> Coalesced:
     """
     requests: list[ByteRange] = []
     owners = [-1] * len(ranges)
-    starts = [want.start for want in ranges]
-    for position in sorted(range(len(ranges)), key=starts.__getitem__):
-        want = ranges[position]
-        if want.stop <= want.start:
+    end = 0
+    for position in sorted(range(len(ranges)), key=ranges.__getitem__):
+        start, stop = want = ranges[position]
+        if stop <= start:
             continue
-        if requests and want.start - requests[-1].stop <= gap:
-            last = requests[-1]
-            requests[-1] = ByteRange(last.start, max(last.stop, want.stop))
+        if requests and start - end <= gap:
+            if stop > end:
+                requests[-1] = ByteRange(requests[-1].start, stop)
         else:
             requests.append(want)
+        end = requests[-1].stop
         owners[position] = len(requests) - 1
     return Coalesced(tuple(requests), tuple(ranges), tuple(owners))

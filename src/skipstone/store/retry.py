@@ -6,10 +6,11 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from skipstone.errors import ReadError
-from skipstone.store.local import refusal
+from skipstone.store.local import LocalSource, refusal
 from skipstone.store.ranges import ByteRange
 from skipstone.store.source import Source, Wrapped
 
@@ -69,6 +70,14 @@ class RetrySource(Wrapped):
         """The bytes of each range."""
         return self._try(lambda: self._full(ranges, self._below.read_ranges(ranges)))
 
+    def read_into(self, ranges: Sequence[ByteRange], views: Sequence[memoryview]) -> None:
+        """The bytes of each range, to a place in memory."""
+        if isinstance(self._below, LocalSource):
+            self._try(partial(self._below.read_into, ranges, views))
+            return
+        for view, body in zip(views, self.read_ranges(ranges), strict=True):
+            view[:] = body
+
     def _try(self, read: Callable[[], T]) -> T:
         trial = _Trial(self.policy, self._clock)
         while True:
@@ -80,9 +89,9 @@ class RetrySource(Wrapped):
 
     def _full(self, ranges: Sequence[ByteRange], bodies: list[bytes]) -> list[bytes]:
         # A source of the caller's own may not check.
-        for wanted, body in zip(ranges, bodies, strict=True):
-            if len(body) != wanted.length:
-                raise self._short(str(wanted), len(body))
+        for (start, stop), body in zip(ranges, bodies, strict=True):
+            if len(body) != stop - start:
+                raise self._short(str(ByteRange(start, stop)), len(body))
         return bodies
 
     def _full_tail(self, length: int, answer: tuple[bytes, int]) -> tuple[bytes, int]:

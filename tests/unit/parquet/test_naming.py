@@ -25,7 +25,7 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.naming import Naming, renamed
 from skipstone.parquet.slice import compact as c
 from skipstone.scan.projection import Projection
-from skipstone.scan.reader import FileReader, Meter
+from skipstone.scan.reader import FileReader
 from skipstone.store.place import open_place
 
 
@@ -109,7 +109,7 @@ def reader(path: Path, naming: Naming, route: Any) -> FileReader:
     place = open_place(path.parent)[0]
     files = Files(place, naming=naming)
     entry = next(entry for entry in place.list() if entry.key == path.name)
-    return FileReader.open(files, entry, {}, route, True, Meter())
+    return FileReader.open(files, entry, {}, route, True)
 
 
 def test_every_view_of_the_footer_has_the_new_names(file: Path) -> None:

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from skipstone.errors import TypeMismatchError, UnknownColumnError, UsageError
+from skipstone.parquet.slice.cut import take
 from skipstone.scan.order import Order, parse_order, sort_positions
-from skipstone.scan.reader import take
 
 NAN = float("nan")
 SCHEMA = pa.schema(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import skipstone as sk
 from skipstone.core.rows import RowSet
-from skipstone.scan.pieces import Growth, Piece, bundled, merge_whole
+from skipstone.scan.parts import Growth, Piece, bundled, merge_whole
 
 ALL = RowSet.all(10)
 

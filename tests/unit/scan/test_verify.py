@@ -20,8 +20,8 @@ import skipstone as sk
 from skipstone.core.evidence import ColumnFacts
 from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError, PredicateError
+from skipstone.scan.execute import Work
 from skipstone.scan.verify import differences
-from skipstone.scan.work import Work
 from tests.property._lakes import random_lake, under
 from tests.property._patch import BINARY, Struct, chunks, patch_column_index, patch_footer
 from tests.property._predicates import Predicates, is_drawn
@@ -259,7 +259,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
         return change(found) if wrong else found
 
     monkeypatch.setattr(Work, "table", table)
-    work = importlib.import_module("skipstone.scan.work")
+    work = importlib.import_module("skipstone.scan.execute")
     monkeypatch.setattr(work, "bundled", lambda pieces, _: ((piece,) for piece in pieces))
 
 

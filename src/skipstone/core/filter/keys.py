@@ -11,12 +11,16 @@ import pyarrow.compute as pc
 from skipstone.core.domain.keys import key_space
 from skipstone.core.filter.truth import Array, bools
 
-_WIDTHS: dict[int, type[np.generic]] = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
+_WIDTHS: dict[int, Any] = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
+_DTYPES = {pa.from_numpy_dtype(code).id: np.dtype(code) for code in "bhilBHILfd"}
 
 
 def numbers(array: pa.Array) -> Array:
     """Numeric keys of a plain array, in the array's own width."""
     type = array.type
+    dtype = _DTYPES.get(type.id)
+    if dtype is not None:
+        return _buffer(array, dtype, 1)
     if pa.types.is_boolean(type):
         return bools(array).view(np.uint8)
     if pa.types.is_decimal(type):
@@ -24,19 +28,14 @@ def numbers(array: pa.Array) -> Array:
         item: Any = np.int32 if type.bit_width == 32 else np.int64
         # Keys of at most 18 digits lie in the lowest word.
         return _buffer(array, item, words)[::words]
-    if pa.types.is_floating(type):
-        return _buffer(array, {32: np.float32, 64: np.float64}[type.bit_width], 1)
-    if pa.types.is_unsigned_integer(type):
-        return _buffer(array, np.dtype(f"u{type.bit_width // 8}"), 1)
     return _buffer(array, _WIDTHS[type.bit_width], 1)
 
 
 def _buffer(array: pa.Array, dtype: Any, words: int) -> Array:
-    data = array.buffers()[1]
-    if data is None or len(array) == 0:
-        return np.zeros(len(array) * words, dtype)
-    start = array.offset * words * np.dtype(dtype).itemsize
-    return np.frombuffer(data, dtype, len(array) * words, start)
+    data, count = array.buffers()[1], len(array) * words
+    if data is None or not count:
+        return np.zeros(count, dtype)
+    return np.frombuffer(data, dtype, count, array.offset * words * np.dtype(dtype).itemsize)
 
 
 def texts(array: pa.Array) -> pa.Array:

@@ -20,6 +20,7 @@ FEW = 8
 """Up to this many spans each is compared with every row; above it they are looked up."""
 _TABLE = 1 << 22
 _TRUE, _FALSE, _NULL = range(3)
+_DICTIONARY = pa.dictionary(pa.int8(), pa.int8()).id
 _POINTS = 1 << 20
 
 InSpans = Callable[[pa.Array], Array]
@@ -42,11 +43,11 @@ def leaf_test(leaf: Leaf) -> Callable[[pa.Array], Truth]:
     members = _member(sets[one]), _member(sets[other])
 
     def answer(array: pa.Array) -> Truth:
-        if pa.types.is_dictionary(array.type) and 0 < len(array.dictionary) <= len(array):
+        if array.type.id == _DICTIONARY and 0 < len(array.dictionary) <= len(array):
             return by_dictionary(array)
         array = plain(array)
-        valid = valid_rows(array)
-        found = {at: member(array, valid) for at, member in zip((one, other), members, strict=True)}
+        valid = None if array.null_count == 0 else valid_rows(array)
+        found = {one: members[0](array, valid), other: members[1](array, valid)}
         if rest != _FALSE:
             found[rest] = _neither(found[one], found[other], len(array))
         true = found[_TRUE]
@@ -142,6 +143,8 @@ def _keys(array: pa.Array, spans: NumberSpans) -> Array:
     keys = numbers(array)
     if spans.space.kind is Kind.FLOAT:
         return keys.astype(np.float64, copy=False)
+    if keys.dtype == spans.space.dtype:
+        return keys
     info = np.iinfo(keys.dtype)
     fits = int(info.min) <= int(spans.lows[0]) and int(spans.highs[-1]) <= int(info.max)
     return keys if fits else keys.astype(spans.space.dtype)

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from skipstone.core.filter.plan import Planner, RowBinder
 from skipstone.core.filter.rows import Path, Rows
-from skipstone.core.filter.truth import Array
+from skipstone.core.filter.truth import Array, Truth
 from skipstone.core.ir import Compiled, compile_predicate
 from skipstone.predicate.tree import Predicate, too_deep
 
@@ -54,21 +54,25 @@ class RowFilter:
 
     def mask(self, batch: pa.RecordBatch | pa.Table) -> Array:
         """True exactly where the predicate is TRUE: not where it is FALSE, not where it is NULL."""
-        return self.truth(batch)[0]
+        return _concatenated([answer.true for answer in self._answers(batch)])
 
     def truth(self, batch: pa.RecordBatch | pa.Table) -> tuple[Array, Array]:
         """Where the predicate is TRUE, and where it is NULL."""
+        answers = self._answers(batch)
+        null = [np.zeros(len(a), dtype=bool) if a.null is None else a.null for a in answers]
+        return _concatenated([a.true for a in answers]), _concatenated(null)
+
+    def _answers(self, batch: pa.RecordBatch | pa.Table) -> list[Truth]:
+        """For each of its parts."""
         parts = [batch] if isinstance(batch, pa.RecordBatch) else batch.to_batches()
         try:
-            answers = [self._condition.truth(Rows(part, self._types)) for part in parts]
+            return [self._condition.truth(Rows(part, self._types)) for part in parts]
         except RecursionError:
             raise too_deep() from None
-        true = [answer.true for answer in answers]
-        null = [np.zeros(len(a), dtype=bool) if a.null is None else a.null for a in answers]
-        if len(answers) == 1:
-            return true[0], null[0]
-        none = np.zeros(0, dtype=bool)
-        return np.concatenate([none, *true]), np.concatenate([none, *null])
+
+
+def _concatenated(parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype=bool), *parts])
 
 
 def _restored(predicate: Predicate, schema: pa.Schema, case_sensitive: bool) -> RowFilter:

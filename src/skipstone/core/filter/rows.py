@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,18 @@ _WIDE = {
 }
 
 
+# Layouts that values are computed in as they are: by far the most.
+_PLAIN = frozenset(
+    type.id
+    for type in (
+        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+        *(pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.large_string(), pa.binary()),
+        *(pa.large_binary(), pa.date32(), pa.date64(), pa.timestamp("us"), pa.decimal128(1)),
+    )
+)
+
+
+@lru_cache(maxsize=256)
 def plain_type(type: pa.DataType) -> pa.DataType:
     """The layout that values of ``type`` are computed in: no dictionary, extension, view or half float."""
     type = storage_type(type)
@@ -28,7 +41,7 @@ def plain_type(type: pa.DataType) -> pa.DataType:
 
 def plain(array: pa.Array) -> pa.Array:
     """``array`` in its plain layout; nothing is copied where it has that already."""
-    while True:
+    while array.type.id not in _PLAIN:
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
         elif pa.types.is_dictionary(array.type):
@@ -38,6 +51,7 @@ def plain(array: pa.Array) -> pa.Array:
         else:
             wide = _WIDE.get(array.type)
             return array if wide is None else array.cast(wide)
+    return array
 
 
 def decoded(array: pa.Array) -> pa.Array:
@@ -55,12 +69,13 @@ def pick(array: pa.Array, chosen: pa.Array) -> pa.Array:
 class Rows:
     """The rows of one batch; belongs to one call, so it may remember what it computed."""
 
-    __slots__ = ("_batch", "_memo", "_types", "count")
+    __slots__ = ("_batch", "_memo", "_raw", "_types", "count")
 
     def __init__(self, batch: pa.RecordBatch, types: Mapping[Path, pa.DataType]) -> None:
         self._batch = batch
         self._types = types
         self._memo: dict[Hashable, pa.Array] = {}
+        self._raw: dict[Path, pa.Array] = {}
         self.count: int = batch.num_rows
 
     def remember(self, key: Hashable, make: Callable[[Rows], pa.Array]) -> pa.Array:
@@ -72,11 +87,17 @@ class Rows:
 
     def raw(self, path: Path) -> pa.Array:
         """A column in the layout it came in, but with the schema's time zone."""
-        return self.remember(("raw", path), lambda _: self._find(path))
+        found = self._raw.get(path)
+        if found is None:
+            found = self._raw[path] = self._find(path)
+        return found
 
     def column(self, path: Path) -> pa.Array:
         """A column in its plain layout and with the schema's type."""
-        return self.remember(path, lambda _: self._plain(path))
+        found = self._memo.get(path)
+        if found is None:
+            found = self._memo[path] = self._plain(path)
+        return found
 
     def _plain(self, path: Path) -> pa.Array:
         array, type = plain(self.raw(path)), plain_type(self._types[path])

@@ -1,22 +1,32 @@
 """Page slices: read only the pages that hold some rows, and let pyarrow decode them.
 
 A slice is a valid Parquet file in memory: chosen pages as they are, the dictionary page where one of them
-needs it, and a fresh footer. ``plan`` says which bytes, ``pages`` checks what came, ``build`` makes the file,
-``decode`` reads it, ``cut`` and ``merge`` bring the columns to the wanted rows.
+needs it, and a fresh footer. ``plan`` says which bytes, ``pages`` checks what came, ``decode`` makes the file
+and reads it, ``cut`` and ``merge`` bring the columns to the wanted rows.
 """
 
-from skipstone.parquet.slice.build import Part
-from skipstone.parquet.slice.decode import FAILURES, decode_batches, decode_part, decode_together
-from skipstone.parquet.slice.plan import slice_ranges
-from skipstone.parquet.slice.steps import part_steps, slice_steps
+from skipstone.parquet.slice.decode import (
+    FAILURES,
+    Decoder,
+    Part,
+    decode_batches,
+    decode_part,
+    decode_together,
+)
+from skipstone.parquet.slice.plan import LeafPlan, plan_leaves, slice_ranges
+from skipstone.parquet.slice.steps import RowGroupPages, part_steps, slice_steps
 
 __all__ = [
     "FAILURES",
+    "Decoder",
+    "LeafPlan",
     "Part",
+    "RowGroupPages",
     "decode_batches",
     "decode_part",
     "decode_together",
     "part_steps",
+    "plan_leaves",
     "slice_ranges",
     "slice_steps",
 ]

@@ -1,4 +1,4 @@
-"""Cut decoded columns to the wanted rows."""
+"""Cut decoded columns and tables to the wanted rows, whatever their types."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from skipstone.core.rows import runs as run
 from skipstone.core.rows.rowset import RowSet
-from skipstone.parquet.slice.plan import Pages
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Pieces this long are kept as chunks without a copy; shorter ones are gathered.
 _LONG_PIECE: Final = 4096
+# Rows in runs shorter than this, on average, are sooner taken one by one than run by run.
+_SCATTERED: Final = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +30,11 @@ class Cut:
     rows: int
     places: NDArray[np.int64] | None = None
     """Every position, where there are so many runs that their set has a list at hand."""
+
+    @property
+    def stop(self) -> int:
+        """The position after the last wanted row."""
+        return int(self.stops[-1])
 
     @classmethod
     def joined(cls, cuts: Sequence[Cut], offsets: Sequence[int]) -> Cut:
@@ -43,6 +49,13 @@ class Cut:
         starts = np.maximum(self.starts[inside], first) - first
         stops = np.minimum(self.stops[inside], last) - first
         return Cut(starts, stops, int((stops - starts).sum()))
+
+    def at(self, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Positions of the chosen ones among the wanted rows."""
+        if len(self.starts) == 1:
+            return chosen + self.starts
+        places = run.positions((self.starts, self.stops)) if self.places is None else self.places
+        return places[chosen]
 
     def apply(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """The column's wanted rows, in order."""
@@ -109,15 +122,66 @@ def _take_views(array: pa.Array, positions: NDArray[np.int64]) -> pa.Array:
     return pa.Array.from_buffers(array.type, len(positions), [valid, pa.py_buffer(chosen), *data])
 
 
-def cut_for(rows: RowSet, pages: Pages | None) -> Cut:
-    """Where the wanted rows are in a column of these pages, or of a whole chunk."""
+def cut_for(rows: RowSet, held: Sequence[tuple[int, int]] | None) -> Cut:
+    """Where the wanted rows are in a column that holds these intervals of rows, or all of them."""
     starts, stops = rows.runs()
-    if pages is None or len(pages.starts) == 1:
-        offset = 0 if pages is None else int(pages.starts[0])
+    if held is None or len(held) == 1:
+        offset = 0 if held is None else held[0][0]
         places = rows.positions() - offset if rows.is_scattered else None
-        return Cut(starts - offset, stops - offset, len(rows), places)
-    # Every run lies inside one interval of pages, since neighbouring pages are one interval.
-    before = np.cumsum(pages.stops - pages.starts) - (pages.stops - pages.starts)
-    owner = pages.starts.searchsorted(starts, "right") - 1
-    shift = before[owner] - pages.starts[owner]
+        if offset:
+            starts, stops = starts - offset, stops - offset
+        return Cut(starts, stops, len(rows), places)
+    # Every run lies inside one interval, since neighbouring pages are one interval.
+    first, last = np.array(held, dtype=np.int64).T
+    before = np.cumsum(last - first) - (last - first)
+    owner = first.searchsorted(starts, "right") - 1
+    shift = before[owner] - first[owner]
     return Cut(starts + shift, stops + shift, len(rows))
+
+
+# -- tables ------------------------------------------------------------------------------------
+
+
+def bare(rows: int) -> pa.Table:
+    """A table of no columns that still knows its number of rows."""
+    return pa.table({"": pa.nulls(rows)}).select([])
+
+
+def cut(table: pa.Table, rows: RowSet) -> pa.Table:
+    """The chosen rows of a table, whatever its types."""
+    if rows.is_full:
+        return table
+    return cut_for(rows, None).apply_all(table) if table.num_columns else bare(len(rows))
+
+
+def take(table: pa.Table, positions: NDArray[np.int64]) -> pa.Table:
+    """Rows of a table at positions in any order, whatever its types."""
+    if not table.num_columns:
+        return bare(len(positions))
+    columns = [_taken(column, positions) for column in table.columns]
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def _taken(column: pa.ChunkedArray, where: NDArray[np.int64]) -> pa.ChunkedArray:
+    if column.num_chunks != 1:
+        try:
+            return column.take(pa.array(where, pa.int64()))
+        except pa.ArrowNotImplementedError:
+            column = pa.chunked_array([column.combine_chunks()], column.type)
+    return pa.chunked_array([take_values(column.chunk(0), where)], column.type)
+
+
+def taken(table: pa.Table, places: NDArray[np.int64]) -> pa.Table:
+    """Rows of a table at rising places, whatever its types."""
+    count = len(places)
+    if count == table.num_rows:
+        return table
+    if not count:
+        return table.slice(0, 0)
+    first = places.item(0)
+    if places.item(-1) - first + 1 == count:
+        return table.slice(first, count)
+    runs = int(np.count_nonzero(places[1:] - places[:-1] != 1)) + 1
+    if runs * 2 * _SCATTERED > table.num_rows:
+        return take(table, places)
+    return cut(table, RowSet.from_positions(table.num_rows, places))

@@ -1,27 +1,207 @@
-"""Let pyarrow decode a slice, field by field where rows differ, and check what it gives."""
+"""A slice as a valid Parquet file in memory: pages as they are and a fresh footer; pyarrow decodes it."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from skipstone.core.rows.rowset import RowSet
 from skipstone.errors import CorruptFileError
-from skipstone.parquet.slice.build import Part, build_file, schema_file
-from skipstone.parquet.slice.cut import Cut, cut_for
+from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.slice import compact as c
+from skipstone.parquet.slice.cut import Cut, bare, cut_for, taken
 from skipstone.parquet.slice.merge import UnevenLeaves, merge
-from skipstone.parquet.slice.pages import WITHOUT_INDEX, Chunk
-from skipstone.parquet.slice.plan import same_rows
-from skipstone.parquet.slice.projection import Wanted
+from skipstone.parquet.slice.pages import ELSEWHERE, WITHOUT_INDEX, Chunk
+from skipstone.parquet.slice.plan import Chosen
+from skipstone.parquet.slice.projection import Projection, Wanted
+from skipstone.store.ranges import ByteRange
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # What pyarrow raises for bytes that it can't decode.
 FAILURES: Final = (pa.ArrowException, OSError, ValueError, MemoryError)
 # A slice of more rows than the first is decoded so many rows at a time, and only what is wanted is kept.
 _MANY_ROWS: Final = 4 * 1024 * 1024
 _FEW_ROWS: Final = 65_536
+MAGIC: Final = b"PAR1"
+_FILE_OFFSET: Final = (2, c.I64, c.integer(0))
+_WIDE: Final = 34
+# Of a column chunk after its prefix, and of what else a footer has.
+_LONGEST_END: Final = 32
+_MORE_ROOM: Final = 64
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """Chosen pages of one row group, at hand and checked, and the rows that are wanted of them."""
+
+    metadata: ParquetMetadata
+    group: int
+    projection: Projection
+    chunks: dict[int, Chunk]
+    rows: RowSet
+    fields: Sequence[int]
+    """The file's top-level fields that they hold."""
+    footer: FooterTemplate
+    buffer: pa.Buffer
+    """What the pages were read into."""
+    end: int
+    """Where they end in it."""
+
+
+# -- the file ----------------------------------------------------------------------------------
+
+
+def allocate(ranges: Iterable[ByteRange], room: int) -> tuple[pa.Buffer, list[memoryview]]:
+    """A buffer for the bytes of ranges as they stand in a slice, with room for a footer after them."""
+    at = len(MAGIC)
+    ends = [at := at + stop - start for start, stop in ranges]
+    buffer = pa.allocate_buffer(at + room)
+    view = memoryview(buffer).cast("B")
+    view[: len(MAGIC)] = MAGIC
+    return buffer, [view[start:stop] for start, stop in zip([len(MAGIC), *ends], ends, strict=False)]
+
+
+@dataclass(slots=True, eq=False)
+class FooterTemplate:
+    """What slices of row groups with the same codecs have in common in their footers."""
+
+    prefixes: list[bytes]
+    """What stands before the counts and places of each column chunk."""
+    room: int
+    """How many bytes the footer of one row group takes at most."""
+
+    @classmethod
+    def of(cls, metadata: ParquetMetadata, group: int, projection: Projection) -> FooterTemplate:
+        """Made once for all row groups of files of one schema."""
+        slots = projection.slots
+        codecs = tuple([metadata.chunks(leaf)[group].codec if wanted else 0 for leaf, wanted in slots])
+        found: FooterTemplate | None = projection.footers.get(codecs)
+        if found is None:
+            prefixes = [
+                _prefix(metadata, leaf, codec) for (leaf, _), codec in zip(slots, codecs, strict=True)
+            ]
+            ends = len(projection.head) + len(projection.tail)
+            room = ends + sum(map(len, prefixes)) + _LONGEST_END * len(prefixes) + _MORE_ROOM
+            found = projection.footers[codecs] = cls(prefixes, room)
+        return found
+
+
+def file_of(part: Part, rows: int) -> pa.Buffer:
+    """The file that holds a part as a row group of so many rows; its columns may differ in length.
+
+    pyarrow gives at most that many rows of a column, and all rows of a column that has fewer. The file is
+    the buffer that the pages were read into, if they stand there as they must.
+    """
+    places = [part.chunks[leaf].place if wanted else 0 for leaf, wanted in part.projection.slots]
+    if ELSEWHERE in places:
+        return build_file(part.projection, [(part, rows)])
+    footer: list[bytes] = []
+    _row_group(part, rows, places, footer)
+    end = b"".join(_footer(part.projection, rows, 1, footer))
+    stop = part.end + len(end)
+    memoryview(part.buffer).cast("B")[part.end : stop] = end
+    return part.buffer.slice(0, stop)
+
+
+def build_file(projection: Projection, parts: Iterable[tuple[Part, int]]) -> pa.Buffer:
+    """The file that holds each part as a row group of so many rows, put together of its pieces."""
+    pieces: list[bytes | memoryview] = [MAGIC]
+    position = len(MAGIC)
+    total = count = 0
+    footer: list[bytes] = []
+    for part, rows in parts:
+        places = []
+        for leaf, wanted in projection.slots:
+            places.append(position)
+            if wanted:
+                chunk = part.chunks[leaf]
+                pieces += chunk.pieces
+                position += chunk.size
+        _row_group(part, rows, places, footer)
+        total += rows
+        count += 1
+    # All in one join, since these can be many bytes.
+    pieces += _footer(projection, total, count, footer)
+    return pa.py_buffer(b"".join(pieces))
+
+
+def _row_group(part: Part, rows: int, places: Sequence[int], footer: list[bytes]) -> None:
+    """Add a row group to a footer."""
+    projection = part.projection
+    total = 0
+    footer.append(projection.row_group)
+    prefixes = part.footer.prefixes
+    for (leaf, wanted), prefix, place in zip(projection.slots, prefixes, places, strict=True):
+        if not wanted:
+            footer.append(prefix + _chunk_end(0, 0, len(MAGIC)))
+            continue
+        chunk = part.chunks[leaf]
+        footer.append(prefix + _chunk_end(chunk.values, chunk.size, place))
+        total += chunk.size
+    footer += (b"\x16", c.integer(total), b"\x16", c.integer(rows), b"\0")
+
+
+def _footer(projection: Projection, rows: int, groups: int, footer: list[bytes]) -> list[bytes]:
+    """A footer around its row groups, and the end of the file."""
+    # Fields 3 and 4: the row count, and the row groups.
+    head = [projection.head, b"\x16", c.integer(rows), b"\x19", c.list_head(c.STRUCT, groups)]
+    whole = [*head, *footer, projection.tail]
+    return [*whole, sum(map(len, whole)).to_bytes(4, "little"), MAGIC]
+
+
+def _prefix(metadata: ParquetMetadata, leaf: int, codec: int) -> bytes:
+    column = metadata.leaves[leaf]
+    path = [c.binary(step.encode()) for step in column.path]
+    fields = [
+        (1, c.I32, c.integer(column.physical)),
+        (2, c.LIST, c.list_head(c.I32, 0)),
+        (3, c.LIST, c.listing(c.BINARY, path)),
+        (4, c.I32, c.integer(codec)),
+    ]
+    return c.opened([_FILE_OFFSET, (3, c.STRUCT, c.opened(fields))])
+
+
+def _chunk_end(values: int, size: int, offset: int) -> bytes:
+    """The end of a column chunk: fields 5, 6, 7 and 9 of its metadata, and both their ends."""
+    if (values | size | offset) >> _WIDE:
+        length = c.integer(size)
+        parts = (b"\x16", c.integer(values), b"\x16", length, b"\x16", length, b"\x26", c.integer(offset))
+        return b"".join((*parts, b"\0\0"))
+    # Numbers of five bytes each, however small: one call in place of many.
+    v, s, o = values << 1, size << 1, offset << 1
+    s0, s1, s2, s3, s4 = s & 127 | 128, s >> 7 & 127 | 128, s >> 14 & 127 | 128, s >> 21 & 127 | 128, s >> 28
+    # fmt: off
+    return bytes((
+        0x16, v & 127 | 128, v >> 7 & 127 | 128, v >> 14 & 127 | 128, v >> 21 & 127 | 128, v >> 28,
+        0x16, s0, s1, s2, s3, s4,
+        0x16, s0, s1, s2, s3, s4,
+        0x26, o & 127 | 128, o >> 7 & 127 | 128, o >> 14 & 127 | 128, o >> 21 & 127 | 128, o >> 28,
+        0, 0,
+    ))
+    # fmt: on
+
+
+def open_file(data: pa.Buffer, *, checksums: bool) -> pq.core.ParquetReader:
+    """pyarrow's reader of a file in memory."""
+    reader = pq.core.ParquetReader()
+    reader.open(
+        pa.BufferReader(data),
+        pre_buffer=False,
+        page_checksum_verification=checksums,
+        arrow_extensions_enabled=True,  # as pyarrow's own reader of files has it
+    )
+    return reader
+
+
+# -- decoding ----------------------------------------------------------------------------------
 
 
 def decode_part(part: Part, *, checksums: bool) -> pa.Table:
@@ -47,10 +227,11 @@ def decode_together(parts: Sequence[Part], *, checksums: bool) -> pa.Table | Non
         return None
     # All that the pages hold: pyarrow begins a row group where the pages of the one before it end.
     rows = [decoder.held for decoder in decoders]
-    columns = [column for field in projection.fields for column in field.columns]
     try:
         reader = open_file(build_file(projection, zip(parts, rows, strict=True)), checksums=checksums)
-        table = reader.read_row_groups([*range(len(rows))], column_indices=columns, use_threads=False)
+        table = reader.read_row_groups(
+            [*range(len(rows))], column_indices=projection.columns, use_threads=False
+        )
     except FAILURES:
         return None
     if any(len(column) != sum(rows) for column in table.columns):
@@ -63,27 +244,35 @@ def decode_together(parts: Sequence[Part], *, checksums: bool) -> pa.Table | Non
 class Decoder:
     """One part being decoded."""
 
-    __slots__ = ("_checksums", "_chunks", "_cuts", "_even", "_limit", "_opened", "_part", "_projection")
+    __slots__ = ("_checksums", "_chunks", "_cuts", "_limit", "_opened", "_part", "_projection")
 
     def __init__(self, part: Part, *, checksums: bool) -> None:
         self._part = part
         self._projection = part.projection
         self._checksums = checksums
         self._chunks = part.chunks
-        pages = {_key(chunk): chunk.plan.pages for chunk in part.chunks.values()}
-        self._cuts = {key: cut_for(part.rows, some) for key, some in pages.items()}
-        self._limit = self._last_row()
-        # Whether the pages of all leaves hold the same rows, so that pyarrow can read them together.
-        self._even = len(self._cuts) == 1 and not any(map(self._apart, self._projection.fields))
+        cuts: dict[Chosen | None, Cut] = {}
+        self._cuts = cuts
+        proven, held = True, 0
+        for chunk in part.chunks.values():
+            key = chunk.chosen
+            if key not in cuts:
+                cuts[key] = cut_for(part.rows, None if key is None else key.rows)
+            proven = proven and chunk.proven
+            held = max(held, chunk.rows)
+        # How many rows of each column are worth decoding. Where levels count the rows, one more than there
+        # should be, so that a page with more rows than its index says is noticed.
+        self._limit: int = max([cut.stop for cut in cuts.values()]) if proven else held + 1
         self._opened: pq.core.ParquetReader | None = None
 
     @property
     def plain(self) -> bool:
         """Whether the parts of every column are values without nesting, as many as page headers say."""
         leaves = self._part.metadata.leaves
-        return self._even and all(
-            chunk.plan.pages is not None and len(leaves[leaf].path) == 1 and not leaves[leaf].max_repetition
-            for leaf, chunk in self._chunks.items()
+        return (
+            len(self._cuts) == 1
+            and None not in self._cuts
+            and all(len(leaves[leaf].path) == 1 and not leaves[leaf].max_repetition for leaf in self._chunks)
         )
 
     @property
@@ -94,61 +283,93 @@ class Decoder:
     @property
     def cut(self) -> Cut:
         """Where the wanted rows are in every column, if all hold the same rows."""
-        return self._cut(self._projection.leaves[0])
+        return self._cuts[self._chunks[self._projection.leaves[0]].chosen]
 
-    def table(self) -> pa.Table:
-        """The wanted rows of all fields."""
+    def table(self, some: Sequence[int] | None = None) -> pa.Table:
+        """The wanted rows of all fields or some; those whose pages hold the same rows are read together."""
         fields = self._projection.fields
-        if self._even:
-            return self._rows(fields).replace_schema_metadata(None)
-        columns, names = [], []
-        for field in fields:
-            if self._apart(field):
-                name, column = self._merged(field)
+        if some is not None:
+            fields = tuple([fields[place] for place in some])
+        if not fields:
+            return bare(len(self._part.rows))
+        alike: dict[object, list[int]] = {}
+        apart: list[int] = []
+        for place, field in enumerate(fields):
+            if len(field.leaves) > 1 and self._apart(field):
+                apart.append(place)
             else:
-                part = self._rows([field])
-                name, column = part.field(0), part.column(0)
-            names.append(name)
-            columns.append(column)
+                alike.setdefault(self._chunks[field.leaves[0]].chosen, []).append(place)
+        if len(alike) == 1 and not apart:
+            return self._rows(fields).replace_schema_metadata(None)
+        names: list[pa.Field] = [None] * len(fields)
+        columns: list[pa.ChunkedArray] = [None] * len(fields)
+        for places in alike.values():
+            part = self._rows([fields[place] for place in places])
+            for place, name, column in zip(places, part.schema, part.columns, strict=True):
+                names[place], columns[place] = name, column
+        for place in apart:
+            names[place], columns[place] = self._merged(fields[place])
         return pa.Table.from_arrays(columns, schema=pa.schema(names))
+
+    def rows_at(self, some: Sequence[int], chosen: NDArray[np.int64]) -> pa.Table:
+        """Of some flat fields the chosen ones among the wanted rows, decoded no further than the last."""
+        fields = [self._projection.fields[place] for place in some]
+        if not fields:
+            return bare(len(chosen))
+        alike: dict[Chosen | None, list[int]] = {}
+        for place, field in enumerate(fields):
+            alike.setdefault(self._chunks[field.leaves[0]].chosen, []).append(place)
+        names: list[pa.Field] = [None] * len(fields)
+        columns: list[pa.ChunkedArray] = [None] * len(fields)
+        for key, places in alike.items():
+            part = self._first_rows([fields[place] for place in places], self._cuts[key].at(chosen))
+            for at, place in enumerate(places):
+                names[place], columns[place] = part.schema.field(at), part.column(at)
+        return pa.Table.from_arrays(columns, schema=pa.schema(names))
+
+    def _first_rows(self, fields: Sequence[Wanted], positions: NDArray[np.int64]) -> pa.Table:
+        """The rows at rising positions of fields whose pages hold the same rows."""
+        columns = [column for field in fields for column in field.columns]
+        stop, held = positions.item(-1) + 1, 0
+        batches = []
+        try:
+            for batch in self._reader().iter_batches(
+                stop, row_groups=[0], column_indices=columns, use_threads=False
+            ):
+                batches.append(batch)
+                held += batch.num_rows
+                if held >= stop:
+                    break
+        except FAILURES as error:
+            raise self._blame(fields, error) from error
+        if held < stop:
+            self._check_count(fields, held)
+        return taken(pa.Table.from_batches(batches), positions)
 
     def batches(self, rows: int) -> Generator[pa.Table]:
         """All rows of all fields a few at a time, where whole chunks are at hand."""
         for table in self._batches(self._projection.fields, rows):
             yield table.replace_schema_metadata(None)
 
-    @property
     def _reader(self) -> pq.core.ParquetReader:
         if self._opened is None:
-            data = build_file(self._projection, [(self._part, self._limit)])
+            data = file_of(self._part, self._limit)
             try:
                 self._opened = open_file(data, checksums=self._checksums)
             except FAILURES as error:
                 raise self._corrupt(str(error), self._projection.leaves[0]) from error
         return self._opened
 
-    def _last_row(self) -> int:
-        """How many rows of each column are worth decoding."""
-        if all(chunk.proven for chunk in self._chunks.values()):
-            return max(int(cut.stops[-1]) for cut in self._cuts.values())
-        # One more than there should be, so that a page with more rows than its index says is noticed.
-        return max(chunk.rows for chunk in self._chunks.values()) + 1
-
-    def _cut(self, leaf: int) -> Cut:
-        return self._cuts[_key(self._chunks[leaf])]
-
     def _apart(self, field: Wanted) -> bool:
         """Whether a field's leaves must be read one by one, or pyarrow could pair values of other rows."""
-        if len(field.leaves) == 1:
-            return False
         chunks = [self._chunks[leaf] for leaf in field.leaves]
-        return not all(chunk.proven for chunk in chunks) or not same_rows([chunk.plan for chunk in chunks])
+        return not all(chunk.proven for chunk in chunks) or len({chunk.chosen for chunk in chunks}) > 1
 
     def _merged(self, field: Wanted) -> tuple[pa.Field, pa.ChunkedArray]:
         chains = []
         for leaf, column in zip(field.leaves, field.columns, strict=True):
-            alone = self._rows([Wanted((leaf,), (column,))])
-            chains.append(_one_array(alone.column(0)))
+            alone = self._rows([Wanted((leaf,), (column,))]).column(0)
+            chains.append(alone.chunk(0) if alone.num_chunks == 1 else pa.concat_arrays(alone.chunks))
         target = self._target(field)
         try:
             merged = merge(target.type, chains)
@@ -162,13 +383,13 @@ class Decoder:
         memo = self._part.metadata.kin.memo
         key = ("slice target", field.leaves)
         if key not in memo:
-            reader = open_file(schema_file(self._projection), checksums=False)
+            reader = open_file(build_file(self._projection, ()), checksums=False)
             memo[key] = reader.read_row_groups([], column_indices=field.columns, use_threads=False).field(0)
         return memo[key]
 
     def _rows(self, fields: Sequence[Wanted]) -> pa.Table:
         """The wanted rows of fields whose pages hold the same rows."""
-        cut = self._cut(fields[0].leaves[0])
+        cut = self._cuts[self._chunks[fields[0].leaves[0]].chosen]
         if self._limit <= _MANY_ROWS:
             return cut.apply_all(self._read(fields))
         found, first = [], 0
@@ -180,7 +401,7 @@ class Decoder:
         return pa.concat_tables(found)
 
     def _read(self, fields: Sequence[Wanted]) -> pa.Table:
-        reader = self._reader
+        reader = self._reader()
         columns = [column for field in fields for column in field.columns]
         try:
             table = reader.read_row_group(0, column_indices=columns, use_threads=False)
@@ -193,7 +414,7 @@ class Decoder:
     def _batches(self, fields: Sequence[Wanted], rows: int) -> Generator[pa.Table]:
         columns = [column for field in fields for column in field.columns]
         try:
-            for batch in self._reader.iter_batches(
+            for batch in self._reader().iter_batches(
                 rows, row_groups=[0], column_indices=columns, use_threads=False
             ):
                 table = pa.Table.from_batches([batch])
@@ -205,10 +426,10 @@ class Decoder:
     def _check_count(self, fields: Sequence[Wanted], rows: int) -> None:
         for field in fields:
             chunk = self._chunks[field.leaves[0]]
-            expected = min(chunk.rows, self._limit)
+            expected = min(self._limit, chunk.rows)
             if rows != expected:
                 message = f"{rows} rows were decoded where {expected} should be"
-                hint = None if chunk.plan.pages is None else WITHOUT_INDEX
+                hint = None if chunk.chosen is None else WITHOUT_INDEX
                 raise self._corrupt(message, field.leaves[0], hint)
 
     def _blame(self, fields: Sequence[Wanted], error: Exception) -> CorruptFileError:
@@ -217,7 +438,7 @@ class Decoder:
         for leaf, column in pairs if len(pairs) > 1 else ():
             try:
                 # A few rows at a time: whatever is wrong with them, they may be many.
-                batches = self._reader.iter_batches(
+                batches = self._reader().iter_batches(
                     _FEW_ROWS, row_groups=[0], column_indices=[column], use_threads=False
                 )
                 self._check_count([Wanted((leaf,), (column,))], sum(map(len, batches)))
@@ -239,26 +460,6 @@ class Decoder:
 
 def _validate(fields: Sequence[Wanted], table: pa.Table) -> None:
     """pyarrow pairs the leaves of a field without a look at whether they fit."""
-    for field, column in zip(fields, table.columns, strict=True):
+    for place, field in enumerate(fields):
         if len(field.leaves) > 1:
-            column.validate()
-
-
-def _key(chunk: Chunk) -> bytes | None:
-    return chunk.plan.pages.key if chunk.plan.pages is not None else None
-
-
-def open_file(data: bytes, *, checksums: bool) -> pq.core.ParquetReader:
-    """pyarrow's reader of a file in memory."""
-    reader = pq.core.ParquetReader()
-    reader.open(
-        pa.BufferReader(data),
-        pre_buffer=False,
-        page_checksum_verification=checksums,
-        arrow_extensions_enabled=True,  # as pyarrow's own reader of files has it
-    )
-    return reader
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+            table.column(place).validate()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from skipstone.errors import CorruptFileError
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.page_structs import PageHead
-from skipstone.parquet.slice.plan import DICTIONARY_ENCODINGS, LeafPlan, Pages, whole_chunk
+from skipstone.parquet.slice.plan import DICTIONARY_ENCODINGS, Chosen, ChunkPages, LeafPlan
 from skipstone.parquet.wire import decode_prefix
 from skipstone.store.ranges import ByteRange
 
@@ -20,8 +20,15 @@ _DATA_PAGE_V2: Final = 3
 _HEADER: Final = 256
 WITHOUT_INDEX: Final = "page_index=False reads the column without its page index"
 
+ELSEWHERE: Final = -1
+"""The place of pieces that have to be put together."""
 
-@dataclass(frozen=True, slots=True)
+# Thrift's compact protocol.
+_TRUE, _FALSE, _I32, _I64, _BINARY, _STRUCT = 1, 2, 5, 6, 8, 12
+_LONGEST_VARINT: Final = 63
+
+
+@dataclass(slots=True, eq=False)
 class Chunk:
     """The bytes of one leaf in a slice, and how many values they hold.
 
@@ -29,19 +36,22 @@ class Chunk:
     they do, because repeated values have their rows in levels, whatever a page's header says.
     """
 
-    plan: LeafPlan
-    pieces: tuple[bytes, ...]
+    chosen: Chosen | None
+    pieces: Sequence[memoryview]
     values: int
     rows: int
     proven: bool
+    size: int
+    """Bytes of the pieces."""
+    place: int
+    """Where the pieces begin in the buffer they were read into, if they stand there one after the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """What a second round must bring: the dictionary page of ``chunk``, or another plan's ranges."""
+class Missing(NamedTuple):
+    """What a second round must bring: the dictionary page of ``chunk``, or a whole chunk."""
 
     plan: LeafPlan
-    ranges: tuple[ByteRange, ...]
+    ranges: list[ByteRange]
     chunk: Chunk | None
 
 
@@ -50,72 +60,90 @@ class _OddChunk(Exception):
 
 
 def open_leaf(
-    metadata: ParquetMetadata, group: int, plan: LeafPlan, bodies: Sequence[bytes]
+    metadata: ParquetMetadata, group: int, plan: LeafPlan, bodies: Sequence[memoryview], place: int
 ) -> Chunk | Missing:
-    """Check what the first round brought for a leaf, and say what is still missing."""
-    if plan.pages is None:
-        rows = int(metadata.row_group_rows[group])
+    """Check what the first round brought for a leaf to a place, and say what is still missing."""
+    if plan.chosen is None:
+        rows, (body,) = metadata.row_group_rows.item(group), bodies
         values = metadata.chunks(plan.leaf)[group].num_values
-        return Chunk(plan, tuple(bodies), values, rows, proven=True)
+        return Chunk(None, bodies, values, rows, True, len(body), place)
     try:
-        return _open_pages(metadata, group, plan, plan.pages, bodies)
+        return _open_pages(metadata, group, plan, plan.chosen, bodies, place)
     except _OddChunk:
-        whole = whole_chunk(metadata, group, plan.leaf)
-        return Missing(whole, whole.ranges, None)
+        return _whole(plan.chunk)
 
 
 def complete(
-    metadata: ParquetMetadata, group: int, missing: Missing, bodies: Sequence[bytes]
+    metadata: ParquetMetadata, group: int, missing: Missing, bodies: Sequence[memoryview]
 ) -> Chunk | Missing:
     """Put together what both rounds brought; a dictionary that is none asks for the whole chunk."""
     chunk = missing.chunk
     if chunk is None:
-        return open_leaf(metadata, group, missing.plan, bodies)
+        return open_leaf(metadata, group, missing.plan, bodies, ELSEWHERE)
     try:
         dictionary = _dictionary(bodies[0])
+        pieces, size = [dictionary, *chunk.pieces], chunk.size + len(dictionary)
+        return replace(chunk, pieces=pieces, size=size, place=ELSEWHERE)
     except _OddChunk:
-        whole = whole_chunk(metadata, group, missing.plan.leaf)
-        return Missing(whole, whole.ranges, None)
-    return replace(chunk, pieces=(dictionary, *chunk.pieces))
+        return _whole(missing.plan.chunk)
+
+
+def _whole(chunk: ChunkPages) -> Missing:
+    return Missing(LeafPlan(chunk, None, [chunk.whole]), [chunk.whole], None)
 
 
 def _open_pages(
-    metadata: ParquetMetadata, group: int, plan: LeafPlan, pages: Pages, bodies: Sequence[bytes]
+    metadata: ParquetMetadata,
+    group: int,
+    plan: LeafPlan,
+    chosen: Chosen,
+    bodies: Sequence[memoryview],
+    place: int,
 ) -> Chunk | Missing:
-    values, coded = 0, False
-    flat = metadata.leaves[plan.leaf].max_repetition == 0
-    data = tuple(bodies[1:]) if pages.fetched else tuple(bodies)
-    places = _places(pages)
+    chunk, leaf = plan.chunk, plan.leaf
+    assert chunk.borders is not None
+    offsets, sizes, first_rows = chunk.offsets, chunk.sizes, chunk.borders.rows
+    flat = metadata.kin.leaves[leaf].max_repetition == 0
+    data = bodies[1:] if chunk.fetched else bodies
+    values = total = 0
+    coded = False
     empty: list[tuple[int, int, int]] = []
     # Page by page, since each header has to be decoded.
-    for place, (body, first, last) in enumerate(
-        zip(data, pages.borders[:-1], pages.borders[1:], strict=True)
-    ):
-        start = places[first][1]
-        for number, offset, size, expected in places[first:last]:
-            count, rows, encoding = _header(metadata, group, plan.leaf, body, offset - start, size)
+    for number, (first, last) in enumerate(plan.spans):
+        body, start = data[number], offsets[first]
+        for page in range(first, last):
+            at, size = offsets[page] - start, sizes[page]
+            count, rows, encoding = _data_page(metadata, group, leaf, body, at, size)
+            expected = first_rows[page + 1] - first_rows[page]
             if flat and rows is None:
                 rows = count
             if rows is not None and (rows != expected or (flat and count != expected)):
-                message = f"page {number} holds {rows} rows, its page index says {expected}"
-                raise _bad_index(metadata, group, plan.leaf, message)
+                message = f"page {page} holds {rows} rows, its page index says {expected}"
+                raise _bad_index(metadata, group, leaf, message)
             if not count:
-                empty.append((place, offset - start, size))
+                empty.append((number, at, size))
+            else:
+                total += size
             values += count
             coded = coded or encoding in DICTIONARY_ENCODINGS
     if empty:
-        data = _without(data, empty)
-    chunk = Chunk(plan, data, values, sum(place[3] for place in places), proven=flat)
-    if not coded:
-        return chunk
-    if pages.fetched:
-        return replace(chunk, pieces=(_dictionary(bodies[0]), *data))
-    if pages.dictionary is None:
+        data, place = _without(data, empty), ELSEWHERE
+    if chunk.fetched and not coded:
+        place += len(bodies[0]) if place != ELSEWHERE else 0
+    elif chunk.fetched:
+        dictionary = _dictionary(bodies[0])
+        place = place if len(dictionary) == len(bodies[0]) else ELSEWHERE
+        data = [dictionary, *data]
+        total += len(dictionary)
+    found = Chunk(chosen, data, values, chosen.held, flat, total, place)
+    if not coded or chunk.fetched:
+        return found
+    if chunk.dictionary is None:
         raise _OddChunk
-    return Missing(plan, (pages.dictionary,), chunk)
+    return Missing(plan, [chunk.dictionary], found)
 
 
-def _without(bodies: Sequence[bytes], empty: list[tuple[int, int, int]]) -> tuple[bytes, ...]:
+def _without(bodies: Sequence[memoryview], empty: list[tuple[int, int, int]]) -> list[memoryview]:
     """The bodies less their pages without values, which pyarrow would take for the end of the chunk."""
     pieces = []
     for place, body in enumerate(bodies):
@@ -124,67 +152,137 @@ def _without(bodies: Sequence[bytes], empty: list[tuple[int, int, int]]) -> tupl
             pieces.append(body[last:at])
             last = at + size
         pieces.append(body[last:])
-    return tuple(pieces)
+    return pieces
 
 
-def _places(pages: Pages) -> list[tuple[int, int, int, int]]:
-    """Number, offset, size and row count of each chosen page."""
-    index, numbers = pages.index, pages.numbers.tolist()
-    base, stop = numbers[0], numbers[-1] + 1
-    # Lists of the span they lie in: a few slices are faster than picking pages by number.
-    first_rows = [*index.first_rows[base : stop + 1].tolist(), index.rows]
-    offsets, sizes = index.offsets[base:stop].tolist(), index.sizes[base:stop].tolist()
-    if stop - base == 1:
-        return [(base, offsets[0], sizes[0], first_rows[1] - first_rows[0])]
-    return [
-        (number, offsets[at], sizes[at], first_rows[at + 1] - first_rows[at])
-        for number, at in ((number, number - base) for number in numbers)
-    ]
+# Kind, compressed bytes, values (none for what is not a data page), rows if the page counts them, encoding,
+# and the bytes of the header itself. A plain tuple, since one is made for every page that is read.
+Head: TypeAlias = tuple[int | None, int | None, int | None, int | None, int | None, int]
 
 
-def _header(
-    metadata: ParquetMetadata, group: int, leaf: int, body: bytes, at: int, size: int
+def _data_page(
+    metadata: ParquetMetadata, group: int, leaf: int, body: memoryview, at: int, size: int
 ) -> tuple[int, int | None, int | None]:
     """Values, rows if the page counts them, and encoding of a data page."""
-    stop = at + size
-    try:
+    found = page_head(body, at, at + size)
+    if found is None:
         try:
-            head, length = decode_prefix(PageHead, bytes(body[at : min(at + _HEADER, stop)]), "page header")
-        except CorruptFileError:
-            if size <= _HEADER:
-                raise
-            head, length = decode_prefix(PageHead, bytes(body[at:stop]), "page header")
-    except CorruptFileError as error:
-        raise _bad_index(metadata, group, leaf, error.message) from error
-    if head.type == _DICTIONARY_PAGE:
+            found = _thrift_head(body, at, at + size)
+        except CorruptFileError as error:
+            raise _bad_index(metadata, group, leaf, error.message) from error
+    kind, compressed, count, rows, encoding, length = found
+    if kind == _DICTIONARY_PAGE:
         raise _OddChunk
-    if head.compressed_page_size is None or length + head.compressed_page_size != size:
-        message = f"a page of {length} + {head.compressed_page_size} bytes, its page index says {size}"
+    if compressed is None or length + compressed != size:
+        message = f"a page of {length} + {compressed} bytes, its page index says {size}"
         raise _bad_index(metadata, group, leaf, message)
-    found = _counts(head)
-    if found[0] < 0:
-        raise _bad_index(metadata, group, leaf, f"a page of type {head.type} where data should be")
-    return found
+    if count is None:
+        raise _bad_index(metadata, group, leaf, f"a page of type {kind} where data should be")
+    return count, rows, encoding
 
 
-def _counts(head: PageHead) -> tuple[int, int | None, int | None]:
-    """Values, rows if the page counts them, and encoding; -1 values for what is no data page."""
+def page_head(data: memoryview, at: int, stop: int) -> Head | None:  # noqa: C901
+    """The header of a page laid out as all writers known do it; None for what only Thrift can judge.
+
+    Field by field without a call, since this is done for every page that is read.
+    """
+    kind = compressed = values = rows = encoding = None
+    depth = field = top = inner = 0
+    position = at
+    try:
+        while True:
+            byte = data[position]
+            position += 1
+            if not byte:
+                if not depth:
+                    break
+                depth -= 1
+                field = inner if depth else top
+                continue
+            step, wire = byte >> 4, byte & 0x0F
+            if not step:
+                return None
+            field += step
+            if wire == _STRUCT:
+                if depth == 0:
+                    top = field
+                elif depth == 1:
+                    inner = field
+                else:
+                    return None
+                depth += 1
+                field = 0
+                continue
+            if wire in (_TRUE, _FALSE):
+                continue
+            if wire not in (_I32, _I64, _BINARY):
+                return None
+            value = shift = 0
+            byte = 0x80
+            while byte > 0x7F:
+                byte = data[position]
+                position += 1
+                value |= (byte & 0x7F) << shift
+                shift += 7
+                if shift > _LONGEST_VARINT:
+                    return None
+            if wire == _BINARY:
+                position += value
+                continue
+            if depth > 1:
+                continue
+            if wire != _I32 or value >> 32:
+                return None
+            value = value >> 1 ^ -(value & 1)
+            if depth == 0:
+                if field == 1:
+                    kind = value
+                elif field == 3:
+                    compressed = value
+            elif kind == _DATA_PAGE and top == 5:
+                if field == 1:
+                    values = value
+                elif field == 2:
+                    encoding = value
+            elif kind == _DATA_PAGE_V2 and top == 8:
+                if field == 1:
+                    values = value
+                elif field == 3:
+                    rows = value
+                elif field == 4:
+                    encoding = value
+    except IndexError:
+        return None
+    if position > stop or (values is not None and values < 0):
+        return None
+    return kind, compressed, values, rows, encoding, position - at
+
+
+def _thrift_head(body: memoryview, at: int, stop: int) -> Head:
+    try:
+        head, length = decode_prefix(PageHead, bytes(body[at : min(at + _HEADER, stop)]), "page header")
+    except CorruptFileError:
+        if stop - at <= _HEADER:
+            raise
+        head, length = decode_prefix(PageHead, bytes(body[at:stop]), "page header")
     v1, v2 = head.data_page_header, head.data_page_header_v2
-    if head.type == _DATA_PAGE and v1 is not None and v1.num_values is not None:
-        return v1.num_values, None, v1.encoding
-    if head.type == _DATA_PAGE_V2 and v2 is not None and v2.num_values is not None:
-        return v2.num_values, v2.num_rows, v2.encoding
-    return -1, None, None
+    values = rows = encoding = None
+    if head.type == _DATA_PAGE and v1 is not None:
+        values, encoding = v1.num_values, v1.encoding
+    elif head.type == _DATA_PAGE_V2 and v2 is not None:
+        values, rows, encoding = v2.num_values, v2.num_rows, v2.encoding
+    if values is not None and values < 0:
+        values = None
+    return head.type, head.compressed_page_size, values, rows, encoding, length
 
 
-def _dictionary(body: bytes) -> bytes:
+def _dictionary(body: memoryview) -> memoryview:
     """The dictionary page without what follows it."""
     try:
-        head, length = decode_prefix(PageHead, body, "page header")
+        kind, size, _, _, _, length = page_head(body, 0, len(body)) or _thrift_head(body, 0, len(body))
     except CorruptFileError as error:
         raise _OddChunk from error
-    size = head.compressed_page_size
-    if head.type != _DICTIONARY_PAGE or size is None or not 0 <= size <= len(body) - length:
+    if kind != _DICTIONARY_PAGE or size is None or not 0 <= size <= len(body) - length:
         raise _OddChunk
     return body if length + size == len(body) else body[: length + size]
 

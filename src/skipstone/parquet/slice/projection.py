@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.schema import LogicalKind
@@ -33,9 +33,9 @@ class Wanted:
     columns: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Projection:
-    """The chosen fields in output order, and the slice's footer before and after its row group.
+    """The chosen fields in output order, and the slice's footer before and after its row groups.
 
     ``slots`` has one entry per column of the slice: the leaf of the file, and whether it is wanted.
     """
@@ -44,11 +44,21 @@ class Projection:
     slots: tuple[tuple[int, bool], ...]
     head: bytes
     tail: bytes
+    flat: bool
+    """Whether every field is one column of values."""
+    row_group: bytes = field(init=False)
+    """What a row group begins with: the head of its list of columns."""
+    leaves: list[int] = field(init=False)
+    """The wanted leaves of the file, field by field."""
+    columns: list[int] = field(init=False)
+    """The columns of the slice that they are."""
+    footers: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    """What is known of footers for the codecs of a row group's chunks."""
 
-    @property
-    def leaves(self) -> list[int]:
-        """The wanted leaves of the file, field by field."""
-        return [leaf for field in self.fields for leaf in field.leaves]
+    def __post_init__(self) -> None:
+        self.row_group = b"\x19" + c.list_head(c.STRUCT, len(self.slots))
+        self.leaves = [leaf for field in self.fields for leaf in field.leaves]
+        self.columns = [column for field in self.fields for column in field.columns]
 
 
 def projection_of(
@@ -101,6 +111,11 @@ def _projection(
             [shape.fields[number].raw for number in kept], sum(shape.fields[n].elements for n in kept)
         ),
         tail=_tail(entries, metadata.created_by),
+        flat=all(
+            len(metadata.leaves[leaf].path) == 1 and not metadata.leaves[leaf].max_repetition
+            for number in fields
+            for leaf in shape.fields[number].leaves
+        ),
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -10,11 +12,10 @@ from skipstone.core.rows.rowset import RowSet
 from skipstone.errors import ReadError, UsageError
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import PageIndex
-from skipstone.parquet.slice.build import Part
-from skipstone.parquet.slice.decode import decode_part
+from skipstone.parquet.slice.decode import MAGIC, FooterTemplate, Part, allocate, decode_part
 from skipstone.parquet.slice.pages import Chunk, Missing, complete, open_leaf
-from skipstone.parquet.slice.plan import LeafPlan, plan_leaves
-from skipstone.parquet.slice.projection import projection_of
+from skipstone.parquet.slice.plan import ChunkPages, LeafPlan, chunk_pages, plan_leaves
+from skipstone.parquet.slice.projection import Projection, projection_of
 from skipstone.parquet.slice.whole import read_as_it_is
 from skipstone.store.ranges import ByteRange
 
@@ -40,58 +41,111 @@ def slice_steps(
     if not distinct:
         _check_rows(metadata, group, rows)
         return pa.table({"": pa.nulls(len(rows))}).select([])
-    found = yield from part_steps(
-        metadata, group, distinct, rows, indexes, leaves=leaves, checksums=checksums
-    )
+    _check_rows(metadata, group, rows)
+    pages = RowGroupPages.of(metadata, group, distinct, leaves, indexes)
+    steps = part_steps(pages, rows, plan_leaves(pages.chunks, rows), checksums=checksums)
+    try:
+        while True:
+            need = next(steps)
+            bodies = yield need.ranges
+            _check_lengths(metadata, group, need.ranges, bodies)
+            for view, body in zip(need.views, bodies, strict=True):
+                view[:] = body
+    except StopIteration as stop:
+        found: Part | pa.Table = stop.value
     table = found if isinstance(found, pa.Table) else decode_part(found, checksums=checksums)
     return table if len(distinct) == len(fields) else table.select([distinct.index(f) for f in fields])
 
 
+@dataclass(slots=True, eq=False)
+class RowGroupPages:
+    """Where everything is that some fields of a row group are read from, whatever the rows: made once."""
+
+    metadata: ParquetMetadata
+    group: int
+    fields: Sequence[int]
+    projection: Projection | None
+    """None for a schema that can't be taken apart."""
+    footer: FooterTemplate | None
+    chunks: tuple[ChunkPages, ...]
+
+    @classmethod
+    def of(
+        cls,
+        metadata: ParquetMetadata,
+        group: int,
+        fields: Sequence[int],
+        leaves: Collection[int] | None,
+        indexes: Mapping[int, PageIndex | None],
+    ) -> RowGroupPages:
+        """The pages of distinct top-level fields, or of some leaves of them."""
+        projection = projection_of(metadata, fields, leaves)
+        if projection is None:
+            return cls(metadata, group, fields, None, None, chunk_pages(metadata, group, (), indexes))
+        footer = FooterTemplate.of(metadata, group, projection)
+        chunks = chunk_pages(metadata, group, projection.leaves, indexes)
+        return cls(metadata, group, fields, projection, footer, chunks)
+
+
+class Need(NamedTuple):
+    """Ranges of the file, and where their bytes are to be put."""
+
+    ranges: list[ByteRange]
+    views: list[memoryview]
+
+
 def part_steps(
-    metadata: ParquetMetadata,
-    group: int,
-    fields: Sequence[int],
-    rows: RowSet,
-    indexes: Mapping[int, PageIndex | None],
-    *,
-    leaves: Collection[int] | None = None,
-    checksums: bool = False,
-) -> Generator[list[ByteRange], list[bytes], Part | pa.Table]:
-    """The same up to decoding, so that several parts can be decoded as one; ``fields`` name each once.
+    pages: RowGroupPages, rows: RowSet, plans: Sequence[LeafPlan], *, checksums: bool = False
+) -> Generator[Need, None, Part | pa.Table]:
+    """``slice_steps`` up to decoding, so that several parts can be decoded as one.
 
-    A row group whose schema can't be taken apart comes decoded.
+    ``plans`` are those of the rows. A row group whose schema can't be taken apart comes decoded. Bytes are
+    read to their places in the slice, which is one buffer: large ones are costly to make.
     """
-    _check_rows(metadata, group, rows)
-    projection = projection_of(metadata, fields, leaves)
-    wanted = projection.leaves if projection is not None else ()
-    plans = plan_leaves(metadata, group, wanted, rows, indexes)
+    metadata, group, projection = pages.metadata, pages.group, pages.projection
     ranges = [span for plan in plans for span in plan.ranges]
-    bodies = yield ranges
-    _check_lengths(metadata, group, ranges, bodies)
-    if projection is None:
-        return read_as_it_is(metadata, group, fields, plans, bodies, rows, checksums=checksums)
-    chunks = yield from _collect(metadata, group, plans, bodies)
-    return Part(metadata, group, projection, chunks, rows)
-
-
-def _collect(
-    metadata: ParquetMetadata, group: int, plans: Sequence[LeafPlan], bodies: list[bytes]
-) -> Generator[list[ByteRange], list[bytes], dict[int, Chunk]]:
-    """Open every leaf, and fetch what is still missing until nothing is."""
-    found: dict[int, Chunk | Missing] = {}
-    at = 0
+    footer = pages.footer
+    buffer, bodies = allocate(ranges, 0 if footer is None else footer.room)
+    yield Need(ranges, bodies)
+    if projection is None or footer is None:
+        return read_as_it_is(metadata, group, pages.fields, plans, bodies, rows, checksums=checksums)
+    chunks: dict[int, Chunk] = {}
+    missing: list[Missing] = []
+    at, place = 0, len(MAGIC)
     for plan in plans:
-        found[plan.leaf] = open_leaf(metadata, group, plan, bodies[at : at + len(plan.ranges)])
-        at += len(plan.ranges)
-    while missing := {leaf: state for leaf, state in found.items() if isinstance(state, Missing)}:
-        ranges = [span for state in missing.values() for span in state.ranges]
-        bodies = yield ranges
-        _check_lengths(metadata, group, ranges, bodies)
-        at = 0
-        for leaf, state in missing.items():
-            found[leaf] = complete(metadata, group, state, bodies[at : at + len(state.ranges)])
-            at += len(state.ranges)
-    return {leaf: state for leaf, state in found.items() if isinstance(state, Chunk)}
+        end = at + len(plan.ranges)
+        found = open_leaf(metadata, group, plan, bodies[at:end], place)
+        for start, stop in plan.ranges:
+            place += stop - start
+        at = end
+        if isinstance(found, Chunk):
+            chunks[plan.leaf] = found
+        else:
+            missing.append(found)
+    while missing:
+        chunks.update((yield from _second_round(metadata, group, missing)))
+    return Part(metadata, group, projection, chunks, rows, pages.fields, footer, buffer, place)
+
+
+def _second_round(
+    metadata: ParquetMetadata, group: int, missing: list[Missing]
+) -> Generator[Need, None, dict[int, Chunk]]:
+    """Fetch what is missing; what is missing after that stays in the list."""
+    ranges = [span for state in missing for span in state.ranges]
+    _, bodies = allocate(ranges, 0)
+    yield Need(ranges, bodies)
+    found: dict[int, Chunk] = {}
+    waiting, missing[:] = missing[:], []
+    at = 0
+    for state in waiting:
+        end = at + len(state.ranges)
+        result = complete(metadata, group, state, bodies[at:end])
+        at = end
+        if isinstance(result, Chunk):
+            found[state.plan.leaf] = result
+        else:
+            missing.append(result)
+    return found
 
 
 def _check_rows(metadata: ParquetMetadata, group: int, rows: RowSet) -> None:
@@ -104,7 +158,7 @@ def _check_rows(metadata: ParquetMetadata, group: int, rows: RowSet) -> None:
 def _check_lengths(
     metadata: ParquetMetadata, group: int, ranges: Sequence[ByteRange], bodies: Sequence[bytes]
 ) -> None:
-    for span, body in zip(ranges, bodies, strict=True):
-        if len(body) != span.length:
-            message = f"{len(body)} bytes came back for {span}"
+    for (start, stop), body in zip(ranges, bodies, strict=True):
+        if len(body) != stop - start:
+            message = f"{len(body)} bytes came back for {ByteRange(start, stop)}"
             raise ReadError(message, path=metadata.path, unit=f"row group {group}")

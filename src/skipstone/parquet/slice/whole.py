@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from bisect import bisect_right
 from collections.abc import Sequence
+from operator import itemgetter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,9 +21,9 @@ from skipstone.parquet.slice.plan import LeafPlan
 class _SparseFile(io.RawIOBase):
     """A file of which some parts are there, each at its place, and the rest is zeros."""
 
-    def __init__(self, parts: list[tuple[int, bytes]]) -> None:
+    def __init__(self, parts: list[tuple[int, bytes | memoryview]]) -> None:
         super().__init__()
-        self._parts = sorted(parts)
+        self._parts = sorted(parts, key=itemgetter(0))
         self._starts = [start for start, _ in self._parts]
         self._size = max(start + len(data) for start, data in self._parts)
         self._position = 0
@@ -61,12 +62,13 @@ def read_as_it_is(
     group: int,
     fields: Sequence[int],
     plans: Sequence[LeafPlan],
-    bodies: Sequence[bytes],
+    bodies: Sequence[memoryview],
     rows: RowSet,
     *,
     checksums: bool,
 ) -> pa.Table:
     """The rows of the fields, with whole chunks of all leaves at hand."""
+    parts: list[tuple[int, bytes | memoryview]]
     parts = [(plan.ranges[0].start, body) for plan, body in zip(plans, bodies, strict=True)]
     end = max((plan.ranges[0].stop for plan in plans), default=4)
     trailer = metadata.footer + len(metadata.footer).to_bytes(4, "little") + b"PAR1"

@@ -17,14 +17,14 @@ from skipstone.lake.conform import Evolution, conform
 from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.scan.projection import Projection
-from skipstone.scan.reader import FileReader, Meter
+from skipstone.scan.reader import FileReader
 from skipstone.store.place import open_place
 
 
 def reader(path: Path, naming: FieldNaming, route: Any) -> FileReader:
     place = open_place(path.parent)[0]
     entry = next(entry for entry in place.list() if entry.key == path.name)
-    return FileReader.open(Files(place, naming=naming), entry, {}, route, False, Meter())
+    return FileReader.open(Files(place, naming=naming), entry, {}, route, False)
 
 
 def read(

@@ -12,7 +12,14 @@ import pytest
 
 from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError
-from skipstone.parquet.slice import Part, decode_part, decode_together, part_steps
+from skipstone.parquet.slice import (
+    Part,
+    RowGroupPages,
+    decode_part,
+    decode_together,
+    part_steps,
+    plan_leaves,
+)
 from skipstone.store.ranges import ByteRange
 from skipstone.store.steps import drive
 from tests.property._slices import Lake, random_rows
@@ -43,10 +50,14 @@ def lake(table: pa.Table, name: str, **options: Any) -> Lake:
     return Lake(sink.getvalue(), name)
 
 
+def steps(file: Lake, group: int, rows: RowSet, fields: list[int]) -> Any:
+    pages = RowGroupPages.of(file.metadata, group, fields, None, file.indexes(group))
+    return part_steps(pages, rows, plan_leaves(pages.chunks, rows))
+
+
 def part(file: Lake, group: int, rows: RowSet, fields: list[int] | None = None) -> Part:
     wanted = list(range(len(file.metadata.arrow_schema))) if fields is None else fields
-    steps = part_steps(file.metadata, group, wanted, rows, file.indexes(group))
-    found = drive(steps, lambda ranges: [file.data[r.start : r.stop] for r in ranges])
+    found = drive(steps(file, group, rows, wanted), lambda need: [file.data[r.start : r.stop] for r in need])
     assert isinstance(found, Part)
     return found
 
@@ -149,8 +160,8 @@ def test_checksums_are_verified() -> None:
 def test_ranges_are_those_of_the_wanted_pages() -> None:
     file = lake(flat(0), "a.parquet", use_dictionary=False)
     asked: list[ByteRange] = []
-    steps = part_steps(file.metadata, 0, [0, 2], RowSet.from_positions(300, [150]), file.indexes(0))
-    drive(steps, lambda need: asked.extend(need) or [file.data[r.start : r.stop] for r in need])  # type: ignore[func-returns-value]
+    reading = steps(file, 0, RowSet.from_positions(300, [150]), [0, 2])
+    drive(reading, lambda need: asked.extend(need) or [file.data[r.start : r.stop] for r in need])  # type: ignore[func-returns-value]
     pages = [file.indexes(0)[leaf] for leaf in (0, 2)]
     assert [(r.start, r.length) for r in asked] == [
         (int(page.offsets[1]), int(page.sizes[1])) for page in pages if page is not None
