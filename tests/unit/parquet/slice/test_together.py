@@ -20,6 +20,7 @@ from skipstone.parquet.slice import (
     part_steps,
     plan_leaves,
 )
+from skipstone.parquet.slice.steps import Need
 from skipstone.store.ranges import ByteRange
 from skipstone.store.steps import drive
 from tests.property._slices import Lake, random_rows
@@ -50,14 +51,23 @@ def lake(table: pa.Table, name: str, **options: Any) -> Lake:
     return Lake(sink.getvalue(), name)
 
 
-def steps(file: Lake, group: int, rows: RowSet, fields: list[int]) -> Any:
-    pages = RowGroupPages.of(file.metadata, group, fields, None, file.indexes(group))
-    return part_steps(pages, rows, plan_leaves(pages.chunks, rows))
-
-
-def part(file: Lake, group: int, rows: RowSet, fields: list[int] | None = None) -> Part:
+def part(
+    file: Lake,
+    group: int,
+    rows: RowSet,
+    fields: list[int] | None = None,
+    asked: list[ByteRange] | None = None,
+) -> Part:
     wanted = list(range(len(file.metadata.arrow_schema))) if fields is None else fields
-    found = drive(steps(file, group, rows, wanted), lambda need: [file.data[r.start : r.stop] for r in need])
+    pages = RowGroupPages.of(file.metadata, group, wanted, None, file.indexes(group))
+
+    def fill(need: Need) -> None:
+        for span, view in zip(need.ranges, need.views, strict=True):
+            view[:] = file.data[span.start : span.stop]
+        if asked is not None:
+            asked.extend(need.ranges)
+
+    found = drive(part_steps(pages, rows, plan_leaves(pages.chunks, rows)), fill)
     assert isinstance(found, Part)
     return found
 
@@ -160,8 +170,7 @@ def test_checksums_are_verified() -> None:
 def test_ranges_are_those_of_the_wanted_pages() -> None:
     file = lake(flat(0), "a.parquet", use_dictionary=False)
     asked: list[ByteRange] = []
-    reading = steps(file, 0, RowSet.from_positions(300, [150]), [0, 2])
-    drive(reading, lambda need: asked.extend(need) or [file.data[r.start : r.stop] for r in need])  # type: ignore[func-returns-value]
+    part(file, 0, RowSet.from_positions(300, [150]), [0, 2], asked)
     pages = [file.indexes(0)[leaf] for leaf in (0, 2)]
     assert [(r.start, r.length) for r in asked] == [
         (int(page.offsets[1]), int(page.sizes[1])) for page in pages if page is not None
