@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import accumulate, product
-from pathlib import Path as FilePath
 from typing import Any
 
 import pyarrow as pa
@@ -223,10 +223,11 @@ class FileReader:
     def _whole(self, groups: Sequence[int], mine: FileColumns, phase: str) -> pa.Table:
         tables = []
         try:
-            with self._open(groups, mine, phase) as file:
+            raw, reader = self._open(groups, mine, phase)
+            with raw:
                 # One by one: rows that one lacks must not be made up for by the next.
                 for group in groups:
-                    table = file.reader.read_row_group(group, column_indices=mine.leaves, use_threads=False)
+                    table = reader.read_row_group(group, column_indices=mine.leaves, use_threads=False)
                     if len(table) != self.metadata.row_group_rows[group]:
                         raise self._blame([group], mine)
                     tables.append(table)
@@ -263,8 +264,9 @@ class FileReader:
         if not mine.fields:
             yield from (bare(min(most, total - first)) for first in range(0, total, most))
         elif self._opens(group, mine):
-            with self._open([group], mine, phase) as file:
-                for batch in file.reader.iter_batches(
+            raw, reader = self._open([group], mine, phase)
+            with raw:
+                for batch in reader.iter_batches(
                     most, row_groups=[group], column_indices=mine.leaves, use_threads=use_threads
                 ):
                     yield pa.Table.from_batches([batch])
@@ -275,12 +277,15 @@ class FileReader:
             else:
                 yield part
 
-    def _open(self, groups: Sequence[int], mine: FileColumns, phase: str) -> pq.ParquetFile:
+    def _open(
+        self, groups: Sequence[int], mine: FileColumns, phase: str
+    ) -> tuple[pa.OSFile, pq.core.ParquetReader]:
+        """pyarrow's own reader of the file, and the file, which the caller closes."""
         path = self.files.path(self.entry)
         try:
             raw = pa.OSFile(path)
             # After it is open: what is checked is what is read, or it has been replaced and that shows.
-            found = FilePath(path).stat()
+            found = os.stat(path)  # noqa: PTH116
         except OSError as error:
             reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
             raise ReadError(reason, path=path, hint="open the lake again") from error
@@ -290,13 +295,31 @@ class FileReader:
             raise stale(path, self.entry.size, found.st_size)
         if version is not None and identity_of(found) != version:
             raise stale(path)
-        chunks = [self.metadata.chunk_range(group, leaf) for group in groups for leaf in mine.leaves]
         # pyarrow reads past our own store; what it reads is known all the same.
+        chunks, size = self._chunk_ranges(tuple(groups), mine.leaves)
         self.log.reads(phase, chunks, 0)
-        requests = len(coalesce(chunks, 0).requests)
-        self.files.source(self.entry).counter.add(requests, sum([stop - start for start, stop in chunks]))
+        self.files.source(self.entry).counter.add(len(chunks), size)
         metadata = pyarrow_metadata(self.files.footer(self.entry))
-        return pq.ParquetFile(raw, metadata=metadata, page_checksum_verification=self.checksums)
+        reader = pq.core.ParquetReader()
+        reader.open(
+            raw,
+            metadata=metadata,
+            page_checksum_verification=self.checksums,
+            arrow_extensions_enabled=True,
+        )
+        return raw, reader
+
+    def _chunk_ranges(
+        self, groups: tuple[int, ...], leaves: tuple[int, ...]
+    ) -> tuple[Sequence[ByteRange], int]:
+        """The bytes of whole chunks, those side by side as one range, and how many they are."""
+        memo, key = self.metadata.memo, ("chunk ranges", groups, leaves)
+        found: tuple[Sequence[ByteRange], int] | None = memo.get(key)
+        if found is None:
+            chunks = [self.metadata.chunk_range(group, leaf) for group in groups for leaf in leaves]
+            size = sum([stop - start for start, stop in chunks])
+            found = memo[key] = coalesce(chunks, 0).requests, size
+        return found
 
     def _blame(
         self, groups: Sequence[int], mine: FileColumns, error: Exception | None = None

@@ -220,11 +220,14 @@ def decode_together(parts: Sequence[Part], *, checksums: bool) -> pa.Table | Non
     None if they are not alike, or if something is wrong with one: alone, each tells what.
     """
     projection = parts[0].projection
-    if any(part.projection is not projection for part in parts):
+    # Values without nesting only, of which page headers tell how many rows they are.
+    if not projection.flat or any(part.projection is not projection for part in parts):
         return None
+    for part in parts:
+        chosen = {chunk.chosen for chunk in part.chunks.values()}
+        if len(chosen) > 1 or None in chosen:
+            return None
     decoders = [Decoder(part, checksums=checksums) for part in parts]
-    if not all(decoder.plain for decoder in decoders):
-        return None
     # All that the pages hold: pyarrow begins a row group where the pages of the one before it end.
     rows = [decoder.held for decoder in decoders]
     try:
@@ -264,16 +267,6 @@ class Decoder:
         # should be, so that a page with more rows than its index says is noticed.
         self._limit: int = max([cut.stop for cut in cuts.values()]) if proven else held + 1
         self._opened: pq.core.ParquetReader | None = None
-
-    @property
-    def plain(self) -> bool:
-        """Whether the parts of every column are values without nesting, as many as page headers say."""
-        leaves = self._part.metadata.leaves
-        return (
-            len(self._cuts) == 1
-            and None not in self._cuts
-            and all(len(leaves[leaf].path) == 1 and not leaves[leaf].max_repetition for leaf in self._chunks)
-        )
 
     @property
     def held(self) -> int:
