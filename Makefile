@@ -44,6 +44,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.judge
 	$(BIN)/python -m benchmarks.prune_file
 	$(BIN)/python -m benchmarks.selective_reads
+	$(BIN)/python -m benchmarks.full_scans
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.index_build
 	$(BIN)/python -m benchmarks.planning

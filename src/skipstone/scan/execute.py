@@ -157,18 +157,19 @@ class Execution:
             tables = sorted_rows(work)
         else:
             tables = _unordered(work)
-        with closing(tables):
-            if plan.limit == 0 or not plan.tasks:
-                tables.close()
-            for found in tables:
+        limit = plan.limit
+        try:
+            for found in tables if limit != 0 and plan.tasks else ():
                 table = found
-                if plan.limit is not None and rows + found.num_rows > plan.limit:
-                    table = found.slice(0, plan.limit - rows)
+                if limit is not None and rows + found.num_rows > limit:
+                    table = found.slice(0, limit - rows)
                 yield table
                 rows += table.num_rows
                 batches += 1
-                if rows == plan.limit:
+                if rows == limit:
                     break
+        finally:
+            tables.close()
         self._ran = (work, rows, batches, time.perf_counter() - began, plan.files.io() - before)
 
 
@@ -273,11 +274,6 @@ class Work:
         """One more piece is read."""
         self._done.append(1)
 
-    @property
-    def late(self) -> bool:
-        """Whether payload columns wait for the matching rows."""
-        return self.plan.hints.materialise == "late"
-
     def reader(self, task: int) -> FileReader:
         """The reader of a task's file."""
         found = self._readers.get(task)
@@ -337,7 +333,7 @@ class Work:
         wanted = self.plan.projection
         if pieces[0].proven:
             return self._read_all(pieces, None, wanted, "rows")
-        if self.late:
+        if self.plan.hints.materialise == "late":
             return self._matches(pieces, wanted)[1]
         return self._one_pass(pieces, wanted)
 

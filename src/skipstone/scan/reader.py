@@ -29,7 +29,6 @@ from skipstone.parquet.slice import (
     Part,
     RowGroupPages,
     decode_batches,
-    decode_part,
     decode_together,
     part_steps,
     plan_leaves,
@@ -42,7 +41,7 @@ from skipstone.scan.projection import Path, Projection
 from skipstone.store.local import identity_of
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange, coalesce
-from skipstone.store.source import stale
+from skipstone.store.source import Source, stale
 
 _PAGE_WEIGHT = 100
 # Below this, cutting an indexed file's pages out costs less than opening its footer.
@@ -60,7 +59,7 @@ class Log:
 
     def __init__(self) -> None:
         self._done: deque[tuple[str, int, float]] = deque()
-        self._reads: deque[tuple[str, Sequence[ByteRange], int]] = deque()
+        self._reads: deque[tuple[str, Sequence[ByteRange], Source | None]] = deque()
         self._phases: dict[str, Phase] = {}
         self._lock = threading.Lock()
 
@@ -70,9 +69,9 @@ class Log:
         if len(self._done) > _MANY_RECORDS:
             self.phases()
 
-    def reads(self, phase: str, ranges: Sequence[ByteRange], gap: int) -> None:
-        """Ranges that are read in a phase, from a source where those so far apart share a request."""
-        self._reads.append((phase, ranges, gap))
+    def reads(self, phase: str, ranges: Sequence[ByteRange], source: Source | None) -> None:
+        """Ranges that are read in a phase from a source; without one each is a request."""
+        self._reads.append((phase, ranges, source))
         if len(self._reads) > _MANY_RECORDS:
             self.phases()
 
@@ -85,8 +84,9 @@ class Log:
                 old = found.get(name, Phase(name, 0, 0, 0, 0.0))
                 found[name] = Phase(name, old.rows + rows, old.requests, old.bytes, old.seconds + seconds)
             while self._reads:
-                name, ranges, gap = self._reads.popleft()
+                name, ranges, source = self._reads.popleft()
                 old = found.get(name, Phase(name, 0, 0, 0, 0.0))
+                gap = 0 if source is None else source.gap
                 requests = old.requests + len(coalesce(ranges, gap).requests)
                 size = old.bytes + sum([stop - start for start, stop in ranges])
                 found[name] = Phase(name, old.rows, requests, size, old.seconds)
@@ -159,7 +159,7 @@ class FileReader:
     def finish(self, found: Part | pa.Table, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
         """What was fetched of some rows in the lake's types."""
         table = self._decoded(found)
-        if len(table) != len(rows):
+        if table.num_rows != len(rows):
             raise self._corrupt(f"{len(table)} rows came back for {len(rows)}", group, None)
         return self.to_lake_schema(table, wanted)
 
@@ -171,20 +171,19 @@ class FileReader:
         The others are decoded no further than the last row that is picked.
         """
         decoder = Decoder(part, checksums=self.checksums)
-        mine = self.columns(first)
-        table = decoder.table([part.fields.index(number) for number in mine.fields])
+        places = {number: place for place, number in enumerate(part.fields)}
+        table = decoder.table([places[number] for number in self.columns(first).fields])
         if len(table) != len(part.rows):
             raise self._corrupt(f"{len(table)} rows came back for {len(part.rows)}", part.group, None)
         table = self.to_lake_schema(table, first)
         chosen = test(table)
         if not len(chosen):
             return table.slice(0, 0), None
-        mine = self.columns(rest)
-        others = decoder.rows_at([part.fields.index(number) for number in mine.fields], chosen)
+        others = decoder.rows_at([places[number] for number in self.columns(rest).fields], chosen)
         return taken(table, chosen), self.to_lake_schema(others, rest)
 
     def _decoded(self, found: Part | pa.Table) -> pa.Table:
-        return decode_part(found, checksums=self.checksums) if isinstance(found, Part) else found
+        return Decoder(found, checksums=self.checksums).table() if isinstance(found, Part) else found
 
     def planned(self, group: int, rows: RowSet, wanted: Projection) -> list[ByteRange]:
         """The ranges a read would ask for, as far as the page indexes at hand tell."""
@@ -297,7 +296,7 @@ class FileReader:
             raise stale(path)
         # pyarrow reads past our own store; what it reads is known all the same.
         chunks, size = self._chunk_ranges(tuple(groups), mine.leaves)
-        self.log.reads(phase, chunks, 0)
+        self.log.reads(phase, chunks, None)
         self.files.source(self.entry).counter.add(len(chunks), size)
         metadata = pyarrow_metadata(self.files.footer(self.entry))
         reader = pq.core.ParquetReader()
@@ -358,7 +357,7 @@ class FileReader:
         try:
             while True:
                 need = next(steps)
-                self.log.reads(phase, need.ranges, self.files.source(self.entry).gap)
+                self.log.reads(phase, need.ranges, self.files.source(self.entry))
                 self.files.read_into(self.entry, need.ranges, need.views)
         except StopIteration as stop:
             found: Part | pa.Table = stop.value
@@ -396,7 +395,7 @@ class FileReader:
         if wanted:
             names = [self.metadata.leaves[leaf].name for leaf, _ in wanted]
             ranges = [place for _, place in wanted]
-            self.log.reads(phase, ranges, self.files.source(self.entry).gap)
+            self.log.reads(phase, ranges, self.files.source(self.entry))
             try:
                 bodies = self.files.read(self.entry, ranges)
             except ReadError as error:

@@ -90,17 +90,19 @@ class LocalSource:
         descriptor = self._open()
         try:
             buffers: list[Any] = []
-            gap, first, last = self.gap, -1, -1
+            gap, first, last, count = self.gap, -1, -1, 0
             for at in sorted(range(len(ranges)), key=ranges.__getitem__):
                 start, stop = ranges[at]
-                if buffers and (not 0 <= start - last <= gap or len(buffers) >= _MOST_BUFFERS):
+                if buffers and (not 0 <= start - last <= gap or count >= _MOST_BUFFERS):
                     self._fill(descriptor, first, last, buffers)
-                    buffers = []
+                    buffers, count = [], 0
                 if not buffers:
                     first = start
                 elif start > last:
-                    buffers.append(bytearray(start - last))
-                buffers.append(views[at])
+                    buffers += (bytearray(start - last),)
+                    count += 1
+                buffers += (views[at],)
+                count += 1
                 last = stop
             if buffers:
                 self._fill(descriptor, first, last, buffers)

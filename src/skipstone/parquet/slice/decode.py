@@ -141,10 +141,10 @@ def _row_group(part: Part, rows: int, places: Sequence[int], footer: list[bytes]
     prefixes = part.footer.prefixes
     for (leaf, wanted), prefix, place in zip(projection.slots, prefixes, places, strict=True):
         if not wanted:
-            footer.append(prefix + _chunk_end(0, 0, len(MAGIC)))
+            footer += (prefix, _chunk_end(0, 0, len(MAGIC)))
             continue
         chunk = part.chunks[leaf]
-        footer.append(prefix + _chunk_end(chunk.values, chunk.size, place))
+        footer += (prefix, _chunk_end(chunk.values, chunk.size, place))
         total += chunk.size
     footer += (b"\x16", c.integer(total), b"\x16", c.integer(rows), b"\0")
 
@@ -309,15 +309,15 @@ class Decoder:
         fields = [self._projection.fields[place] for place in some]
         if not fields:
             return bare(len(chosen))
-        alike: dict[Chosen | None, list[int]] = {}
-        for place, field in enumerate(fields):
-            alike.setdefault(self._chunks[field.leaves[0]].chosen, []).append(place)
         names: list[pa.Field] = [None] * len(fields)
         columns: list[pa.ChunkedArray] = [None] * len(fields)
-        for key, places in alike.items():
-            part = self._first_rows([fields[place] for place in places], self._cuts[key].at(chosen))
-            for at, place in enumerate(places):
-                names[place], columns[place] = part.schema.field(at), part.column(at)
+        for key, cut in self._cuts.items():
+            places = [at for at, field in enumerate(fields) if self._chunks[field.leaves[0]].chosen == key]
+            if not places:
+                continue
+            part = self._first_rows([fields[place] for place in places], cut.at(chosen))
+            for place, name, column in zip(places, part.schema, part.columns, strict=True):
+                names[place], columns[place] = name, column
         return pa.Table.from_arrays(columns, schema=pa.schema(names))
 
     def _first_rows(self, fields: Sequence[Wanted], positions: NDArray[np.int64]) -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, final
 
 from skipstone.errors import CorruptFileError
 from skipstone.parquet.metadata import ParquetMetadata
@@ -47,6 +47,7 @@ class Chunk:
     """Where the pieces begin in the buffer they were read into, if they stand there one after the other."""
 
 
+@final
 class Missing(NamedTuple):
     """What a second round must bring: the dictionary page of ``chunk``, or a whole chunk."""
 
@@ -81,7 +82,7 @@ def complete(
     if chunk is None:
         return open_leaf(metadata, group, missing.plan, bodies, ELSEWHERE)
     try:
-        dictionary = _dictionary(bodies[0])
+        dictionary = _dictionary(bodies[0], len(bodies[0]))
         pieces, size = [dictionary, *chunk.pieces], chunk.size + len(dictionary)
         return replace(chunk, pieces=pieces, size=size, place=ELSEWHERE)
     except _OddChunk:
@@ -128,13 +129,15 @@ def _open_pages(
             coded = coded or encoding in DICTIONARY_ENCODINGS
     if empty:
         data, place = _without(data, empty), ELSEWHERE
-    if chunk.fetched and not coded:
-        place += len(bodies[0]) if place != ELSEWHERE else 0
-    elif chunk.fetched:
-        dictionary = _dictionary(bodies[0])
-        place = place if len(dictionary) == len(bodies[0]) else ELSEWHERE
-        data = [dictionary, *data]
-        total += len(dictionary)
+    if chunk.fetched and chunk.dictionary is not None:
+        start, stop = chunk.dictionary
+        if coded:
+            dictionary = _dictionary(bodies[0], stop - start)
+            place = place if dictionary is bodies[0] else ELSEWHERE
+            data = [dictionary, *data]
+            total += len(dictionary)
+        elif place != ELSEWHERE:
+            place += stop - start
     found = Chunk(chosen, data, values, chosen.held, flat, total, place)
     if not coded or chunk.fetched:
         return found
@@ -276,15 +279,15 @@ def _thrift_head(body: memoryview, at: int, stop: int) -> Head:
     return head.type, head.compressed_page_size, values, rows, encoding, length
 
 
-def _dictionary(body: memoryview) -> memoryview:
-    """The dictionary page without what follows it."""
+def _dictionary(body: memoryview, held: int) -> memoryview:
+    """The dictionary page without what follows it, of so many bytes."""
     try:
-        kind, size, _, _, _, length = page_head(body, 0, len(body)) or _thrift_head(body, 0, len(body))
+        kind, size, _, _, _, length = page_head(body, 0, held) or _thrift_head(body, 0, held)
     except CorruptFileError as error:
         raise _OddChunk from error
-    if kind != _DICTIONARY_PAGE or size is None or not 0 <= size <= len(body) - length:
+    if kind != _DICTIONARY_PAGE or size is None or not 0 <= size <= held - length:
         raise _OddChunk
-    return body if length + size == len(body) else body[: length + size]
+    return body if length + size == held else body[: length + size]
 
 
 def _bad_index(metadata: ParquetMetadata, group: int, leaf: int, message: str) -> CorruptFileError:

@@ -170,25 +170,26 @@ def plan_leaves(chunks: Sequence[ChunkPages], rows: RowSet) -> list[LeafPlan]:
     starts, stops = rows.runs()
     # Most writers begin the pages of all columns at the same rows.
     known: dict[Borders, Chosen | None] = {}
-    plans = []
+    # Lists are added to by +=, which is no call: this is done for every column of every row group.
+    plans: list[LeafPlan] = []
     for chunk in chunks:
         borders = chunk.borders
         if borders is None:
-            plans.append(LeafPlan(chunk, None, [chunk.whole]))
+            plans += (LeafPlan(chunk, None, [chunk.whole]),)
             continue
         if borders in known:
             chosen = known[borders]
         else:
             chosen = known[borders] = borders.choose(starts, stops)
         if chosen is None:
-            plans.append(LeafPlan(chunk, None, [chunk.whole]))
+            plans += (LeafPlan(chunk, None, [chunk.whole]),)
             continue
         offsets, sizes = chunk.offsets, chunk.sizes
         spans = chosen.pages if chunk.contiguous else _side_by_side(chunk, chosen.pages)
         ranges = [chunk.dictionary] if chunk.fetched and chunk.dictionary is not None else []
         for first, last in spans:
             ranges += (ByteRange(offsets[first], offsets[last - 1] + sizes[last - 1]),)
-        plans.append(LeafPlan(chunk, chosen, ranges, spans))
+        plans += (LeafPlan(chunk, chosen, ranges, spans),)
     return plans
 
 

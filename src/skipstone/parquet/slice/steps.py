@@ -113,15 +113,15 @@ def part_steps(
     missing: list[Missing] = []
     at, place = 0, len(MAGIC)
     for plan in plans:
-        end = at + len(plan.ranges)
-        found = open_leaf(metadata, group, plan, bodies[at:end], place)
+        first, here = at, place
         for start, stop in plan.ranges:
             place += stop - start
-        at = end
-        if isinstance(found, Chunk):
-            chunks[plan.leaf] = found
-        else:
+            at += 1
+        found = open_leaf(metadata, group, plan, bodies[first:at], here)
+        if type(found) is Missing:
             missing.append(found)
+        else:
+            chunks[plan.leaf] = found
     while missing:
         chunks.update((yield from _second_round(metadata, group, missing)))
     return Part(metadata, group, projection, chunks, rows, pages.fields, footer, buffer, place)
@@ -141,10 +141,10 @@ def _second_round(
         end = at + len(state.ranges)
         result = complete(metadata, group, state, bodies[at:end])
         at = end
-        if isinstance(result, Chunk):
-            found[state.plan.leaf] = result
-        else:
+        if isinstance(result, Missing):
             missing.append(result)
+        else:
+            found[state.plan.leaf] = result
     return found
 
 

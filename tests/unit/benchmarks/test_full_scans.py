@@ -1,0 +1,29 @@
+"""Full scans of tiny lakes by every engine; no clock is looked at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_everyone_gives_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks import full_scans
+    from benchmarks.harness import Pace
+
+    out = tmp_path / "figures.json"
+    sizes = full_scans.Sizes(("4x1000",), Pace(seconds=0.0, least=1, most=1))
+    full_scans.main(["--data", str(tmp_path), "--json", str(out)], sizes)
+    cases = {case["case"]: case for case in json.loads(out.read_text())["cases"]}
+    assert list(cases) == ["warm range, 30 %, scans-4x1000", "warm full scan, scans-4x1000"]
+    for case, rows in zip(cases.values(), (1_200, 4_000), strict=True):
+        assert {name: one["rows"] for name, one in case["contenders"].items()} == dict.fromkeys(
+            ("skipstone", "skipstone, index", "skipping off", *PEERS), rows
+        )
+
+
+PEERS = ("duckdb", "datafusion", "polars", "pyarrow.dataset")
