@@ -257,9 +257,6 @@ class RowSet:
         start, stop = operator.index(start), operator.index(stop)
         if not 0 <= start <= stop <= self.total:
             raise _not_a_range(start, stop, self.total)
-        starts, stops = self._runs
-        if self._size and self._bitmap is None and starts.item(0) >= start and stops.item(-1) <= stop:
-            return RowSet._of_runs(stop - start, (starts - start, stops - start))
         return self._cut(start, stop, offset=-start, total=stop - start)
 
     def shift(self, offset: int, *, total: int) -> RowSet:
