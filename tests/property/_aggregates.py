@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.arrays import plain_type
 from skipstone.core.domain.keys import is_ordered
-from skipstone.core.filter.rows import plain_type
 from skipstone.errors import SkipstoneError
 from skipstone.predicate import tree
 from tests.property import _aggregate_oracle as oracle

@@ -19,8 +19,8 @@ from skipstone.aggregate.states import answers, custom, first_last, histogram, q
 from skipstone.aggregate.states.blocks import BlockMeasure, Blocks
 from skipstone.aggregate.states.histogram import check_binned
 from skipstone.aggregate.states.state import Facet, Measure, Path, RowCount
+from skipstone.core.arrays import plain_type
 from skipstone.core.domain.keys import is_ordered
-from skipstone.core.filter.rows import plain_type
 from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import TypeMismatchError, UsageError

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.aggregate.states.state import Measure, Path, Rows
+from skipstone.core.arrays import plain, plain_type
 from skipstone.core.evidence import Array
-from skipstone.core.filter.rows import plain, plain_type
 from skipstone.errors import TypeMismatchError
-from skipstone.parquet.slice.cut import take
+from skipstone.parquet.slice.columns import take
 
 _MOST_CODES = 1 << 62
 

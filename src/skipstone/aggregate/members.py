@@ -17,11 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.aggregate.states.state import Path, Rows
+from skipstone.core.arrays import numbers, plain, valid_rows
 from skipstone.core.domain.keys import storage_type
 from skipstone.core.evidence import Array, ColumnFacts
-from skipstone.core.filter.keys import numbers
-from skipstone.core.filter.rows import plain
-from skipstone.core.filter.truth import valid_rows
 from skipstone.core.ir.bind import Binder
 from skipstone.core.rows import RowSet
 from skipstone.core.rows.intset import IntSet

@@ -13,9 +13,9 @@ from skipstone.aggregate.members import Members, OutsideByPlace, RisingIds
 from skipstone.aggregate.states.blocks import Blocks, constant_blocks
 from skipstone.aggregate.states.state import Facet, Path
 from skipstone.aggregate.units import Units, by_part, is_stated, part_of
+from skipstone.core.arrays import plain, plain_type
 from skipstone.core.domain.keys import Key, from_key
 from skipstone.core.evidence import Array, ColumnFacts, Evidence
-from skipstone.core.filter.rows import plain, plain_type
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.rows import RowSet
 from skipstone.index.coverage import Recorded

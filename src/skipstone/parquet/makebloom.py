@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.core.arrays import as_numpy
 from skipstone.core.domain.keys import Kind, key_space, storage_type
 from skipstone.core.evidence import Array
-from skipstone.core.filter.keys import _buffer
 from skipstone.core.ir.transforms import Same
 from skipstone.parquet.bloom import (
     _BLOCK_BYTES,
@@ -142,7 +142,7 @@ def _big_endian(width: int, type: pa.DataType, column: Column) -> NDArray[np.uin
 
 def _rows(width: int, column: Column) -> NDArray[np.uint8]:
     """The bytes of values of a fixed width, one a row."""
-    chunks = [_buffer(chunk, np.uint8, width).reshape(-1, width) for chunk in column.chunks]
+    chunks = [as_numpy(chunk, np.uint8, width).reshape(-1, width) for chunk in column.chunks]
     return _present(np.concatenate(chunks) if chunks else np.zeros((0, width), dtype=np.uint8), column)
 
 

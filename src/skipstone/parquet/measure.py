@@ -10,13 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.core.arrays import numbers, plain, texts, valid_rows
 from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.core.domain.spans import prefix_end
 from skipstone.core.evidence import Array, ColumnFacts, widest
 from skipstone.core.evidence.hull import hull, reduce_blocks
-from skipstone.core.filter.keys import numbers, texts
-from skipstone.core.filter.rows import plain
-from skipstone.core.filter.truth import valid_rows
 from skipstone.core.ir.transforms import Scale
 from skipstone.parquet.values import widen
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.errors import CorruptFileError, EncryptedFileError, SchemaError
+from skipstone.parquet.compact import footer_without_row_groups
 from skipstone.parquet.kin import Kin
 from skipstone.parquet.schema import LeafColumn, is_unmarked_instant, text
-from skipstone.parquet.shell import schema_shell
 from skipstone.parquet.structs import (
     ChunkDetails,
     ColumnChunk,
@@ -160,7 +160,7 @@ class ParquetMetadata:
             footer = self.footer
             if self.row_group_count >= _MANY_ROW_GROUPS:
                 pairs = [(p.key, p.value) for p in self._raw.key_value_metadata or () if p.key is not None]
-                footer = schema_shell(footer, pairs, self._raw.created_by or b"")
+                footer = footer_without_row_groups(footer, pairs, self._raw.created_by or b"")
             self.kin.arrow_schema = self._read_schema(footer)
         return self.kin.arrow_schema
 
@@ -202,7 +202,7 @@ class ParquetMetadata:
         raw = self._raw
         pairs = [(pair.key, pair.value) for pair in raw.key_value_metadata or () if pair.key is not None]
         orders = [_ORDERS.get(order.variant or "", 0) for order in raw.column_orders or ()]
-        return schema_shell(self.footer, pairs, raw.created_by or b"", orders)
+        return footer_without_row_groups(self.footer, pairs, raw.created_by or b"", orders)
 
     @property
     def has_secrets(self) -> bool:

@@ -14,12 +14,11 @@ from typing import Any, Final, Protocol, TypeAlias
 from skipstone.core.evidence import ColumnFacts
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import CorruptFileError
+from skipstone.parquet import compact as c
 from skipstone.parquet.evidence import own_type
 from skipstone.parquet.kin import Kin
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.schema import Repetition, text
-from skipstone.parquet.shell import _pair, _skip, _UnusualFooterError, _varint, struct_fields
-from skipstone.parquet.slice import compact as c
 from skipstone.parquet.structs import ChunkDetails, FileMetaData, KeyValue, SchemaElement
 
 Path: TypeAlias = tuple[str, ...]
@@ -159,9 +158,9 @@ class _View:
         seen = _seen(raw.schema or [], naming)
         try:
             start = _value_at(footer, _SCHEMA)
-            old = footer[start : _skip(footer, start, c.LIST)]
+            old = footer[start : c.skip(footer, start, c.LIST)]
             new = _rewritten(old, seen)
-        except (_UnusualFooterError, IndexError, RecursionError) as error:
+        except (c.UnusualFooter, IndexError, RecursionError) as error:
             raise CorruptFileError(
                 "its schema is laid out in no usual way, so its columns can't be found by field id",
                 path=metadata.path,
@@ -191,7 +190,7 @@ class _View:
         stop = start + len(self.old_schema)
         new = self.new_schema
         if not footer.startswith(self.old_schema, start):  # another version of the same writer's encoder
-            stop = _skip(footer, start, c.LIST)
+            stop = c.skip(footer, start, c.LIST)
             new = _rewritten(footer[start:stop], [_Seen(e.name or b"", _own_id(e)) for e in self.schema])
         return footer[:start] + new + _without_arrow_schema(footer, stop, own._raw.key_value_metadata)
 
@@ -210,20 +209,20 @@ def _element(element: SchemaElement, seen: _Seen) -> SchemaElement:
 
 def _value_at(footer: bytes, field: int) -> int:
     """Where a field's value begins in a footer."""
-    for number, _, start in struct_fields(footer, 0):
+    for number, _, start in c.struct_fields(footer, 0):
         if number == field:
             return start
-    raise _UnusualFooterError
+    raise c.UnusualFooter
 
 
 def _rewritten(listing: bytes, seen: Sequence[_Seen]) -> bytes:
     """An encoded list of schema elements with other names and ids; the other fields are copied."""
-    position = 1 if listing[0] >> 4 < 15 else _varint(listing, 1)[1]
+    position = 1 if listing[0] >> 4 < 15 else c.read_varint(listing, 1)[1]
     parts = [listing[:position]]
     for one in seen:
         fields = {}
-        for number, kind, start in struct_fields(listing, position):
-            position = _skip(listing, start, kind)
+        for number, kind, start in c.struct_fields(listing, position):
+            position = c.skip(listing, start, kind)
             fields[number] = (kind, listing[start:position])
         position += 1
         fields[_NAME] = (c.BINARY, c.binary(one.name))
@@ -238,7 +237,7 @@ def _without_arrow_schema(footer: bytes, start: int, pairs: list[KeyValue] | Non
     if not any(pair.key == _ARROW_SCHEMA for pair in pairs or ()):
         return footer[start:]
     assert pairs is not None
-    encoded = [(pair.key, _pair(pair.key or b"", pair.value)) for pair in pairs]
+    encoded = [(pair.key, c.pair(pair.key or b"", pair.value)) for pair in pairs]
     old = c.listing(c.STRUCT, [pair for _, pair in encoded])
     new = c.listing(c.STRUCT, [pair for key, pair in encoded if key != _ARROW_SCHEMA])
     # They come after the row groups, which take long to walk over: so they are looked for as they should be.
@@ -246,7 +245,7 @@ def _without_arrow_schema(footer: bytes, start: int, pairs: list[KeyValue] | Non
     stop = at + len(old)
     if at < 0:
         at = _value_at(footer, _PAIRS)
-        stop = _skip(footer, at, c.LIST)
+        stop = c.skip(footer, at, c.LIST)
     return footer[start:at] + new + footer[stop:]
 
 

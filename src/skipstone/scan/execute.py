@@ -27,7 +27,7 @@ from skipstone.errors import UsageError
 from skipstone.lake.conform import conform
 from skipstone.lake.files import Io
 from skipstone.parquet.slice import Part
-from skipstone.parquet.slice.cut import taken
+from skipstone.parquet.slice.columns import taken
 from skipstone.report.trace.scan import Run, ScanTrace
 from skipstone.scan.parts import Growth, Piece, bundled, cut_task, merge_whole, nth_rows
 from skipstone.scan.plan import ScanPlan, check_rows

@@ -34,7 +34,7 @@ from skipstone.parquet.slice import (
     plan_leaves,
     slice_ranges,
 )
-from skipstone.parquet.slice.cut import bare, cut, taken
+from skipstone.parquet.slice.columns import bare, cut, taken
 from skipstone.report.trace.scan import Phase
 from skipstone.scan.options import Route
 from skipstone.scan.projection import Path, Projection

@@ -16,7 +16,7 @@ import pyarrow as pa
 from skipstone.core.evidence import Array
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import gather
-from skipstone.parquet.slice.cut import take
+from skipstone.parquet.slice.columns import take
 from skipstone.scan.execute import Work
 from skipstone.scan.order import sort_positions
 from skipstone.scan.parts import Piece

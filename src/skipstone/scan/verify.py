@@ -26,7 +26,7 @@ from skipstone.errors import CorruptFileError
 from skipstone.lake.conform import conform
 from skipstone.lake.files import Files
 from skipstone.lake.snapshot import AntiJoin, Deletions
-from skipstone.parquet.slice.cut import cut, take
+from skipstone.parquet.slice.columns import cut, take
 from skipstone.scan.execute import execute
 from skipstone.scan.order import sort_positions
 from skipstone.scan.parts import group_rows

@@ -18,12 +18,12 @@ from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError
 from skipstone.lake.files import Files
+from skipstone.parquet import compact as c
 from skipstone.parquet import naming as room
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.parquet.footer import parse_footer
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.naming import Naming, renamed
-from skipstone.parquet.slice import compact as c
 from skipstone.scan.projection import Projection
 from skipstone.scan.reader import FileReader
 from skipstone.store.place import open_place

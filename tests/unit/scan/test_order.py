@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from skipstone.errors import TypeMismatchError, UnknownColumnError, UsageError
-from skipstone.parquet.slice.cut import take
+from skipstone.parquet.slice.columns import take
 from skipstone.scan.order import Order, parse_order, sort_positions
 
 NAN = float("nan")

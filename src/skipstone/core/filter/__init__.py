@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from skipstone.core.filter.rowfilter import RowFilter
+from skipstone.core.filter.plan import RowFilter
 
 __all__ = ["RowFilter"]

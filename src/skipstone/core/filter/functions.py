@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.core.arrays import bools
 from skipstone.core.domain.keys import is_text
-from skipstone.core.filter import arithmetic, regex, texts, times
+from skipstone.core.filter import arithmetic, texts, times
 from skipstone.core.filter.arithmetic import as_type, common_type, is_number
-from skipstone.core.filter.rows import Rows
-from skipstone.core.filter.series import Arguments, Series, apply
-from skipstone.core.filter.truth import bools
+from skipstone.core.filter.conditions import Arguments, Rows, Series, apply
 
 Build = Callable[[Arguments], Series]
 
@@ -94,7 +93,7 @@ FUNCTIONS: dict[str, Build] = {
     **dict.fromkeys(("substr", "left", "right"), texts.part),
     "concat": texts.joined,
     "replace": texts.replaced,
-    "rlike": regex.matched,
+    "rlike": texts.matched,
     **dict.fromkeys(times.FIELDS, times.field),
     "date_trunc": times.truncated,
     "datediff": times.day_count,

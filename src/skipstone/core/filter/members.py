@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.core.arrays import Array, bools, numbers, plain, texts, valid_rows
 from skipstone.core.domain import Domain
 from skipstone.core.domain.keys import PRESENCE, Kind
 from skipstone.core.domain.spans import ByteSpans, NumberSpans, prefix_end
-from skipstone.core.filter.keys import numbers, texts
-from skipstone.core.filter.rows import plain
-from skipstone.core.filter.truth import Array, Truth, bools, valid_rows
+from skipstone.core.filter.conditions import Truth
 from skipstone.core.ir.nodes import Leaf
 
 FEW = 8

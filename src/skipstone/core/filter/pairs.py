@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.core.arrays import Array, bools, both_valid, numbers, texts, valid_rows
 from skipstone.core.domain.keys import is_binary, is_text
-from skipstone.core.filter.keys import numbers, texts
-from skipstone.core.filter.numbers import doubles
-from skipstone.core.filter.truth import Array, Truth, bools, both_valid, valid_rows
+from skipstone.core.filter.arithmetic import doubles
+from skipstone.core.filter.conditions import Truth
 from skipstone.core.ir.transforms import DAY, UNITS
 from skipstone.predicate.tree import CompareOp
 

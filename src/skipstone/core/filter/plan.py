@@ -1,4 +1,4 @@
-"""From a predicate and a schema to a condition on rows.
+"""From a predicate and a schema to a filter of rows.
 
 Rows are units too: what the IR says exactly about a column (for which values a leaf is TRUE, FALSE and NULL)
 is tested by set membership. A computed value (a sum, a cast, a function) is given to the IR as a column of
@@ -11,28 +11,38 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
+from skipstone.core.arrays import Array, plain_type
 from skipstone.core.domain.keys import Kind, is_binary, is_ordered, is_text, key_space, storage_type
 from skipstone.core.filter.arithmetic import is_number
 from skipstone.core.filter.casts import cast
-from skipstone.core.filter.conditions import Condition, every, some
+from skipstone.core.filter.conditions import (
+    Arguments,
+    Condition,
+    Path,
+    Rows,
+    Series,
+    Truth,
+    cannot,
+    every,
+    some,
+)
 from skipstone.core.filter.functions import ALIASES, FUNCTIONS
 from skipstone.core.filter.members import is_exact, leaf_test
-from skipstone.core.filter.opaque import opaque_test
 from skipstone.core.filter.pairs import compare, order_of
-from skipstone.core.filter.patterns import like_test, match_test
-from skipstone.core.filter.rows import Path, Rows, plain_type
-from skipstone.core.filter.series import Arguments, Series, cannot
-from skipstone.core.filter.truth import Truth
+from skipstone.core.filter.texts import like_test, match_test
+from skipstone.core.ir import Compiled, compile_predicate
 from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.compile import NODE_PASSES, PREDICATE_PASSES
 from skipstone.core.ir.literals import float_readings
 from skipstone.core.ir.lower import Lowering, lower_node, negate
 from skipstone.core.ir.nodes import All, Any, ColumnRef, Decided, Leaf, Node, Pair, Test
 from skipstone.core.ir.operands import CantJudge, Value
+from skipstone.errors import NotExpressibleError, PredicateError, SkipstoneError
 from skipstone.predicate import tree
-from skipstone.predicate.tree import Predicate, conjunction, disjunction
+from skipstone.predicate.tree import Predicate, conjunction, disjunction, too_deep
 
 _INT32 = 2**31
 """An integer constant in this range is an INT in Spark, whatever Arrow type it came in."""
@@ -396,3 +406,116 @@ def _text_meets(target: pa.DataType) -> pa.DataType | None:
     if pa.types.is_boolean(target) or pa.types.is_timestamp(target):
         return target
     return pa.date32() if pa.types.is_date(target) else None
+
+
+class RowFilter:
+    """Says for each row of a batch whether a predicate is TRUE, FALSE or NULL.
+
+    It keeps no state between calls, so threads may share one; it pickles as its arguments.
+
+    >>> import pyarrow as pa, skipstone as sk
+    >>> RowFilter(sk.parse("a > 1"), pa.schema({"a": pa.int64()})).mask(pa.table({"a": [1, 2, None]}))
+    array([False,  True, False])
+    """
+
+    __slots__ = ("_condition", "_types", "case_sensitive", "columns", "predicate", "schema")
+
+    def __init__(
+        self,
+        predicate: Predicate,
+        schema: pa.Schema,
+        *,
+        case_sensitive: bool = True,
+        compiled: Compiled | None = None,
+    ) -> None:
+        self.predicate = predicate
+        self.schema = schema
+        self.case_sensitive = case_sensitive
+        # Whatever the compiler refuses is refused here in the same words.
+        known = compiled or compile_predicate(predicate, schema, case_sensitive=case_sensitive)
+        binder = RowBinder(schema, case_sensitive)
+        planner = Planner(binder)
+        try:
+            self._condition = planner.from_exact(known.node) or planner.condition(predicate)
+        except RecursionError:
+            raise too_deep() from None
+        self._types = binder.found
+        self.columns: tuple[Path, ...] = tuple(binder.found)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored, (self.predicate, self.schema, self.case_sensitive)
+
+    def __repr__(self) -> str:
+        return f"RowFilter({str(self.predicate)!r})"
+
+    def mask(self, batch: pa.RecordBatch | pa.Table) -> Array:
+        """True exactly where the predicate is TRUE: not where it is FALSE, not where it is NULL."""
+        return _concatenated([answer.true for answer in self._answers(batch)])
+
+    def truth(self, batch: pa.RecordBatch | pa.Table) -> tuple[Array, Array]:
+        """Where the predicate is TRUE, and where it is NULL."""
+        answers = self._answers(batch)
+        null = [np.zeros(len(a), dtype=bool) if a.null is None else a.null for a in answers]
+        return _concatenated([a.true for a in answers]), _concatenated(null)
+
+    def _answers(self, batch: pa.RecordBatch | pa.Table) -> list[Truth]:
+        """For each of its parts."""
+        parts = [batch] if isinstance(batch, pa.RecordBatch) else batch.to_batches()
+        try:
+            return [self._condition.truth(Rows(part, self._types)) for part in parts]
+        except RecursionError:
+            raise too_deep() from None
+
+
+def _concatenated(parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype=bool), *parts])
+
+
+def _restored(predicate: Predicate, schema: pa.Schema, case_sensitive: bool) -> RowFilter:
+    return RowFilter(predicate, schema, case_sensitive=case_sensitive)
+
+
+# -- functions of the caller --------------------------------------------------------------------
+
+
+def opaque_test(leaf: tree.Opaque, paths: tuple[Path, ...]) -> Callable[[Rows], Truth]:
+    """Calls the leaf's function with the columns at ``paths``, named as the leaf names them."""
+    evaluate = leaf.evaluate
+    if evaluate is None:
+        raise NotExpressibleError(
+            f"the rows can't be tested for {leaf}: it came without a function that computes it",
+            hint="write it as SQL text, or give the function with skipstone.udf",
+        )
+    names = [".".join(arg.path) for arg in leaf.args]
+
+    def truth(rows: Rows) -> Truth:
+        arrays = [rows.raw(path) for path in paths]
+        if arrays:
+            batch = pa.record_batch(arrays, names)
+        else:  # a batch without columns still has rows
+            batch = pa.record_batch(pa.StructArray.from_arrays([pa.nulls(rows.count)], ["none"])).select([])
+        try:
+            answer = evaluate(batch)
+        except SkipstoneError:
+            raise
+        except Exception as error:
+            raise PredicateError(f"{leaf} failed: {type(error).__name__}: {error}") from error
+        return Truth.of(_checked(leaf, answer, rows.count))
+
+    return truth
+
+
+def _checked(leaf: tree.Opaque, answer: pa.Array, rows: int) -> pa.Array:
+    if isinstance(answer, pa.ChunkedArray):
+        answer = answer.combine_chunks()
+    if not isinstance(answer, pa.Array):
+        raise PredicateError(
+            f"{leaf} gave a {type(answer).__name__}", hint="return a pyarrow array of booleans"
+        )
+    if pa.types.is_null(answer.type):
+        answer = answer.cast(pa.bool_())
+    if not pa.types.is_boolean(answer.type):
+        raise PredicateError(f"{leaf} gave {answer.type}", hint="return a pyarrow array of booleans")
+    if len(answer) != rows:
+        raise PredicateError(f"{leaf} gave {len(answer)} answers for {rows} rows")
+    return answer

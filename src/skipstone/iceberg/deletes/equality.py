@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.core.arrays import numbers, plain, plain_type, texts
 from skipstone.core.domain.keys import PRESENCE, Kind, is_binary, is_text, key_space
 from skipstone.core.evidence import Array
-from skipstone.core.filter.keys import numbers, texts
-from skipstone.core.filter.rows import plain, plain_type
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import gather
 from skipstone.errors import SchemaError, UsageError

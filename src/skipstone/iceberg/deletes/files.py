@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from skipstone.core.arrays import plain
 from skipstone.core.domain.keys import is_binary, is_text
 from skipstone.core.evidence import Array
-from skipstone.core.filter.rows import plain
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import gather
 from skipstone.errors import CorruptFileError, FileError, SchemaError

@@ -2,7 +2,7 @@
 
 A slice is a valid Parquet file in memory: chosen pages as they are, the dictionary page where one of them
 needs it, and a fresh footer. ``plan`` says which bytes, ``pages`` checks what came, ``decode`` makes the file
-and reads it, ``cut`` and ``merge`` bring the columns to the wanted rows.
+and reads it, ``columns`` brings them to the wanted rows.
 """
 
 from skipstone.parquet.slice.decode import (

@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 
 from skipstone.core.rows.rowset import RowSet
 from skipstone.errors import CorruptFileError
+from skipstone.parquet import compact as c
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.slice import compact as c
-from skipstone.parquet.slice.cut import Cut, bare, cut_for, taken
-from skipstone.parquet.slice.merge import UnevenLeaves, merge
+from skipstone.parquet.slice.columns import Cut, UnevenLeaves, bare, cut_for, merge, taken
 from skipstone.parquet.slice.pages import ELSEWHERE, WITHOUT_INDEX, Chunk
 from skipstone.parquet.slice.plan import Chosen
 from skipstone.parquet.slice.projection import Projection, Wanted

@@ -14,7 +14,7 @@ from skipstone.core.rows.rowset import RowSet
 from skipstone.errors import CorruptFileError, EncryptedFileError
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import PageIndex
-from skipstone.parquet.slice.shape import Shape, shape_of
+from skipstone.parquet.slice.projection import Shape, shape_of
 from skipstone.store.ranges import ByteRange
 
 if TYPE_CHECKING:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import io
+from bisect import bisect_right
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from skipstone.core.rows.rowset import RowSet
-from skipstone.errors import ReadError, UsageError
+from skipstone.errors import CorruptFileError, ReadError, UsageError
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import PageIndex
-from skipstone.parquet.slice.decode import MAGIC, FooterTemplate, Part, allocate, decode_part
+from skipstone.parquet.slice.columns import cut_for
+from skipstone.parquet.slice.decode import FAILURES, MAGIC, FooterTemplate, Part, allocate, decode_part
 from skipstone.parquet.slice.pages import Chunk, Missing, complete, open_leaf
 from skipstone.parquet.slice.plan import ChunkPages, LeafPlan, chunk_pages, plan_leaves
 from skipstone.parquet.slice.projection import Projection, projection_of
-from skipstone.parquet.slice.whole import read_as_it_is
 from skipstone.store.ranges import ByteRange
 
 
@@ -162,3 +166,71 @@ def _check_lengths(
         if len(body) != stop - start:
             message = f"{len(body)} bytes came back for {ByteRange(start, stop)}"
             raise ReadError(message, path=metadata.path, unit=f"row group {group}")
+
+
+class _SparseFile(io.RawIOBase):
+    """A file of which some parts are there, each at its place, and the rest is zeros."""
+
+    def __init__(self, parts: list[tuple[int, bytes | memoryview]]) -> None:
+        super().__init__()
+        self._parts = sorted(parts, key=itemgetter(0))
+        self._starts = [start for start, _ in self._parts]
+        self._size = max(start + len(data) for start, data in self._parts)
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(base + offset, 0)
+        return self._position
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        start = min(self._position, self._size)
+        stop = self._size if size is None or size < 0 else min(start + size, self._size)
+        out = bytearray(stop - start)
+        # Chunks don't overlap in a sound file; in others the later part stands.
+        for at, data in self._parts[max(bisect_right(self._starts, start) - 1, 0) :]:
+            if at >= stop:
+                break
+            low, high = max(at, start), min(at + len(data), stop)
+            if low < high:
+                out[low - start : high - start] = data[low - at : high - at]
+        self._position = stop
+        return bytes(out)
+
+
+def read_as_it_is(
+    metadata: ParquetMetadata,
+    group: int,
+    fields: Sequence[int],
+    plans: Sequence[LeafPlan],
+    bodies: Sequence[memoryview],
+    rows: RowSet,
+    *,
+    checksums: bool,
+) -> pa.Table:
+    """The rows of the fields, with whole chunks of all leaves at hand."""
+    parts: list[tuple[int, bytes | memoryview]]
+    parts = [(plan.ranges[0].start, body) for plan, body in zip(plans, bodies, strict=True)]
+    end = max((plan.ranges[0].stop for plan in plans), default=4)
+    trailer = metadata.footer + len(metadata.footer).to_bytes(4, "little") + b"PAR1"
+    source = pa.PythonFile(_SparseFile([*parts, (end, trailer)]), mode="r")
+    try:
+        file = pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=checksums)
+        table = file.read_row_group(group, use_threads=False)
+    except FAILURES as error:
+        raise CorruptFileError(str(error), path=metadata.path, unit=f"row group {group}") from error
+    if len(table) != rows.total or table.num_columns != len(metadata.arrow_schema):
+        found = f"{table.num_columns} columns of {len(table)} rows"
+        message = f"{found} were decoded where {len(metadata.arrow_schema)} of {rows.total} should be"
+        raise CorruptFileError(message, path=metadata.path, unit=f"row group {group}")
+    chosen = table.select(list(fields))
+    return cut_for(rows, None).apply_all(chosen).replace_schema_metadata(None)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from skipstone.core.filter.rows import plain
+from skipstone.core.arrays import plain
 from skipstone.errors import SchemaError, UnknownColumnError
 
 # A view has no kernels to take or filter by, and a dictionary is the file's affair.

@@ -11,11 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.core.arrays import numbers, plain, texts, valid_rows
 from skipstone.core.domain.keys import Kind, is_ordered, key_space
 from skipstone.core.evidence import Array
-from skipstone.core.filter.keys import numbers, texts
-from skipstone.core.filter.rows import plain
-from skipstone.core.filter.truth import valid_rows
 from skipstone.errors import SchemaError, UsageError
 from skipstone.parquet.write.columns import find_column, find_type
 from skipstone.parquet.write.layout import Layout

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.arrays import plain
 from skipstone.core.evidence import Array
-from skipstone.core.filter.rows import plain
 from skipstone.errors import UsageError
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from skipstone.core.filter.rows import plain
+from skipstone.core.arrays import plain
 from skipstone.parquet.write.columns import conform, find_path, leaf_paths, leaves, leaves_of, stored_schema
 from skipstone.parquet.write.layout import MIB, Layout
 

@@ -13,11 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.core.rows import RowSet
-from skipstone.parquet.slice import compact as c
-from skipstone.parquet.slice.cut import Cut
-from skipstone.parquet.slice.merge import UnevenLeaves, merge
-from skipstone.parquet.slice.projection import projection_of
-from skipstone.parquet.slice.shape import leaf_count, shape_of
+from skipstone.parquet import compact as c
+from skipstone.parquet.slice.columns import Cut, UnevenLeaves, merge
+from skipstone.parquet.slice.projection import leaf_count, projection_of, shape_of
 from skipstone.parquet.structs import FileMetaData, KeyValue
 from skipstone.parquet.wire import decode
 from tests.property._patch import patch_footer

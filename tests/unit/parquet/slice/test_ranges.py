@@ -15,7 +15,7 @@ import pytest
 
 from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError, UsageError
-from skipstone.parquet.slice import compact as c
+from skipstone.parquet import compact as c
 from skipstone.parquet.slice import plan as planning
 from skipstone.parquet.slice import slice_ranges, slice_steps
 from skipstone.store.ranges import ByteRange

@@ -10,7 +10,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.parquet import metadata as room
-from skipstone.parquet.shell import schema_shell
+from skipstone.parquet.compact import footer_without_row_groups
 
 CORPUS = Path(__file__).resolve().parents[4] / "shared" / "corpus" / "parquet-testing" / "data"
 TABLE = pa.table(
@@ -32,7 +32,7 @@ def same_schema(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
     monkeypatch.setattr(room, "_MANY_ROW_GROUPS", 0)
     metadata = sk.read_metadata(path)
     assert metadata.arrow_schema.equals(pq.read_schema(path), check_metadata=True)
-    return len(schema_shell(metadata.footer, [], b"")) < len(metadata.footer)
+    return len(footer_without_row_groups(metadata.footer, [], b"")) < len(metadata.footer)
 
 
 @pytest.mark.parametrize("pairs", [0, 3, 40])
@@ -59,4 +59,4 @@ def test_many_row_groups_and_columns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("footer", [b"", b"\x00", b"\x15\x02", b"\xff" * 40, b"\x19\xfb" * 9, b"\x1c" * 5000])
 def test_odd_bytes_are_left_alone(footer: bytes) -> None:
-    assert schema_shell(footer, [], b"x") is footer
+    assert footer_without_row_groups(footer, [], b"x") is footer
