@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from skipstone.core.evidence import ColumnFacts
     from skipstone.core.ir.nodes import ColumnRef
     from skipstone.parquet.pageindex import PageIndex
+    from skipstone.parquet.slice.plan import Use
 
 # Below this pyarrow parses the whole footer about as fast as the schema is cut out of it.
 _MANY_ROW_GROUPS = 16
@@ -286,6 +287,10 @@ class ParquetMetadata:
         groups = self._details.row_groups
         columns = groups[group].columns if groups is not None else None
         return columns[leaf].meta_data if columns is not None else None
+
+    def known_dictionary_use(self, group: int, leaf: int) -> Use | None:  # noqa: ARG002
+        """Which data pages of a chunk need its dictionary page, if somebody has worked it out."""
+        return None
 
     def known_places(self, group: int, leaf: int) -> PageIndex | None:  # noqa: ARG002
         """Where the pages of a chunk are, if that is known without reading on; a footer doesn't tell."""

@@ -242,6 +242,11 @@ class RecordedMetadata(ParquetMetadata):
         """It is not."""
         return False
 
+    def known_dictionary_use(self, group: int, leaf: int) -> Use:
+        """Which data pages of a chunk need its dictionary page."""
+        use = self._records.chunks(leaf)["dictionary_use"].item(group)
+        return Use.ALL if use == _COMPLETE else _USES[use]
+
     def _detail(self, group: int, leaf: int) -> ChunkDetails:
         use = self._records.chunks(leaf)[group]["dictionary_use"]
         details = ChunkDetails()

@@ -384,8 +384,7 @@ class FileReader:
         """Where the pages of each leaf are; None where the file doesn't say, or not credibly."""
         found: dict[int, PageIndex | None] = {}
         wanted: list[tuple[int, ByteRange]] = []
-        for leaf in leaves:
-            index = self.metadata.known_places(group, leaf)
+        for leaf, index in zip(leaves, self.metadata.all_places(group, leaves), strict=True):
             if index is None:
                 index = self.files.cache.get((PageIndex, self.entry, group, leaf))
             found[leaf] = index

@@ -36,21 +36,14 @@ def is_exact(leaf: Leaf) -> bool:
 
 def leaf_test(leaf: Leaf) -> Callable[[pa.Array], Truth]:
     """How to answer an exact leaf for an array of its column's values."""
-    sets = (leaf.true, leaf.false, leaf.null)
-    # The sets share out all values: the one with most spans is what the other two leave over.
-    one, other, rest = sorted((_TRUE, _FALSE, _NULL), key=lambda at: _work(sets[at]))
-    members = _member(sets[one]), _member(sets[other])
+    few = leaf.is_plain and len(leaf.true.spans) <= FEW and not leaf.true.nulls
+    of_values = _by_true(leaf.true) if few else _by_two(leaf)
 
     def answer(array: pa.Array) -> Truth:
         if array.type.id == _DICTIONARY and 0 < len(array.dictionary) <= len(array):
             return by_dictionary(array)
         array = plain(array)
-        valid = None if array.null_count == 0 else valid_rows(array)
-        found = {one: members[0](array, valid), other: members[1](array, valid)}
-        if rest != _FALSE:
-            found[rest] = _neither(found[one], found[other], len(array))
-        true = found[_TRUE]
-        return Truth(np.zeros(len(array), dtype=bool) if true is None else true, found[_NULL])
+        return of_values(array, None if array.null_count == 0 else valid_rows(array))
 
     def by_dictionary(array: pa.Array) -> Truth:
         each, valid = answer(array.dictionary), valid_rows(array.indices)
@@ -61,6 +54,35 @@ def leaf_test(leaf: Leaf) -> Callable[[pa.Array], Truth]:
             return Truth(true, null)
         null = np.zeros(len(array), dtype=bool) if null is None else null
         return Truth(np.where(valid, true, leaf.true.nulls), np.where(valid, null, leaf.null.nulls))
+
+    return answer
+
+
+def _by_true(domain: Domain) -> Callable[[pa.Array, Array | None], Truth]:
+    """For a leaf that is NULL for NULL, TRUE for values of the domain and FALSE for all others."""
+    member = _member(domain)
+
+    def answer(array: pa.Array, valid: Array | None) -> Truth:
+        true = member(array, valid)
+        if true is None:
+            true = np.zeros(len(array), dtype=bool)
+        return Truth(true, None if valid is None else ~valid)
+
+    return answer
+
+
+def _by_two(leaf: Leaf) -> Callable[[pa.Array, Array | None], Truth]:
+    """For any leaf: its sets share out all values, and the one with most spans is what the others leave."""
+    sets = (leaf.true, leaf.false, leaf.null)
+    one, other, rest = sorted((_TRUE, _FALSE, _NULL), key=lambda at: _work(sets[at]))
+    members = _member(sets[one]), _member(sets[other])
+
+    def answer(array: pa.Array, valid: Array | None) -> Truth:
+        found = {one: members[0](array, valid), other: members[1](array, valid)}
+        if rest != _FALSE:
+            found[rest] = _neither(found[one], found[other], len(array))
+        true = found[_TRUE]
+        return Truth(np.zeros(len(array), dtype=bool) if true is None else true, found[_NULL])
 
     return answer
 

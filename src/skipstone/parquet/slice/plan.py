@@ -229,16 +229,15 @@ def _pages(
     borders = known.get(key)
     if borders is None:
         borders = known[key] = Borders(index)
-    offsets = index.offsets.tolist()
+    offsets, sizes = index.offsets.tolist(), index.sizes.tolist()
+    ends = [offset + size for offset, size in zip(offsets, sizes, strict=True)]
     # Whatever stands before the first data page; not every writer says that it is a dictionary page.
-    dictionary = ByteRange(whole.start, offsets[0]) if offsets[0] > whole.start else None
-    fetched = False
-    if dictionary is not None:
-        use = dictionary_use(metadata, group, leaf)
-        fetched = use is Use.ALL or (use is Use.SOME and dictionary.length <= SMALL_DICTIONARY)
-    return ChunkPages(
-        leaf, whole, borders, offsets, index.sizes.tolist(), index.is_contiguous, dictionary, fetched
-    )
+    dictionary, fetched = None, False
+    if offsets[0] > whole.start:
+        dictionary = ByteRange(whole.start, offsets[0])
+        use = metadata.known_dictionary_use(group, leaf) or dictionary_use(metadata, group, leaf)
+        fetched = use is Use.ALL or (use is Use.SOME and offsets[0] - whole.start <= SMALL_DICTIONARY)
+    return ChunkPages(leaf, whole, borders, offsets, sizes, offsets[1:] == ends[:-1], dictionary, fetched)
 
 
 def chunk_range(metadata: ParquetMetadata, group: int, leaf: int) -> ByteRange:
