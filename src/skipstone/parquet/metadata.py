@@ -288,9 +288,10 @@ class ParquetMetadata:
         columns = groups[group].columns if groups is not None else None
         return columns[leaf].meta_data if columns is not None else None
 
-    def known_dictionary_use(self, group: int, leaf: int) -> Use | None:  # noqa: ARG002
-        """Which data pages of a chunk need its dictionary page, if somebody has worked it out."""
-        return None
+    def chunk_layout(self, group: int, leaf: int) -> tuple[ByteRange, int, Use | None]:
+        """The bytes of a chunk, its codec, and its need of the dictionary page if somebody worked it out."""
+        meta = self.chunks(leaf)[group]
+        return _range(meta), meta.codec, None
 
     def known_places(self, group: int, leaf: int) -> PageIndex | None:  # noqa: ARG002
         """Where the pages of a chunk are, if that is known without reading on; a footer doesn't tell."""

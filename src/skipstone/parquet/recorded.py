@@ -242,10 +242,11 @@ class RecordedMetadata(ParquetMetadata):
         """It is not."""
         return False
 
-    def known_dictionary_use(self, group: int, leaf: int) -> Use:
-        """Which data pages of a chunk need its dictionary page."""
-        use = self._records.chunks(leaf)["dictionary_use"].item(group)
-        return Use.ALL if use == _COMPLETE else _USES[use]
+    def chunk_layout(self, group: int, leaf: int) -> tuple[ByteRange, int, Use]:
+        """The bytes of a chunk, its codec, and which data pages need its dictionary page."""
+        start, dictionary, size, *_, codec, use = self._records.chunks(leaf)[group].item()
+        start = dictionary if 0 < dictionary < start else start
+        return ByteRange(start, start + size), codec, Use.ALL if use == _COMPLETE else _USES[use]
 
     def _detail(self, group: int, leaf: int) -> ChunkDetails:
         use = self._records.chunks(leaf)[group]["dictionary_use"]

@@ -384,7 +384,8 @@ class FileReader:
         """Where the pages of each leaf are; None where the file doesn't say, or not credibly."""
         found: dict[int, PageIndex | None] = {}
         wanted: list[tuple[int, ByteRange]] = []
-        for leaf, index in zip(leaves, self.metadata.all_places(group, leaves), strict=True):
+        for leaf, known in zip(leaves, self.metadata.all_places(group, leaves), strict=True):
+            index = known
             if index is None:
                 index = self.files.cache.get((PageIndex, self.entry, group, leaf))
             found[leaf] = index

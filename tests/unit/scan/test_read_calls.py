@@ -65,8 +65,9 @@ def calls(run: Callable[[], Any]) -> tuple[int, Any]:
 
 
 def read(lake: Any, where: str, rows: int) -> int:
-    """The calls of reading alone: the plan is made before."""
+    """The calls of reading alone: the plan and its filter are made before."""
     plan = lake.scan(where).plan()
+    assert plan.filter is not None
     count, table = calls(lambda: sk.execute(plan).to_arrow())
     assert table.num_rows == rows
     return count
@@ -100,3 +101,9 @@ def test_whole_files(root: Path) -> None:
     lake.scan(threads=1).to_arrow()
     per_row_group = read(lake, "id >= 0", FILES * ROWS) / (2 * FILES)
     assert 50 < per_row_group <= 400
+
+
+def test_the_first_look_up_in_another_row_group(root: Path) -> None:
+    lake = sk.open(root)
+    read(lake, "id = 70", 1)
+    assert 400 < read(lake, "id = 25071", 1) <= 900

@@ -16,7 +16,7 @@ from skipstone.parquet import compact as c
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.slice.columns import Cut, UnevenLeaves, bare, cut_for, merge, taken
 from skipstone.parquet.slice.pages import ELSEWHERE, WITHOUT_INDEX, Chunk
-from skipstone.parquet.slice.plan import Chosen
+from skipstone.parquet.slice.plan import Chosen, ChunkPages
 from skipstone.parquet.slice.projection import Projection, Wanted
 from skipstone.store.ranges import ByteRange
 
@@ -78,10 +78,13 @@ class FooterTemplate:
     """How many bytes the footer of one row group takes at most."""
 
     @classmethod
-    def of(cls, metadata: ParquetMetadata, group: int, projection: Projection) -> FooterTemplate:
+    def of(
+        cls, metadata: ParquetMetadata, projection: Projection, chunks: Iterable[ChunkPages]
+    ) -> FooterTemplate:
         """Made once for all row groups of files of one schema."""
         slots = projection.slots
-        codecs = tuple([metadata.chunks(leaf)[group].codec if wanted else 0 for leaf, wanted in slots])
+        known = {chunk.leaf: chunk.codec for chunk in chunks}
+        codecs = tuple([known[leaf] if wanted else 0 for leaf, wanted in slots])
         found: FooterTemplate | None = projection.footers.get(codecs)
         if found is None:
             prefixes = [

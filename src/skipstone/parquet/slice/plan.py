@@ -104,6 +104,7 @@ class ChunkPages:
 
     leaf: int
     whole: ByteRange
+    codec: int
     borders: Borders | None = None
     offsets: Sequence[int] = ()
     sizes: Sequence[int] = ()
@@ -153,7 +154,7 @@ def chunk_pages(
     if shape is None:
         # The fields can't be told apart, so the row group is read as it is.
         every = range(len(metadata.leaves))
-        return tuple([ChunkPages(leaf, chunk_range(metadata, group, leaf)) for leaf in every])
+        return tuple([_pages(metadata, group, leaf, None, {}) for leaf in every])
     wanted = list(leaves)
     together = _read_together(shape, wanted)
     known: dict[bytes, Borders] = {}
@@ -222,9 +223,9 @@ def _pages(
     index: PageIndex | None,
     known: dict[bytes, Borders],
 ) -> ChunkPages:
-    whole = chunk_range(metadata, group, leaf)
+    whole, codec, use = _chunk(metadata, group, leaf)
     if index is None or not len(index):
-        return ChunkPages(leaf, whole)
+        return ChunkPages(leaf, whole, codec)
     key = index.first_rows.tobytes()
     borders = known.get(key)
     if borders is None:
@@ -235,13 +236,15 @@ def _pages(
     dictionary, fetched = None, False
     if offsets[0] > whole.start:
         dictionary = ByteRange(whole.start, offsets[0])
-        use = metadata.known_dictionary_use(group, leaf) or dictionary_use(metadata, group, leaf)
+        use = use or dictionary_use(metadata, group, leaf)
         fetched = use is Use.ALL or (use is Use.SOME and offsets[0] - whole.start <= SMALL_DICTIONARY)
-    return ChunkPages(leaf, whole, borders, offsets, sizes, offsets[1:] == ends[:-1], dictionary, fetched)
+    return ChunkPages(
+        leaf, whole, codec, borders, offsets, sizes, offsets[1:] == ends[:-1], dictionary, fetched
+    )
 
 
-def chunk_range(metadata: ParquetMetadata, group: int, leaf: int) -> ByteRange:
-    """All bytes of a chunk; an error if it is encrypted."""
+def _chunk(metadata: ParquetMetadata, group: int, leaf: int) -> tuple[ByteRange, int, Use | None]:
+    """All bytes of a chunk, its codec, and its use of its dictionary if known; an error if encrypted."""
     if metadata.is_encrypted(group, leaf):
         raise EncryptedFileError(
             "the column is encrypted",
@@ -250,11 +253,11 @@ def chunk_range(metadata: ParquetMetadata, group: int, leaf: int) -> ByteRange:
             column=metadata.leaves[leaf].name,
             hint="Skipstone has no keys; choose other columns",
         )
-    found = metadata.chunk_range(group, leaf)
+    found, codec, use = metadata.chunk_layout(group, leaf)
     writer = metadata.writer
     if writer.application == "parquet-mr" and () < writer.version < _SHORT_CHUNKS_UNTIL and metadata.size:
-        return ByteRange(found.start, min(found.stop + _LONGEST_HEADER, metadata.size))
-    return found
+        found = ByteRange(found.start, min(found.stop + _LONGEST_HEADER, metadata.size))
+    return found, codec, use
 
 
 def dictionary_use(metadata: ParquetMetadata, group: int, leaf: int) -> Use:

@@ -86,8 +86,8 @@ class RowGroupPages:
         projection = projection_of(metadata, fields, leaves)
         if projection is None:
             return cls(metadata, group, fields, None, None, chunk_pages(metadata, group, (), indexes))
-        footer = FooterTemplate.of(metadata, group, projection)
         chunks = chunk_pages(metadata, group, projection.leaves, indexes)
+        footer = FooterTemplate.of(metadata, projection, chunks)
         return cls(metadata, group, fields, projection, footer, chunks)
 
 
