@@ -412,8 +412,10 @@ class Container:
             if found is None:
                 raise self._bad(key, "is missing")
             entry = _Entry(*found)
-            with parsing(f"array {key[1]}", self.name):
+            try:
                 rule = self.rule(key)
+            except _FAILURES as error:
+                raise BadIndex(f"array {key[1]} can't be read: {error}", self.name) from error
             if rule is not None and entry.dtype != rule.dtype:
                 raise self._bad(key, f"is of type {entry.dtype} instead of {rule.dtype}")
             if rule is not None and rule.count is not None and entry.count != rule.count:
@@ -496,7 +498,8 @@ class Container:
         entry, rule = self._entry(key)
         self._test(key, memoryview(body), 0)
         array: Array = np.frombuffer(body, dtype=entry.dtype)
-        self._check_order(key, array, rule)
+        if rule is not None and rule.rising and (array[1:] < array[:-1]).any():
+            raise self._bad(key, "is out of order")
         return array
 
     def _test(self, key: Key, body: memoryview, first: int) -> None:
@@ -510,10 +513,6 @@ class Container:
             low = rule.low is None or values.min() >= rule.low
             if not low or (rule.high is not None and values.max() > rule.high):
                 raise self._bad(key, "has values that can't be")
-
-    def _check_order(self, key: Key, array: Array, rule: Rule | None) -> None:
-        if rule is not None and rule.rising and (array[1:] < array[:-1]).any():
-            raise self._bad(key, "is out of order")
 
     def _bad(self, key: Key, reason: str) -> BadIndex:
         column = "" if key[0] == COMMON else f" of column {key[0]}"

@@ -151,7 +151,7 @@ class Coverage:
         """Whether all row groups are judged at once as fast as files are sifted first."""
         return sum(segment.groups for segment in self.segments) <= _SMALL
 
-    @property
+    @cached_property
     def covered(self) -> int:
         """How many files of the listing the index knows."""
         return len(self.owner) - len(self.unknown)

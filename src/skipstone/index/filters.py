@@ -39,9 +39,10 @@ class Filters:
         """The sizes of filters by column and kind, in blocks."""
         found: dict[tuple[int, str], list[int]] = {}
         for column, name in self.container.arrays():
-            kind, _, rest = name.partition("/")
-            if kind in ("group_bloom", "page_bloom") and rest.endswith("/units"):
-                found.setdefault((column, kind), []).append(int(rest.split("/")[0]))
+            # Names such as page_bloom/64/units; there are hundreds of others.
+            if "_bloom/" in name and name[-6:] == "/units":
+                kind, size, _ = name.split("/")
+                found.setdefault((column, kind), []).append(int(size))
         return found
 
     def stacks(self, column: int, kind: str) -> dict[int, Stack]:
@@ -89,7 +90,7 @@ class Filters:
             raise BadIndex(f"pages of column {column} are missing", self.container.name)
 
     def _ruled_out(self, column: int, kind: str, hashes: Array, wanted: Array) -> Array:
-        """Which of some units have a filter, and none of the values by it."""
+        """Which of some units (rising) have a filter, and none of the values by it."""
         gone = np.zeros(len(wanted), dtype=bool)
         if not len(wanted):
             return gone
@@ -102,7 +103,8 @@ class Filters:
             places = places[mine]
             if not len(places):
                 continue
-            low, high = int(places.min()), int(places.max()) + 1
+            # Rising, as all that is asked for.
+            low, high = int(places[0]), int(places[-1]) + 1
             bits, width = (column, f"{kind}/{size}/bits"), len(owners)
             numbers = block_numbers(hashes, size).tolist()
             spans = [(8 * (b * width + low), 8 * (b * width + high)) for b in numbers]

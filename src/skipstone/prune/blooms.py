@@ -5,7 +5,7 @@ Filters are asked of the row groups still open: few keys read a block of each fi
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -58,14 +58,16 @@ def stored_values(node: Node, metadata: ParquetMetadata) -> list[Probe]:
     return [Probe(leaf, bound) for leaf, bound in _stored(node, metadata)]
 
 
-def _stored(node: Node, metadata: ParquetMetadata) -> Iterator[tuple[Leaf, BoundLeaf]]:
+def _stored(node: Node, metadata: ParquetMetadata) -> list[tuple[Leaf, BoundLeaf]]:
+    found = []
     for leaf in (node,) if isinstance(node, Leaf) else node.leaves():
         true = leaf.true
         if leaf.ref.via or true.nulls or true.nans or true.spans.is_all:
             continue
         bound = find_leaf(metadata, leaf.ref)
         if bound is not None and all([isinstance(step, Same) for step in bound.steps]):  # noqa: C419
-            yield leaf, bound
+            found.append((leaf, bound))
+    return found
 
 
 _LONGEST_RUN = 256

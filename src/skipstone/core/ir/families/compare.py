@@ -70,16 +70,17 @@ def _whole_numbers(type: pa.DataType, given: pa.DataType) -> KeySpace | None:
 def integer_leaf(ref: ColumnRef, low: End | None, high: End | None, text: Callable[[], str]) -> Leaf | None:
     """``ref`` from an integer to another, where there is one; None for other types."""
     ends: list[int] = []
+    type = ref.out
     for end, step in ((low, 1), (high, -1)):
         if end is not None:
             scalar, belongs = end
-            space = _whole_numbers(ref.out, scalar.type)
+            space = _whole_numbers(type, scalar.type)
             if space is None or not scalar.is_valid:
                 return None
             ends.append(scalar.as_py() + (0 if belongs else step))
-    space = key_space(ref.out)
+    space = key_space(type)
     first, last = space.low if low is None else ends[0], space.high if high is None else ends[-1]
-    return Leaf(ref, Domain(ref.out, NumberSpans.one(space, first, last), False, False), text=text)
+    return Leaf(ref, Domain(type, NumberSpans.one(space, first, last), False, False), text=text)
 
 
 def _compare(predicate: Predicate, op: CompareOp, ref: ColumnRef, value: Value) -> Node:
