@@ -21,6 +21,8 @@ import skipstone as sk
 import skipstone.index.build as build_module
 import skipstone.index.coverage as coverage_module
 import skipstone.index.draft as draft_module
+import skipstone.index.filters as filters_module
+import skipstone.prune.survey as survey_module
 from skipstone.core.domain.keys import is_ordered, storage_type
 from tests.property._lakes import Lake, LakeFile
 from tests.property._layouts import Table
@@ -52,6 +54,10 @@ def as_if_large(rng: random.Random) -> Iterator[str]:
         if rng.random() < 0.5:
             patch.setattr(build_module, "_LEAST_GROUPS", 1)
             words.append("one group")
+        if rng.random() < 0.4:
+            patch.setattr(survey_module, "_MOST_PAGES", 0)
+            patch.setattr(filters_module, "_MANY_GROUPS", 0)
+            words.append("row groups before pages")
         yield ", ".join(words)
 
 

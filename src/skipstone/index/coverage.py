@@ -31,7 +31,7 @@ Given = Mapping[tuple[str, ...], Stated]
 # Fewer files than this are judged at once: a search or a look at blocks would take as long.
 _FEW: Final = 4096
 # Row groups of a lake whose files are not sifted first.
-_SMALL: Final = 16_384
+_SMALL: Final = 65_536
 # Kinds of files that tell the lake's schema.
 _KINDS: Final = 256
 # A search that leaves more than this share of the files is no gain.

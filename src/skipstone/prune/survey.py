@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 # Pages of a part are numbered from a multiple of this.
 _PART: Final = 1 << 40
 # So many pages are cut into segments once, and kept; of more only those of open row groups.
-_MOST_PAGES: Final = 1 << 19
+_MOST_PAGES: Final = 1 << 17
 # Sets of columns whose segments are kept.
-_TABLES: Final = 16
+_TABLES: Final = 8
 _NO_FACTS: Mapping[tuple[str, ...], Stated] = {}
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import skipstone as sk
 import skipstone.index.coverage as coverage_module
+import skipstone.prune.survey as survey_module
 from tests.faults.index._indexes import FILES, build, fault_table, write_file
 
 
@@ -45,4 +46,5 @@ def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         monkeypatch.setattr(coverage_module, "_SMALL", 0)
         monkeypatch.setattr(coverage_module, "_FEW", 0)
         monkeypatch.setattr(coverage_module, "_SHARE", 1)
+        monkeypatch.setattr(survey_module, "_MOST_PAGES", 0)
     return str(request.param)
