@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import pickle
 import random
@@ -22,13 +23,15 @@ import skipstone.index.build as build_module
 import skipstone.index.coverage as coverage_module
 import skipstone.index.draft as draft_module
 import skipstone.index.filters as filters_module
-import skipstone.prune.survey as survey_module
 from skipstone.core.domain.keys import is_ordered, storage_type
 from tests.property._lakes import Lake, LakeFile
 from tests.property._layouts import Table
 from tests.property._oracle import read
 from tests.property._predicates import is_drawn
 from tests.property._scans import ScanCase
+
+# sk.prune is a function, which hides the package of its name.
+survey_module = importlib.import_module("skipstone.prune.survey")
 
 # -- small lakes take the ways of large ones ---------------------------------------------------
 

@@ -103,11 +103,11 @@ class Cascade:
     def steps(self) -> Steps:
         """Run the levels in order and return what is kept."""
         refs = columns_of(self.node)
-        table = None if self.level_by_level else self._table(refs)
-        if table is not None:
-            outcome = self._deepest(table)
-            self.ledger.defer(self._levels, free=table.near)
-            return outcome
+        if not self.level_by_level:
+            outcome = self.at_once(refs)
+            if outcome is not None:
+                self.ledger.defer(self.levels, free=self.survey.near)
+                return outcome
         evidence = self.survey.evidence(refs)
         judgement = judge(self.node, evidence)
         verdicts = judgement.verdicts()
@@ -124,15 +124,20 @@ class Cascade:
             verdicts = yield from self._dictionaries(evidence, verdicts)
         return (yield from self._pages(evidence, refs, verdicts))
 
-    def _table(self, refs: tuple[ColumnRef, ...]) -> Segments | None:
-        """All pages of the survey, if nothing has to be read to know them and their filters."""
+    def at_once(self, refs: tuple[ColumnRef, ...]) -> Outcome | None:
+        """Judge all pages of the survey, if nothing has to be read to know them and their filters; else None.
+
+        ``refs`` are the predicate's columns.
+        """
         options = self.options
         if not options.page_index or options.dictionary or options.bloom_provider is not None:
             return None
         table = self.survey.table(refs)
-        return None if table is None or (options.bloom_filter and not table.filtered) else table
+        if table is None or (options.bloom_filter and not table.filtered):
+            return None
+        return self._deepest(table)
 
-    def _levels(self) -> tuple[Level, ...]:
+    def levels(self) -> tuple[Level, ...]:
         """The account of a run that began with pages: the same question once more, level by level."""
         again = replace(self, ledger=Ledger(lambda: (0, 0)), level_by_level=True, cleared={}, absent_pages={})
         drive(again.steps(), _nothing_to_read)

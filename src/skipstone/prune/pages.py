@@ -89,8 +89,6 @@ class Segments:
     """Per column with pages, what bloom filters at hand call the page that each segment lies in, or -1."""
     filtered: bool = False
     """Whether all bloom filters that there are of these columns are at hand."""
-    near: bool = False
-    """Whether all of it, filters too, comes without a request that counts."""
 
     def __len__(self) -> int:
         return len(self.starts)

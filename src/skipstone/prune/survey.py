@@ -158,6 +158,8 @@ class Survey:
     """The first row of each row group, counted within its file."""
     totals: Array
     """Rows of each file."""
+    near: bool
+    """Whether asking for what is at hand makes no requests."""
     _facts: dict[tuple[tuple[str, ...], str], ColumnFacts] = field(default_factory=dict)
     _tables: dict[tuple[ColumnRef, ...], Segments | None] = field(default_factory=dict)
 
@@ -185,7 +187,8 @@ class Survey:
         starts = before[:-1] - before[firsts[owners]]
         totals = before[firsts[1:]] - before[firsts[:-1]]
         numbers = np.arange(len(rows)) - firsts[owners]
-        return cls(known, given, owners, numbers, firsts, rows, starts, totals)
+        near = all(part.near for part in known)
+        return cls(known, given, owners, numbers, firsts, rows, starts, totals, near)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -300,7 +303,7 @@ class Survey:
         known = {path: pages for path, pages in columns.items() if pages is not None}
         filtered = all(part.has_filters(ref.path) for ref in stored for part in self.parts)
         found = Segments.of(self, every, known, self.evidence(refs))
-        return replace(found, filtered=filtered, near=all(part.near for part in self.parts))
+        return replace(found, filtered=filtered)
 
     def absent(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
@@ -137,19 +137,54 @@ class _Planner:
     question: Question
     ledger: Ledger
     coverage: Coverage | None
+    rows: Array = field(init=False)
+    """Rows of the files that were looked at, or of their row groups."""
     dropped: int = 0
     """Rows of files that the index has dropped."""
     deletes: DeleteUse | None = None
 
     def plan(self) -> ScanPlan:
         compiled, sifted = self._sifted()
-        survey, files = self._survey(sifted.others, compiled)
-        if survey.count or not sifted.judged:
-            outcome = self._outcome(survey, files, compiled, by_file=not sifted.judged)
-        else:
-            outcome = Outcome(None, {}, {})
-        tasks = self._tasks(files, outcome, sifted)
-        return self._package(survey, compiled, tasks, sifted)
+        tasks = self._at_once(compiled, sifted)
+        if tasks is None:
+            survey, files = self._survey(sifted.others, compiled)
+            self.rows = survey.rows
+            if survey.count or not sifted.judged:
+                outcome = self._outcome(survey, files, compiled, by_file=not sifted.judged)
+            else:
+                outcome = Outcome(None, {}, {})
+            tasks = self._tasks(files, outcome, sifted)
+        return self._package(compiled, tasks, sifted)
+
+    def _at_once(self, compiled: Compiled | None, sifted: Sifted) -> tuple[Task, ...] | None:
+        """Some files of a lake that the index knows, from the pages of all of them; None if it doesn't."""
+        coverage, files = self.coverage, sifted.others
+        if compiled is None or files is None or coverage is None or not coverage.small:
+            return None
+        if not len(files) or len(coverage.unknown):
+            return None
+        refs = columns_of(compiled.node)
+        if not all(coverage.served(refs, self.snapshot.partition_names)):
+            return None
+        survey, numbers = self._looked(None, compiled)
+        outcome = self._cascade(survey, compiled).at_once(refs)
+        if outcome is None:
+            return None
+        left = np.zeros(len(self.snapshot.entries), dtype=bool)
+        left[files] = True
+        left = left[numbers]
+        self.rows = survey.totals[left]
+
+        def levels() -> tuple[Level, ...]:
+            some, _ = self._looked(files, compiled)
+            return self._cascade(some, compiled, by_file=not sifted.judged).levels()
+
+        self.ledger.defer(levels, free=survey.near)
+        rows, proven = (
+            {file: rows for file, rows in found.items() if left[file]}
+            for found in (outcome.rows, outcome.proven)
+        )
+        return self._tasks(numbers, Outcome(None, rows, proven), sifted)
 
     def row_groups(self) -> dict[int, tuple[int, list[int]]]:
         """By number in the listing, files that may hold a match: their rows, and the row groups that may."""
@@ -241,7 +276,8 @@ class _Planner:
 
     def _outcome(self, survey: Survey, files: Array, compiled: Compiled | None, *, by_file: bool) -> Outcome:
         if compiled is not None and self.question.options.skipping:
-            return self._cascade(survey, files, compiled, by_file=by_file)
+            cascade = self._cascade(survey, compiled, by_file=by_file)
+            return drive(cascade.steps(), lambda need: self._fetch(files, need))
         verdict = Verdict.ALL if compiled is None else Verdict.SOME
         totals = survey.totals
         if by_file:
@@ -250,8 +286,8 @@ class _Planner:
         verdicts = np.full(len(survey), verdict, dtype=np.int8)
         return Outcome(verdicts, every, every if compiled is None else {})
 
-    def _cascade(self, survey: Survey, files: Array, compiled: Compiled, *, by_file: bool) -> Outcome:
-        cascade = Cascade(
+    def _cascade(self, survey: Survey, compiled: Compiled, *, by_file: bool = False) -> Cascade:
+        return Cascade(
             compiled.node,
             self.question.options.prune,
             survey,
@@ -260,7 +296,6 @@ class _Planner:
             cache=self.snapshot.access.cache,
             level_by_level=False,
         )
-        return drive(cascade.steps(), lambda need: self._fetch(files, need))
 
     def _fetch(self, files: Array, asked: Need) -> list[bytes]:
         """The bytes asked for, file by file, side by side."""
@@ -316,9 +351,7 @@ class _Planner:
             self.lake.index.uri, coverage.manifest.number, coverage.covered, tuple(coverage.problems)
         )
 
-    def _package(
-        self, survey: Survey, compiled: Compiled | None, tasks: tuple[Task, ...], sifted: Sifted
-    ) -> ScanPlan:
+    def _package(self, compiled: Compiled | None, tasks: tuple[Task, ...], sifted: Sifted) -> ScanPlan:
         snapshot, asked = self.snapshot, self.question
         # As they are now: the lake may be listed again before anybody asks.
         version, files = snapshot.version, len(snapshot.entries)
@@ -327,7 +360,7 @@ class _Planner:
         def build() -> ScanTrace:
             rows = sum(len(task.rows) for task in tasks)
             whole = sum(len(task.proven) for task in tasks)
-            known = int(survey.rows.sum()) + int(sifted.proven[1].sum()) + self.dropped + sifted.dropped
+            known = int(self.rows.sum()) + int(sifted.proven[1].sum()) + self.dropped + sifted.dropped
             try:
                 levels = self.ledger.levels()
             except BadIndex as error:

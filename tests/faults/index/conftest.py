@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,8 +10,10 @@ import pytest
 
 import skipstone as sk
 import skipstone.index.coverage as coverage_module
-import skipstone.prune.survey as survey_module
 from tests.faults.index._indexes import FILES, build, fault_table, write_file
+
+# sk.prune is a function, which hides the package of its name.
+survey_module = importlib.import_module("skipstone.prune.survey")
 
 
 @pytest.fixture(scope="session")
