@@ -100,3 +100,42 @@ def test_the_trace_is_the_same_as_level_by_level(lake: sk.Lake) -> None:
     assert found["row groups"] == (files * ROWS // GROUP, 1)
     assert found["pages"] == (GROUP // PAGE, 1)
     assert trace.levels[-1].rows == trace.rows_kept == PAGE
+
+
+def test_a_partition_is_planned_from_the_pages_of_the_whole_lake(tmp_path: Path) -> None:
+    for day in range(6):
+        (tmp_path / f"day={day}").mkdir()
+        table = pa.table({"id": np.arange(day * ROWS, (day + 1) * ROWS)})
+        path = tmp_path / f"day={day}" / "part.parquet"
+        pq.write_table(table, path, row_group_size=GROUP, max_rows_per_page=PAGE, write_batch_size=PAGE)
+    sk.open(tmp_path).index.build(["id"], engine="local")
+    lake = sk.open(tmp_path)
+    for day in range(2):
+        assert lake.scan(f"day = {day} and id = {day * ROWS + 7}").plan().rows == PAGE
+    plans: list[sk.ScanPlan] = []
+    found = [
+        calls(lambda day=day: plans.append(lake.scan(f"day = {day} and id = {day * ROWS + 9}").plan()))
+        for day in range(2, 6)
+    ]
+    assert 100 < max(found) <= 950
+    assert [(len(plan.tasks), plan.rows) for plan in plans] == [(1, PAGE)] * 4
+    trace = plans[-1].trace
+    assert [(level.name, level.units, level.kept) for level in trace.levels] == [
+        ("partitions", 6, 1),
+        ("files", 1, 1),
+        ("row groups", ROWS // GROUP, 1),
+        ("pages", GROUP // PAGE, 1),
+    ]
+    assert trace.rows == ROWS
+
+
+def test_the_places_of_pages_come_together(lake: sk.Lake) -> None:
+    metadata = lake.access.layout(lake.entries[1])
+    for group in range(ROWS // GROUP):
+        alone = [metadata.known_places(group, leaf) for leaf in range(3)]
+        for one, other in zip(metadata.all_places(group, range(3)), alone, strict=True):
+            assert one is not None
+            assert other is not None
+            assert one.first_rows.tolist() == other.first_rows.tolist() == list(range(0, GROUP, PAGE))
+            assert one.offsets.tolist() == other.offsets.tolist()
+            assert one.sizes.tolist() == other.sizes.tolist()
