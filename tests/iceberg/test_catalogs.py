@@ -31,7 +31,7 @@ def test_a_catalog_is_made_and_opened_again(tmp_path: Path) -> None:
     for catalog in (warehouse, str(warehouse), sk.catalog(warehouse), sk.catalog(warehouse).iceberg):
         assert sk.open("db.events", catalog=catalog).scan("id > 6").count() == 3
     assert sk.open(sk.catalog(warehouse).open("db.events").table).scan().count() == 10
-    with pytest.raises(ReadError, match="there is no embedded catalog"):
+    with pytest.raises(ReadError, match="no embedded catalog in this directory"):
         sk.open("db.events", catalog=tmp_path / "elsewhere")
 
 

@@ -409,7 +409,7 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         (given, {"where": "id = 3"}, UsageError, "an append replaces nothing"),
         (given, {"mode": "overwrite", "overwrite": "some"}, UsageError, "overwrite 'some'"),
         (given, {"mode": "overwrite", "where": "nope = 3"}, Exception, "nope"),
-        (given, {"branch": "other"}, UsageError, "there is no branch other"),
+        (given, {"branch": "other"}, UsageError, "unknown branch other"),
         (stream, {}, UsageError, "a stream never ends"),
     ]
     for some, options, kind, problem in refused:

@@ -403,10 +403,10 @@ def test_filters_about_uuids_are_left_to_spark(spark: SparkSession, shop: Shop) 
     [
         ({"catalogue": "x"}, "there is no option catalogue"),
         ({"path": "db.nope"}, "has no such table"),
-        ({"path": "t"}, "'t' is no table's name"),
+        ({"path": "t"}, "invalid table name 't'"),
         ({"where": "nope = 1"}, "nope"),
         ({"columns": "id,nope"}, "nope"),
-        ({"snapshot": "nope"}, "snapshot='nope' is none of the table's"),
+        ({"snapshot": "nope"}, "unknown snapshot 'nope'"),
         ({"catalog": "nobody-knows-it"}, "'nobody-knows-it' can't be opened"),
         ({"catalog": "/no/such/warehouse"}, "/no/such/warehouse"),
     ],

@@ -74,7 +74,7 @@ def table_name(name: Any) -> str:
     parts = name.split(".") if isinstance(name, str) else name
     named = isinstance(parts, list | tuple) and len(parts) > 1
     if not named or not all(isinstance(part, str) and part.strip() for part in parts):
-        raise UsageError(f"{name!r} is no table's name", hint='give namespace and table, as in "db.events"')
+        raise UsageError(f"invalid table name {name!r}", hint='give namespace and table, as in "db.events"')
     return ".".join(parts)
 
 
@@ -169,12 +169,12 @@ def storage_options(table: Table, given: Mapping[str, Any] | None = None) -> Sto
 
 
 def _options(properties: Mapping[str, Any], location: str, given: Mapping[str, Any] | None) -> StoreOptions:
-    told = {str(key): value for key, value in properties.items() if value is not None}
+    stated = {str(key): value for key, value in properties.items() if value is not None}
     found: dict[str, Any] = {}
     for theirs, ours in _OPTIONS.items():
-        if theirs in told:
-            found.setdefault(ours, str(told[theirs]))
-    if str(told.get("s3.endpoint", "")).startswith("http://"):
+        if theirs in stated:
+            found.setdefault(ours, str(stated[theirs]))
+    if str(stated.get("s3.endpoint", "")).startswith("http://"):
         found["allow_http"] = "true"
     # Only the words that the kind of store knows.
     known = _KNOWN.get(location.partition("://")[0], frozenset())
@@ -222,7 +222,9 @@ def _embedded(warehouse: str, properties: Mapping[str, Any], *, make: bool) -> C
         )
     folder = Path(os.path.abspath(local))  # noqa: PTH100
     if not make and not (folder / CATALOG_FILE).exists():
-        raise ReadError("there is no embedded catalog", path=str(folder), hint="sk.catalog(path) makes one")
+        raise ReadError(
+            "no embedded catalog in this directory", path=str(folder), hint="sk.catalog(path) makes one"
+        )
     odd = sorted({*str(folder)} & _NO_LOCATION)
     if odd:
         raise UsageError(
@@ -240,7 +242,7 @@ def _embedded(warehouse: str, properties: Mapping[str, Any], *, make: bool) -> C
         return SqlCatalog("skipstone", **settings)
     except Exception as error:
         raise ReadError(
-            f"it can't be a warehouse: {reason(error)}",
+            f"the directory can't be a warehouse: {reason(error)}",
             path=str(folder),
             hint=f"give a directory that can be written to, where {CATALOG_FILE} is a catalog or not there",
         ) from error
@@ -295,8 +297,8 @@ def reason(error: Exception) -> str:
     """What a library says went wrong, in one line; of a list of faults, the first."""
     text = scrub(error)
     # pyiceberg wraps what pydantic says, of which the first line only counts the faults.
-    told = getattr(error, "errors", None) or getattr(error.__cause__, "errors", None)
-    if callable(told) and (faults := told()):
+    errors = getattr(error, "errors", None) or getattr(error.__cause__, "errors", None)
+    if callable(errors) and (faults := errors()):
         place = ".".join(map(str, faults[0].get("loc", ())))
         return f"{place}: {faults[0]['msg']}" if place else str(faults[0]["msg"])
     return text

@@ -142,7 +142,7 @@ def parse_transform(text: str) -> tuple[Transform[Any, Any], str]:
     if call is not None and size is not None and name in _SIZED and 0 < int(size) <= _LARGEST:
         return _SIZED[name](int(size)), call[3]
     raise UsageError(
-        f"{text!r} is no partition field",
+        f"invalid partition field {text!r}",
         hint="give a column, year, month, day, hour(column), bucket(n, column) or truncate(w, column)",
     )
 
@@ -189,9 +189,9 @@ def _source(column: str, transform: Transform[Any, Any], schema: Schema) -> int:
     type = found.field.field_type
     if not type.is_primitive or not transform.can_transform(type):
         raise TypeMismatchError(
-            f"{_kind(transform)} can't be taken of its type, {type}",
+            f"{_kind(transform)} does not apply to type {type}",
             column=column,
-            hint="take a transform that suits the type, or another column",
+            hint="use a transform that fits the type, or another column",
         )
     return int(found.field.field_id)
 

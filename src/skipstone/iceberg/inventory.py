@@ -140,7 +140,7 @@ class Inventory:
             return found
         for number, mine in enumerate(identities(self.notes, self.specs)):
             first, last = kept.ranges.get(mine, (-1, -1))
-            # What doesn't fit the list of manifests is read anew, which tells what is wrong.
+            # What doesn't fit the list of manifests is read again, which tells what is wrong.
             if first >= 0 and self.notes[number].live_files in (None, last - first):
                 found[number] = Part(kept.entries, first, last)
         return found
@@ -181,7 +181,7 @@ class Inventory:
             said = self.notes[number].live_files
             if said is not None and said != len(part):
                 raise CorruptFileError(
-                    f"it has {len(part):,} live files, and the manifest list says {said:,}",
+                    f"the manifest has {len(part):,} live files, and the manifest list says {said:,}",
                     path=self.notes[number].path,
                     hint=HINT,
                 )

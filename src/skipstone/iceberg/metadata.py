@@ -1,4 +1,4 @@
-"""Which snapshot of a table is meant: by id, tag, branch or time."""
+"""Table metadata: read within bounds, checked wherever it came from; and which snapshot of it is meant."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ def read_metadata(data: bytes) -> TableMetadata:
     text = data.decode()
     if '"manifests"' not in text:
         return tolerant(lambda: TableMetadataUtil.parse_raw(text))
-    told = json.loads(text)
-    embedded = _embedded(told) if told.get("format-version") == 1 else {}
-    metadata = tolerant(lambda: TableMetadataUtil.parse_raw(json.dumps(told)))
+    document = json.loads(text)
+    embedded = _embedded(document) if document.get("format-version") == 1 else {}
+    metadata = tolerant(lambda: TableMetadataUtil.parse_raw(json.dumps(document)))
     for number, snapshot in embedded.items():
         metadata.snapshots[number] = snapshot
     return metadata
 
 
-def _embedded(told: dict[str, Any]) -> dict[int, EmbeddedSnapshot]:
+def _embedded(document: dict[str, Any]) -> dict[int, EmbeddedSnapshot]:
     """The snapshots without a manifest list, by place; they get the empty one that pyiceberg asks for."""
     found = {}
-    for number, snapshot in enumerate(told.get("snapshots") or ()):
+    for number, snapshot in enumerate(document.get("snapshots") or ()):
         if "manifests" in snapshot and not snapshot.get("manifest-list"):
             snapshot["manifest-list"] = ""
             found[number] = EmbeddedSnapshot(**snapshot, manifest_paths=snapshot["manifests"])
@@ -85,8 +85,10 @@ def tolerant(load: Callable[[], T]) -> T:
 
 
 def _is_unknown_blob(error: Exception) -> bool:
-    told = getattr(error, "errors", None) or getattr(error.__cause__, "errors", None)
-    return callable(told) and any({"blob-metadata", "type"} <= {*fault.get("loc", ())} for fault in told())
+    errors = getattr(error, "errors", None) or getattr(error.__cause__, "errors", None)
+    return callable(errors) and any(
+        {"blob-metadata", "type"} <= {*fault.get("loc", ())} for fault in errors()
+    )
 
 
 def _accept_any_blob() -> None:
@@ -148,7 +150,7 @@ def _longs(metadata: TableMetadata) -> dict[str, list[int | None]]:
 
 def _untrue(problem: str, path: str) -> CorruptFileError:
     hint = "the metadata is damaged: take an older metadata file, or roll the table back"
-    return CorruptFileError(f"table metadata can't be true: {problem}", path=path, hint=hint)
+    return CorruptFileError(f"invalid table metadata: {problem}", path=path, hint=hint)
 
 
 _MANY = 5
@@ -206,40 +208,44 @@ class Pinned:
     schema: Schema
 
 
-def resolve(metadata: TableMetadata, asked: Any, *, uri: str) -> Pinned:
+def resolve(metadata: TableMetadata, reference: Any, *, uri: str) -> Pinned:
     """The snapshot that is meant: None for the current one, an id, a tag, a branch, or a time.
 
     A snapshot by id, tag or time is read with its own schema, a branch with the table's current one. A text
     that names no branch or tag is a snapshot's number or a time.
     """
-    if asked is None:
+    if reference is None:
         current = metadata.current_snapshot_id
         found = None if current is None else _there(metadata, current, "the current snapshot", uri)
         return Pinned(found, _current(metadata))
-    if isinstance(asked, SnapshotInfo):
-        asked = asked.id
-    if isinstance(asked, bool):
-        raise _unknown(metadata, asked, uri)
-    if isinstance(asked, Integral):
-        return _own(metadata, _by_id(metadata, int(asked)), asked, uri)
-    if isinstance(asked, str):
-        ref = metadata.refs.get(asked)
+    if isinstance(reference, SnapshotInfo):
+        reference = reference.id
+    if isinstance(reference, bool):
+        raise _unknown(metadata, reference, uri)
+    if isinstance(reference, Integral):
+        return _own(metadata, _by_id(metadata, int(reference)), reference, uri)
+    if isinstance(reference, str):
+        ref = metadata.refs.get(reference)
         if ref is not None:
-            found = _there(metadata, ref.snapshot_id, f"the {ref.snapshot_ref_type.value} {asked!r}", uri)
+            found = _there(metadata, ref.snapshot_id, f"the {ref.snapshot_ref_type.value} {reference!r}", uri)
             if ref.snapshot_ref_type is SnapshotRefType.BRANCH:
                 return Pinned(found, _current(metadata))
-            return _own(metadata, found, asked, uri)
-        if re.fullmatch(r"-?\d+", asked):
-            return _own(metadata, _by_id(metadata, int(asked)), asked, uri)
+            return _own(metadata, found, reference, uri)
+        if re.fullmatch(r"-?\d+", reference):
+            return _own(metadata, _by_id(metadata, int(reference)), reference, uri)
         try:
-            asked_time: Any = datetime.fromisoformat(asked)
+            moment: Any = datetime.fromisoformat(reference)
         except ValueError:
-            raise _unknown(metadata, asked, uri) from None
-        return _own(metadata, _as_of(metadata, asked_time), asked, uri)
-    if isinstance(asked, date):
-        when = asked if isinstance(asked, datetime) else datetime(asked.year, asked.month, asked.day)
-        return _own(metadata, _as_of(metadata, when), asked, uri)
-    raise _unknown(metadata, asked, uri)
+            raise _unknown(metadata, reference, uri) from None
+        return _own(metadata, _as_of(metadata, moment), reference, uri)
+    if isinstance(reference, date):
+        when = (
+            reference
+            if isinstance(reference, datetime)
+            else datetime(reference.year, reference.month, reference.day)
+        )
+        return _own(metadata, _as_of(metadata, when), reference, uri)
+    raise _unknown(metadata, reference, uri)
 
 
 def ancestors(metadata: TableMetadata, snapshot: Snapshot | None) -> Iterator[Snapshot]:
@@ -265,9 +271,9 @@ def _moment(millis: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=min(max(millis, _FIRST_MILLIS), _LAST_MILLIS))
 
 
-def _own(metadata: TableMetadata, snapshot: Snapshot | None, asked: Any, uri: str) -> Pinned:
+def _own(metadata: TableMetadata, snapshot: Snapshot | None, reference: Any, uri: str) -> Pinned:
     if snapshot is None:
-        raise _unknown(metadata, asked, uri)
+        raise _unknown(metadata, reference, uri)
     for schema in metadata.schemas:
         if schema.schema_id == snapshot.schema_id:
             return Pinned(snapshot, schema)
@@ -298,7 +304,7 @@ def _operation(snapshot: Snapshot) -> str:
     return str(snapshot.summary.operation.value) if snapshot.summary is not None else ""
 
 
-def _unknown(metadata: TableMetadata, asked: Any, uri: str) -> UsageError:
+def _unknown(metadata: TableMetadata, reference: Any, uri: str) -> UsageError:
     names = sorted(metadata.refs)
     first = min((entry.timestamp_ms for entry in metadata.snapshot_log), default=None)
     ids = [str(one.id) for one in list_snapshots(metadata)][-_MANY:]
@@ -312,7 +318,7 @@ def _unknown(metadata: TableMetadata, asked: Any, uri: str) -> UsageError:
         if part
     )
     return UsageError(
-        f"snapshot={asked!r} is none of the table's",
+        f"unknown snapshot {reference!r}",
         path=uri,
         hint=f"give an id, a branch, a tag, or a time not before the first: {known}",
     )

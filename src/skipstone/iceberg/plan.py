@@ -1,4 +1,4 @@
-"""A plan of whole files: which may hold a match, and which delete files bear on each; no file is opened."""
+"""A plan of whole files: which may hold a match, and which delete files apply to each; no file is opened."""
 
 from __future__ import annotations
 
@@ -108,11 +108,11 @@ class Sieve:
     def _files(self, node: Node, chosen: PartitionFilter, entries: Entries, left: Array) -> Array:
         """Verdicts of files by their metrics, together with what their partitions say."""
         some = entries if len(left) == len(entries) else entries.take(left)
-        asked = {ref.path for ref in node.refs()}
+        queried = {ref.path for ref in node.refs()}
         by_key, codes = chosen.facts(some.keys), some.partitions
         columns: dict[Path, ColumnFacts] = {}
         for field_id, ref in self.columns.items():
-            if ref.path not in asked:
+            if ref.path not in queried:
                 continue
             mine = self.facts(some, field_id)
             given = by_key.get(ref.path)

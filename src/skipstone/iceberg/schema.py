@@ -168,7 +168,7 @@ def _scalar(field: NestedField, path: Path) -> pa.Scalar:
             return pa.ExtensionScalar.from_storage(type, pa.scalar(value.bytes, type.storage_type))
         return pa.scalar(value, type)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        message = f"its initial default {value!r} is no {field.field_type}: {error}"
+        message = f"the initial default {value!r} is not a {field.field_type}: {error}"
         raise SchemaError(message, column=".".join(path)) from error
 
 
@@ -177,7 +177,7 @@ _NO_ID = "#/"
 
 
 class _Digested(Naming):
-    """A naming told from others by a digest, which takes the ids that files lack from a name mapping."""
+    """A naming identified by a digest, which takes the ids that files lack from a name mapping."""
 
     __slots__ = ()
     mapping: Mapping[Path, int] | None
@@ -242,8 +242,8 @@ class FieldNaming(_Digested):
             mark += "#"
         filled = frozenset(found.path for found in fields if _is_filled(found, given))
         mapping = mapped_ids(name_mapping)
-        told = None if mapping is None else sorted(mapping.items())
-        digest = _digest("names", sorted(names.items()), sorted(filled), told)
+        mapped = None if mapping is None else sorted(mapping.items())
+        digest = _digest("names", sorted(names.items()), sorted(filled), mapped)
         ids = {place: field_id for field_id, place in names.items()}
         return cls(mapping, digest, names, ids, mark, filled)
 
@@ -309,11 +309,11 @@ class IdNaming(_Digested):
         if schemas is not None:
             fields = (found for schema in schemas for found in placed(schema.fields))
             filled = frozenset(found.ids for found in fields if _is_filled(found, given))
-        told = [None if some is None else sorted(some) for some in (filled, mapping and mapping.items())]
-        return cls(mapping, _digest("ids", *told), filled)
+        mapped = [None if some is None else sorted(some) for some in (filled, mapping and mapping.items())]
+        return cls(mapping, _digest("ids", *mapped), filled)
 
     def name(self, field_id: int | None, path: Path, parent: int | None = None) -> str:  # noqa: ARG002
-        """The id, or for a field without one a name that is no number."""
+        """The id, or for a field without one a name that is not a number."""
         return f"{_NO_ID}{path[-1]}" if field_id is None else str(field_id)
 
     def supplies(self, path: Path) -> bool:

@@ -121,10 +121,10 @@ def test_without_pyiceberg_tables_are_refused(monkeypatch: pytest.MonkeyPatch) -
     "name", ["t", "", ".t", "db.", "db..t", " .t", 5, None, ("t",), ("db", 5), ["db", ""]]
 )
 def test_what_is_no_name_is_refused(name: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no table's name"):
+    with pytest.raises(UsageError, match="invalid table name"):
         table_name(name)
     sk.catalog(tmp_path)
-    with pytest.raises(UsageError, match="is no table's name"):
+    with pytest.raises(UsageError, match="invalid table name"):
         sk.open(name, catalog=tmp_path)
 
 

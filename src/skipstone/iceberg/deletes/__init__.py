@@ -1,1 +1,1 @@
-"""Which delete files bear on which data files, and what they delete."""
+"""Which delete files apply to which data files, and what they delete."""

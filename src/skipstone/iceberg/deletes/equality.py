@@ -35,7 +35,7 @@ from skipstone.store.cache import Cache
 from skipstone.store.place import Listed
 from skipstone.store.source import Source
 
-# Arrow hashes the keys anew for every batch: worth it while they are at most so many times its rows.
+# Arrow hashes the keys again for every batch: worth it while they are at most so many times its rows.
 _FEW: Final = 4
 # What a key takes in a Python dict, beside its own bytes.
 _DICT_WEIGHT: Final = 150
@@ -166,7 +166,7 @@ def _encode(
     for column, name, type in zip(given, paths, types, strict=True):
         try:
             if not _promotes(column.type, type):
-                raise pa.ArrowInvalid("Iceberg has no such promotion")
+                raise pa.ArrowInvalid("Iceberg does not promote one to the other")
             parts.append(_comparable(plain(column.combine_chunks()), type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SchemaError(

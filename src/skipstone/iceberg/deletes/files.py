@@ -59,7 +59,7 @@ def leaf_of(metadata: ParquetMetadata, field_id: int, name: str | None = None) -
         f"the delete file has no column with field id {field_id}",
         path=metadata.path,
         column=name,
-        hint="it is damaged, or was not written by an Iceberg writer",
+        hint="the file is damaged, or was not written by an Iceberg writer",
     )
 
 
@@ -170,7 +170,7 @@ def _candidates(
 def _positions(column: pa.ChunkedArray, metadata: ParquetMetadata, group: int, leaf: LeafColumn) -> Array:
     numbers = _whole(column, pa.int64(), metadata, group, leaf).to_numpy()
     if numbers.min(initial=0) < 0:
-        raise _corrupt(f"it deletes row {numbers.min()}", metadata, group, leaf)
+        raise _corrupt(f"position {numbers.min()} is negative", metadata, group, leaf)
     return np.asarray(numbers)
 
 
@@ -249,7 +249,9 @@ def read_vector(file: DeleteFile, open: Open) -> BitMap64:
         check_plain(source.read_ranges([ByteRange(0, min(start, _LENGTH))])[0], file.path)
         raise
     if len(positions) != file.rows:
-        raise _bad_vector(file, f"it deletes {len(positions):,} rows, the manifest says {file.rows:,}")
+        raise _bad_vector(
+            file, f"the vector deletes {len(positions):,} rows, the manifest says {file.rows:,}"
+        )
     return positions
 
 
@@ -260,15 +262,15 @@ def parse_vector(blob: bytes, file: DeleteFile) -> BitMap64:
     if len(blob) < _SHORTEST or said != len(body):
         raise _bad_vector(file, f"{len(blob)} bytes for a deletion vector that says {said}")
     if body[: len(MAGIC)] != MAGIC:
-        raise _bad_vector(file, f"it begins with {body[: len(MAGIC)]!r} instead of {MAGIC!r}")
+        raise _bad_vector(file, f"the blob begins with {body[: len(MAGIC)]!r} instead of {MAGIC!r}")
     if zlib.crc32(body) != int.from_bytes(blob[-_CHECKSUM:], "big"):
-        raise _bad_vector(file, "its checksum is wrong")
+        raise _bad_vector(file, "the checksum is wrong")
     try:
         positions = BitMap64.deserialize(body[len(MAGIC) :])
     except (ValueError, IndexError) as error:
         raise _bad_vector(file, f"not a roaring bitmap: {error}") from error
     if positions and positions.max() >= _LIMIT:
-        raise _bad_vector(file, f"it deletes row {positions.max()}, which no file has")
+        raise _bad_vector(file, f"position {positions.max()} is beyond the end of any file")
     return positions
 
 

@@ -235,19 +235,19 @@ class DeleteIndex:
 
     def _check(self, contents: Array) -> None:
         deletes = self.deletes
-        self._refuse((contents != _POSITIONS) & (contents != _EQUALITY), "its kind of deletes is not known")
+        self._refuse((contents != _POSITIONS) & (contents != _EQUALITY), "unknown kind of delete file")
         bare = [number for number in self.equalities.tolist() if not deletes.equality_ids[number]]
-        self._refuse(np.isin(np.arange(len(deletes)), bare), "equality deletes without columns")
+        self._refuse(np.isin(np.arange(len(deletes)), bare), "the equality delete file names no columns")
         lost = np.asarray(deletes.referenced.is_null().to_numpy(zero_copy_only=False), dtype=bool)
         lost |= (np.asarray(deletes.content_offsets) < 0) | (np.asarray(deletes.content_sizes) < 0)
         vector = np.isin(np.arange(len(deletes)), self.vectors)
-        self._refuse(vector & lost, "a deletion vector that names no data file, or no place in its own")
+        self._refuse(vector & lost, "the deletion vector names no data file, or no offset in its own file")
         named = deletes.referenced.take(pa.array(self.vectors))
         if len(named.unique()) < len(named):
             counts = pc.value_counts(named)
             path = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0].as_py()
             hint = "rewrite the data file, with an engine that can tell which of them holds"
-            raise CorruptFileError("it has more than one deletion vector", path=path, hint=hint)
+            raise CorruptFileError("the data file has more than one deletion vector", path=path, hint=hint)
 
     def _refuse(self, wrong: Array, reason: str) -> None:
         if wrong.any():

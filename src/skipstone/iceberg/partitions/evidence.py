@@ -175,7 +175,7 @@ def _truncated_numbers(width: int, type: pa.DataType, values: list[Any]) -> tupl
     if space.kind is Kind.BYTES:
         ceiling = (1 << (8 * space.width - 1)) - 1
         floor = -ceiling - 1
-    # A number that is no multiple of the width has been wrapped around the end of its type.
+    # A number that is not a multiple of the width has been wrapped around the end of its type.
     whole = [
         (max(v, floor), min(v + width - 1, ceiling)) if v % width == 0 else (floor, ceiling)
         for v in _unscaled(type, values)
@@ -277,7 +277,7 @@ def _checked(values: list[Any], kind: type, what: object) -> list[Any]:
 
 
 def _misfit(value: object, what: object) -> TypeMismatchError:
-    return TypeMismatchError(f"{value!r} is no partition value of {what}")
+    return TypeMismatchError(f"{value!r} is not a partition value of {what}")
 
 
 def summary_facts(

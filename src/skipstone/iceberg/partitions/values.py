@@ -76,7 +76,7 @@ class PartitionKey:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The hash of a text differs from process to process, so it is worked out anew.
+        # The hash of a text differs from process to process, so it is worked out again.
         return PartitionKey, (self.spec_id, self.partition)
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ def _tagged(value: Any) -> tuple[Any, ...]:
     rank = _RANKS.get(type(value))
     if rank is None:
         raise UsageError(
-            f"{value!r} is no partition value in Iceberg's internal form",
+            f"{value!r} is not a partition value in Iceberg's internal form",
             hint="dates and times are integers, UUIDs are bytes",
         )
     if isinstance(value, float):
@@ -165,7 +165,7 @@ def source_span(
 ) -> tuple[pa.Scalar, pa.Scalar] | None:
     """The least and the greatest value of a column that these partition values can be made of, both included.
 
-    None where nothing can be said; NULL is no value here.
+    None where nothing can be said; NULL does not count as a value here.
     """
     if pa.types.is_floating(type) or isinstance(type, pa.BaseExtensionType):
         return None
@@ -235,7 +235,7 @@ def _truncated(transform: TruncateTransform[Any], source: PrimitiveType, values:
         whole = np.asarray(values.fill_null(0)).astype(np.int64)
         found = whole - np.mod(whole, width)
         if (found > whole).any():
-            raise OverflowError("the multiple below it is no 64-bit integer")
+            raise OverflowError("the multiple below the value does not fit 64 bits")
         return pa.array(found, mask=np.asarray(values.is_null())).cast(type)
     return _each(transform.transform(source), values, type)
 

@@ -182,7 +182,7 @@ class Producer:
         return made
 
     def _carried(self, head: Snapshot | None) -> tuple[list[ManifestFile], list[DataFile]]:
-        """The manifests that stay, those anew that files are dropped from, and what was dropped."""
+        """The manifests that stay, new ones without the dropped files, and those files."""
         kept: list[ManifestFile] = []
         dropped: list[DataFile] = []
         left = set(self.removed)
@@ -203,7 +203,7 @@ class Producer:
             left -= {file.file_path for file in gone}
             spec = self.table.metadata.specs()[manifest.partition_spec_id]
             schema = _schema_for(self.table.metadata, spec)
-            kept += self._manifests((self._anew(entry) for entry in found), spec, schema)
+            kept += self._manifests((self._carry(entry) for entry in found), spec, schema)
         if left:
             problem = f"a file to be replaced is gone: {min(left)}"
             raise ConflictError(problem, path=self.target.name, hint="run this one again")
@@ -213,7 +213,7 @@ class Producer:
         with self.table.io.new_input(path).open() as stream:
             return bytes(stream.read())
 
-    def _anew(self, entry: ManifestEntry) -> ManifestEntry:
+    def _carry(self, entry: ManifestEntry) -> ManifestEntry:
         gone = entry.data_file.file_path in self.removed
         return ManifestEntry.from_args(
             status=ManifestEntryStatus.DELETED if gone else ManifestEntryStatus.EXISTING,
@@ -235,8 +235,8 @@ class Producer:
             "removed-files-size": sum(file.file_size_in_bytes for file in dropped),
             "changed-partition-count": len(partitions),
         }
-        told = {name: str(count) for name, count in counts.items() if count}
-        summary = Summary(operation=self.operation, **told, **self.properties)
+        counted = {name: str(count) for name, count in counts.items() if count}
+        summary = Summary(operation=self.operation, **counted, **self.properties)
         return update_snapshot_summaries(summary, head.summary if head is not None else None)
 
     @property
@@ -414,7 +414,7 @@ def _run(
             return work.number
     except _UnknownOutcomeError as error:
         hint = f"look for snapshot {work.number} before you try again; no file was deleted"
-        problem = f"whether the commit is in is not known: {error}"
+        problem = f"the outcome of the commit is unknown: {error}"
         raise WriteError(problem, path=work.target.name, hint=hint) from error.__cause__
     except BaseException as error:
         work.clean()
@@ -427,10 +427,10 @@ def _run(
 
 def _tried(work: Producer, validate: Callable[[], None], done: Callable[[Table], bool]) -> bool:
     """Whether the snapshot is in; not if it was done before."""
-    told = work.table.metadata.properties
-    tries = int(told.get("commit.retry.num-retries", _TRIES))
-    least = int(told.get("commit.retry.min-wait-ms", 100)) / 1000
-    most = int(told.get("commit.retry.max-wait-ms", 5_000)) / 1000
+    properties = work.table.metadata.properties
+    tries = int(properties.get("commit.retry.num-retries", _TRIES))
+    least = int(properties.get("commit.retry.min-wait-ms", 100)) / 1000
+    most = int(properties.get("commit.retry.max-wait-ms", 5_000)) / 1000
     problem = ""
     for attempt in range(tries + 1):
         if done(work.table):
@@ -444,7 +444,7 @@ def _tried(work: Producer, validate: Callable[[], None], done: Callable[[Table],
         if attempt < tries:
             time.sleep(min(least * 2**attempt, most) * random.uniform(0.5, 1.5))  # noqa: S311
             _refresh(work)
-    problem = f"others commit all the time: {problem}"
+    problem = f"other commits were always faster: {problem}"
     raise ConflictError(problem, path=work.target.name, hint="try again later")
 
 
@@ -474,8 +474,8 @@ def _refresh(work: Producer) -> None:
     try:
         tolerant(work.table.refresh)
     except ValueError as error:
-        problem = "another table has taken its name meanwhile"
-        raise ConflictError(problem, path=work.target.name, hint="open it anew") from error
+        problem = "another table has taken its name"
+        raise ConflictError(problem, path=work.target.name, hint="open the table again") from error
 
 
 def _discard(work: Producer) -> None:
@@ -514,14 +514,14 @@ def _check_branch(work: Producer) -> None:
         raise UsageError(f"{work.branch} is a tag", path=work.target.name, hint="name a branch")
     if ref is None and work.branch != MAIN_BRANCH:
         hint = "make it first, as with pyiceberg's manage_snapshots().create_branch"
-        raise UsageError(f"there is no branch {work.branch}", path=work.target.name, hint=hint)
+        raise UsageError(f"unknown branch {work.branch}", path=work.target.name, hint=hint)
 
 
 def _check_spec(work: Producer) -> None:
     """Refuse a spec that is gone, or whose number another one has now."""
     spec = work.target.spec
     if work.files and work.table.metadata.specs().get(spec.spec_id) != spec:
-        problem = f"its partition spec {spec.spec_id} was removed meanwhile"
+        problem = f"partition spec {spec.spec_id} was removed by another commit"
         raise ConflictError(problem, path=work.target.name, hint="run this one again")
 
 

@@ -73,10 +73,10 @@ def measured_columns(
     kept = set(whole)
     found = []
     for number, (path, leaf) in enumerate(_leaves(schema.fields, ())):
-        told = properties.get(COLUMN_MODE + ".".join(path))
+        chosen = properties.get(COLUMN_MODE + ".".join(path))
         # Of very many columns the first ones are enough, unless somebody asks for more.
         usual = default if given or number < most else "none"
-        mode = told or ("full" if leaf.field_id in kept else usual)
+        mode = chosen or ("full" if leaf.field_id in kept else usual)
         found.append(_measured(leaf, path, mode))
     return tuple(found)
 
@@ -217,7 +217,7 @@ def _bounds(column: Measured, seen: _Seen) -> tuple[bytes | None, bytes | None]:
         return None, None
     least, most = seen.least, seen.most
     if _is_float(column):
-        # Which zero is meant can't be told from a minimum.
+        # Which zero is meant can't be chosen from a minimum.
         least, most = (-0.0 if least == 0 else least), (0.0 if most == 0 else most)
     if column.length is not None:
         least, most = least[: column.length], cut_above(most, column.length)

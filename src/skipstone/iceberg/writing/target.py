@@ -162,7 +162,9 @@ def _uuids(column: pa.ChunkedArray, name: str, table: str) -> pa.Array:
         # There is no kernel that parses them.
         found = [None if text is None else uuid.UUID(text).bytes for text in column.to_pylist()]
     except ValueError as error:
-        raise SchemaError(f"a text is no UUID: {error}", path=table, column=name, hint="mend it") from error
+        raise SchemaError(
+            f"invalid UUID string: {error}", path=table, column=name, hint="fix the value"
+        ) from error
     return pa.array(found, pa.binary(16))
 
 
@@ -382,23 +384,23 @@ def check_version(table: Table, name: str) -> None:
     """Refuse a table of a format that can't be written."""
     if table.format_version > 2:
         raise UsageError(
-            f"it is of format version {table.format_version}, which can't be written to yet",
+            f"tables of format version {table.format_version} can't be written yet",
             path=name,
-            hint="tables of version 1 and 2 can",
+            hint="versions 1 and 2 can",
         )
 
 
 def _check_format(table: Table, name: str) -> None:
     said = table.properties.get(_FORMAT, "parquet").lower()
     if said != "parquet":
-        raise UsageError(f"its files are to be {said}", path=name, hint="only Parquet can be written")
+        raise UsageError(f"the table's write format is {said}", path=name, hint="only Parquet can be written")
 
 
 def _provider(table: Table, name: str) -> LocationProvider:
     provider = table.location_provider()
     if not isinstance(provider, SimpleLocationProvider | ObjectStoreLocationProvider):
         hint = "unset write.py-location-provider.impl"
-        raise UsageError("a location provider of its own says where files go", path=name, hint=hint)
+        raise UsageError("custom location providers are not supported", path=name, hint=hint)
     return provider
 
 

@@ -157,7 +157,7 @@ def test_formats_that_are_not_read_are_named() -> None:
 @pytest.mark.parametrize(
     ("pairs", "reason"),
     [
-        ([("a", -1)], "column pos: it deletes row -1"),
+        ([("a", -1)], "column pos: position -1 is negative"),
         ([("a", None)], "column pos: a position delete without"),
         ([(None, 1), ("a", 2)], "column file_path: a position delete without"),
     ],

@@ -287,7 +287,7 @@ def test_plan_deterministic_group_ids():
 def test_strict_is_an_error_instead_of_failing_open():
     mine = filtering("id = 5", BY_ID, strict=True)
     assert mine.judge(keys(1, 5, 6)).verdicts.tolist() == [ALL, NONE]
-    with pytest.raises(SchemaError, match=r"spec 1 \('x'\): the partition can't be judged: 'x' is no"):
+    with pytest.raises(SchemaError, match=r"spec 1 \('x'\): the partition can't be judged: 'x' is not a"):
         mine.judge(keys(1, 7, "x"))
     # A spec that can't be evaluated but has no files hurts nobody.
     broken = filtering("s = 'x'", spec(0, s=DayTransform()), BY_TEXT, strict=True)

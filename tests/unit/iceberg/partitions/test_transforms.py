@@ -336,7 +336,7 @@ def test_a_transform_that_can_not_be_is_an_error(transform, type):
     ],
 )
 def test_a_value_of_another_type_is_an_error(transform, value, type):
-    with pytest.raises(TypeMismatchError, match="is no partition value"):
+    with pytest.raises(TypeMismatchError, match="is not a partition value"):
         source_facts(transform, [value], type)
 
 
