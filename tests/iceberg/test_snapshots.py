@@ -96,7 +96,7 @@ def test_what_is_no_snapshot_is_refused_with_those_there_are(made: tuple[Maker, 
     maker, (first, *_) = made
     lake = sk.open(maker.metadata_location)
     for asked in (5, "5", "nope", "", True, 1.5, b"x", "2026-13-45", time(first, -1), dt.date(2000, 1, 1)):
-        with pytest.raises(UsageError, match="snapshot=") as refused:
+        with pytest.raises(UsageError, match="unknown snapshot") as refused:
             lake.scan(snapshot=asked)
         assert refused.value.path == maker.metadata_location
         for known in ("first", "dev", str(first.id), time(first).isoformat()):
@@ -188,7 +188,7 @@ def test_a_refresh_that_is_refused_leaves_the_lake_as_it_was(tmp_path: Path) -> 
     lake = sk.open("db.t", catalog=tmp_path, snapshot="mine")
     table.append(pa.table({"id": [3]}))
     table.manage_snapshots().remove_tag("mine").commit()
-    with pytest.raises(UsageError, match="snapshot='mine'"):
+    with pytest.raises(UsageError, match="unknown snapshot 'mine'"):
         lake.refresh()
     assert (lake.scan().count(), lake.snapshot, len(lake.snapshots())) == (2, current.snapshot_id, 1)
 

@@ -189,7 +189,7 @@ def list_snapshots(metadata: TableMetadata) -> tuple[SnapshotInfo, ...]:
             snapshot.parent_snapshot_id,
             snapshot.sequence_number or 0,
             _moment(snapshot.timestamp_ms),
-            _operation(snapshot),
+            str(snapshot.summary.operation.value) if snapshot.summary is not None else "",
             snapshot.schema_id,
             dict(snapshot.summary.additional_properties) if snapshot.summary is not None else {},
             tuple(sorted(names.get(snapshot.snapshot_id, ()))),
@@ -214,38 +214,55 @@ def resolve(metadata: TableMetadata, reference: Any, *, uri: str) -> Pinned:
     A snapshot by id, tag or time is read with its own schema, a branch with the table's current one. A text
     that names no branch or tag is a snapshot's number or a time.
     """
-    if reference is None:
-        current = metadata.current_snapshot_id
-        found = None if current is None else _there(metadata, current, "the current snapshot", uri)
-        return Pinned(found, _current(metadata))
+    current = next(one for one in metadata.schemas if one.schema_id == metadata.current_schema_id)
     if isinstance(reference, SnapshotInfo):
         reference = reference.id
-    if isinstance(reference, bool):
-        raise _unknown(metadata, reference, uri)
-    if isinstance(reference, Integral):
-        return _own(metadata, _by_id(metadata, int(reference)), reference, uri)
+    ref = metadata.refs.get(reference) if isinstance(reference, str) else None
+    if reference is None:
+        number, name = metadata.current_snapshot_id, "the current snapshot"
+    elif ref is not None:
+        number, name = ref.snapshot_id, f"the {ref.snapshot_ref_type.value} {reference!r}"
+    else:
+        number, name = _snapshot_id(metadata, reference), ""
+    found = None if number is None else _by_id(metadata, number)
+    if found is None:
+        if not name:
+            raise _unknown(metadata, reference, uri)
+        if number is not None:
+            # The metadata itself points to it; without it nobody knows the table's rows.
+            raise CorruptFileError(
+                f"{name} is {number}, and the metadata has no such snapshot",
+                path=uri,
+                hint="the metadata is damaged: take an older metadata file, or roll the table back",
+            )
+        return Pinned(None, current)
+    if reference is None or (ref is not None and ref.snapshot_ref_type is SnapshotRefType.BRANCH):
+        return Pinned(found, current)
+    own = (schema for schema in metadata.schemas if schema.schema_id == found.schema_id)
+    return Pinned(found, next(own, current))
+
+
+def _snapshot_id(metadata: TableMetadata, reference: Any) -> int | None:
+    """A snapshot by its number, or by a time; None if it is neither."""
     if isinstance(reference, str):
-        ref = metadata.refs.get(reference)
-        if ref is not None:
-            found = _there(metadata, ref.snapshot_id, f"the {ref.snapshot_ref_type.value} {reference!r}", uri)
-            if ref.snapshot_ref_type is SnapshotRefType.BRANCH:
-                return Pinned(found, _current(metadata))
-            return _own(metadata, found, reference, uri)
         if re.fullmatch(r"-?\d+", reference):
-            return _own(metadata, _by_id(metadata, int(reference)), reference, uri)
+            return int(reference)
         try:
-            moment: Any = datetime.fromisoformat(reference)
+            reference = datetime.fromisoformat(reference)
         except ValueError:
-            raise _unknown(metadata, reference, uri) from None
-        return _own(metadata, _as_of(metadata, moment), reference, uri)
-    if isinstance(reference, date):
-        when = (
-            reference
-            if isinstance(reference, datetime)
-            else datetime(reference.year, reference.month, reference.day)
-        )
-        return _own(metadata, _as_of(metadata, when), reference, uri)
-    raise _unknown(metadata, reference, uri)
+            return None
+    if isinstance(reference, bool) or not isinstance(reference, Integral | date):
+        return None
+    if isinstance(reference, Integral):
+        return int(reference)
+    if not isinstance(reference, datetime):
+        reference = datetime(reference.year, reference.month, reference.day)
+    moment = reference if reference.tzinfo is not None else reference.replace(tzinfo=UTC)
+    # What the table held: the last entry of its log that is not later; of two of the same time the later one.
+    # In whole numbers, as a snapshot's own time must find it.
+    millis = (moment - _EPOCH) // timedelta(milliseconds=1)
+    log = [entry for entry in reversed(metadata.snapshot_log) if entry.timestamp_ms <= millis]
+    return max(log, key=lambda entry: entry.timestamp_ms).snapshot_id if log else None
 
 
 def ancestors(metadata: TableMetadata, snapshot: Snapshot | None) -> Iterator[Snapshot]:
@@ -256,52 +273,12 @@ def ancestors(metadata: TableMetadata, snapshot: Snapshot | None) -> Iterator[Sn
         snapshot = by_id.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
 
 
-def _as_of(metadata: TableMetadata, when: datetime) -> Snapshot | None:
-    """What the table held at a time: the last entry of its log that is not later."""
-    moment = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
-    # In whole numbers: a snapshot's own time must find it. Of two of the same time the later one stands.
-    millis = (moment - _EPOCH) // timedelta(milliseconds=1)
-    log = [entry for entry in reversed(metadata.snapshot_log) if entry.timestamp_ms <= millis]
-    if log:
-        return _by_id(metadata, max(log, key=lambda entry: entry.timestamp_ms).snapshot_id)
-    return None
-
-
 def _moment(millis: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=min(max(millis, _FIRST_MILLIS), _LAST_MILLIS))
 
 
-def _own(metadata: TableMetadata, snapshot: Snapshot | None, reference: Any, uri: str) -> Pinned:
-    if snapshot is None:
-        raise _unknown(metadata, reference, uri)
-    for schema in metadata.schemas:
-        if schema.schema_id == snapshot.schema_id:
-            return Pinned(snapshot, schema)
-    return Pinned(snapshot, _current(metadata))
-
-
-def _there(metadata: TableMetadata, number: int, what: str, uri: str) -> Snapshot:
-    """A snapshot that the metadata itself points to; without it nobody knows the table's rows."""
-    found = _by_id(metadata, number)
-    if found is None:
-        raise CorruptFileError(
-            f"{what} is {number}, and the metadata has no such snapshot",
-            path=uri,
-            hint="the metadata is damaged: take an older metadata file, or roll the table back",
-        )
-    return found
-
-
 def _by_id(metadata: TableMetadata, number: int | None) -> Snapshot | None:
     return next((one for one in metadata.snapshots if one.snapshot_id == number), None)
-
-
-def _current(metadata: TableMetadata) -> Schema:
-    return next(schema for schema in metadata.schemas if schema.schema_id == metadata.current_schema_id)
-
-
-def _operation(snapshot: Snapshot) -> str:
-    return str(snapshot.summary.operation.value) if snapshot.summary is not None else ""
 
 
 def _unknown(metadata: TableMetadata, reference: Any, uri: str) -> UsageError:

@@ -132,6 +132,9 @@ def _counted(mask: Array, firsts: Array) -> Array:
     return found
 
 
+# -- the plan ----------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, eq=False)
 class FilePlan:
     """The data files that manifests leave of a table, as other planners give them."""

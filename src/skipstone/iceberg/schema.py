@@ -1,4 +1,9 @@
-"""What a table calls the fields of its files: by the names of a schema, or by their ids."""
+"""An Iceberg table's columns: their Arrow types, and their names in files, which are found by field id.
+
+A column that a file lacks is, in this order: the identity partition value, the column that the name mapping
+gives its id to, the field's initial default, NULL. A file without any ids is refused in a table without a
+name mapping: other readers refuse it too, or go by position.
+"""
 
 from __future__ import annotations
 
@@ -171,6 +176,8 @@ def _scalar(field: NestedField, path: Path) -> pa.Scalar:
         message = f"the initial default {value!r} is not a {field.field_type}: {error}"
         raise SchemaError(message, column=".".join(path)) from error
 
+
+# -- names -------------------------------------------------------------------------------------
 
 # What begins the name of a field without an id, where fields go by their ids.
 _NO_ID = "#/"

@@ -61,7 +61,7 @@ def test_of_two_at_the_same_time_the_later_one_stands(maker: Maker) -> None:
 
 def test_a_log_that_names_an_expired_snapshot_is_no_answer(maker: Maker) -> None:
     log = [{"timestamp-ms": 5000, "snapshot-id": 99}]
-    with pytest.raises(UsageError, match="none of the table's"):
+    with pytest.raises(UsageError, match="unknown snapshot"):
         resolve(metadata(maker, snapshot_log=log), dt.datetime(2020, 1, 1), uri="t")
 
 
@@ -75,7 +75,7 @@ def test_numbers_of_every_kind_are_ids(maker: Maker) -> None:
 
 @pytest.mark.parametrize("asked", [True, np.True_, 1.0, b"x", object(), [1], "", "x", "9" * 40, "-3"])
 def test_everything_else_is_refused(maker: Maker, asked: Any) -> None:
-    with pytest.raises(UsageError, match="snapshot=") as refused:
+    with pytest.raises(UsageError, match="unknown snapshot") as refused:
         resolve(metadata(maker), asked, uri="t")
     assert refused.value.path == "t"
     assert "main" in (refused.value.hint or "")

@@ -1,4 +1,9 @@
-"""What is deleted of data files: read for those a plan keeps, and for no other."""
+"""What is deleted of data files, read for those a plan keeps; and equality deletes as sets of keys.
+
+Keys are loaded once, and rows of many data files are looked up in them. Values are equal as Iceberg's
+reference implementation compares them: NULL equals NULL, every NaN equals every other, 0.0 and -0.0 differ,
+and everything else is equal to itself. A column inside a struct is NULL where the struct is.
+"""
 
 from __future__ import annotations
 
@@ -224,6 +229,9 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Array:
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(head)]
     made = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(head), buffers)
     return pc.binary_join_element_wise(made, *tails, pa.scalar(b"", pa.large_binary())) if tails else made
+
+
+# -- what is deleted of data files -------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

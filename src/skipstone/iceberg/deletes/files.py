@@ -228,6 +228,8 @@ def _corrupt(reason: str, metadata: ParquetMetadata, group: int, leaf: LeafColum
     return CorruptFileError(reason, path=metadata.path, unit=unit, column=leaf.name, hint=hint)
 
 
+# -- deletion vectors --------------------------------------------------------------------------
+
 MAGIC: Final = b"\xd1\xd3\x39\x64"
 _LENGTH: Final = 4
 _CHECKSUM: Final = 4

@@ -35,6 +35,7 @@ from skipstone.core.domain.keys import PRESENCE, Kind, key_space, storage_type
 from skipstone.core.evidence import Array, Bounds, ColumnFacts, widest
 from skipstone.errors import SchemaError
 from skipstone.iceberg.manifests.entries import Entries, raw_bytes
+from skipstone.iceberg.partitions.evidence import where_known
 from skipstone.iceberg.schema import arrow_type
 from skipstone.parquet.values import widen
 
@@ -176,8 +177,8 @@ def file_facts(
     floor, ceiling = widest(own, units)
     facts = ColumnFacts(
         own,
-        _merge(low, low_ok, floor),
-        _merge(high, high_ok, ceiling),
+        where_known(low_ok, low, floor),
+        where_known(high_ok, high, ceiling),
         exact,
         exact,
         may_value=~all_null & ~all_nan,
@@ -232,9 +233,3 @@ def _meet(low: Bounds, high: Bounds) -> Array:
 
 def _may_be_cut(own: pa.DataType) -> bool:
     return key_space(own).kind is Kind.BYTES and not pa.types.is_decimal(own)
-
-
-def _merge(keys: Bounds, ok: Array, otherwise: Bounds) -> Bounds:
-    if isinstance(keys, pa.Array):
-        return keys if ok.all() else pc.if_else(pa.array(ok), keys, otherwise)
-    return keys if ok.all() else np.where(ok, keys, otherwise)

@@ -1,4 +1,4 @@
-"""Bucket numbers as evidence: partitions in which none of the values that a leaf asks for can be."""
+"""Partition values as evidence about the columns they come from, for N partitions or manifests at once."""
 
 from __future__ import annotations
 
@@ -280,6 +280,9 @@ def _misfit(value: object, what: object) -> TypeMismatchError:
     return TypeMismatchError(f"{value!r} is not a partition value of {what}")
 
 
+# -- facts from the ranges of partition values in manifest lists -------------------------------------
+
+
 def summary_facts(
     transform: Transform[Any, Any],
     lower: Sequence[Any],
@@ -306,8 +309,8 @@ def summary_facts(
     is_float = key_space(type).kind is Kind.FLOAT
     return ColumnFacts(
         type,
-        _where(low_ok, low.lower, floor),
-        _where(surely, high.upper, ceiling),
+        where_known(low_ok, low.lower, floor),
+        where_known(surely, high.upper, ceiling),
         no,
         no,
         yes,
@@ -342,10 +345,11 @@ def _stored_as(storage: pa.DataType) -> PrimitiveType:
     return BinaryType() if is_binary(storage) else LongType()
 
 
-def _where(known: Array, bounds: Bounds, otherwise: Bounds) -> Bounds:
+def where_known(known: Array, bounds: Bounds, otherwise: Bounds) -> Bounds:
+    """Bounds, and others where they are not known."""
     if isinstance(bounds, pa.Array):
-        return pc.if_else(pa.array(known), bounds, otherwise)
-    return np.where(known, bounds, otherwise)
+        return bounds if known.all() else pc.if_else(pa.array(known), bounds, otherwise)
+    return bounds if known.all() else np.where(known, bounds, otherwise)
 
 
 def _crossed(lower: Bounds, upper: Bounds) -> Array:
@@ -371,6 +375,8 @@ def _reaches_top(low: int | None, high: int | None, width: int) -> bool:
     # A long may have been an int when its values were truncated.
     return any(low <= top and high > top - width for top in (2**31 - 1, 2**63 - 1))
 
+
+# -- buckets in which none of the values that a leaf asks for can be ---------------------------------
 
 # With so many values to each bucket hardly one bucket is without any.
 _MOST_PER_BUCKET = 16

@@ -1,4 +1,4 @@
-"""Partition values of rows, in Iceberg's internal form: every transform forward, on whole columns."""
+"""Partition keys, and the partition values of rows: every transform forward, on whole columns."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from pyiceberg.types import PrimitiveType
 
 from skipstone.core.evidence import Array
 from skipstone.errors import SchemaError, UsageError
+from skipstone.iceberg.partitions.evidence import source_facts
 
 _RANKS = {bool: 0, int: 1, float: 2, decimal.Decimal: 3, str: 4, bytes: 5}
 
@@ -111,7 +112,7 @@ def _shown(value: Any) -> str:
 _MICROS: Final = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 _DAY: Final = 86_400_000_000
 _HOUR: Final = 3_600_000_000
-_PERIODS: Final = {YearTransform: "Y", MonthTransform: "M", DayTransform: "D", HourTransform: "h"}
+_PERIODS: Final = (YearTransform, MonthTransform, DayTransform, HourTransform)
 _CALENDAR: Final = {YearTransform: "datetime64[Y]", MonthTransform: "datetime64[M]"}
 
 
@@ -131,7 +132,7 @@ def partition_values(
     try:
         if isinstance(transform, IdentityTransform):
             return values
-        if isinstance(transform, YearTransform | MonthTransform | DayTransform | HourTransform):
+        if isinstance(transform, _PERIODS):
             return _in_time(transform, column)
         if isinstance(transform, TruncateTransform):
             return _truncated(transform, source, values)
@@ -169,11 +170,13 @@ def source_span(
     """
     if pa.types.is_floating(type) or isinstance(type, pa.BaseExtensionType):
         return None
-    least, most = min(values), max(values)
-    unit = _PERIODS.get(transform.__class__)
-    if unit is not None:
-        least, most = _first(least, unit, type), _first(most + 1, unit, type) - 1
-    elif not isinstance(transform, IdentityTransform):
+    if isinstance(transform, IdentityTransform):
+        least, most = min(values), max(values)
+    elif isinstance(transform, _PERIODS):
+        facts = source_facts(transform, [*values], type)
+        assert facts is not None
+        least, most = int(facts.lower.min()), int(facts.upper.max())
+    else:
         return None
     stored = pa.int32() if pa.types.is_date32(type) else pa.int64()
     timely = pa.types.is_temporal(type)
@@ -183,16 +186,6 @@ def source_span(
         return None
     ends = found.view(type) if timely else found
     return ends[0], ends[1]
-
-
-def _first(period: int, unit: str, type: pa.DataType) -> int:
-    """The first day, or instant, of a period, in the column's own unit."""
-    days = int(np.array([period]).astype(f"datetime64[{unit}]").astype("datetime64[D]").astype(np.int64)[0])
-    if pa.types.is_date(type):
-        return days
-    hours = period if unit == "h" else days * 24
-    more, less = _MICROS[type.unit]
-    return hours * _HOUR * less // more
 
 
 # -- times -------------------------------------------------------------------------------------

@@ -82,6 +82,9 @@ def changes(table: Table, base: Snapshot | None, head: Snapshot | None) -> Chang
     )
 
 
+# -- one snapshot ------------------------------------------------------------------------------
+
+
 @dataclass(slots=True)
 class Producer:
     """Makes one snapshot, as often as it takes."""

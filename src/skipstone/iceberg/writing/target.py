@@ -168,6 +168,9 @@ def _uuids(column: pa.ChunkedArray, name: str, table: str) -> pa.Array:
     return pa.array(found, pa.binary(16))
 
 
+# -- how an embedded catalog writes local files ------------------------------------------------
+
+
 class DurableFileIO(PyArrowFileIO):  # type: ignore[misc]
     """What pyiceberg reads and writes with; local files are on disk when they are closed.
 
@@ -215,6 +218,9 @@ class _SyncedFile(pa.OSFile):  # type: ignore[misc]
 
 _FORMAT: Final = "write.format.default"
 _FILE: Final = re.compile("^file:(//(localhost)?)?(?=/)", re.IGNORECASE)
+
+
+# -- the table ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,7 +257,7 @@ def test_periods_at_the_ends_of_the_type(name, transform):
         )
     own = [int(p) for p in own.astype(np.int64)]
     if max(map(abs, own)) > 2**31:
-        with pytest.raises(TypeMismatchError, match="no partition value"):
+        with pytest.raises(TypeMismatchError, match="not a partition value"):
             source_facts(transform, own, type)
         return
     assert_within(source_facts(transform, own, type), type, ends.tolist())
