@@ -56,7 +56,13 @@ def most_unpacked(size: int) -> int:
 
 def gunzip(data: bytes, most: int, wbits: int = _GZIP) -> bytes:
     """Unpack gzip, unless there is more of it than ``most`` bytes."""
-    return _unpacked(partial(_inflated, data, wbits), most, measure=len(data) * _DEFLATE_RATIO > most)
+    if len(data) * _DEFLATE_RATIO > most:
+        return _unpacked(partial(_inflated, data, wbits), most)
+    try:
+        # Some writers make a block of every record: nothing but the call.
+        return zlib.decompress(data, wbits, 4096)
+    except zlib.error as error:
+        raise _unreadable(error) from None
 
 
 def _inflate(data: bytes, most: int) -> bytes:
@@ -107,11 +113,11 @@ def _streamed(data: bytes, decoder: zstandard.ZstdDecompressor) -> Iterator[byte
             yield part
 
 
-def _unpacked(parts: Callable[[], Iterator[bytes]], most: int, *, measure: bool = True) -> bytes:
+def _unpacked(parts: Callable[[], Iterator[bytes]], most: int) -> bytes:
     """All parts as one; measured before any is kept, so that a bomb takes no memory."""
     try:
         size = 0
-        for part in parts() if measure else ():
+        for part in parts():
             size += len(part)
             if size > most:
                 raise _too_large()
@@ -488,9 +494,23 @@ def _read_array(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
         count, pos = _read_count(node, data, pos)
         if not count:
             return items, pos
+        if item.kind == "record" and len(item.parts) == 2:
+            pos = _read_pairs(item, count, data, pos, items)
+            continue
         for _ in range(count):
             value, pos = read(item, data, pos)
             items.append(value)
+
+
+def _read_pairs(item: Node, count: int, data: bytes, pos: int, into: list[Any]) -> int:
+    """Records of two fields, which maps by field id are made of: most of what is in an entry."""
+    (first, second), (one, other) = item.parts, item.keys
+    read_first, read_second = _READERS[first.kind], _READERS[second.kind]
+    for _ in range(count):
+        key, pos = read_first(first, data, pos)
+        value, pos = read_second(second, data, pos)
+        into.append({one: key, other: value})
+    return pos
 
 
 def _read_map(node: Node, data: bytes, pos: int) -> tuple[Any, int]:

@@ -63,7 +63,7 @@ class Slicer:
             raise AvroError(f"the schema is a {schema.kind}, not a record")
         self._steps = _steps(schema, sites, 0)
         self.nodes = dict(_slots(self._steps))
-        self.patience = 16
+        self.patience = 12
         """How many entries are read before a pattern is compiled: it takes as long as reading some twenty."""
         self.matched = 0
         """How many entries a pattern has cut."""

@@ -231,7 +231,7 @@ def test_a_commit_whose_answer_is_lost(
         assert head_of(catalog.load_table("db.t")) == number
         same(catalog.load_table("db.t"), rows(0, 10))
     else:
-        with pytest.raises(WriteError, match=r"not known: lost .*look for snapshot \d+.*no file was deleted"):
+        with pytest.raises(WriteError, match=r"unknown: lost .*look for snapshot \d+.*no file was deleted"):
             append(table, target, files)
         assert len(paths(tmp_path)) == len(files)
 
