@@ -13,10 +13,10 @@ from pyiceberg.partitioning import PartitionSpec
 from skipstone.core.evidence import Array, ColumnFacts, Evidence
 from skipstone.core.ir.nodes import ColumnRef, Node
 from skipstone.core.judge import Verdict, judge
-from skipstone.iceberg.deletes.match import Links, Matched
+from skipstone.iceberg.deletes.match import DeleteMatches, Links
 from skipstone.iceberg.inventory import Inventory
 from skipstone.iceberg.manifests.entries import Entries
-from skipstone.iceberg.partitions.filter import Judged, PartitionFilter
+from skipstone.iceberg.partitions.filter import PartitionFilter, PartitionVerdicts
 from skipstone.lake.snapshot import Path, Sifted
 from skipstone.prune.ledger import Blame, Ledger
 from skipstone.report.trace import Cause, Note
@@ -73,7 +73,7 @@ class Sieve:
         self.ledger.level("files", verdicts, entries.rows)
         return Sifted(numbers, True, entries.rows > 0, entries.rows)
 
-    def _judged(self, chosen: PartitionFilter) -> tuple[Entries, Array, Judged]:
+    def _judged(self, chosen: PartitionFilter) -> tuple[Entries, Array, PartitionVerdicts]:
         """The files of the manifests that may have a match, their numbers, and the verdicts of partitions."""
         whole = self.inventory.whole
         if whole is None:
@@ -142,7 +142,7 @@ class FilePlan:
     entries: Entries
     whole: Array
     """Per file, whether every row matches that is not deleted."""
-    deletes: Matched | None
+    deletes: DeleteMatches | None
     """Which delete files apply; None for a table without any."""
     filter_stats: FilterStats
     notes: tuple[Note, ...] = ()

@@ -31,7 +31,7 @@ from skipstone.iceberg.deletes.files import (
     read_positions,
     read_vector,
 )
-from skipstone.iceberg.deletes.match import DeleteFile, DeleteIndex, Facts, Matched, Open
+from skipstone.iceberg.deletes.match import DeleteFile, DeleteIndex, DeleteMatches, Facts, Open
 from skipstone.iceberg.manifests.entries import Entries
 from skipstone.lake.conform import fits
 from skipstone.lake.files import Files
@@ -276,7 +276,9 @@ def deletions(
     )
 
 
-def _rows(matched: Matched, touched: Array, numbers: Sequence[int], files: Files) -> Mapping[int, RowSet]:
+def _rows(
+    matched: DeleteMatches, touched: Array, numbers: Sequence[int], files: Files
+) -> Mapping[int, RowSet]:
     opened = _opener(files)
     found: dict[int, RowSet] = {}
     data = matched.data
@@ -296,7 +298,7 @@ def _rows(matched: Matched, touched: Array, numbers: Sequence[int], files: Files
 
 
 def _values(
-    matched: Matched, touched: Array, numbers: Sequence[int], column: Column
+    matched: DeleteMatches, touched: Array, numbers: Sequence[int], column: Column
 ) -> Mapping[int, tuple[AntiJoin, ...]]:
     units = touched[matched.equalities.counts[touched] > 0]
     sets, members = matched.equality_sets(units)

@@ -72,7 +72,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Matched:
+class DeleteMatches:
     """What applies to each data file; ``vectors`` has -1 where there is none."""
 
     data: Entries
@@ -254,13 +254,13 @@ class DeleteIndex:
             path = self.deletes.paths[int(np.flatnonzero(wrong)[0])].as_py()
             raise CorruptFileError(reason, path=path, hint="the table's manifests are damaged or too new")
 
-    def match(self, data: Entries, facts: Facts | None = None) -> Matched:
+    def match(self, data: Entries, facts: Facts | None = None) -> DeleteMatches:
         """What applies to each data file; ``facts`` leave out equality deletes that can't meet its rows."""
         groups = {key: number for number, key in enumerate(self.deletes.keys)}
         used, inverse = np.unique(data.partitions, return_inverse=True)
         own = np.array([groups.get(data.keys[key], -1) for key in used], dtype=np.int64)[inverse]
         vectors = self._vectors(data)
-        return Matched(
+        return DeleteMatches(
             data,
             self.deletes,
             self._positions(data, np.where(vectors < 0, own, -1)),

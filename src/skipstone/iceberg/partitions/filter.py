@@ -159,7 +159,7 @@ class FilterWarning:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judged:
+class PartitionVerdicts:
     """What partition values alone prove about N keys."""
 
     verdicts: Array
@@ -201,7 +201,7 @@ class PartitionFilter:
 
     # -- verdicts --------------------------------------------------------------------------------
 
-    def judge(self, keys: Sequence[PartitionKey]) -> Judged:
+    def judge(self, keys: Sequence[PartitionKey]) -> PartitionVerdicts:
         """The verdict of each key from its partition values alone."""
         fresh = list(dict.fromkeys(key for key in keys if key not in self._places))
         for spec_id, places in self._by_spec(fresh).items():
@@ -213,7 +213,7 @@ class PartitionFilter:
                 self._evaluate(projection, mine)
         taken = np.fromiter((self._places[key] for key in keys), np.int64, len(keys))
         judgement = self._judgement.take(taken)
-        return Judged(judgement.verdicts(), self._fail_open[taken], judgement)
+        return PartitionVerdicts(judgement.verdicts(), self._fail_open[taken], judgement)
 
     def manifests(self, spec_id: int, summaries: Sequence[Sequence[PartitionSummary]]) -> Array:
         """The verdict of each manifest of one spec, from the ranges of its partition values."""

@@ -37,7 +37,7 @@ _SURROGATES: Final = range(0xD800, 0xE000)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MetricsColumn:
     """A column that metrics are kept of: a leaf that is in no list and no map."""
 
     field_id: int
@@ -65,7 +65,7 @@ class DataNote:
 
 def measured_columns(
     schema: Schema, properties: Mapping[str, str], whole: Iterable[int] = ()
-) -> tuple[Measured, ...]:
+) -> tuple[MetricsColumn, ...]:
     """What is kept of each column, as the table's properties say; bounds of ``whole`` ids are never cut."""
     given = properties.get(DEFAULT_MODE)
     default = given or "truncate(16)"
@@ -92,7 +92,7 @@ def _leaves(
             yield path, one
 
 
-def _measured(leaf: NestedField, path: tuple[str, ...], mode: str) -> Measured:
+def _measured(leaf: NestedField, path: tuple[str, ...], mode: str) -> MetricsColumn:
     assert isinstance(leaf.field_type, PrimitiveType)
     said = mode.strip().lower()
     cut = _TRUNCATED.fullmatch(said)
@@ -100,12 +100,12 @@ def _measured(leaf: NestedField, path: tuple[str, ...], mode: str) -> Measured:
         hint = "metrics are none, counts, truncate(length) or full"
         raise UsageError(f"the table's metrics are {mode!r}", column=".".join(path), hint=hint)
     if said == "none":
-        return Measured(leaf.field_id, path, leaf.field_type, "none", None)
+        return MetricsColumn(leaf.field_id, path, leaf.field_type, "none", None)
     # Writers differ in how they order UUIDs, so nobody can rely on such bounds.
     odd = said == "counts" or isinstance(leaf.field_type, UUIDType)
     texts = isinstance(leaf.field_type, StringType | BinaryType | FixedType)
     length = int(cut[1]) if cut and texts else None
-    return Measured(leaf.field_id, path, leaf.field_type, "counts" if odd else "bounds", length)
+    return MetricsColumn(leaf.field_id, path, leaf.field_type, "counts" if odd else "bounds", length)
 
 
 @dataclass(slots=True)
@@ -120,11 +120,11 @@ class _Seen:
 
 
 @dataclass(slots=True)
-class Measuring:
+class FileTally:
     """The tally of one data file."""
 
     key: PartitionKey
-    columns: tuple[Measured, ...]
+    columns: tuple[MetricsColumn, ...]
     ids: Mapping[str, int]
     """Field ids of all leaves by their paths in the file."""
     rows: int = 0
@@ -184,7 +184,7 @@ def _chunks(rows: pa.Table, path: tuple[str, ...]) -> list[pa.Array]:
     return [pc.struct_field(chunk, list(path[1:])) for chunk in chunks] if len(path) > 1 else chunks
 
 
-def _look(seen: _Seen, column: Measured, chunk: pa.Array) -> None:
+def _look(seen: _Seen, column: MetricsColumn, chunk: pa.Array) -> None:
     seen.values += len(chunk)
     seen.nulls += chunk.null_count
     if _is_float(column):
@@ -200,7 +200,7 @@ def _look(seen: _Seen, column: Measured, chunk: pa.Array) -> None:
     seen.most = most if seen.most is None else max(seen.most, most)
 
 
-def _is_float(column: Measured) -> bool:
+def _is_float(column: MetricsColumn) -> bool:
     return isinstance(column.type, FloatType | DoubleType)
 
 
@@ -212,7 +212,7 @@ def _start(chunk: pq.ColumnChunkMetaData) -> int:
 # -- bounds ------------------------------------------------------------------------------------
 
 
-def _bounds(column: Measured, seen: _Seen) -> tuple[bytes | None, bytes | None]:
+def _bounds(column: MetricsColumn, seen: _Seen) -> tuple[bytes | None, bytes | None]:
     if seen.least is None:
         return None, None
     least, most = seen.least, seen.most

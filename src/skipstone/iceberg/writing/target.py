@@ -23,7 +23,7 @@ from skipstone.core.domain.keys import is_binary, is_text
 from skipstone.errors import SchemaError, UsageError
 from skipstone.iceberg.catalogs import storage_options
 from skipstone.iceberg.partitions.values import PartitionKey, is_unpartitioned, partition_values
-from skipstone.iceberg.writing.metrics import DataNote, Measured, Measuring, leaf_ids, measured_columns
+from skipstone.iceberg.writing.metrics import DataNote, FileTally, MetricsColumn, leaf_ids, measured_columns
 from skipstone.lake.conform import check_readable, conform
 from skipstone.lake.schema import is_list
 from skipstone.parquet.write.columns import find_column
@@ -243,7 +243,7 @@ class Target:
     """The location below which data files lie, as manifests are to spell it."""
     place: Place
     """The same place."""
-    columns: tuple[Measured, ...]
+    columns: tuple[MetricsColumn, ...]
     hashed: bool = False
     """Whether paths begin with a hash, for stores that spread load by prefix."""
     bare: bool = False
@@ -360,10 +360,10 @@ class Target:
         )
         return str(provider.new_data_location(key)).removeprefix("x/")
 
-    def tally(self, partition: Hashable) -> Measuring:
+    def tally(self, partition: Hashable) -> FileTally:
         """What takes notes of a file."""
         assert isinstance(partition, PartitionKey)
-        return Measuring(partition, self.columns, self._ids)
+        return FileTally(partition, self.columns, self._ids)
 
     def new_file(self, written: Written) -> NewFile:
         """A file that a task has written, as it can be committed."""

@@ -27,7 +27,7 @@ from skipstone.core.rows import RowSet
 from skipstone.errors import SchemaError
 from skipstone.iceberg.schema import FieldNaming, arrow_schema
 from skipstone.lake.conform import Evolution, conform
-from tests.unit.iceberg.columns._files import f, read, values
+from tests.unit.iceberg._files import f, read, values
 
 
 def one_column(path: Path, array: pa.Array, type: IcebergType, **options: Any) -> tuple[FieldNaming, Schema]:

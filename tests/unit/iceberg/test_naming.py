@@ -21,7 +21,7 @@ from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import SchemaError, UnknownColumnError
 from skipstone.iceberg.schema import FieldNaming, IdNaming, settled_fields
 from skipstone.parquet.evidence import row_group_facts
-from tests.unit.iceberg.columns._files import f, paths, stored
+from tests.unit.iceberg._files import f, paths, stored
 
 
 def test_a_name_dropped_and_added_again_is_another_column() -> None:

@@ -45,7 +45,7 @@ from skipstone.iceberg.schema import FieldNaming, IdNaming, arrow_schema, field_
 from skipstone.parquet.footer import parse_footer
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.predicate.tree import Column
-from tests.unit.iceberg.columns._files import read
+from tests.unit.iceberg._files import read
 
 NAMES = ["a", "b", "A", "a.dot", "ü", "", "#1", "#/a", "1", "element", "x"]
 LEAVES = {

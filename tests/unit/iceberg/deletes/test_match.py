@@ -15,7 +15,7 @@ from pyiceberg.types import DoubleType, StringType
 
 from skipstone.core.evidence import ColumnFacts
 from skipstone.errors import CorruptFileError
-from skipstone.iceberg.deletes.match import PATH_ID, DeleteFile, DeleteIndex, Matched
+from skipstone.iceberg.deletes.match import PATH_ID, DeleteFile, DeleteIndex, DeleteMatches
 from skipstone.iceberg.manifests.entries import Entries, Measures, Metrics
 from skipstone.iceberg.manifests.metrics import file_facts
 from skipstone.iceberg.partitions.values import PartitionKey
@@ -84,12 +84,12 @@ def vector(path: str, sequence: int, referenced: str | None, key: PartitionKey =
     return File(path, sequence, key, POSITION, "PUFFIN", referenced=referenced, offset=4)
 
 
-def matched(data: list[File], deletes: list[File], facts: Any = None) -> Matched:
+def matched(data: list[File], deletes: list[File], facts: Any = None) -> DeleteMatches:
     index = DeleteIndex.of(entries(deletes))
     return pickle.loads(pickle.dumps(index)).match(entries(data), facts)
 
 
-def names(found: Matched, links: str = "positions") -> list[list[str]]:
+def names(found: DeleteMatches, links: str = "positions") -> list[list[str]]:
     paths = found.deletes.paths.to_pylist()
     return [[paths[number] for number in getattr(found, links)[unit]] for unit in range(len(found.data))]
 
@@ -196,12 +196,12 @@ def test_a_vector_takes_the_place_of_position_deletes() -> None:
     [
         (
             [vector("v", 1, "a"), vector("w", 2, "b"), vector("x", 2, "a")],
-            "^a: it has more than one deletion",
+            "^a: the data file has more than one deletion",
         ),
-        ([vector("v", 1, None)], "^v: a deletion vector that names no data file"),
-        ([File("v", 1, NOWHERE, POSITION, "PUFFIN", referenced="a")], "^v: a deletion vector that names no"),
-        ([equality("e", 1, ids=())], "^e: equality deletes without columns"),
-        ([position("p", 1), File("x", content=3)], "^x: its kind of deletes is not known"),
+        ([vector("v", 1, None)], "^v: the deletion vector names no data file"),
+        ([File("v", 1, NOWHERE, POSITION, "PUFFIN", referenced="a")], "^v: the deletion vector names no"),
+        ([equality("e", 1, ids=())], "^e: the equality delete file names no columns"),
+        ([position("p", 1), File("x", content=3)], "^x: unknown kind of delete file"),
     ],
 )
 def test_what_no_reader_could_apply_is_refused(deletes: list[File], reason: str) -> None:

@@ -38,7 +38,7 @@ from pyiceberg.types import (
 
 from skipstone.errors import SchemaError
 from skipstone.iceberg.schema import FieldNaming, arrow_schema, arrow_type, defaults, field_paths
-from tests.unit.iceberg.columns._files import stored
+from tests.unit.iceberg._files import stored
 
 TYPES: dict[str, tuple[IcebergType, pa.DataType]] = {
     "flag": (BooleanType(), pa.bool_()),
