@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from pyiceberg.partitioning import PartitionSpec
 from skipstone.core.evidence import Array, ColumnFacts, Evidence
 from skipstone.core.ir.nodes import ColumnRef, Node
 from skipstone.core.judge import Verdict, judge
-from skipstone.iceberg.deletes.match import DeleteMatches, Links
+from skipstone.iceberg.deletes.match import DeleteMatches, Facts, Links
 from skipstone.iceberg.inventory import Inventory
 from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.partitions.filter import PartitionFilter, PartitionVerdicts
@@ -21,8 +21,6 @@ from skipstone.lake.snapshot import Path, Sifted
 from skipstone.prune.ledger import Blame, Ledger
 from skipstone.report.trace import Cause, Note
 from skipstone.report.trace.partitions import FilterStats
-
-Facts = Callable[[Entries, int], ColumnFacts]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, starmap
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +19,8 @@ import pyarrow.compute as pc
 
 from skipstone.core.evidence import Array, ColumnFacts
 from skipstone.errors import CorruptFileError
+from skipstone.iceberg.manifests.entries import Entries, runs
 from skipstone.store.source import Source
-
-if TYPE_CHECKING:
-    from skipstone.iceberg.manifests.entries import Entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +65,7 @@ class Links:
     def pairs(self, units: Array) -> tuple[Array, Array]:
         """The links of some data files: data file and delete file of each."""
         counts = self.counts[units]
-        places = steps(counts) + np.repeat(self.offsets[units], counts)
-        return np.repeat(units, counts), self.numbers[places]
+        return np.repeat(units, counts), self.numbers[runs(self.offsets[units], self.offsets[units + 1])]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,14 +151,9 @@ def everywhere(deletes: Entries) -> Array:
     return np.asarray(bare[deletes.partitions])
 
 
-def steps(counts: Array) -> Array:
-    """0, 1, … within each run of so many."""
-    return np.asarray(np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts))
-
-
 # -- whether rows may meet -----------------------------------------------------------------------
 
-Facts: TypeAlias = "Callable[[Entries, int], ColumnFacts]"
+Facts: TypeAlias = Callable[[Entries, int], ColumnFacts]
 """What manifests say about a field, by its id, in each of some files."""
 
 
@@ -355,7 +347,7 @@ def _links(
         last = max(first + 1, int(np.searchsorted(ends, done + _BLOCK, side="right")))
         some = counts[first:last]
         which = np.repeat(np.arange(first, last), some)
-        units = order[steps(some) + starts[which]]
+        units = order[runs(starts[first:last], starts[first:last] + some)]
         for test in tests:
             passed = test(units, which)
             units, which = units[passed], which[passed]

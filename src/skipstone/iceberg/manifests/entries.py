@@ -105,11 +105,9 @@ class RawMeasures(Measures):
         self._decoded: dict[str, _Counts | _Blobs] = {}
 
     def fields(self) -> tuple[int, ...]:
-        """The field ids that anything is known about, ascending."""
         return tuple(sorted({field_id for known in self._decode().values() for field_id in known.groups}))
 
     def copy(self, units: Array) -> Measures:
-        """The slices of the chosen files."""
         places = pa.array(units)
         return RawMeasures([raw.take(places) for raw in self.maps])
 
@@ -137,7 +135,6 @@ class _TableMeasures(Measures):
         self._table = table
 
     def fields(self) -> tuple[int, ...]:
-        """The field ids that anything is known about, ascending."""
         tails = (name.partition(".")[2] for name in self._table.column_names)
         return tuple(sorted({int(tail) for tail in tails if tail}))
 
@@ -165,11 +162,9 @@ class _Subset(Measures):
         self._whole, self._units = whole, units
 
     def fields(self) -> tuple[int, ...]:
-        """The field ids that anything is known about, ascending."""
         return self._whole.fields()
 
     def take(self, units: Array) -> Measures:
-        """The metrics of the chosen files, in that order."""
         return _Subset(self._whole, self._units[units])
 
     def _make(self, field_id: int) -> Metrics | None:
@@ -190,7 +185,6 @@ class JoinedMeasures(Measures):
         """The metrics of each run, and how many files it has."""
 
     def fields(self) -> tuple[int, ...]:
-        """The field ids that anything is known about, ascending."""
         return tuple(sorted({field_id for part, _ in self.parts for field_id in part.fields()}))
 
     def _make(self, field_id: int) -> Metrics | None:
