@@ -75,7 +75,7 @@ def source_facts(
         nan = np.array([v is not None and v != v for v in values], dtype=bool)
     known = present & ~nan
     chosen = [v for v, is_known in zip(values, known, strict=True) if is_known]
-    low, high, exact = _RULES[transform.__class__](transform, type, chosen)
+    low, high, exact = _RULES[transform.__class__][1](transform, type, chosen)
     lower, upper = widest(type, len(values))
     occurs = np.zeros(len(values), dtype=bool)
     occurs[known] = exact
@@ -85,10 +85,10 @@ def source_facts(
 
 def says_something(transform: Transform[Any, Any], type: pa.DataType) -> bool:
     """Whether values of the transform are evidence about a source of ``type``; an error if they can't be."""
-    fits = _FITTING.get(transform.__class__)
-    if fits is None or key_space(type) is PRESENCE:
+    rule = _RULES.get(transform.__class__)
+    if rule is None or key_space(type) is PRESENCE:
         return False
-    if not fits(storage_type(type)):
+    if not rule[0](storage_type(type)):
         raise TypeMismatchError(
             f"{transform} can't be applied to {type}", hint="the table's metadata contradicts itself"
         )
@@ -198,31 +198,25 @@ def _bucketed(
     return lower, upper, exact
 
 
-_RULES: dict[Any, Callable[[Any, pa.DataType, list[Any]], tuple[Keys, Keys, Array]]] = {
-    IdentityTransform: _identity,
-    YearTransform: _period,
-    MonthTransform: _period,
-    DayTransform: _period,
-    HourTransform: _period,
-    TruncateTransform: _truncated,
-    BucketTransform: _bucketed,
-}
-
-
 def _has_days(storage: pa.DataType) -> bool:
     return bool(pa.types.is_date32(storage) or pa.types.is_timestamp(storage))
 
 
-_FITTING: dict[Any, Callable[[pa.DataType], bool]] = {
-    IdentityTransform: lambda _: True,
-    YearTransform: _has_days,
-    MonthTransform: _has_days,
-    DayTransform: _has_days,
-    HourTransform: pa.types.is_timestamp,
-    TruncateTransform: lambda t: (
-        pa.types.is_integer(t) or pa.types.is_decimal(t) or is_text(t) or is_binary(t)
-    ),
-    BucketTransform: lambda t: not (pa.types.is_boolean(t) or pa.types.is_floating(t)),
+def _can_truncate(storage: pa.DataType) -> bool:
+    whole = pa.types.is_integer(storage) or pa.types.is_decimal(storage)
+    return bool(whole or is_text(storage) or is_binary(storage))
+
+
+_Rule = Callable[[Any, pa.DataType, list[Any]], tuple[Keys, Keys, Array]]
+# For each transform the types it applies to, and its rule.
+_RULES: dict[Any, tuple[Callable[[pa.DataType], bool], _Rule]] = {
+    IdentityTransform: (lambda _: True, _identity),
+    YearTransform: (_has_days, _period),
+    MonthTransform: (_has_days, _period),
+    DayTransform: (_has_days, _period),
+    HourTransform: (pa.types.is_timestamp, _period),
+    TruncateTransform: (_can_truncate, _truncated),
+    BucketTransform: (lambda t: not (pa.types.is_boolean(t) or pa.types.is_floating(t)), _bucketed),
 }
 
 
