@@ -61,7 +61,7 @@ def _plain(field: pa.Field) -> pa.Field:
 def check_columns(given: pa.Schema, wanted: pa.Schema, table: str) -> None:
     """Refuse rows that a table can't take, whatever their values, and name the first column that is wrong."""
     _check_names(list(given), list(wanted), table, "")
-    check_readable(given, _between(given, wanted), "the new rows", table)
+    check_readable(given, _before_cast(given, wanted), "the new rows", table)
 
 
 def fit(rows: pa.RecordBatch, wanted: pa.Schema, table: str) -> pa.RecordBatch:
@@ -70,8 +70,8 @@ def fit(rows: pa.RecordBatch, wanted: pa.Schema, table: str) -> pa.RecordBatch:
     for at, field in enumerate(given.schema):
         if is_text(field.type) and field.name in wanted.names and _is_uuid(wanted.field(field.name).type):
             given = given.set_column(at, field.name, _uuids(given.column(at), field.name, table))
-    between = _between(given.schema, wanted)
-    made = conform(given, between, path=table)
+    uncast = _before_cast(given.schema, wanted)
+    made = conform(given, uncast, path=table)
     columns = [_cast(made.column(at), field, table) for at, field in enumerate(wanted)]
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
@@ -125,17 +125,17 @@ def _check_parts(own: pa.DataType, wanted: pa.DataType, table: str, name: str) -
 # -- types that other engines have other types for ---------------------------------------------
 
 
-def _between(given: pa.Schema, wanted: pa.Schema) -> pa.Schema:
+def _before_cast(given: pa.Schema, wanted: pa.Schema) -> pa.Schema:
     """The wanted columns, with the given types where pyarrow's own cast checks the values."""
     own = {field.name: field.type for field in given}
-    return pa.schema([_parted(field, own) for field in wanted])
+    return pa.schema([_field_before_cast(field, own) for field in wanted])
 
 
-def _parted(field: pa.Field, own: dict[str, pa.DataType]) -> pa.Field:
-    return field.with_type(_left(own[field.name], field.type)) if field.name in own else field
+def _field_before_cast(field: pa.Field, own: dict[str, pa.DataType]) -> pa.Field:
+    return field.with_type(_type_before_cast(own[field.name], field.type)) if field.name in own else field
 
 
-def _left(own: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+def _type_before_cast(own: pa.DataType, wanted: pa.DataType) -> pa.DataType:
     if _is_uuid(wanted) or pa.types.is_fixed_size_binary(wanted):
         bytes_like = is_binary(own) or pa.types.is_fixed_size_binary(own)
         # Texts at the top are parsed; those in structs are not, and are refused.
@@ -144,12 +144,12 @@ def _left(own: pa.DataType, wanted: pa.DataType) -> pa.DataType:
         return own if pa.types.is_time(own) else wanted
     if pa.types.is_struct(own) and pa.types.is_struct(wanted):
         types = {field.name: field.type for field in own.fields}
-        return pa.struct([_parted(part, types) for part in wanted.fields])
+        return pa.struct([_field_before_cast(part, types) for part in wanted.fields])
     if is_list(own) and pa.types.is_list(wanted):
-        return pa.list_(wanted.value_field.with_type(_left(own.value_type, wanted.value_type)))
+        return pa.list_(wanted.value_field.with_type(_type_before_cast(own.value_type, wanted.value_type)))
     if pa.types.is_map(own) and pa.types.is_map(wanted):
-        key = wanted.key_field.with_type(_left(own.key_type, wanted.key_type))
-        return pa.map_(key, wanted.item_field.with_type(_left(own.item_type, wanted.item_type)))
+        key = wanted.key_field.with_type(_type_before_cast(own.key_type, wanted.key_type))
+        return pa.map_(key, wanted.item_field.with_type(_type_before_cast(own.item_type, wanted.item_type)))
     return wanted
 
 
