@@ -168,19 +168,19 @@ def _var(measures: _Measures, asked: Aggregate, *, root: bool) -> Output:
     return Output(asked, place, partial(answers.variances, ddof=asked.options, root=root))
 
 
-def _end(measures: _Measures, asked: Aggregate, *, greatest: bool, nan: bool = True) -> Output:
+def _extreme(measures: _Measures, asked: Aggregate, *, greatest: bool, nan: bool = True) -> Output:
     ref = measures.ref(asked.columns[0])
     if nan:
         _check_ordered(ref, asked)
     else:
         check_binned(ref.type, ref.name)
-    place = measures.blocks(ref, Facet.COUNT | Facet.ENDS)
-    return Output(asked, place, partial(answers.ends if nan else _ends_of_numbers, greatest=greatest))
+    place = measures.blocks(ref, Facet.COUNT | Facet.MIN_MAX)
+    return Output(asked, place, partial(answers.extremes if nan else _extremes_of_numbers, greatest=greatest))
 
 
-def _ends_of_numbers(blocks: Blocks, *, greatest: bool) -> pa.Array:
+def _extremes_of_numbers(blocks: Blocks, *, greatest: bool) -> pa.Array:
     count = np.where(blocks.has, blocks.count - blocks.nans, 0)
-    return answers.ends(replace(blocks, count=count, nans=np.zeros_like(count)), greatest=greatest)
+    return answers.extremes(replace(blocks, count=count, nans=np.zeros_like(count)), greatest=greatest)
 
 
 def _approx_distinct(measures: _Measures, asked: Aggregate) -> Output:
@@ -243,11 +243,11 @@ _BINDERS: dict[str, Callable[[_Measures, Aggregate], Output]] = {
     "count": _count,
     "sum": _sum,
     "avg": _avg,
-    "min": partial(_end, greatest=False),
-    "max": partial(_end, greatest=True),
+    "min": partial(_extreme, greatest=False),
+    "max": partial(_extreme, greatest=True),
     # Between these are the even bins of a histogram, in none of which NaN is.
-    "least number": partial(_end, greatest=False, nan=False),
-    "greatest number": partial(_end, greatest=True, nan=False),
+    "least number": partial(_extreme, greatest=False, nan=False),
+    "greatest number": partial(_extreme, greatest=True, nan=False),
     "var": partial(_var, root=False),
     "var_pop": partial(_var, root=False),
     "stddev": partial(_var, root=True),

@@ -78,7 +78,7 @@ def from_statistics(facts: ColumnFacts, rows: Array, nulls: Array, nans: Array) 
     count = np.where(counted, rows - nulls, 0)
     has = facts.may_value & ~(counted & nans_counted & (count == nans))
     ends = nans_counted & (~has | (facts.lower_exact & facts.upper_exact))
-    known = np.where(counted, Facet.COUNT, 0) | np.where(ends, Facet.ENDS, 0)
+    known = np.where(counted, Facet.COUNT, 0) | np.where(ends, Facet.MIN_MAX, 0)
     return replace(
         Blocks.unknown(facts.type, len(facts)),
         known=known.astype(np.uint8),

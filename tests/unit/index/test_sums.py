@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
-from skipstone.aggregate.states.answers import averages, counts, ends, sums, variances
+from skipstone.aggregate.states.answers import averages, counts, extremes, sums, variances
 from skipstone.aggregate.states.blocks import Blocks, read_blocks
 from skipstone.aggregate.states.sketches import CPC, KLL, merge_cpc, merge_kll
 from skipstone.aggregate.states.state import EVERY
@@ -103,8 +103,8 @@ def answers(blocks: Blocks) -> list[Any]:
         sums(blocks),
         averages(blocks),
         variances(blocks, 1, root=True),
-        ends(blocks, greatest=False),
-        ends(blocks, greatest=True),
+        extremes(blocks, greatest=False),
+        extremes(blocks, greatest=True),
     )
     return list(zip(*(map(str, column) for column in columns), strict=True))
 

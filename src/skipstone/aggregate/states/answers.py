@@ -67,7 +67,7 @@ def _summable(type: pa.DataType, name: str | None, what: str) -> pa.DataType:
     return storage_type(type)
 
 
-# -- counts and ends ---------------------------------------------------------------------------
+# -- counts, least and greatest values ---------------------------------------------------------
 
 
 def counts(blocks: Blocks) -> pa.Array:
@@ -75,7 +75,7 @@ def counts(blocks: Blocks) -> pa.Array:
     return pa.array(blocks.count, pa.int64())
 
 
-def ends(blocks: Blocks, *, greatest: bool) -> pa.Array:
+def extremes(blocks: Blocks, *, greatest: bool) -> pa.Array:
     """The greatest or the least values, in the column's type; NaN is above all others."""
     storage = storage_type(blocks.type)
     keys = blocks.upper if greatest else blocks.lower

@@ -22,13 +22,13 @@ from skipstone.aggregate.states.exact import (
     decimal_limbs,
     decimal_sums,
     decimals,
-    ends_and_sums,
     exact_squares,
     exact_sums,
     fold,
     fold_limbs,
     from_totals,
     huge_sums,
+    min_max_and_sums,
     run_lengths,
     totals,
     two_product,
@@ -200,7 +200,7 @@ def facets_of(type: pa.DataType) -> Facet:
     """What can be known of a column."""
     if is_number(type):
         return EVERY
-    return Facet.COUNT | Facet.ENDS if is_ordered(type) else Facet.COUNT
+    return Facet.COUNT | Facet.MIN_MAX if is_ordered(type) else Facet.COUNT
 
 
 def _taken(array: Any, units: Array) -> Any:
@@ -279,7 +279,7 @@ def read_blocks(
         wide = pa.types.is_decimal(storage)
         found = _decimals(column, storage, starts, wanted) if wide else _texts(column, starts, wanted)
     else:
-        wanted |= Facet.ENDS
+        wanted |= Facet.MIN_MAX
         keys = NumberKeys.of(column)
         some = keys.keys if keys.valid is None else keys.keys[keys.valid]
         found = (_floats if kind is Kind.FLOAT else _wholes)(some, starts, wanted)
@@ -337,7 +337,7 @@ def _wholes(keys: Array, starts: Array, wanted: Facet) -> dict[str, Any]:
 
 def _floats(keys: Array, starts: Array, wanted: Facet) -> dict[str, Any]:
     summed = bool(wanted & Facet.SUM)
-    lower, upper, parts = ends_and_sums(keys, starts) if summed else (*min_max(keys, starts), None)
+    lower, upper, parts = min_max_and_sums(keys, starts) if summed else (*min_max(keys, starts), None)
     if np.isnan(lower).any():
         odd = np.isnan(keys)
         nans = reduce_blocks(np.add, odd, starts, empty=0, dtype=np.int64)
@@ -377,7 +377,7 @@ def _float_squares(keys: Array, starts: Array, most: float) -> dict[str, Any]:
 
 
 def _texts(column: Column, starts: Array, wanted: Facet) -> dict[str, Any]:
-    if not wanted & Facet.ENDS:
+    if not wanted & Facet.MIN_MAX:
         return {}
     chunks = [key.cast(pa.large_binary()).drop_null() for key in byte_keys(column.chunks).chunks]
     keys = pa.concat_arrays(chunks) if chunks else pa.array([], pa.large_binary())
@@ -389,7 +389,7 @@ def _decimals(column: Column, type: pa.DataType, starts: Array, wanted: Facet) -
     none = pa.array([], type)
     words = np.concatenate([decimal_limbs(chunk.drop_null()) for chunk in (*column.chunks, none)])
     found: dict[str, Any] = {}
-    if wanted & Facet.ENDS:
+    if wanted & Facet.MIN_MAX:
         has = run_lengths(starts, len(words)) > 0
         for name, greatest in (("lower", False), ("upper", True)):
             rows = extreme_rows(words, starts, greatest=greatest)

@@ -48,7 +48,7 @@ def exact_sums(values: Array, starts: Array) -> Array:
     return _in_pieces(rows, len(values), starts)
 
 
-def ends_and_sums(values: Array, starts: Array) -> tuple[Array, Array, Array | None]:
+def min_max_and_sums(values: Array, starts: Array) -> tuple[Array, Array, Array | None]:
     """The least and the greatest value of blocks, 0 if there is none, and their sums, in one walk.
 
     NaN wins; there are no sums if a value is NaN or not below LARGEST.

@@ -48,7 +48,7 @@ class Histogram(Measure["NDArray[np.int64]"]):
     @property
     def facets(self) -> Facet:
         """What of a block may tell its bin."""
-        return Facet.COUNT | Facet.ENDS
+        return Facet.COUNT | Facet.MIN_MAX
 
     @property
     def columns(self) -> tuple[Path, ...]:

@@ -31,10 +31,10 @@ class Facet(enum.IntFlag):
     COUNT = 1
     SUM = 2
     SQUARES = 4
-    ENDS = 8
+    MIN_MAX = 8
 
 
-EVERY = Facet.COUNT | Facet.SUM | Facet.SQUARES | Facet.ENDS
+EVERY = Facet.COUNT | Facet.SUM | Facet.SQUARES | Facet.MIN_MAX
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -81,7 +81,7 @@ def check(blocks: Blocks, type: pa.DataType, lists: list[list[Any]]) -> None:
         present = [k for k in keys if k is not None]
         numbers = [k for k in present if k == k]
         assert blocks.count[i] == len(present)
-        if not facets_of(type) & Facet.ENDS:
+        if not facets_of(type) & Facet.MIN_MAX:
             continue
         assert (blocks.nans[i], blocks.has[i]) == (len(present) - len(numbers), bool(numbers))
         if numbers:
@@ -153,7 +153,7 @@ def test_merging_without_bounds() -> None:
     ):
         blocks = read_blocks(type, pa.array(values, type), np.arange(3), Facet.COUNT | Facet.SUM)
         merged = blocks.merge(np.array([0, 2]))
-        assert not merged.knows(Facet.ENDS).any()
+        assert not merged.knows(Facet.MIN_MAX).any()
         assert merged.count.tolist() == [1, 1]
 
 

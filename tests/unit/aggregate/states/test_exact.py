@@ -11,11 +11,11 @@ from skipstone.aggregate.states import exact
 from skipstone.aggregate.states.blocks import min_max
 from skipstone.aggregate.states.exact import (
     LARGEST,
-    ends_and_sums,
     exact_squares,
     exact_sums,
     fold,
     fraction,
+    min_max_and_sums,
     nearest,
     rounded,
     whole_terms,
@@ -64,7 +64,7 @@ def test_one_walk_finds_what_several_do(seed: int, kind: str, data: st.DataObjec
     starts = np.array(cuts(data, count))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact, "_PIECE", data.draw(st.sampled_from([128, 256, 1 << 15])))
-        lower, upper, parts = ends_and_sums(values, starts)
+        lower, upper, parts = min_max_and_sums(values, starts)
     for found, plain in zip((lower, upper), min_max(values, starts), strict=True):
         assert found.dtype == plain.dtype
         assert np.array_equal(found, plain, equal_nan=True)
@@ -84,7 +84,7 @@ def test_no_place_is_lost_whatever_the_distance_of_the_ends(sign: float) -> None
     for count, places, apart in itertools.product((1, 2, 29), (1, 31), range(120)):
         large = math.ldexp(1.0 + places * 2.0**-52, apart)
         values = sign * np.array([large] * count + [1.0 + 2.0**-52])
-        parts = ends_and_sums(values, np.array([0]))[2]
+        parts = min_max_and_sums(values, np.array([0]))[2]
         assert parts is not None
         assert fraction(parts, 0) == sum(map(Fraction, values.tolist()), Fraction(0))
 
@@ -128,7 +128,7 @@ def test_many_numbers_in_any_order() -> None:
     assert rounded(exact_sums(numbers, np.array([0]))).tolist() == [math.fsum(numbers)]
     plain = rng.random(200_000)
     single = plain.astype(np.float32)
-    lower, _, parts = ends_and_sums(single, np.array([0]))
+    lower, _, parts = min_max_and_sums(single, np.array([0]))
     assert parts is not None
     assert (lower.dtype, rounded(parts).tolist()) == (np.float32, [math.fsum(single.tolist())])
     assert rounded(exact_sums(single, np.array([0, 200_000]))).tolist() == [math.fsum(single.tolist()), 0.0]
