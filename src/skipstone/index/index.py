@@ -138,7 +138,7 @@ class LakeIndex:
             return None
 
     def kinds(self) -> tuple[list[ParquetMetadata], Array] | None:
-        """A file of every recorded kind, and the numbers of the files that aren't recorded; None if all."""
+        """A file of every recorded kind, and the numbers of those that aren't; None if none is."""
         while (coverage := self.coverage) is not None and coverage.covered:
             try:
                 return coverage.kinds(), coverage.unknown

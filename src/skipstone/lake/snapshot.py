@@ -110,7 +110,7 @@ class Records(Protocol):
     """What an index has recorded of a snapshot, and need not be read from its files."""
 
     def kinds(self) -> tuple[list[ParquetMetadata], Array] | None:
-        """A file of every recorded kind, and the numbers of the files that aren't recorded; None if all."""
+        """A file of every recorded kind, and the numbers of those that aren't; None if none is."""
 
     def manifests(self, version: str) -> tuple[Any, Any] | None:
         """Entries of a table's manifests, of data and of deletes; ``version`` names their list."""
