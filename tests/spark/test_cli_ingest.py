@@ -56,7 +56,7 @@ def test_csv_to_lake(run: Run, tmp_path: Path) -> None:
     assert (pages["kept"], pages["units"]) == (1, 14)
 
     said = run("ingest", source, lake, *options[:-2]).stdout
-    assert said == "nothing to do: 2 source files, all known already\n"
+    assert said == "nothing to do: 2 files already ingested\n"
 
     write(source, 3, 50)
     told = json.loads(run("ingest", source, lake, *options).stdout)

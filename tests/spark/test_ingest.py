@@ -405,7 +405,7 @@ def test_rows_stay_in_when_the_index_fails(
         report = sk.ingest(spark.range(10), tmp_path)
     assert (report.rows, report.files, report.index_bytes) == (10, 1, 0)
     assert "disk full" in report.index_problem
-    assert "the rows are in, but the index is not up to date: index: disk full" in str(report)
+    assert "rows were ingested, but the index is not up to date: index: disk full" in str(report)
     report = sk.ingest(spark.range(10, 20), tmp_path)
     assert report.index_problem == ""
     lake = sk.open(tmp_path)

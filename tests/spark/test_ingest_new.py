@@ -51,7 +51,7 @@ def test_only_what_is_new(spark: SparkSession, source: Path, tmp_path: Path) -> 
     assert sk.open(lake).schema.field("id").type == pa.int32()
     report = sk.ingest_new(source, lake, session=spark)
     assert (report.new, report.known, report.batches) == (0, 4, ())
-    assert str(report) == "nothing to do: 4 source files, all known already"
+    assert str(report) == "nothing to do: 4 files already ingested"
     # Values that would be guessed to be of other types are of the lake's; a new column is a new column.
     csv(source / "4.csv", range(400, 500), "id,name,more", "{0},{0},{0}.5")
     csv(source / "1.csv", range(9000, 9100))
