@@ -184,13 +184,13 @@ def ingested_lake(found: Lake, files: int, data: Path, console: Console) -> Lake
         import skipstone as sk
         from benchmarks.spark_session import spark_session
 
-        size = sum(Path(path).stat().st_size for path in found.files)
         with spark_session(data) as spark:
             frame = spark.read.parquet(str(found.folder))
             layout = {"cluster_by": ["event_id"], "blooms": ["user_id", "session"]}
-            sk.ingest(frame, str(partial / "lake"), target_file_bytes=size // files, index=False, **layout)
+            size = sum(Path(path).stat().st_size for path in found.files) // files
+            sk.ingest(frame, str(partial / folder.name), target_file_bytes=size, index=False, **layout)
 
-    return Lake("ingested100", kept(folder, write, console) / "lake")
+    return Lake("ingested100", kept(folder, write, console) / folder.name)
 
 
 def bare_lake(events: Events, files: int, data: Path, console: Console) -> Lake:
