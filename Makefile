@@ -47,6 +47,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.full_scans
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.index_build
+	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.planning
 	$(BIN)/python -m benchmarks.iceberg_planning
 	$(BIN)/python -m benchmarks.filtered_aggregation

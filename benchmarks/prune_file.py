@@ -29,8 +29,7 @@ import pyarrow.parquet as pq
 import skipstone as sk
 from benchmarks.files import ROWS, STEP, DataFile, counted, write_data, write_footer
 from benchmarks.harness import OURS, Bench, Case, CaseResult, Contender, Pace, Role, Target, Work
-from skipstone.parquet.footer import parse_footer, read_footer
-from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.metadata import ParquetMetadata, parse_footer, read_footer
 from skipstone.parquet.pageindex import page_index_ranges, parse_page_index
 from skipstone.store.source import open_source
 

@@ -32,7 +32,7 @@ from skipstone.index.draft import ColumnDraft, Draft
 from skipstone.index.levels import UNKNOWN, Level
 from skipstone.index.manifest import Manifest, commit, read_manifest
 from skipstone.lake.files import Files
-from skipstone.parquet.footer import from_pyarrow
+from skipstone.parquet.metadata import from_pyarrow
 from skipstone.parquet.recorded import CHUNK
 from skipstone.store.cache import Cache
 from skipstone.store.local import LocalPlace

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from skipstone.lake.snapshot import FileEntry
     from skipstone.parquet.metadata import ParquetMetadata
     from skipstone.predicate import Expr, Predicate, col, lit, parse, predicate, udf
-    from skipstone.prune import BloomProvider, BloomRequest, PruneOptions, Pruner, PruneResult, prune
+    from skipstone.prune.options import BloomProvider, BloomRequest, PruneOptions
+    from skipstone.prune.pruner import Pruner, PruneResult, prune
     from skipstone.report.trace import Trace
     from skipstone.report.trace.partitions import FilterStats
     from skipstone.report.trace.scan import ScanTrace
@@ -132,7 +133,7 @@ __all__ = [
 
 def read_metadata(source: Any, storage_options: Mapping[str, Any] | None = None) -> ParquetMetadata:
     """The footer of one file, to be used again: ``prune(metadata, ...)``, ``prune(path, metadata=...)``."""
-    from skipstone.parquet.footer import read_footer
+    from skipstone.parquet.metadata import read_footer
     from skipstone.store.source import open_source
 
     return read_footer(open_source(source, storage_options=storage_options))
@@ -292,7 +293,8 @@ _HOMES = {
     "lake.snapshot": ("FileEntry",),
     "parquet.metadata": ("ParquetMetadata",),
     "predicate": ("Expr", "Predicate", "col", "lit", "parse", "predicate", "udf"),
-    "prune": ("BloomProvider", "BloomRequest", "PruneOptions", "PruneResult", "Pruner", "prune"),
+    "prune.options": ("BloomProvider", "BloomRequest", "PruneOptions"),
+    "prune.pruner": ("PruneResult", "Pruner", "prune"),
     "report.trace": ("Trace",),
     "report.trace.partitions": ("FilterStats",),
     "report.trace.scan": ("ScanTrace",),

@@ -22,7 +22,7 @@ from obstore.store import MemoryStore
 import skipstone as sk
 from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError
-from skipstone.parquet.footer import parse_footer, read_footer
+from skipstone.parquet.metadata import parse_footer, read_footer
 from skipstone.parquet.pageindex import BadPageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.structs import RowGroup
 from skipstone.scan.projection import Projection

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 
 from skipstone.core.rows import RowSet
 from skipstone.errors import SkipstoneError
-from skipstone.parquet.footer import locate_footer, parse_footer
-from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.metadata import ParquetMetadata, footer_length, parse_footer
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.slice import slice_ranges, slice_steps
 from skipstone.store.ranges import ByteRange
@@ -26,8 +25,8 @@ class Lake:
 
     def __init__(self, data: bytes, name: str = "file.parquet") -> None:
         self.data = data
-        span = locate_footer(data, len(data), name)
-        self.metadata: ParquetMetadata = parse_footer(data[span.start : span.stop], name, len(data))
+        length = footer_length(data, len(data), name)
+        self.metadata: ParquetMetadata = parse_footer(data[-8 - length : -8], name, len(data))
 
     @cached_property
     def file(self) -> pq.ParquetFile:

@@ -14,8 +14,8 @@ import pytest
 
 from skipstone.core.rows import RowSet
 from skipstone.errors import SkipstoneError
-from skipstone.parquet.page_structs import PageHeader
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
+from skipstone.parquet.structs import PageHeader
 from skipstone.parquet.wire import decode_prefix
 from tests.property._slices import Lake, random_rows, same
 

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from skipstone.errors import NotExpressibleError, PredicateError
 from skipstone.predicate import tree
 from skipstone.predicate.spark import from_spark, to_spark
-from skipstone.predicate.sql import parse_sql, to_sql
+from skipstone.predicate.sql import parse_sql
+from skipstone.predicate.sql.write import to_sql
 from skipstone.predicate.tree import Like, Match, col
 
 pytestmark = pytest.mark.spark

@@ -66,7 +66,7 @@ def _of_part(part: Part, ref: ColumnRef, units: Array) -> Blocks:
             nulls, nans = segment.nulls("group", ref, groups), segment.nans("group", ref, groups)
             return from_statistics(segment.facts("group", ref, groups), part.rows[units], nulls, nans)
     # A loop over files: each has its own footer.
-    counts = [row_group_counts(part.file(number), ref) for number in range(len(part.counts))]
+    counts = [row_group_counts([part.file(number)], ref) for number in range(len(part.counts))]
     nulls, nans = (np.concatenate(side)[units] for side in zip(*counts, strict=True))
     return from_statistics(part.facts(ref).take(units), part.rows[units], nulls, nans)
 

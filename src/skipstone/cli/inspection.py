@@ -15,8 +15,7 @@ from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import CorruptFileError, UnknownColumnError
 from skipstone.parquet.dictionary import dictionary_complete
 from skipstone.parquet.evidence import BoundLeaf, find_leaf, own_type, page_facts, row_group_facts
-from skipstone.parquet.footer import read_footer
-from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.metadata import ParquetMetadata, read_footer
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.schema import LeafColumn, Logical, LogicalKind, PhysicalType
 from skipstone.prune.clustering import Clustering, bounded, clustering

@@ -16,7 +16,7 @@ from xxhash import xxh3_128_hexdigest
 
 from skipstone.core.evidence import Array
 from skipstone.errors import FileError, MissingFileError, ReadError, SchemaError
-from skipstone.index.container import BadIndex, Container, Fetched, Held, LocalFile
+from skipstone.index.container import BadIndex, Container, Held
 from skipstone.index.draft import Draft
 from skipstone.index.manifest import (
     Manifest,
@@ -26,7 +26,8 @@ from skipstone.index.manifest import (
     read_manifest,
 )
 from skipstone.index.marks import marks_of, match
-from skipstone.index.record import record_file
+from skipstone.index.opening import adopt_segment, open_segment
+from skipstone.index.record import record_files
 from skipstone.index.results import Report, Skipped
 from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path, Spec
@@ -50,8 +51,9 @@ MANY_SEGMENTS: Final = 4
 _SEGMENT_FILES: Final = 1 << 20
 _SEGMENT_BYTES: Final = 1 << 30
 _TIER: Final = 4
-# A segment elsewhere that is no larger is fetched whole: one request costs less than several.
-_SMALL_SEGMENT: Final = 1024 * 1024
+# Footers of files that are recorded together have about as many bytes, and there are no more such files.
+_TOGETHER_BYTES: Final = 4 * 1024 * 1024
+_TOGETHER: Final = 128
 _LIVE_SHARE: Final = 0.75
 _TRIES: Final = 5
 
@@ -88,21 +90,25 @@ def index_group(group: Group) -> Indexed:
     files = Files(group.lake, retry=group.retry, naming=group.naming)
     drafts: list[Draft] = []
     skipped: list[Skipped] = []
-    for entry in group.entries:
+    waiting = list(group.entries)
+    together = 1
+    while waiting:
+        entries, waiting = waiting[:together], waiting[together:]
         try:
-            if files.footer(entry).has_secrets:
-                skipped.append(Skipped(files.path(entry), "some of it is encrypted"))
-                continue
-            drafts.append(record_file(files, entry, group.spec))
+            drafts.append(record_files(files, entries, group.spec))
+            together = max(min(_TOGETHER_BYTES // files.footer(entries[0]).footer_size, _TOGETHER), 1)
         except (FileError, SchemaError) as error:
+            if len(entries) > 1:
+                # One by one, to leave out those that can't be indexed.
+                waiting, together = entries + waiting, 1
+                continue
             if isinstance(error, ReadError) and not isinstance(error, MissingFileError):
                 raise  # the store, not the file: the task is tried again
-            skipped.append(Skipped(files.path(entry), error.message))
-    note = (
-        write_segment(group.index, Draft.concat(drafts), group.spec.digest, own_blooms=group.spec.own_blooms)
-        if drafts
-        else None
-    )
+            skipped.append(Skipped(files.path(entries[0]), error.message))
+    note = None
+    if drafts:
+        draft = Draft.concat(drafts)
+        note = write_segment(group.index, draft, group.spec.digest, own_blooms=group.spec.own_blooms)
     return Indexed(note, tuple(skipped), files.io())
 
 
@@ -127,31 +133,6 @@ def segment_note(name: str, size: int, segment: Segment) -> SegmentNote:
 def types_digest(columns: Iterable[tuple[Path, object]]) -> str:
     """Equal where the columns and their types are."""
     return xxh3_128_hexdigest(";".join(f"{path}:{type}" for path, type in columns).encode())
-
-
-def open_segment(
-    access: Files,
-    entry: Listed,
-    note: SegmentNote,
-    cache: Cache[object, object],
-    naming: Naming | None = None,
-) -> Segment:
-    """Open a segment that a manifest names, as it was listed."""
-    if entry.size != note.size:
-        raise BadIndex(f"it has {entry.size:,} bytes instead of {note.size:,}")
-    container = Container.open(note.name, _bytes(access, entry), note.size, note.tail, cache)
-    segment = Segment(container, naming)
-    segment.prepare()
-    return segment
-
-
-def _bytes(access: Files, entry: Listed) -> LocalFile | Fetched | Held:
-    place = access.place
-    if place.local:
-        return LocalFile(place.path(entry.key))
-    if entry.size <= _SMALL_SEGMENT:
-        return Held(access.source(entry).read_ranges([ByteRange(0, entry.size)])[0])
-    return Fetched(entry.key, access.source(entry).read_ranges)
 
 
 # -- the job -----------------------------------------------------------------------------------
@@ -354,11 +335,6 @@ class Job:
             names.append({note.name for note in group})
         made = self.engine.map(merge_group, tasks) if tasks else []
         return [(group, note) for group, note in zip(names, made, strict=True) if note is not None]
-
-
-def adopt_segment(access: Files, entry: Listed, cache: Cache[object, object]) -> Segment:
-    """Open a segment that no manifest describes."""
-    return Segment(Container.open_alone(entry.key, _bytes(access, entry), entry.size, cache))
 
 
 # -- merging -----------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.core.domain.keys import is_ordered, storage_type
-from skipstone.core.evidence import Array
-from skipstone.engine.jobs import gather, opened
+from skipstone.engine.jobs import opened
 from skipstone.errors import (
     CorruptFileError,
     ReadError,
@@ -16,35 +15,25 @@ from skipstone.errors import (
     UnknownColumnError,
     UsageError,
 )
-from skipstone.index.build import Job, Progress, open_segment
 from skipstone.index.container import BadIndex
-from skipstone.index.coverage import Coverage
-from skipstone.index.manifest import (
-    Manifest,
-    SegmentNote,
-    is_kept,
-    is_manifest,
-    is_segment,
-    left_behind,
-    read_manifest,
-)
-from skipstone.index.marks import marks_of
-from skipstone.index.results import Report
-from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path, Spec
 from skipstone.lake.beside import FOLDER, own_place
 from skipstone.lake.files import Files
-from skipstone.lake.snapshot import Snapshot
-from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.store.place import Listed, Place
 
+# What builds and opens an index is imported where that is done: most questions are put to lakes without one.
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from skipstone.core.evidence import Array
     from skipstone.engine.jobs import Engine
     from skipstone.iceberg.inventory import Kept
     from skipstone.index.advise.advice import Advice
-    from skipstone.index.results import IndexStatus
+    from skipstone.index.build import Progress
+    from skipstone.index.coverage import Coverage
+    from skipstone.index.results import IndexStatus, Report
+    from skipstone.lake.snapshot import Snapshot
+    from skipstone.parquet.metadata import ParquetMetadata
 
 DEFAULT_COLUMNS: Final = 32
 """How many columns are indexed unless they are named: the first that can be compared."""
@@ -98,22 +87,15 @@ class LakeIndex:
         return self._coverage
 
     def _load(self) -> Coverage | None:
-        lake = self._snapshot
         try:
-            listed = self._files()
-            try:
-                manifest = read_manifest(self.place, listed)
-            except ReadError:
-                # It was swept away since the lake was listed: the newest one will do.
-                listed = self.place.below("")
-                manifest = read_manifest(self.place, listed)
-            if not manifest.number:
-                return None
-            segments, problems = self._open(manifest.segments, {entry.key: entry for entry in listed})
-        except (BadIndex, ReadError) as error:
-            manifest, segments, problems = Manifest(), [], [_reason(error)]
-        marks = marks_of(lake.entries, lake.index_naming)
-        return Coverage(manifest, lake.access, lake.entries, segments, problems, marks, self.distrust)
+            listed: list[Listed] | ReadError = self._files()
+        except ReadError as error:
+            listed = error
+        if listed == []:
+            return None
+        from skipstone.index.opening import open_coverage
+
+        return open_coverage(self._snapshot, self.access, listed, self.distrust)
 
     def distrust(self, bad: BadIndex) -> None:
         """Do without a part of the index that turned out to be damaged."""
@@ -125,17 +107,15 @@ class LakeIndex:
 
     # -- what a snapshot asks for ------------------------------------------------------------
 
-    def recorded(self, entry: Listed) -> ParquetMetadata | None:
-        """A file's metadata as the index has recorded it."""
-        coverage = self.coverage
-        number = None if coverage is None else self._snapshot.numbers.get(entry)
-        if coverage is None or number is None:
-            return None
-        try:
-            return coverage.metadata(number)
-        except BadIndex as error:
-            self.distrust(error)
-            return None
+    def recorded(self, entries: Sequence[Listed]) -> list[ParquetMetadata | None] | None:
+        """The metadata of files as the index has recorded it; None where there is no index."""
+        while (coverage := self.coverage) is not None:
+            numbers = map(self._snapshot.numbers.get, entries)
+            try:
+                return [None if number is None else coverage.metadata(number) for number in numbers]
+            except BadIndex as error:
+                self.distrust(error)
+        return None
 
     def kinds(self) -> tuple[list[ParquetMetadata], Array] | None:
         """A file of every recorded kind, and the numbers of those that aren't; None if none is."""
@@ -165,23 +145,6 @@ class LakeIndex:
             if seen or not self.place.local:
                 return seen
         return self.place.below("")
-
-    def _open(
-        self, notes: Sequence[SegmentNote], listed: Mapping[str, Listed]
-    ) -> tuple[list[Segment], list[str]]:
-        def opened(note: SegmentNote) -> Segment | str:
-            entry = listed.get(note.name)
-            if entry is None:
-                return f"{note.name}: it is missing"
-            try:
-                cache, naming = self._snapshot.access.cache, self._snapshot.access.naming
-                return open_segment(self.access, entry, note, cache, naming)
-            except (BadIndex, ReadError) as error:
-                return f"{note.name}: {_reason(error)}"
-
-        found = gather(opened, notes, threads=self.access.threads)
-        segments = [one for one in found if isinstance(one, Segment)]
-        return segments, [one for one in found if isinstance(one, str)]
 
     # -- building ----------------------------------------------------------------------------
 
@@ -224,6 +187,8 @@ class LakeIndex:
 
     def _told(self) -> dict[str, Any]:
         """What the last build asked for."""
+        from skipstone.index.manifest import read_manifest
+
         try:
             manifest = read_manifest(self.place)
         except BadIndex as error:
@@ -256,6 +221,8 @@ class LakeIndex:
                 path=self.uri,
                 hint="open the directory, or give an index_root",
             )
+        from skipstone.index.build import Job
+
         naming = lake.access.naming
         job = Job(
             lake.access,
@@ -394,6 +361,8 @@ class LakeIndex:
 
     def drop(self) -> None:
         """Delete the index; the lake's own files stay as they are."""
+        from skipstone.index.manifest import is_kept, is_manifest, is_segment, left_behind
+
         listed = self.place.below("")
         names = [entry.key for entry in listed]
         # Manifests first: without one nobody looks for segments.
@@ -432,8 +401,3 @@ def _is_number(type: pa.DataType) -> bool:
     plain = storage_type(type)
     number = pa.types.is_integer(plain) or pa.types.is_floating(plain)
     return bool(number or pa.types.is_decimal(plain))
-
-
-def _reason(error: Exception) -> str:
-    reason = getattr(error, "reason", None) or getattr(error, "message", None)
-    return str(reason or error)

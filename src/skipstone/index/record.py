@@ -1,10 +1,11 @@
-"""One file into one draft: what its footer, its page index and, where asked, its values say."""
+"""Files into a draft: what their footers, their page indexes and, where asked, their values say."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -18,30 +19,38 @@ from skipstone.core.domain.keys import Kind, key_space, storage_type
 from skipstone.core.evidence import Array
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.rows import RowSet
+from skipstone.errors import EncryptedFileError
 from skipstone.index.draft import ColumnDraft, Draft, Pages, Stack
 from skipstone.index.levels import UNKNOWN, Level
 from skipstone.index.marks import marks_of
-from skipstone.index.spec import Path, Spec
+from skipstone.index.spec import LISTS, Path, Spec
 from skipstone.lake.files import Files
 from skipstone.parquet.bloom import BadBloom, BloomFilter, bloom_length, bloom_range, has_bloom, parse_bloom
 from skipstone.parquet.evidence import (
     BoundLeaf,
     find_leaf,
+    lake_facts,
+    null_counts_trusted,
     own_type,
     page_facts,
     row_group_counts,
-    row_group_facts,
 )
-from skipstone.parquet.makebloom import build_bloom
-from skipstone.parquet.measure import Measured, NotMeasurable, measure
-from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
+from skipstone.parquet.measure import Measured, NotMeasurable, build_bloom, measure
+from skipstone.parquet.metadata import ParquetMetadata, all_chunks
+from skipstone.parquet.pageindex import (
+    BadPageIndex,
+    PageIndex,
+    PageRun,
+    hop_pages,
+    page_index_ranges,
+    parse_page_index,
+    parse_page_run,
+    walk_pages,
+)
 from skipstone.parquet.recorded import check_chunks, record_chunks
 from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.slice import slice_steps
-from skipstone.parquet.trust import null_counts_trusted
 from skipstone.parquet.values import widen
-from skipstone.parquet.walk import hop_pages, walk_pages
 from skipstone.store.place import Listed
 from skipstone.store.ranges import ByteRange
 from skipstone.store.steps import drive
@@ -61,61 +70,100 @@ class Origin(IntEnum):
     VALUES = 3
 
 
-def record_file(files: Files, entry: Listed, spec: Spec) -> Draft:
-    """What an index keeps of one file; an error if the file can't be read."""
-    metadata = files.footer(entry)
-    recorder = _Recorder(files, entry, metadata, spec)
-    recorder.fetch()
-    chunks = record_chunks(metadata)
-    check_chunks(chunks, metadata.leaves, metadata.row_group_rows, entry.size)
-    groups = metadata.row_group_count
-    return Draft(
-        keys=[entry.key],
-        versions=[repr(entry.version)],
-        marks=marks_of([entry], files.naming),
-        sizes=np.array([entry.size], dtype=np.int64),
-        kins=[metadata.shell()],
-        kin=np.zeros(1, dtype=np.uint32),
-        counts=np.array([groups], dtype=np.int64),
-        group_rows=metadata.row_group_rows,
-        group_sizes=np.array([metadata.group_sizes(g) for g in range(groups)], dtype=np.int64).reshape(-1, 2),
-        chunk_counts=np.array([len(chunks)], dtype=np.int64),
-        chunks=chunks,
-        columns=recorder.columns(),
-    )
+def record_files(files: Files, entries: Sequence[Listed], spec: Spec) -> Draft:
+    """What an index keeps of files, in their order; an error if one of them can't be read.
+
+    Files of one schema are recorded together, in arrays, as far as their metadata tells what is asked for.
+    Where values must be read each file is recorded alone, since its columns are held meanwhile.
+    """
+    footers = files.footers(entries)
+    for footer in footers:
+        if footer.has_secrets:
+            raise EncryptedFileError("some of it is encrypted", path=footer.path)
+    alone = any(getattr(spec, name) for name in LISTS)
+    groups: dict[object, list[int]] = {}
+    for number, footer in enumerate(footers):
+        groups.setdefault(number if alone else id(footer.kin), []).append(number)
+    drafts = [
+        _Recorder(files, [entries[n] for n in mine], [footers[n] for n in mine], spec).draft()
+        for mine in groups.values()
+    ]
+    order = np.argsort([number for mine in groups.values() for number in mine])
+    draft = Draft.concat(drafts)
+    return draft if alone or len(groups) == 1 else draft.take(order)
 
 
 @dataclass(slots=True)
 class _Recorder:
-    files: Files
-    entry: Listed
-    metadata: ParquetMetadata
-    spec: Spec
-    indexes: dict[tuple[int, int], PageIndex] = field(default_factory=dict)
-    """By row group and leaf; those of columns without facts have places only."""
+    """Records files of one schema, whose row groups are numbered through."""
 
-    def fetch(self) -> None:
-        """Read every page index that is wanted, together."""
+    files: Files
+    entries: Sequence[Listed]
+    footers: Sequence[ParquetMetadata]
+    spec: Spec
+    owners: list[tuple[ParquetMetadata, int]] = field(default_factory=list)
+    """The file of each row group, and the row group's number in it."""
+    bodies: dict[int, list[tuple[bytes | None, bytes] | None]] = field(default_factory=dict)
+    """By leaf, per row group: column index, if bounds are wanted, and offset index, if there is one."""
+    indexes: dict[tuple[int, int], PageIndex | None] = field(default_factory=dict)
+    """By row group and leaf, as far as they were looked at one by one."""
+
+    def draft(self) -> Draft:
+        """All that is recorded."""
+        files = self.footers
+        first = files[0]
+        counts = [file.row_group_count for file in files]
+        self.owners = [(file, group) for file in files for group in range(file.row_group_count)]
+        sizes = np.array([entry.size for entry in self.entries], dtype=np.int64)
+        chunks = record_chunks(files)
+        check_chunks(chunks, first.leaves, [file.row_group_rows for file in files], sizes)
+        self._fetch()
+        return Draft(
+            keys=[entry.key for entry in self.entries],
+            versions=[repr(entry.version) for entry in self.entries],
+            marks=marks_of(self.entries, self.files.naming),
+            sizes=sizes,
+            kins=[first.shell()],
+            kin=np.zeros(len(files), dtype=np.uint32),
+            counts=np.array(counts, dtype=np.int64),
+            group_rows=np.concatenate([file.row_group_rows for file in files]),
+            group_sizes=self._group_sizes(chunks, counts),
+            chunk_counts=np.array(counts, dtype=np.int64) * len(first.leaves),
+            chunks=chunks,
+            columns=self._columns(),
+        )
+
+    def _group_sizes(self, chunks: Array, counts: list[int]) -> Array:
+        """Bytes of each row group: decoded, as far as the writer says, and as they are stored."""
+        leaves = len(self.footers[0].leaves)
+        sizes = np.zeros((len(self.owners), 2), dtype=np.int64)
+        sizes[:, 0] = [file.row_groups[group].total_byte_size or 0 for file, group in self.owners]
+        first = np.cumsum(counts) - counts
+        units = [np.tile(np.arange(at, at + count), leaves) for at, count in zip(first, counts, strict=True)]
+        np.add.at(sizes[:, 1], np.concatenate(units), chunks["size"])
+        return sizes
+
+    # -- page indexes ------------------------------------------------------------------------
+
+    def _fetch(self) -> None:
+        """Read every page index that is wanted, those of a file together."""
         if not self.spec.pages:
             return
-        wanted: list[tuple[int, int, bool]] = []
-        ranges: list[ByteRange] = []
+        leaves = self.footers[0].leaves
         known = {path for path, _ in self.spec.columns}
-        for leaf in self.metadata.leaves:
-            for group in range(self.metadata.row_group_count):
-                bounds, places = page_index_ranges(self.metadata, group, leaf.index)
-                if places is None:
-                    continue
-                deep = bounds is not None and leaf.path in known
-                wanted.append((group, leaf.index, deep))
-                ranges += [bounds, places] if deep and bounds is not None else [places]
-        bodies = iter(self.files.read(self.entry, ranges) if ranges else ())
-        for group, number, deep in wanted:
-            bounds_body = next(bodies) if deep else None
-            places_body = next(bodies)
-            found = self._parsed(bounds_body, places_body, group, number)
-            if found is not None:
-                self.indexes[group, number] = found
+        self.bodies = {leaf.index: [] for leaf in leaves}
+        for entry, file in zip(self.entries, self.footers, strict=True):
+            wanted: list[tuple[int, ByteRange | None, ByteRange | None]] = []
+            for leaf in leaves:
+                deep = leaf.path in known
+                for group in range(file.row_group_count):
+                    bounds, places = page_index_ranges(file, group, leaf.index)
+                    wanted.append((leaf.index, bounds if deep else None, places))
+            spans = [span for _, bounds, places in wanted if places for span in (bounds, places) if span]
+            found = dict(zip(spans, self.files.read(entry, spans), strict=True)) if spans else {}
+            for number, bounds, places in wanted:
+                bound = None if bounds is None else found.get(bounds)
+                self.bodies[number].append(None if places is None else (bound, found[places]))
         if self.spec.values:
             self._hop(known)
 
@@ -124,54 +172,85 @@ class _Recorder:
 
         A query that reads few rows wants pages of every column, not just of those it asks about.
         """
-        missing = [
-            (group, leaf.index)
-            for leaf in self.metadata.leaves
-            for group in range(self.metadata.row_group_count)
-            if leaf.path not in known and (group, leaf.index) not in self.indexes
-        ]
-        found = hop_pages(self.metadata, missing, lambda ranges: self.files.read(self.entry, ranges))
-        self.indexes.update(found)
+        first = 0
+        for entry, file in zip(self.entries, self.footers, strict=True):
+            missing = [
+                (group, leaf.index)
+                for group in range(file.row_group_count)
+                for leaf in file.leaves
+                if leaf.path not in known and self._index(first + group, leaf.index) is None
+            ]
+            found = hop_pages(file, missing, partial(self.files.read, entry))
+            self.indexes.update({(first + group, leaf): index for (group, leaf), index in found.items()})
+            first += file.row_group_count
 
-    def _parsed(self, bounds: bytes | None, places: bytes, group: int, leaf: int) -> PageIndex | None:
+    def _index(self, unit: int, leaf: int) -> PageIndex | None:
+        """The pages of one chunk; those of columns without facts have places only."""
+        key = (unit, leaf)
+        if key not in self.indexes:
+            body = self.bodies[leaf][unit] if self.bodies else None
+            self.indexes[key] = None if body is None else self._parsed(*body, unit, leaf)
+        return self.indexes[key]
+
+    def _parsed(self, bounds: bytes | None, places: bytes, unit: int, leaf: int) -> PageIndex | None:
+        file, group = self.owners[unit]
         try:
-            found = parse_page_index(bounds, places, self.metadata, group, leaf)
+            found = parse_page_index(bounds, places, file, group, leaf)
             return found if found.is_contiguous else None
         except BadPageIndex:
             # Bounds that can't be trusted leave the places.
-            return None if bounds is None else self._parsed(None, places, group, leaf)
+            return None if bounds is None else self._parsed(None, places, unit, leaf)
 
-    def columns(self) -> dict[Path, ColumnDraft]:
+    def _all_indexes(self, leaf: int) -> list[PageIndex | None]:
+        return [self._index(unit, leaf) for unit in range(len(self.owners))]
+
+    def _run(self, leaf: LeafColumn) -> PageRun | None:
+        """The pages of all chunks of a column, if nothing is wrong with any of them."""
+        bodies = self.bodies[leaf.index]
+        if None in bodies or any(index == leaf.index for _, index in self.indexes):
+            return None
+        chunks = [file.chunk_range(group, leaf.index) for file, group in self.owners]
+        rows = np.concatenate([file.row_group_rows for file in self.footers])
+        try:
+            return parse_page_run(bodies, rows, chunks, leaf)  # type: ignore[arg-type]  # None is not in it
+        except BadPageIndex:
+            return None
+
+    # -- columns -----------------------------------------------------------------------------
+
+    def _columns(self) -> dict[Path, ColumnDraft]:
         """Every column that has facts, and every other whose pages are known."""
         drafts: dict[Path, ColumnDraft] = {}
         for path, type in self.spec.columns:
             drafts[path] = self._column(ColumnRef(path, type))
         if self.spec.pages:
-            for leaf in self.metadata.leaves:
+            for leaf in self.footers[0].leaves:
                 if leaf.path not in drafts:
                     drafts[leaf.path] = ColumnDraft(pages=self._places(leaf))
         return drafts
 
     def _places(self, leaf: LeafColumn) -> Pages:
-        found = [self.indexes.get((group, leaf.index)) for group in range(self.metadata.row_group_count)]
-        return _pages(found, None)
+        run = self._run(leaf)
+        return _pages(self._all_indexes(leaf.index), None) if run is None else _run_pages(run, None)
 
     def _column(self, ref: ColumnRef) -> ColumnDraft:
-        bound = find_leaf(self.metadata, ref)
-        told = row_group_facts(self.metadata, ref)
+        files = self.footers
+        bound = find_leaf(files[0], ref)
+        told = lake_facts(files, ref)
         nobody = np.full(len(told), UNKNOWN, dtype=np.int64)
-        level = Level(told, *row_group_counts(self.metadata, ref), nobody, nobody)
+        level = Level(told, *row_group_counts(files, ref), nobody, nobody)
         if bound is None:
             # Missing, nested or of a type that can't be compared: what the footer says is all there is.
-            return ColumnDraft(ref.type, level, origins=_origin(Origin.FOOTER))
+            return ColumnDraft(ref.type, level, origins=self._origins(Origin.FOOTER))
         wanted = self._wanted(bound)
-        read = [self._measured(bound, group) if wanted else None for group in range(len(told))]
-        if not any(read):
-            pages = self._told_pages(bound, ref)
-            deep = pages is not None and pages.level is not None
-            origin = Origin.PAGE_INDEX if deep else Origin.FOOTER
-            return ColumnDraft(ref.type, level, pages, self._blooms(bound, read), origins=_origin(origin))
-        return self._read_column(bound, level, read)
+        read = [self._measured(bound, unit) if wanted else None for unit in range(len(told))]
+        if any(read):
+            return self._read_column(bound, level, read)
+        pages, origins = self._told_pages(bound, ref)
+        return ColumnDraft(ref.type, level, pages, self._blooms(bound, read), origins=origins)
+
+    def _origins(self, origin: Origin) -> Array:
+        return np.full(len(self.footers), origin, dtype=np.uint8)
 
     def _wanted(self, bound: BoundLeaf) -> bool:
         """Whether the values must be read for what the spec asks of the column."""
@@ -180,40 +259,53 @@ class _Recorder:
             return True
         if path not in spec.values:
             return False
-        if self._counts_nans(bound):
+        if self._lacks_nan_counts(bound):
             return True
-        groups = range(self.metadata.row_group_count)
-        found = [self.indexes.get((group, leaf.index)) for group in groups]
+        found = self._all_indexes(leaf.index)
         return spec.pages and not all(index is not None and index.has_statistics for index in found)
 
-    def _counts_nans(self, bound: BoundLeaf) -> bool:
+    def _lacks_nan_counts(self, bound: BoundLeaf) -> bool:
         floating = key_space(bound.ref.type).kind is Kind.FLOAT
-        stats = [chunk.statistics for chunk in self.metadata.chunks(bound.leaf.index)]
+        stats = [chunk.statistics for chunk in all_chunks(self.footers, bound.leaf.index)]
         return floating and not all(s is not None and s.nan_count is not None for s in stats)
 
     # -- what the footer says ----------------------------------------------------------------
 
-    def _told_pages(self, bound: BoundLeaf, ref: ColumnRef) -> Pages | None:
+    def _told_pages(self, bound: BoundLeaf, ref: ColumnRef) -> tuple[Pages | None, Array]:
+        """The pages as page indexes have them, and per file where its facts came from."""
         if not self.spec.pages:
-            return None
-        groups = range(self.metadata.row_group_count)
-        found = [self.indexes.get((group, bound.leaf.index)) for group in groups]
-        if not any(index is not None and index.has_statistics for index in found):
-            return _pages(found, None)
-        levels = [_page_level(self.metadata, bound, index, ref) for index in found if index is not None]
-        return _pages(found, Level.concat(levels))
+            return None, self._origins(Origin.FOOTER)
+        first = self.footers[0]
+        run = self._run(bound.leaf)
+        if run is not None:
+            level = _page_level(first, bound, run, ref) if run.has_statistics else None
+            origin = Origin.PAGE_INDEX if run.has_statistics else Origin.FOOTER
+            return _run_pages(run, level), self._origins(origin)
+        found = self._all_indexes(bound.leaf.index)
+        deep = {
+            id(file)
+            for (file, _), index in zip(self.owners, found, strict=True)
+            if index is not None and index.has_statistics
+        }
+        origins = [Origin.PAGE_INDEX if id(file) in deep else Origin.FOOTER for file in self.footers]
+        told = np.array(origins, dtype=np.uint8)
+        if not deep:
+            return _pages(found, None), told
+        levels = [_page_level(first, bound, index, ref) for index in found if index is not None]
+        return _pages(found, Level.concat(levels)), told
 
     # -- what the values say -----------------------------------------------------------------
 
-    def _measured(self, bound: BoundLeaf, group: int) -> _Read | None:
+    def _measured(self, bound: BoundLeaf, unit: int) -> _Read | None:
         """The values of one chunk, and the facts about its pages."""
-        metadata, leaf = self.metadata, bound.leaf
+        (metadata, group), leaf = self.owners[unit], bound.leaf
+        entry = self._entry(unit)
         span = metadata.chunk_range(group, leaf.index)
         fetched: dict[ByteRange, bytes] = {}
 
         def fetch(ranges: Sequence[ByteRange]) -> list[bytes]:
             missing = [r for r in ranges if r not in fetched]
-            fetched.update(zip(missing, self.files.read(self.entry, missing), strict=True))
+            fetched.update(zip(missing, self.files.read(entry, missing), strict=True))
             return [fetched[r] for r in ranges]
 
         rows = int(metadata.row_group_rows[group])
@@ -225,11 +317,11 @@ class _Recorder:
         column = table.column(0)
         for name in leaf.path[1:]:
             column = pc.struct_field(column, name)
-        index = self.indexes.get((group, leaf.index))
+        index = self._index(unit, leaf.index)
         if index is None and self.spec.pages:
             try:
                 (body,) = fetch([span])
-                index = self.indexes[group, leaf.index] = walk_pages(body, metadata, group, leaf.index)
+                index = self.indexes[unit, leaf.index] = walk_pages(body, metadata, group, leaf.index)
             except BadPageIndex:
                 index = None
         own = own_type(metadata, leaf.path)
@@ -240,18 +332,22 @@ class _Recorder:
         except NotMeasurable:
             return None
 
+    def _entry(self, unit: int) -> Listed:
+        owner = self.owners[unit][0]
+        return next(entry for entry, file in zip(self.entries, self.footers, strict=True) if file is owner)
+
     def _read_column(self, bound: BoundLeaf, level: Level, read: Sequence[_Read | None]) -> ColumnDraft:
         """The facts of the footer where a chunk could not be measured, else those of its values."""
         ref = bound.ref
         own = next(one.type for one in read if one is not None)
         steps = widen(storage_type(own), storage_type(ref.type))
         groups, pages, indexes = [], [], []
-        for group, one in enumerate(read):
-            index = self.indexes.get((group, bound.leaf.index))
+        for unit, one in enumerate(read):
+            index = self._index(unit, bound.leaf.index)
             if one is None or steps is None:
-                groups.append(level.take(np.array([group])))
+                groups.append(level.take(np.array([unit])))
                 if index is not None:
-                    pages.append(_page_level(self.metadata, bound, index, ref))
+                    pages.append(_page_level(self.footers[0], bound, index, ref))
             else:
                 mine = one.level(steps, ref.type)
                 groups.append(one.whole(mine))
@@ -265,7 +361,7 @@ class _Recorder:
             deep,
             self._blooms(bound, read),
             self._page_blooms(bound, read),
-            _origin(Origin.VALUES),
+            self._origins(Origin.VALUES),
             self._sums(bound, read) if ref.path in self.spec.sums else {},
             self._sketches(ref.type, read) if ref.path in self.spec.sketches else {},
         )
@@ -275,8 +371,8 @@ class _Recorder:
         if not facets_of(bound.ref.type) & Facet.SUM:
             return {}
         groups, pages = [Blocks.unknown(bound.ref.type, 0)], [Blocks.unknown(bound.ref.type, 0)]
-        for group, one in enumerate(read):
-            index = self.indexes.get((group, bound.leaf.index)) if self.spec.pages else None
+        for unit, one in enumerate(read):
+            index = self._index(unit, bound.leaf.index) if self.spec.pages else None
             found = _summed(bound.ref.type, one, index)
             if index is not None:
                 pages.append(found)
@@ -300,20 +396,20 @@ class _Recorder:
         """Filters of row groups: the file's own, and those asked for where there are no pages to filter."""
         own = self._own_blooms(bound) if self.spec.own_blooms else {}
         found = []
-        for group, one in enumerate(read):
-            bloom = own.get(group)
+        for unit, one in enumerate(read):
+            bloom = own.get(unit)
             if bloom is None and bound.ref.path in self.spec.blooms and one is not None and not one.paged:
                 bloom = build_bloom(bound.leaf, one.values)
             if bloom is not None:
-                found.append((group, bloom))
+                found.append((unit, bloom))
         return _stacked(found)
 
     def _page_blooms(self, bound: BoundLeaf, read: Sequence[_Read | None]) -> dict[int, Stack]:
         """Filters of pages, where they are asked for: they tell of row groups as well."""
         found: list[tuple[int, BloomFilter]] = []
         first = 0
-        for group, one in enumerate(read):
-            index = self.indexes.get((group, bound.leaf.index))
+        for unit, one in enumerate(read):
+            index = self._index(unit, bound.leaf.index)
             if index is None:
                 continue
             if one is not None and one.paged and bound.ref.path in self.spec.blooms:
@@ -327,32 +423,41 @@ class _Recorder:
         return _stacked(found)
 
     def _own_blooms(self, bound: BoundLeaf) -> dict[int, BloomFilter]:
+        """The filters that the files have, by row group."""
         leaf = bound.leaf.index
-        if not has_bloom(self.metadata, leaf):
-            return {}
+        found: dict[int, BloomFilter] = {}
+        first = 0
+        for entry, file in zip(self.entries, self.footers, strict=True):
+            if has_bloom(file, leaf):
+                mine = self._file_blooms(entry, file, leaf)
+                found.update({first + group: bloom for group, bloom in mine.items()})
+            first += file.row_group_count
+        return found
+
+    def _file_blooms(self, entry: Listed, file: ParquetMetadata, leaf: int) -> dict[int, BloomFilter]:
         places: dict[int, ByteRange] = {}
-        for group in range(self.metadata.row_group_count):
+        for group in range(file.row_group_count):
             try:
-                span = bloom_range(self.metadata, group, leaf)
+                span = bloom_range(file, group, leaf)
             except BadBloom:
                 continue
             if span is not None:
                 places[group] = span
-        bodies = self.files.read(self.entry, list(places.values())) if places else []
+        bodies = self.files.read(entry, list(places.values())) if places else []
         found: dict[int, BloomFilter] = {}
         for (group, span), body in zip(places.items(), bodies, strict=True):
             try:
-                found[group] = self._bloom(span, body)
+                found[group] = self._bloom(entry, span, body)
             except BadBloom:
                 continue
         return found
 
-    def _bloom(self, span: ByteRange, body: bytes) -> BloomFilter:
+    def _bloom(self, entry: Listed, span: ByteRange, body: bytes) -> BloomFilter:
         length = bloom_length(body)
         if length > len(body):
-            if span.start + length > self.entry.size:
+            if span.start + length > entry.size:
                 raise BadBloom("the filter ends outside the file")
-            (body,) = self.files.read(self.entry, [ByteRange(span.start, span.start + length)])
+            (body,) = self.files.read(entry, [ByteRange(span.start, span.start + length)])
         return parse_bloom(body)
 
 
@@ -388,7 +493,9 @@ def _labelled(values: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     return values
 
 
-def _page_level(metadata: ParquetMetadata, bound: BoundLeaf, index: PageIndex, ref: ColumnRef) -> Level:
+def _page_level(
+    metadata: ParquetMetadata, bound: BoundLeaf, index: PageIndex | PageRun, ref: ColumnRef
+) -> Level:
     facts = page_facts(metadata, bound, index)
     nobody = np.full(len(index), UNKNOWN, dtype=np.int64)
     trusted = index.null_counts is not None and null_counts_trusted(bound.leaf, metadata.writer)
@@ -438,5 +545,5 @@ def _pages(indexes: Sequence[PageIndex | None], level: Level | None) -> Pages:
     )
 
 
-def _origin(origin: Origin) -> Array:
-    return np.array([origin], dtype=np.uint8)
+def _run_pages(run: PageRun, level: Level | None) -> Pages:
+    return Pages(run.counts, run.first_rows, run.offsets, run.sizes.astype(np.int32), level)

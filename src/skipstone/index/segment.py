@@ -23,8 +23,7 @@ from skipstone.index.levels import UNKNOWN, LevelReader, join_bytes
 from skipstone.index.search import Found, search_leaf
 from skipstone.index.spec import Path
 from skipstone.parquet.evidence import row_group_facts
-from skipstone.parquet.footer import parse_footer
-from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.metadata import ParquetMetadata, parse_footer
 from skipstone.parquet.naming import Naming
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex
 from skipstone.parquet.recorded import (
@@ -265,7 +264,7 @@ class Segment:
             leaves = self.shell(int(self.common("kin")[file])).leaves
             rows = self.common("group_rows")[int(self.firsts[file]) : int(self.firsts[file + 1])]
             with parsing("chunks", self.container.name):
-                check_chunks(body.view(CHUNK), leaves, rows, int(self.common("sizes")[file]))
+                check_chunks(body.view(CHUNK), leaves, [rows], self.common("sizes")[file : file + 1])
             found = self._chunks[file] = body.view(CHUNK)
         return found
 
@@ -695,7 +694,7 @@ class _Records:
         try:
             chunks = segment.chunks(self.file)
         except BadIndex as bad:
-            chunks = record_chunks(self.footer(bad))
+            chunks = record_chunks([self.footer(bad)])
         return chunks[leaf * groups : (leaf + 1) * groups]
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:

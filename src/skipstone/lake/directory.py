@@ -30,7 +30,7 @@ from skipstone.lake.files import CACHE_BYTES, Files
 from skipstone.lake.formats import refuse_part_of_table, refuse_tables
 from skipstone.lake.partitions import Partitions, read_partitions
 from skipstone.lake.records import list_again, list_settled
-from skipstone.lake.schema import merge_schemas
+from skipstone.lake.schema import first_of_each_schema, merge_schemas
 from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, Path, Records, Sifted
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.naming import Naming
@@ -163,7 +163,7 @@ class DirectorySnapshot:
         if self._given is not None:
             schema = self._with_partitions(self._given)
             return schema, schema
-        footers = self._sample()
+        footers = first_of_each_schema(self._sample())
         asked = merge_schemas([(f.path, f.query_schema) for f in footers])
         try:
             stored = merge_schemas([(f.path, f.arrow_schema) for f in footers])

@@ -6,20 +6,21 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skipstone.engine.jobs import gather
 from skipstone.errors import UsageError
-from skipstone.lake.conform import Evolution
-from skipstone.parquet.footer import read_footer
-from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.naming import Naming
+from skipstone.parquet.metadata import ParquetMetadata, read_footer
 from skipstone.parquet.wire import paused_gc
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed, Place
 from skipstone.store.ranges import ByteRange
 from skipstone.store.retry import RetryPolicy, RetrySource
 from skipstone.store.source import IoCounter, TailSource
+
+if TYPE_CHECKING:
+    from skipstone.lake.conform import Evolution
+    from skipstone.parquet.naming import Naming
 
 CACHE_BYTES = 256 * 1024 * 1024
 _TAIL_CACHE_BYTES = 64 * 1024 * 1024
@@ -71,8 +72,8 @@ class Files:
         self.naming = naming
         self.evolution = evolution
         self.cache: Cache[Any, Any] = Cache(memory)
-        self.recorded: Callable[[Listed], ParquetMetadata | None] | None = None
-        """Looks a file up in an index."""
+        self.recorded: Callable[[Sequence[Listed]], list[ParquetMetadata | None] | None] | None = None
+        """Looks files up in an index; None if there is none."""
         self._tails: Cache[Listed, TailSource] = Cache(_TAIL_CACHE_BYTES)
         self._sources: dict[Listed, RetrySource] = {}
         self._counters: list[IoCounter] = []
@@ -99,11 +100,11 @@ class Files:
         found = self._sources.get(entry)
         if found is None:
             opened = self.place.open(entry.key, version=entry.version, size=entry.size)
-            with self._lock:
-                found = self._sources.get(entry)
-                if found is None:
-                    found = self._sources[entry] = RetrySource(opened, self.retry)
-                    self._counters.append(found.counter)
+            made = RetrySource(opened, self.retry)
+            # Of two threads one is first.
+            found = self._sources.setdefault(entry, made)
+            if found is made:
+                self._counters.append(made.counter)
         return found
 
     def read_whole(self, key: str) -> bytes:
@@ -117,17 +118,43 @@ class Files:
         """The file's metadata, read at the first call."""
 
         def make() -> tuple[ParquetMetadata, int]:
-            tail = TailSource(self.source(entry))
-            metadata = self._named(read_footer(tail))
-            if not self.place.local:
-                # Footer and page index often come with one request; the index need not be asked for again.
-                self._tails.put(entry, tail, tail.kept)
+            metadata = self._read_footer(entry)
             return metadata, _FOOTER_WEIGHT * metadata.footer_size
 
         found: ParquetMetadata = self.cache.get_or_make((ParquetMetadata, entry), make)
         return found
 
-    def _named(self, metadata: ParquetMetadata) -> ParquetMetadata:
+    def footers(self, entries: Sequence[Listed]) -> list[ParquetMetadata]:
+        """The metadata of many files, fetched side by side where that is worth it."""
+        keys = [(ParquetMetadata, entry) for entry in entries]
+        found: list[Any] = self.cache.get_all(keys)
+        missing = [number for number, footer in enumerate(found) if footer is None]
+        if self.threads > 1:
+            with paused_gc():
+                read = gather(self.footer, [entries[number] for number in missing], threads=self.threads)
+            for number, footer in zip(missing, read, strict=True):
+                found[number] = footer
+            return found
+        made: list[tuple[Any, ParquetMetadata, int]] = []
+        try:
+            with paused_gc():
+                for number in missing:
+                    footer = found[number] = self._read_footer(entries[number])
+                    made.append((keys[number], footer, _FOOTER_WEIGHT * footer.footer_size))
+        finally:
+            # Those before one that is broken, too.
+            self.cache.put_all(made)
+        return found
+
+    def _read_footer(self, entry: Listed) -> ParquetMetadata:
+        source = self.source(entry)
+        if self.place.local:
+            metadata = read_footer(source)
+        else:
+            tail = TailSource(source)
+            metadata = read_footer(tail)
+            # Footer and page index often come with one request; the index need not be asked for again.
+            self._tails.put(entry, tail, tail.kept)
         return metadata if self.naming is None else self.naming.apply(metadata)
 
     def layout(self, entry: Listed) -> ParquetMetadata:
@@ -135,31 +162,32 @@ class Files:
 
         Recorded metadata has no statistics, but facts: who quotes the former asks for the footer.
         """
-        recorded = self.recorded
-        if recorded is None:
-            return self.footer(entry)
+        found: ParquetMetadata | None = self.cache.get((Files.layout, entry))
+        return found or self._records([entry])[0] or self.footer(entry)
 
-        def make() -> tuple[ParquetMetadata, int]:
-            return recorded(entry) or self.footer(entry), _RECORD_WEIGHT
+    def layouts(self, entries: Sequence[Listed]) -> list[ParquetMetadata]:
+        """The layouts of many files; footers that are needed are fetched side by side."""
+        found = self._records(entries)
+        unknown = [number for number, known in enumerate(found) if known is None]
+        for number, footer in zip(unknown, self.footers([entries[n] for n in unknown]), strict=True):
+            found[number] = footer
+        return found  # type: ignore[return-value]  # all are filled in
 
-        found: ParquetMetadata = self.cache.get_or_make((Files.layout, entry), make)
+    def _records(self, entries: Sequence[Listed]) -> list[ParquetMetadata | None]:
+        """What an index has recorded of files."""
+        keys = [(Files.layout, entry) for entry in entries]
+        found: list[ParquetMetadata | None] = self.cache.get_all(keys)
+        missing = [number for number, known in enumerate(found) if known is None]
+        made = self.recorded([entries[n] for n in missing]) if self.recorded and missing else None
+        for number, known in zip(missing, made or (), strict=False):
+            if known is not None:
+                found[number] = known
+                self.cache.put(keys[number], known, _RECORD_WEIGHT)
         return found
 
     def forget_layouts(self) -> None:
         """Look files up again: what an index has told of them can't be trusted."""
         self.cache.clear()
-
-    def layouts(self, entries: Sequence[Listed]) -> list[ParquetMetadata]:
-        """The layouts of many files; footers that are needed are fetched side by side."""
-        if self.recorded is None:
-            return self.footers(entries)
-        with paused_gc():
-            return gather(self.layout, entries, threads=self.threads)
-
-    def footers(self, entries: Sequence[Listed]) -> list[ParquetMetadata]:
-        """The metadata of many files, fetched side by side."""
-        with paused_gc():
-            return gather(self.footer, entries, threads=self.threads)
 
     def read(self, entry: Listed, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Bytes of one file; those at its end may still be at hand."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 from skipstone.core.domain.keys import is_binary, is_text
 from skipstone.core.ir.transforms import UNITS
 from skipstone.errors import SchemaError
+from skipstone.parquet.metadata import ParquetMetadata
 
 _RECENT = 8
 
@@ -211,6 +212,14 @@ def _merge_fields(a: pa.Field, b: pa.Field) -> pa.Field | None:
 
 
 # -- schemas -----------------------------------------------------------------------------------
+
+
+def first_of_each_schema(footers: Iterable[ParquetMetadata]) -> list[ParquetMetadata]:
+    """The first of the files that share a schema, for each such schema."""
+    found: dict[int, ParquetMetadata] = {}
+    for footer in footers:
+        found.setdefault(id(footer.kin), footer)
+    return list(found.values())
 
 
 def merge_schemas(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:

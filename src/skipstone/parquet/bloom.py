@@ -11,7 +11,7 @@ import numpy as np
 
 from skipstone.errors import CorruptFileError
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.page_structs import BloomFilterHeader
+from skipstone.parquet.structs import BloomFilterHeader
 from skipstone.parquet.wire import decode_prefix
 from skipstone.store.ranges import ByteRange
 

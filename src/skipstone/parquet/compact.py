@@ -19,6 +19,7 @@ _FIXED: Final = {1: 0, 2: 0, 3: 1, 7: 8}
 _VARINTS: Final = (4, I32, I64)
 _LAST_KEPT, _ROWS = 2, 3
 _LONG_LIST: Final = 15
+_LONGEST_VARINT: Final = 70
 
 
 # -- writing -----------------------------------------------------------------------------------
@@ -94,34 +95,7 @@ class UnusualFooter(Exception):
     """The fields stand in another order, or a type is not known."""
 
 
-def footer_without_row_groups(
-    footer: bytes,
-    key_values: Iterable[tuple[bytes, bytes | None]],
-    created_by: bytes,
-    orders: Iterable[int] = (),
-) -> bytes:
-    """A footer with the same schema and key-value pairs and no row groups, or ``footer`` itself.
-
-    ``orders`` are the columns' orders as field numbers of the format's union, 0 for one that is not known.
-    """
-    try:
-        start = _rows_at(footer)
-    except (UnusualFooter, IndexError, RecursionError):
-        return footer
-    pairs = [pair(key, value) for key, value in key_values]
-    # No rows, and a list without row groups.
-    parts = [footer[:start], b"\x16\0", bytes([0x19, STRUCT])]
-    if pairs:
-        parts += [b"\x19", list_head(STRUCT, len(pairs)), *pairs]
-    parts += [b"\x18" if pairs else b"\x28", binary(created_by)]
-    kinds = [bytes([order << 4 | STRUCT, 0, 0]) if order else b"\0" for order in orders]
-    if kinds:
-        parts += [b"\x19", list_head(STRUCT, len(kinds)), *kinds]
-    parts.append(b"\0")
-    return b"".join(parts)
-
-
-def _rows_at(data: bytes) -> int:
+def rows_at(data: bytes) -> int:
     """Where the number of rows begins, with fields 1 and 2 before it in this order."""
     position, field = 0, 0
     while True:
@@ -187,11 +161,11 @@ def skip(data: bytes, position: int, kind: int) -> int:
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """An unsigned integer, and where it ends."""
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, _LONGEST_VARINT, 7):
         byte = data[position]
         value |= (byte & 0x7F) << shift
         position += 1
         if byte < 0x80:
             return value, position
-        shift += 7
+    raise UnusualFooter

@@ -9,9 +9,8 @@ import numpy as np
 
 from skipstone.errors import CorruptFileError
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.page_structs import PageHeader
 from skipstone.parquet.schema import LeafColumn, PhysicalType
-from skipstone.parquet.structs import ColumnMetaData
+from skipstone.parquet.structs import ColumnMetaData, PageHeader
 from skipstone.parquet.wire import decode_prefix
 from skipstone.store.ranges import ByteRange
 

@@ -1,4 +1,8 @@
-"""Evidence from a Parquet file: row-group statistics and page indexes become the same facts."""
+"""Evidence from a Parquet file: row-group statistics and page indexes become the same facts.
+
+Statistics of writers that are known to be wrong are not trusted. What is not trusted is unknown; it is never
+repaired.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +17,71 @@ from skipstone.core.domain.keys import Kind, key_space, storage_type
 from skipstone.core.evidence import Array, Bounds, ColumnFacts, Evidence, widest
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.ir.transforms import Keys, Transform
-from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.pageindex import PageIndex
-from skipstone.parquet.schema import LeafColumn, PhysicalType, Repetition
+from skipstone.core.plain import bytes_array
+from skipstone.parquet.metadata import ParquetMetadata, all_chunks, all_encrypted
+from skipstone.parquet.pageindex import PageIndex, PageRun
+from skipstone.parquet.schema import Kin, LeafColumn, LogicalKind, PhysicalType, Repetition, Writer
 from skipstone.parquet.structs import Statistics
-from skipstone.parquet.trust import (
-    all_null_trusted,
-    bounds_trusted,
-    legacy_bounds_trusted,
-    null_counts_trusted,
-)
 from skipstone.parquet.values import conversion, decode_keys, stored_type
+
+# -- which statistics of which writers can be believed; every rule names the defect it guards against
+
+
+_P, _K = PhysicalType, LogicalKind
+_BYTES = frozenset({_P.BYTE_ARRAY, _P.FIXED_LEN_BYTE_ARRAY})
+# INTERVAL has no order in the format; VARIANT, GEOMETRY and GEOGRAPHY bounds mean something else; an
+# unknown logical type may order its values in a way of its own.
+_UNORDERED = frozenset(
+    {_K.INTERVAL, _K.VARIANT, _K.GEOMETRY, _K.GEOGRAPHY, _K.UNKNOWN, _K.LIST, _K.MAP, _K.NULL}
+)
+
+
+def bounds_trusted(leaf: LeafColumn, writer: Writer) -> bool:
+    """Whether ``min_value`` and ``max_value`` of this leaf mean what the format says."""
+    if leaf.column_order in ("undefined", "unknown") or leaf.logical.kind in _UNORDERED:
+        return False
+    if not _signed(leaf) and _before(writer, "parquet-mr", (1, 10)):
+        return False  # PARQUET-251, PARQUET-686: bytes compared as signed, or not copied
+    if not _signed(leaf) and _before(writer, "parquet-cpp", (1, 3)):
+        return False  # the same in C++
+    fixed_decimal = leaf.logical.kind is _K.DECIMAL and leaf.physical is _P.FIXED_LEN_BYTE_ARRAY
+    # PARQUET-1655: decimals compared as unsigned bytes
+    return not (fixed_decimal and _before(writer, "parquet-cpp-arrow", (4,)))
+
+
+def legacy_bounds_trusted(leaf: LeafColumn) -> bool:
+    """Whether the deprecated ``min`` and ``max`` can be used: their order was only ever right for
+    signed numbers (PARQUET-686)."""
+    return _signed(leaf) and leaf.logical.kind not in _UNORDERED and leaf.physical is not _P.INT96
+
+
+def null_counts_trusted(leaf: LeafColumn, writer: Writer) -> bool:
+    """Whether a null count of zero means that there are no nulls."""
+    if leaf.max_repetition:
+        return False  # arrow#51097: null and empty lists are not always counted
+    if len(leaf.path) > 1 and writer.application.lower().startswith(("polars", "cudf")):
+        return False  # polars#20621, cudf#12938: nulls above the leaf are miscounted
+    return not _before(writer, "parquet-rs", (5,))  # arrow-rs#306: zero for a column that is all null
+
+
+def all_null_trusted(writer: Writer) -> bool:
+    """Whether a null count equal to the value count, without bounds, means that all values are null."""
+    # polars#29321: the count was multiplied by the number of pages. Bounds are absent too where they were not
+    # asked for, and where all other values are NaN.
+    return not writer.application.lower().startswith("polars") or writer.version >= (2, 1)
+
+
+def _signed(leaf: LeafColumn) -> bool:
+    unsigned = leaf.logical.kind is _K.INTEGER and not leaf.logical.signed
+    return leaf.physical not in _BYTES and not unsigned
+
+
+def _before(writer: Writer, application: str, version: tuple[int, ...]) -> bool:
+    return writer.application.lower() == application and writer.version < version
+
+
+# -- columns of a file -------------------------------------------------------------------------
+
 
 _NO_STATISTICS = Statistics()
 
@@ -92,28 +150,60 @@ def row_group_facts(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
     """What the footer says about one column in each row group; worked out once per footer."""
     key = (ColumnFacts, ref.path, str(ref.type))
     if key not in metadata.memo:
-        metadata.memo[key] = metadata.known_facts(ref) or _row_group_facts(metadata, ref)
+        metadata.memo[key] = metadata.known_facts(ref) or _stored_facts([metadata], ref)
     facts: ColumnFacts = metadata.memo[key]
     return facts
 
 
-def _row_group_facts(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
-    units = metadata.row_group_count
-    if own_type(metadata, ref.path) is None and _absent(metadata, ref.path):
-        return ColumnFacts.absent(ref.type, units)
-    bound = find_leaf(metadata, ref)
+def lake_facts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFacts:
+    """What the footers of many files say about one column in each row group, file after file.
+
+    Files of one schema are looked at together: their statistics become arrays over all row groups.
+    """
+    kinds = [(file.kin, type(file)) for file in files]
+    if len(set(kinds)) == 1:
+        return _group_facts(files, ref)
+    groups: dict[tuple[Kin, type], list[int]] = {}
+    for number, kind in enumerate(kinds):
+        groups.setdefault(kind, []).append(number)
+    found = ColumnFacts.concat(
+        [_group_facts([files[n] for n in numbers], ref) for numbers in groups.values()]
+    )
+    counts = np.array([len(file.row_group_rows) for file in files], dtype=np.int64)
+    order = np.concatenate([np.array(numbers, dtype=np.int64) for numbers in groups.values()])
+    owners = np.repeat(order, counts[order])
+    return found.take(np.argsort(owners, kind="stable"))
+
+
+def _count_groups(files: Sequence[ParquetMetadata]) -> int:
+    return sum(map(len, [file.row_group_rows for file in files]))
+
+
+def _group_facts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFacts:
+    known = files[0].known_facts(ref)
+    if known is None:
+        return _stored_facts(files, ref)
+    return ColumnFacts.concat([row_group_facts(file, ref) for file in files])
+
+
+def _stored_facts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFacts:
+    """What the footers of files of one schema say."""
+    first = files[0]
+    if own_type(first, ref.path) is None and _absent(first, ref.path):
+        return ColumnFacts.absent(ref.type, _count_groups(files))
+    bound = find_leaf(first, ref)
     if bound is None:
-        return _presence(metadata, ref)
+        return _presence(files, ref)
     leaf = bound.leaf
-    chunks = metadata.chunks(leaf.index)
-    hidden = metadata.encrypted(leaf.index)
+    chunks = all_chunks(files, leaf.index)
+    hidden = all_encrypted(files, leaf.index)
     stats = [chunk.statistics or _NO_STATISTICS for chunk in chunks]
-    if True in hidden:
+    if hidden is not None:
         stats = [_NO_STATISTICS if secret else s for s, secret in zip(stats, hidden, strict=True)]
-    low, high, trusted, stated = _row_group_bounds(leaf, metadata, stats, hidden)
+    low, high, trusted, stated = _row_group_bounds(leaf, files, stats, hidden)
     return _facts(
         bound,
-        metadata,
+        first.writer,
         lower=low,
         upper=high,
         trusted=trusted,
@@ -127,23 +217,35 @@ def _row_group_facts(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
 
 
 def _row_group_bounds(
-    leaf: LeafColumn, metadata: ParquetMetadata, stats: list[Statistics], hidden: list[bool]
-) -> tuple[list[bytes | None], list[bytes | None], bool, Array]:
+    leaf: LeafColumn, files: Sequence[ParquetMetadata], stats: list[Statistics], hidden: list[bool] | None
+) -> tuple[list[bytes | None], list[bytes | None], bool | Array, Array]:
     """The bounds as stored, whether they can be believed, and for which row groups any were given."""
     low = [s.min_value for s in stats]
     high = [s.max_value for s in stats]
-    trusted = bounds_trusted(leaf, metadata.writer)
+    trusted = bounds_trusted(leaf, files[0].writer)
     if None not in low and None not in high:
         return low, high, trusted, np.ones(len(stats), dtype=bool)
     stated = np.array([a is not None or b is not None for a, b in zip(low, high, strict=True)], dtype=bool)
-    old_low, old_high = (
-        [None if secret else bound for bound, secret in zip(bounds, hidden, strict=True)]
-        for bounds in metadata.legacy_bounds(leaf.index)
-    )
+    old_low: list[bytes | None] = []
+    old_high: list[bytes | None] = []
+    for file in files:
+        lower, upper = file.legacy_bounds(leaf.index)
+        old_low += lower
+        old_high += upper
+    if hidden is not None:
+        old_low = [None if secret else bound for bound, secret in zip(old_low, hidden, strict=True)]
+        old_high = [None if secret else bound for bound, secret in zip(old_high, hidden, strict=True)]
     given = [a is not None or b is not None for a, b in zip(old_low, old_high, strict=True)]
-    usable = not (trusted and stated.any()) and legacy_bounds_trusted(leaf)
-    stated = stated | np.array(given, dtype=bool)
-    return (old_low, old_high, True, stated) if usable else (low, high, trusted, stated)
+    # The old bounds are for files that have no new ones, or none to be trusted, in all their row groups.
+    lacking = [a is None or b is None for a, b in zip(low, high, strict=True)]
+    owners = np.repeat(np.arange(len(files)), [file.row_group_count for file in files])
+    some, partial = (np.bincount(owners, mask, len(files))[owners] > 0 for mask in (stated, lacking))
+    old = partial & ~(some & trusted) & legacy_bounds_trusted(leaf)
+    low, high = (
+        [b if use else a for a, b, use in zip(*bounds, old.tolist(), strict=True)]
+        for bounds in ((low, old_low), (high, old_high))
+    )
+    return low, high, old | trusted, stated | np.array(given, dtype=bool)
 
 
 def _absent(metadata: ParquetMetadata, path: tuple[str, ...]) -> bool:
@@ -160,80 +262,87 @@ def _absent(metadata: ParquetMetadata, path: tuple[str, ...]) -> bool:
     return False
 
 
-def _presence(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
+def _presence(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFacts:
     """A struct, list or map, or a type without an order: only whether it may be NULL is known.
 
     Not even that for a name that occurs twice, or for a column of another type: which of them is read, and
     what its values become, is the reader's affair.
     """
-    facts = ColumnFacts.unknown(ref.type, metadata.row_group_count)
-    own = own_type(metadata, ref.path)
+    first = files[0]
+    facts = ColumnFacts.unknown(ref.type, _count_groups(files))
+    own = own_type(first, ref.path)
     if own is None or not (own == ref.type or (pa.types.is_nested(own) and pa.types.is_nested(ref.type))):
         return facts
     depth = len(ref.path)
-    below = [leaf for leaf in metadata.leaves if leaf.path[:depth] == ref.path]
+    below = [leaf for leaf in first.leaves if leaf.path[:depth] == ref.path]
     if below and all(r is Repetition.REQUIRED for r in below[0].repetitions[:depth]):
         return replace(facts, may_null=np.zeros(len(facts), dtype=bool))
     if pa.types.is_null(storage_type(ref.type)):
         return ColumnFacts.absent(ref.type, len(facts))
     may_null = facts.may_null
     for leaf in below:
-        if leaf.max_repetition == 0 and null_counts_trusted(leaf, metadata.writer):
-            hidden = metadata.encrypted(leaf.index)
-            counts = [c.statistics.null_count if c.statistics else None for c in metadata.chunks(leaf.index)]
-            none = [n == 0 and not secret for n, secret in zip(counts, hidden, strict=True)]
-            may_null = may_null & ~np.array(none, dtype=bool)
+        if leaf.max_repetition == 0 and null_counts_trusted(leaf, first.writer):
+            counts = [
+                c.statistics.null_count if c.statistics else None for c in all_chunks(files, leaf.index)
+            ]
+            none = np.array([n == 0 for n in counts], dtype=bool)
+            hidden = all_encrypted(files, leaf.index)
+            may_null = may_null & ~(none if hidden is None else none & ~np.array(hidden, dtype=bool))
     return replace(facts, may_null=may_null)
 
 
-def row_group_counts(metadata: ParquetMetadata, ref: ColumnRef) -> tuple[Array, Array]:
-    """NULLs and NaNs of a column in each row group; -1 where the footer doesn't tell, or not credibly."""
-    unknown = np.full(metadata.row_group_count, -1, dtype=np.int64)
-    bound = find_leaf(metadata, ref)
+def row_group_counts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> tuple[Array, Array]:
+    """NULLs and NaNs of a column in each row group of files of one schema.
+
+    -1 where the footer doesn't say, or not credibly.
+    """
+    unknown = np.full(_count_groups(files), -1, dtype=np.int64)
+    bound = find_leaf(files[0], ref)
     if bound is None:
         return unknown, unknown
-    chunks = metadata.chunks(bound.leaf.index)
+    chunks = all_chunks(files, bound.leaf.index)
     values = np.array([chunk.num_values for chunk in chunks], dtype=np.int64)
     stats = [chunk.statistics or _NO_STATISTICS for chunk in chunks]
-    seen = ~np.array(metadata.encrypted(bound.leaf.index), dtype=bool)
-    trusted = seen & null_counts_trusted(bound.leaf, metadata.writer)
+    hidden = all_encrypted(files, bound.leaf.index)
+    seen = np.ones(len(chunks), dtype=bool) if hidden is None else ~np.array(hidden, dtype=bool)
+    trusted = seen & null_counts_trusted(bound.leaf, files[0].writer)
     nulls, known = _counts([s.null_count for s in stats], values)
     floating = key_space(ref.type).kind is Kind.FLOAT
-    nans, told = _counts([s.nan_count if floating else 0 for s in stats], values)
-    return np.where(known & trusted, nulls, unknown), np.where(told & seen, nans, unknown)
+    nans, counted = _counts([s.nan_count if floating else 0 for s in stats], values)
+    return np.where(known & trusted, nulls, unknown), np.where(counted & seen, nans, unknown)
 
 
 # -- pages -------------------------------------------------------------------------------------
 
 
-def page_facts(metadata: ParquetMetadata, bound: BoundLeaf, index: PageIndex) -> ColumnFacts:
-    """What the column index says about each page of one chunk."""
+def page_facts(metadata: ParquetMetadata, bound: BoundLeaf, index: PageIndex | PageRun) -> ColumnFacts:
+    """What column indexes say about each page of one chunk, or of many."""
     units = len(index)
     if not index.has_statistics:
         return ColumnFacts.unknown(bound.ref.type, units)
     blank = index.null_pages
-    low, high = (
-        [None if no else v for v, no in zip(bounds, blank, strict=True)]
-        for bounds in (index.min_values, index.max_values)
-    )
+    low: list[bytes | None] = [*index.min_values]
+    high: list[bytes | None] = [*index.max_values]
+    for page in np.flatnonzero(blank).tolist():
+        low[page] = high[page] = None
+    row_counts = index.row_counts
     exact: list[bool | None] = [None] * units
-    nulls = index.row_counts if index.null_counts is None else index.null_counts
-    known = (
-        [int(n) for n in nulls]
+    known: list[int | None] = (
+        index.null_counts.tolist()
         if index.null_counts is not None
-        else [int(n) if all_null else None for n, all_null in zip(nulls, blank, strict=True)]
+        else [n if all_null else None for n, all_null in zip(row_counts.tolist(), blank, strict=True)]
     )
     nans = exact if index.nan_counts is None else index.nan_counts.tolist()
     facts = _facts(
         bound,
-        metadata,
+        metadata.writer,
         lower=low,
         upper=high,
         trusted=bounds_trusted(bound.leaf, metadata.writer),
         stated=~blank,
         lower_exact=exact,
         upper_exact=exact,
-        values=index.row_counts,
+        values=row_counts,
         nulls=known,
         nans=nans,
     )
@@ -254,11 +363,11 @@ def _equal(lower: Bounds, upper: Bounds) -> Array:
 
 def _facts(
     bound: BoundLeaf,
-    metadata: ParquetMetadata,
+    writer: Writer,
     *,
     lower: list[bytes | None],
     upper: list[bytes | None],
-    trusted: bool,
+    trusted: bool | Array,
     stated: Array,
     lower_exact: Sequence[bool | None],
     upper_exact: Sequence[bool | None],
@@ -278,7 +387,7 @@ def _facts(
     nan_count, nans_known = _counts(nans, values)
     occupied = values > 0
     # Counts alone prove nothing about the rest: some writers inflate them. Bounds that are there deny it.
-    all_null = nulls_known & (null_count == values) & ~stated & occupied & all_null_trusted(metadata.writer)
+    all_null = nulls_known & (null_count == values) & ~stated & occupied & all_null_trusted(writer)
     no_number = ~stated | (_is_nan(low) & _is_nan(high))
     all_nan = nulls_known & nans_known & (null_count + nan_count == values) & no_number
     low_ok, high_ok = _believable(leaf, low, low_ok & trusted, high, high_ok & trusted)
@@ -286,7 +395,7 @@ def _facts(
     if leaf.required:
         may_null = np.zeros(units, dtype=bool)
         all_null = may_null
-    elif null_counts_trusted(leaf, metadata.writer):
+    elif null_counts_trusted(leaf, writer):
         may_null = ~(nulls_known & (null_count == 0))
     else:
         may_null = np.ones(units, dtype=bool)
@@ -340,7 +449,7 @@ def _counts(counts: Sequence[int | None], values: Array) -> tuple[Array, Array]:
 
 def _merge(keys: Keys, ok: Array, otherwise: Array | pa.Array) -> Array | pa.Array:
     if isinstance(keys, list):
-        return pa.array([k if good else None for k, good in zip(keys, ok, strict=True)], pa.large_binary())
+        return bytes_array([k if good else None for k, good in zip(keys, ok, strict=True)])
     return keys if ok.all() else np.where(ok, keys, otherwise)
 
 

@@ -1,34 +1,37 @@
-"""What a footer says, checked once and kept in the form it was read in."""
+"""What a footer says, checked once and kept in the form it was read in; and how it is read."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skipstone.errors import CorruptFileError, EncryptedFileError, SchemaError
-from skipstone.parquet.compact import footer_without_row_groups
-from skipstone.parquet.kin import Kin
-from skipstone.parquet.schema import LeafColumn, is_unmarked_instant, text
+from skipstone.errors import CorruptFileError, EncryptedFileError, NotParquetError, SchemaError
+from skipstone.parquet.schema import (
+    LeafColumn,
+    Writer,
+    decode_footer,
+    is_unmarked_instant,
+    split_footer,
+    text,
+)
 from skipstone.parquet.structs import (
     ChunkDetails,
     ColumnChunk,
     ColumnMetaData,
     FileDetails,
-    FileMetaData,
     PageEncodingStats,
-    RowGroup,
 )
-from skipstone.parquet.wire import S, decode, paused_gc
 from skipstone.store.ranges import ByteRange
+from skipstone.store.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
     from skipstone.core.evidence import ColumnFacts
@@ -36,34 +39,12 @@ if TYPE_CHECKING:
     from skipstone.parquet.pageindex import PageIndex
     from skipstone.parquet.slice.plan import Use
 
-# Below this pyarrow parses the whole footer about as fast as the schema is cut out of it.
-_MANY_ROW_GROUPS = 16
-_ORDERS = {"TYPE_ORDER": 1, "IEEE_754_TOTAL_ORDER": 2, "INT96_TIMESTAMP_ORDER": 3}
-_SHORT_LIST = 256
+
 # The format has ten; whoever keeps a codec's number has room for this many.
 _MOST_CODECS = 1000
+_LONGEST_FILE = 2**62
+_FILE_PATH = attrgetter("file_path")
 _REQUIRED = attrgetter("type", "codec", "num_values", "total_compressed_size", "data_page_offset")
-_WRITER = re.compile(r"\s*(.*?)\s+version\s+v?(\d{1,9}(?:\.\d{1,9})*)", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """Who wrote a file, as far as ``created_by`` tells; an unknown version is the empty tuple."""
-
-    application: str
-    version: tuple[int, ...]
-
-    @classmethod
-    def parse(cls, created_by: str) -> Writer:
-        """Read the customary "application version 1.2.3 (build ...)".
-
-        >>> Writer.parse("parquet-mr version 1.8.0 (build 0fda28af84b9746396014ad6a415b90592a98b3b)")
-        Writer(application='parquet-mr', version=(1, 8, 0))
-        """
-        match = _WRITER.match(created_by)
-        if match is None:
-            return cls(created_by.strip(), ())
-        return cls(match[1], tuple(int(part) for part in match[2].split(".")))
 
 
 class ParquetMetadata:
@@ -78,47 +59,31 @@ class ParquetMetadata:
     __slots__ = (
         "_chunks",
         "_details",
-        "_raw",
-        "created_by",
+        "_starts",
         "footer",
         "kin",
         "memo",
         "num_rows",
         "path",
         "row_group_rows",
-        "row_group_starts",
         "row_groups",
         "size",
         "version",
-        "writer",
     )
 
     def __init__(self, footer: bytes, path: str, size: int | None) -> None:
-        with paused_gc():
-            self._read(footer, path, size)
-
-    def _read(self, footer: bytes, path: str, size: int | None) -> None:
-        raw = _decode(FileMetaData, footer, path)
-        if raw.schema is None or raw.row_groups is None or raw.num_rows is None or raw.version is None:
-            raise CorruptFileError("the footer lacks a required field", path=path)
         self.path = path
         self.size = size
         # The source's own mark of the version that was read; None when only the footer is at hand.
         self.version: object | None = None
         self.footer = footer
-        self.row_groups: list[RowGroup] = raw.row_groups
-        self.created_by = text(raw.created_by or b"")
-        self.writer = Writer.parse(self.created_by)
-        self.kin = Kin.of(raw, path)
-        self.row_group_rows: NDArray[np.int64] = self._count_rows(raw.num_rows)
-        self.num_rows: int = int(self.row_group_rows.sum())
-        self.row_group_starts: NDArray[np.int64] = np.cumsum(self.row_group_rows) - self.row_group_rows
-        self._raw = raw
+        self.kin, said, self.row_groups = split_footer(footer, path)
+        self._check(said)
+        self._starts: NDArray[np.int64] | None = None
         self._details: FileDetails | None = None
         self._chunks: dict[int, list[ColumnMetaData]] = {}
-        # What other rooms have worked out from this footer, kept as long as the footer is.
+        # What other packages have worked out from this footer, kept as long as the footer is.
         self.memo: dict[Any, Any] = {}
-        self._check_columns()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The footer is far smaller than the objects made of it, and it passes the checks again on arrival.
@@ -132,6 +97,23 @@ class ParquetMetadata:
     def leaves(self) -> tuple[LeafColumn, ...]:
         """The stored columns."""
         return self.kin.leaves
+
+    @property
+    def created_by(self) -> str:
+        """Who wrote the file, in the writer's own words."""
+        return self.kin.created_by
+
+    @property
+    def writer(self) -> Writer:
+        """Who wrote the file."""
+        return self.kin.writer
+
+    @property
+    def row_group_starts(self) -> NDArray[np.int64]:
+        """The first row of each row group."""
+        if self._starts is None:
+            self._starts = np.cumsum(self.row_group_rows) - self.row_group_rows
+        return self._starts
 
     @property
     def identity(self) -> tuple[str, object, int]:
@@ -151,18 +133,15 @@ class ParquetMetadata:
     @property
     def key_value_metadata(self) -> dict[bytes, bytes]:
         """The writer's own entries; the last of equal keys stands."""
-        pairs = self._raw.key_value_metadata or ()
+        pairs = self.kin.raw.key_value_metadata or ()
         return {pair.key: pair.value or b"" for pair in pairs if pair.key is not None}
 
     @property
     def arrow_schema(self) -> pa.Schema:
         """The schema as pyarrow reads it, made at the first call."""
         if self.kin.arrow_schema is None:
-            footer = self.footer
-            if self.row_group_count >= _MANY_ROW_GROUPS:
-                pairs = [(p.key, p.value) for p in self._raw.key_value_metadata or () if p.key is not None]
-                footer = footer_without_row_groups(footer, pairs, self._raw.created_by or b"")
-            self.kin.arrow_schema = self._read_schema(footer)
+            # Row groups take pyarrow long to parse where they are many.
+            self.kin.arrow_schema = self._read_schema(self.shell())
         return self.kin.arrow_schema
 
     def _read_schema(self, footer: bytes) -> pa.Schema:
@@ -173,8 +152,6 @@ class ParquetMetadata:
         try:
             return pq.read_schema(pa.BufferReader(shell))
         except (pa.ArrowException, OSError, ValueError) as error:
-            if footer is not self.footer:
-                return self._read_schema(self.footer)
             if isinstance(error, pa.ArrowNotImplementedError):
                 message = f"a column has a type that can't be read: {error}"
                 raise SchemaError(message, path=self.path, hint="rewrite it with another type") from error
@@ -199,16 +176,16 @@ class ParquetMetadata:
         return memo["query schema"]
 
     def shell(self) -> bytes:
-        """A footer of the same schema, key-value pairs, writer and column orders, without row groups."""
-        raw = self._raw
-        pairs = [(pair.key, pair.value) for pair in raw.key_value_metadata or () if pair.key is not None]
-        orders = [_ORDERS.get(order.variant or "", 0) for order in raw.column_orders or ()]
-        return footer_without_row_groups(self.footer, pairs, raw.created_by or b"", orders)
+        """A footer of the same schema, key-value pairs, writer and column orders, without row groups.
+
+        It is the whole footer where that has its fields in an unusual order.
+        """
+        return self.kin.shell or self.footer
 
     @property
     def has_secrets(self) -> bool:
         """Whether some of the file is encrypted."""
-        return self._raw.encryption_algorithm is not None
+        return self.kin.raw.encryption_algorithm is not None
 
     def group_sizes(self, group: int) -> tuple[int, int]:
         """Bytes of a row group: decoded, as far as the writer says, and as they are stored."""
@@ -230,37 +207,12 @@ class ParquetMetadata:
         """The metadata of a leaf's chunks, one per row group, checked at the first call."""
         found = self._chunks.get(leaf)
         if found is None:
-            columns = self.columns(leaf)
-            found = [column.meta_data for column in columns]  # type: ignore[misc]  # checked when made
-            if not self._plausible(leaf, columns, found):
-                # One by one, to name the culprit, or to find that a chunk is odd but right.
-                found = [self._checked(group, column, leaf) for group, column in enumerate(columns)]
-            self._chunks[leaf] = found
+            found = self._chunks[leaf] = all_chunks([self], leaf)
         return found
-
-    def _plausible(self, leaf: int, columns: list[ColumnChunk], metas: list[ColumnMetaData]) -> bool:
-        """Whether all chunks pass the checks of ``_problem``, told in columns."""
-
-        def values(name: str) -> NDArray[np.int64]:
-            return np.fromiter(map(attrgetter(name), metas), dtype=np.int64, count=len(metas))
-
-        counts, offsets, sizes = map(values, ("num_values", "data_page_offset", "total_compressed_size"))
-        types, codecs = map(values, ("type", "codec"))
-        column = self.leaves[leaf]
-        rows = self.row_group_rows
-        return bool(
-            not any(chunk.file_path for chunk in columns)
-            and (types == column.physical).all()
-            and min(counts.min(initial=0), offsets.min(initial=0), sizes.min(initial=0)) >= 0
-            and codecs.min(initial=0) >= 0
-            and codecs.max(initial=0) <= _MOST_CODECS
-            and ((counts >= rows) if column.max_repetition else (counts == rows)).all()
-            and (self.size is None or (offsets <= self.size - sizes).all())
-        )
 
     def encrypted(self, leaf: int) -> list[bool]:
         """Per row group, whether this leaf's chunk is encrypted: its statistics, if any, are unusable."""
-        if self._raw.encryption_algorithm is None:
+        if self.kin.raw.encryption_algorithm is None:
             return [False] * self.row_group_count
         return [self.is_encrypted(group, leaf) for group in range(self.row_group_count)]
 
@@ -282,7 +234,7 @@ class ParquetMetadata:
 
     def _detail(self, group: int, leaf: int) -> ChunkDetails | None:
         if self._details is None:
-            self._details = _decode(FileDetails, self.footer, self.path)
+            self._details = decode_footer(FileDetails, self.footer, self.path)
         # The same bytes have passed the checks of the first decoding, so these parts are there.
         groups = self._details.row_groups
         columns = groups[group].columns if groups is not None else None
@@ -309,41 +261,50 @@ class ParquetMetadata:
         """The bytes of one chunk, dictionary page included."""
         return _range(self.chunks(leaf)[group])
 
-    def _count_rows(self, said: int) -> NDArray[np.int64]:
-        total = 0
-        counts: list[int] = []
-        for number, group in enumerate(self.row_groups):
-            count = group.num_rows
-            if count is None or count < 0:
-                raise CorruptFileError(f"its row count is {count}", path=self.path, unit=_unit(number))
-            total += count
-            counts.append(count)
+    def _check(self, said: int) -> None:
+        """Take over the row counts and see that all chunks are there; ``_refuse`` names what is wrong."""
+        groups, paths = self.row_groups, self.kin.paths
+        try:
+            counts = [group.num_rows for group in groups]
+            columns = [group.columns for group in groups]
+            metas = [chunk.meta_data for chunks in columns for chunk in chunks]  # type: ignore[union-attr]
+            found = [meta.path_in_schema for meta in metas]  # type: ignore[union-attr]
+            list(map(_REQUIRED, metas))
+            right = (
+                found == paths * len(groups)
+                and not {*map(len, columns)} - {len(paths)}  # type: ignore[arg-type]
+                and min(counts, default=0) >= 0  # type: ignore[type-var,operator]
+            )
+        except (AttributeError, TypeError):
+            right = False
+        if not right:
+            self._refuse()
+        total: int = sum(counts)  # type: ignore[arg-type]
         # Zero stands in for a count in files of early writers, which every reader accepts.
         if (said and said != total) or total >= 2**63:
             message = f"the row groups hold {total} rows, the footer says {said}"
             raise CorruptFileError(message, path=self.path)
-        return np.array(counts, dtype=np.int64)
+        self.num_rows = total
+        self.row_group_rows: NDArray[np.int64] = np.array(counts, dtype=np.int64)
 
-    def _check_columns(self) -> None:
-        paths = [[step.encode() for step in leaf.path] for leaf in self.leaves]
+    def _refuse(self) -> None:
+        """Raise for the first row group or chunk that lacks something; odd names may still be right."""
         for number, group in enumerate(self.row_groups):
-            chunks = group.columns
-            if chunks is None or len(chunks) != len(paths):
+            count, chunks = group.num_rows, group.columns
+            if count is None or count < 0:
+                raise CorruptFileError(f"its row count is {count}", path=self.path, unit=_unit(number))
+            if chunks is None or len(chunks) != len(self.leaves):
                 found = "no" if chunks is None else len(chunks)
-                message = f"{found} column chunks for {len(paths)} leaf columns"
+                message = f"{found} column chunks for {len(self.leaves)} leaf columns"
                 raise CorruptFileError(message, path=self.path, unit=_unit(number))
-            # A loop over chunks, since each is an object of its own: less than a tenth of their decoding.
-            for position, chunk in enumerate(chunks):
-                meta = chunk.meta_data
-                if meta is None or meta.path_in_schema != paths[position]:
-                    self._check_path(number, chunk, self.leaves[position])
+            for leaf, chunk in zip(self.leaves, chunks, strict=True):
+                self._check_path(number, chunk, leaf)
                 try:
-                    _REQUIRED(meta)
+                    _REQUIRED(chunk.meta_data)
                 except AttributeError as error:
-                    column = self.leaves[position].name
                     message = f"the chunk's metadata lacks the required field {error.name}"
                     raise CorruptFileError(
-                        message, path=self.path, unit=_unit(number), column=column
+                        message, path=self.path, unit=_unit(number), column=leaf.name
                     ) from None
 
     def _check_path(self, group: int, chunk: ColumnChunk, leaf: LeafColumn) -> None:
@@ -353,19 +314,18 @@ class ParquetMetadata:
                 raise EncryptedFileError("the chunk's metadata is encrypted", **place)
             raise CorruptFileError("the chunk has no metadata", **place)
         steps = chunk.meta_data.path_in_schema
-        # Only a name that is no UTF-8 gets here and is right.
+        # A name that is not UTF-8 gets here and is right.
         if steps is None or tuple(map(text, steps)) != leaf.path:
             found = "nothing" if steps is None else ".".join(map(text, steps))
             raise CorruptFileError(f"the chunk says it holds {found}", **place)
 
-    def _checked(self, group: int, chunk: ColumnChunk, index: int) -> ColumnMetaData:
-        meta = chunk.meta_data
-        assert meta is not None
-        problem = self._problem(chunk, meta, self.leaves[index], int(self.row_group_rows[group]))
-        if problem is not None:
-            column = self.leaves[index].name
-            raise CorruptFileError(problem, path=self.path, unit=_unit(group), column=column)
-        return meta
+    def _check_chunks(self, leaf: int) -> None:
+        column = self.leaves[leaf]
+        for group, chunk in enumerate(self.columns(leaf)):
+            assert chunk.meta_data is not None
+            problem = self._problem(chunk, chunk.meta_data, column, int(self.row_group_rows[group]))
+            if problem is not None:
+                raise CorruptFileError(problem, path=self.path, unit=_unit(group), column=column.name)
 
     def _problem(self, chunk: ColumnChunk, meta: ColumnMetaData, leaf: LeafColumn, rows: int) -> str | None:
         if chunk.file_path:
@@ -383,9 +343,45 @@ class ParquetMetadata:
         return None
 
 
-def _decode(cls: type[S], footer: bytes, path: str) -> S:
-    # Whatever a footer has many of takes three bytes or more; encodings and names are few.
-    return decode(cls, footer, "footer", path, longest=max(len(footer) // 3, _SHORT_LIST))
+def all_chunks(files: Sequence[ParquetMetadata], leaf: int) -> list[ColumnMetaData]:
+    """The metadata of a leaf's chunks in files of one schema, file after file, checked."""
+    if len(files) == 1:
+        chunks = files[0].columns(leaf)
+    else:
+        chunks = [group.columns[leaf] for file in files for group in file.row_groups]  # type: ignore[index]
+    # Checked when made, as far as this goes.
+    metas: list[ColumnMetaData] = [chunk.meta_data for chunk in chunks]  # type: ignore[misc]
+
+    def values(name: str) -> NDArray[np.int64]:
+        return np.fromiter(map(attrgetter(name), metas), dtype=np.int64, count=len(metas))
+
+    counts, offsets, sizes = map(values, ("num_values", "data_page_offset", "total_compressed_size"))
+    types, codecs = map(values, ("type", "codec"))
+    column = files[0].leaves[leaf]
+    rows = np.concatenate([file.row_group_rows for file in files])
+    # A file of unknown size is as long as it takes.
+    ends = np.array([_LONGEST_FILE if file.size is None else file.size for file in files], dtype=np.int64)
+    ends = ends.repeat([*map(len, [file.row_group_rows for file in files])])
+    right = (
+        not any(map(_FILE_PATH, chunks))
+        and (types == column.physical).all()
+        and ((counts | offsets | sizes | codecs) >= 0).all()
+        and (codecs <= _MOST_CODECS).all()
+        and ((counts >= rows) if column.max_repetition else (counts == rows)).all()
+        and (offsets <= ends - sizes).all()
+    )
+    if not right:
+        # One by one, to name the culprit, or to find that a chunk is odd but right.
+        for file in files:
+            file._check_chunks(leaf)
+    return metas
+
+
+def all_encrypted(files: Sequence[ParquetMetadata], leaf: int) -> list[bool] | None:
+    """Per row group of files of one schema, whether a leaf's chunk is encrypted; None if none is."""
+    if not files[0].has_secrets:
+        return None
+    return [secret for file in files for secret in file.encrypted(leaf)]
 
 
 def _with_zone(field: pa.Field, above: tuple[str, ...], instants: set[tuple[str, ...]]) -> pa.Field:
@@ -409,3 +405,66 @@ def _range(meta: ColumnMetaData) -> ByteRange:
     if meta.dictionary_page_offset is not None and 0 < meta.dictionary_page_offset < start:
         start = meta.dictionary_page_offset
     return ByteRange(start, start + meta.total_compressed_size)
+
+
+# -- from a file's last bytes to its metadata ----------------------------------------------------
+
+
+_MAGIC = b"PAR1"
+_ENCRYPTED_MAGIC = b"PARE"
+# The footer's length and the magic.
+_TRAILER = 8
+_SHORTEST = 12
+DEFAULT_TAIL = 64 * 1024
+_OTHERS = "open a glob such as 'lake/**/*.parquet' to leave other files out"
+
+
+def read_footer(source: Source, *, tail: int = DEFAULT_TAIL) -> ParquetMetadata:
+    """Read a file's metadata: one request, or two when the footer is longer than ``tail``."""
+    end, size = source.tail(max(tail, _TRAILER))
+    path = source.path
+    length = footer_length(end, size, path)
+    missing = length + _TRAILER - len(end)
+    if missing > 0:
+        have = size - len(end)
+        end = source.read_ranges([ByteRange(have - missing, have)])[0] + end
+    metadata = ParquetMetadata(end[-_TRAILER - length : -_TRAILER], path, size)
+    metadata.version = source.version()
+    return metadata
+
+
+def parse_footer(data: bytes, path: str, size: int | None) -> ParquetMetadata:
+    """Make metadata of the footer's own bytes, without length and magic; ``size`` is the file's."""
+    return ParquetMetadata(data, path, size)
+
+
+def from_pyarrow(metadata: pq.FileMetaData, path: str = "<pyarrow metadata>") -> ParquetMetadata:
+    """Take over metadata that pyarrow has already read; the file's size is not known then."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    metadata.write_metadata_file(sink)
+    data = sink.getvalue().to_pybytes()
+    length = footer_length(data, len(data), path)
+    return parse_footer(data[-_TRAILER - length : -_TRAILER], path, None)
+
+
+def footer_length(tail: bytes, size: int, path: str) -> int:
+    """How long the footer is that stands before the file's last eight bytes."""
+    if size < _SHORTEST:
+        what = "the file is empty" if size == 0 else f"{size} bytes are too few for a Parquet file"
+        raise NotParquetError(what, path=path, hint=_OTHERS)
+    if tail[-4:] == _ENCRYPTED_MAGIC:
+        raise EncryptedFileError(
+            "the footer is encrypted", path=path, hint="Skipstone reads no encrypted footers"
+        )
+    if tail[-4:] != _MAGIC:
+        hint = f"it is no Parquet file or was not written to its end; {_OTHERS}"
+        raise NotParquetError(f"it ends in {tail[-4:]!r} instead of {_MAGIC!r}", path=path, hint=hint)
+    # The head is checked only when it is at hand: elsewhere it would cost a request and prove little.
+    if tail[:4] != _MAGIC and len(tail) == size:
+        raise NotParquetError(f"it begins with {tail[:4]!r} instead of {_MAGIC!r}", path=path)
+    length = int.from_bytes(tail[-8:-4], "little")
+    if length == 0 or length > size - _SHORTEST:
+        raise CorruptFileError(f"a footer of {length} bytes in a file of {size}", path=path)
+    return length

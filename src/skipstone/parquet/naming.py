@@ -16,9 +16,8 @@ from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import CorruptFileError
 from skipstone.parquet import compact as c
 from skipstone.parquet.evidence import own_type
-from skipstone.parquet.kin import Kin
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.schema import Repetition, text
+from skipstone.parquet.schema import Kin, Repetition, text
 from skipstone.parquet.structs import ChunkDetails, FileMetaData, KeyValue, SchemaElement
 
 Path: TypeAlias = tuple[str, ...]
@@ -86,10 +85,9 @@ class RenamedMetadata(ParquetMetadata):
         self._own, self._naming, self._view = own, naming, view
         self._footer: bytes | None = None
         self.path, self.size, self.version = own.path, own.size, own.version
-        self.created_by, self.writer, self.kin = own.created_by, own.writer, view.kin
+        self.kin = view.kin
         self.row_groups, self.num_rows = own.row_groups, own.num_rows
-        self.row_group_rows, self.row_group_starts = own.row_group_rows, own.row_group_starts
-        self._raw = view.seen(own._raw)
+        self.row_group_rows, self._starts = own.row_group_rows, None
         self._chunks = {}
         self.memo = {}
 
@@ -100,8 +98,12 @@ class RenamedMetadata(ParquetMetadata):
     def footer(self) -> bytes:  # type: ignore[override]
         """The footer with the new names, made at the first call."""
         if self._footer is None:
-            self._footer = self._view.footer(self._own)
+            self._footer = self._view.footer(self._own.footer, self._own.kin)
         return self._footer
+
+    def shell(self) -> bytes:
+        """The footer with the new names, without row groups."""
+        return self._view.footer(self._own.shell(), self._own.kin)
 
     @property
     def footer_size(self) -> int:
@@ -146,7 +148,6 @@ class _View:
 
     kin: Kin
     schema: list[SchemaElement]
-    pairs: list[KeyValue] | None
     mark: int
     has_ids: bool
     old_schema: bytes
@@ -154,7 +155,7 @@ class _View:
 
     @classmethod
     def of(cls, metadata: ParquetMetadata, naming: Naming) -> _View:
-        raw, footer = metadata._raw, metadata.footer
+        raw, footer = metadata.kin.raw, metadata.footer
         seen = _seen(raw.schema or [], naming)
         try:
             start = _value_at(footer, _SCHEMA)
@@ -173,26 +174,19 @@ class _View:
         shell = FileMetaData()
         shell.schema, shell.key_value_metadata = schema, pairs
         shell.created_by, shell.column_orders = raw.created_by, raw.column_orders
+        shell.encryption_algorithm = raw.encryption_algorithm
         has_ids = any(_own_id(element) is not None for element in raw.schema or [])
-        return cls(Kin(shell, metadata.path), schema, pairs, hash(naming), has_ids, old, new)
+        return cls(Kin(shell, metadata.path), schema, hash(naming), has_ids, old, new)
 
-    def seen(self, raw: FileMetaData) -> FileMetaData:
-        """A decoded footer with this schema."""
-        made = FileMetaData()
-        vars(made).update(vars(raw))
-        made.schema, made.key_value_metadata = self.schema, self.pairs
-        return made
-
-    def footer(self, own: ParquetMetadata) -> bytes:
-        """The bytes of a footer with this schema."""
-        footer = own.footer
+    def footer(self, footer: bytes, kin: Kin) -> bytes:
+        """A file's footer with this schema."""
         start = _value_at(footer, _SCHEMA)
         stop = start + len(self.old_schema)
         new = self.new_schema
         if not footer.startswith(self.old_schema, start):  # another version of the same writer's encoder
             stop = c.skip(footer, start, c.LIST)
             new = _rewritten(footer[start:stop], [_Seen(e.name or b"", _own_id(e)) for e in self.schema])
-        return footer[:start] + new + _without_arrow_schema(footer, stop, own._raw.key_value_metadata)
+        return footer[:start] + new + _without_arrow_schema(footer, stop, kin.raw.key_value_metadata)
 
 
 def _element(element: SchemaElement, seen: _Seen) -> SchemaElement:

@@ -1,18 +1,23 @@
-"""The page index of one column chunk, in columns, with everything doubtful refused."""
+"""The pages of column chunks, in columns: from page indexes, with everything doubtful refused, or from the
+pages' own headers where no page index says where they are."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from skipstone.errors import CorruptFileError
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.page_structs import RawColumnIndex, RawOffsetIndex
-from skipstone.parquet.wire import decode
+from skipstone.parquet.schema import LeafColumn
+from skipstone.parquet.structs import PageHead, RawColumnIndex, RawOffsetIndex
+from skipstone.parquet.wire import decode, decode_prefix
 from skipstone.store.ranges import ByteRange
+from skipstone.store.steps import drive
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -96,6 +101,118 @@ class PageIndex:
         _check_pages(self.first_rows, self.offsets, self.sizes, self.rows, chunk)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PageRun:
+    """The pages of one column in several row groups, one after the other; fields as in ``PageIndex``."""
+
+    counts: NDArray[np.int64]
+    """Pages of each row group."""
+    row_counts: NDArray[np.int64]
+    first_rows: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    has_statistics: bool
+    null_pages: NDArray[np.bool_]
+    min_values: list[bytes]
+    max_values: list[bytes]
+    null_counts: NDArray[np.int64] | None
+    nan_counts: NDArray[np.int64] | None
+
+    def __len__(self) -> int:
+        return len(self.first_rows)
+
+
+def parse_page_run(
+    bodies: Sequence[tuple[bytes | None, bytes]],
+    rows: NDArray[np.int64],
+    chunks: Sequence[ByteRange],
+    leaf: LeafColumn,
+) -> PageRun:
+    """What ``parse_page_index`` makes of each of many chunks of a column, checked together.
+
+    ``bodies`` are column index and offset index of each. Raises :class:`BadPageIndex` if one is bad or just
+    unusual: then each is to be looked at alone.
+    """
+    places: list[tuple[int | None, int | None, int | None]] = []
+    counted: list[int] = []
+    for (_, body), chunk in zip(bodies, chunks, strict=True):
+        most = (chunk.stop - chunk.start) // _LEAST_PAGE
+        pages = _decode(RawOffsetIndex, body, "offset index", most).page_locations or ()
+        places += [(page.first_row_index, page.offset, page.compressed_page_size) for page in pages]
+        counted.append(len(pages))
+    first_rows, offsets, sizes = _table(places)
+    counts = np.array(counted, dtype=np.int64)
+    starts, stops = (np.array([getattr(c, end) for c in chunks], dtype=np.int64) for end in ("start", "stop"))
+    row_counts = _check_run(counts, first_rows, offsets, sizes, rows, starts, stops)
+    count = len(first_rows)
+    no_nulls = np.zeros(count, dtype=np.bool_)
+    if all(bounds is None for bounds, _ in bodies):
+        return PageRun(counts, row_counts, first_rows, offsets, sizes, False, no_nulls, [], [], None, None)
+    levels = max(leaf.max_repetition, leaf.max_definition) + 1
+    raws = [
+        _decode(RawColumnIndex, bounds or b"", "column index", pages * levels)
+        for (bounds, _), pages in zip(bodies, counted, strict=True)
+    ]
+    blank: list[bool] = _all_lists(raws, counted, "null_pages")
+    null_pages = np.array(blank, dtype=np.bool_)
+    null_counts, nan_counts = (
+        None if all(getattr(raw, name) is None for raw in raws) else _all_counts(raws, counted, name)
+        for name in ("null_counts", "nan_counts")
+    )
+    if null_counts is not None:
+        _check_nulls(null_pages, null_counts, row_counts, leaf.max_repetition == 0)
+    low, high = (_all_lists(raws, counted, name) for name in ("min_values", "max_values"))
+    return PageRun(
+        counts, row_counts, first_rows, offsets, sizes, True, null_pages, low, high, null_counts, nan_counts
+    )
+
+
+def _check_run(
+    counts: NDArray[np.int64],
+    first_rows: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    stops: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """The rows of each page; refuses what ``_check_pages`` does, empty pages, and gaps between pages."""
+    if not len(counts) or (counts == 0).any():
+        raise BadPageIndex("a chunk lists no pages")
+    lasts = np.cumsum(counts) - 1
+    firsts = lasts - counts + 1
+    ends = np.repeat(stops, counts)
+    if (first_rows[firsts] != 0).any() or (sizes <= 0).any() or (offsets[firsts] < starts).any():
+        raise BadPageIndex("a page is out of place")
+    # The sizes fit 32 bits, and offsets are below their chunk's end before they are added.
+    if (offsets > ends).any() or (offsets + sizes > ends).any():
+        raise BadPageIndex("a page lies outside its column chunk")
+    after = np.empty_like(first_rows)
+    after[:-1] = first_rows[1:]
+    after[lasts] = rows
+    row_counts = after - first_rows
+    follows = offsets[:-1] + sizes[:-1] == offsets[1:]
+    follows[lasts[:-1]] = True
+    if (row_counts <= 0).any() or not follows.all():
+        raise BadPageIndex("pages are empty, overlap or are apart")
+    return row_counts
+
+
+def _all_lists(raws: Sequence[RawColumnIndex], counts: Sequence[int], name: str) -> list[Any]:
+    """One list of each column index, one after the other."""
+    lists = [getattr(raw, name) for raw in raws]
+    if any(one is None for one in lists) or [*map(len, lists)] != counts:
+        raise BadPageIndex(f"{name} of a column index is missing or of another length than its pages")
+    return [*chain.from_iterable(lists)]
+
+
+def _all_counts(raws: Sequence[RawColumnIndex], counts: Sequence[int], name: str) -> NDArray[np.int64]:
+    found = np.array(_all_lists(raws, counts, name), dtype=np.int64)
+    if (found < 0).any():
+        raise BadPageIndex(f"{name} of a column index are partly unknown")
+    return found
+
+
 def page_index_ranges(
     metadata: ParquetMetadata, row_group: int, leaf: int
 ) -> tuple[ByteRange | None, ByteRange | None]:
@@ -131,7 +248,12 @@ def _pages(data: bytes, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]
     pages = _decode(RawOffsetIndex, data, "offset index", most).page_locations
     if pages is None:
         raise BadPageIndex("the offset index lists no pages")
-    places = [(page.first_row_index, page.offset, page.compressed_page_size) for page in pages]
+    return _table([(page.first_row_index, page.offset, page.compressed_page_size) for page in pages])
+
+
+def _table(
+    places: Sequence[tuple[int | None, int | None, int | None]],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     try:
         table = np.array(places, dtype=np.int64).reshape(-1, 3)
     except TypeError:
@@ -234,3 +356,129 @@ def _decode(cls: Any, data: bytes, what: str, longest: int) -> Any:
         return decode(cls, data, what, longest=longest)
     except CorruptFileError as error:
         raise BadPageIndex(error.message) from error
+
+
+# -- pages without a page index ----------------------------------------------------------------
+
+
+_DATA_PAGE: Final = 0
+_INDEX_PAGE: Final = 1
+_DICTIONARY_PAGE: Final = 2
+_DATA_PAGE_V2: Final = 3
+# Nearly all headers fit the first; one with long statistics is read again from more bytes.
+_HEADERS: Final = (256, 16 * 1024, 2**31)
+
+
+def walk_pages(chunk: bytes, metadata: ParquetMetadata, group: int, leaf: int) -> PageIndex:
+    """The places and rows of a chunk's data pages, without statistics, from all of the chunk's bytes.
+
+    Raises :class:`BadPageIndex` for everything doubtful, and for repeated leaves in pages of the first
+    version, which don't count their rows. ``chunk`` may go on after the chunk's end: some old writers
+    understate its length (PARQUET-816).
+    """
+    span = metadata.chunk_range(group, leaf)
+    if metadata.chunks(leaf)[group].num_values and len(chunk) < span.length:
+        raise BadPageIndex(f"the chunk has {len(chunk)} of {span.length} bytes")
+    steps = walk_steps(metadata, group, leaf, span.start + len(chunk))
+    return drive(steps, lambda wanted: chunk[wanted.start - span.start : wanted.stop - span.start])
+
+
+def hop_pages(
+    metadata: ParquetMetadata,
+    chunks: Iterable[tuple[int, int]],
+    read: Callable[[Sequence[ByteRange]], list[bytes]],
+) -> dict[tuple[int, int], PageIndex]:
+    """The same of several chunks (row group and leaf), of which just the headers are read, side by side.
+
+    Chunks whose pages can't be told are left out.
+    """
+    found: dict[tuple[int, int], PageIndex] = {}
+    walks = {key: walk_steps(metadata, *key, metadata.chunk_range(*key).stop) for key in chunks}
+    bodies: dict[tuple[int, int], bytes | None] = dict.fromkeys(walks)
+    while bodies:
+        wanted: dict[tuple[int, int], ByteRange] = {}
+        for key, body in bodies.items():
+            try:
+                wanted[key] = next(walks[key]) if body is None else walks[key].send(body)
+            except StopIteration as done:
+                found[key] = done.value
+            except BadPageIndex:
+                continue
+        bodies = dict(zip(wanted, read(list(wanted.values())), strict=True)) if wanted else {}
+    return found
+
+
+def walk_steps(
+    metadata: ParquetMetadata, group: int, leaf: int, end: int
+) -> Generator[ByteRange, bytes, PageIndex]:
+    """A walk that yields where the next header is and is sent its bytes; ``end`` is where they end."""
+    if metadata.is_encrypted(group, leaf):
+        raise BadPageIndex("the chunk is encrypted")
+    rows = int(metadata.row_group_rows[group])
+    values = metadata.chunks(leaf)[group].num_values
+    flat = metadata.leaves[leaf].max_repetition == 0
+    span = metadata.chunk_range(group, leaf)
+    if not values:
+        # Some writers give a chunk without values no place at all.
+        return _index(rows, [])
+    # First row, offset and size of each page; page by page, since each header has to be decoded.
+    pages: list[tuple[int, int, int]] = []
+    at, seen_rows, seen_values = span.start, 0, 0
+    while at < span.stop or seen_values < values:
+        head, size = yield from _header(at, end)
+        if head.type == _DICTIONARY_PAGE and pages:
+            raise BadPageIndex("a dictionary page after data pages")
+        if head.type not in (_DICTIONARY_PAGE, _INDEX_PAGE):
+            page_values, page_rows = _value_counts(head, flat)
+            pages.append((seen_rows, at, size))
+            seen_rows += page_rows
+            seen_values += page_values
+        at += size
+    if (seen_rows, seen_values) != (rows, values):
+        raise BadPageIndex(
+            f"the pages hold {seen_rows} rows and {seen_values} values, the chunk {rows} and {values}"
+        )
+    return _index(rows, pages)
+
+
+def _index(rows: int, pages: list[tuple[int, int, int]]) -> PageIndex:
+    first_rows, offsets, sizes = np.array(pages, dtype=np.int64).reshape(-1, 3).T.copy()
+    return PageIndex.places(rows, first_rows, offsets, sizes)
+
+
+def _header(at: int, end: int) -> Generator[ByteRange, bytes, tuple[PageHead, int]]:
+    """The page header at a place, and the bytes of the header and the page together."""
+    if at >= end:
+        raise BadPageIndex("the chunk ends before its last value")
+    for longest in _HEADERS:
+        stop = min(at + longest, end)
+        piece = yield ByteRange(at, stop)
+        try:
+            head, length = decode_prefix(PageHead, piece, "page header")
+            break
+        except CorruptFileError as error:
+            if stop == end:
+                raise BadPageIndex(error.message) from error
+    else:
+        raise BadPageIndex("a page header without end")
+    body = head.compressed_page_size
+    if body is None or not 0 <= body <= end - at - length:
+        raise BadPageIndex(f"a page of {body} bytes where {end - at - length} are left")
+    return head, length + body
+
+
+def _value_counts(head: PageHead, flat: bool) -> tuple[int, int]:
+    """Values and rows of a data page."""
+    v1, v2 = head.data_page_header, head.data_page_header_v2
+    if head.type == _DATA_PAGE and v1 is not None:
+        if not flat:
+            raise BadPageIndex("pages of the first version don't count the rows of repeated values")
+        values = rows = v1.num_values
+    elif head.type == _DATA_PAGE_V2 and v2 is not None:
+        values, rows = v2.num_values, v2.num_rows
+    else:
+        raise BadPageIndex(f"a page of type {head.type} where data should be")
+    # Every row has a value or what stands for a missing one; in flat columns just one.
+    if values is None or rows is None or not 0 <= rows <= values or (flat and rows != values):
+        raise BadPageIndex(f"a page of {values} values in {rows} rows")
+    return values, rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -10,7 +11,7 @@ from skipstone.core.evidence import ColumnFacts
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import CorruptFileError
 from skipstone.parquet.dictionary import dictionary_complete
-from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.metadata import ParquetMetadata, all_chunks
 from skipstone.parquet.pageindex import PageIndex
 from skipstone.parquet.slice.plan import Use, dictionary_use
 from skipstone.parquet.structs import ChunkDetails, ColumnChunk, ColumnMetaData, PageEncodingStats
@@ -45,34 +46,43 @@ CHUNK: Final = np.dtype(
 ``places`` is the offset index, ``bounds`` the column index.
 """
 
+_OF_META: Final = {
+    "start": "data_page_offset",
+    "dictionary": "dictionary_page_offset",
+    "size": "total_compressed_size",
+    "values": "num_values",
+    "bloom": "bloom_filter_offset",
+    "bloom_size": "bloom_filter_length",
+    "codec": "codec",
+}
+_OF_COLUMN: Final = {
+    "places": "offset_index_offset",
+    "places_size": "offset_index_length",
+    "bounds": "column_index_offset",
+    "bounds_size": "column_index_length",
+}
 _USES: Final = (Use.SOME, Use.NONE, Use.ALL)
 _COMPLETE: Final = 3
 _DICTIONARY: Final = 8
 
 
-def record_chunks(metadata: ParquetMetadata) -> NDArray[Any]:
-    """The chunks of a file, all row groups of a leaf one after the other."""
-    rows: list[tuple[Any, ...]] = []
-    # A loop over chunks: each is an object of the footer.
-    for leaf in metadata.leaves:
-        metas = metadata.chunks(leaf.index)
-        for group, (column, meta) in enumerate(zip(metadata.columns(leaf.index), metas, strict=True)):
-            fields = (
-                meta.data_page_offset,
-                meta.dictionary_page_offset,
-                meta.total_compressed_size,
-                meta.num_values,
-                meta.bloom_filter_offset,
-                meta.bloom_filter_length,
-                column.offset_index_offset,
-                column.offset_index_length,
-                column.column_index_offset,
-                column.column_index_length,
-                meta.codec,
-                _use(metadata, group, leaf.index),
-            )
-            rows.append(tuple(-1 if value is None else value for value in fields))
-    return np.array(rows, dtype=CHUNK)
+def record_chunks(files: Sequence[ParquetMetadata]) -> NDArray[Any]:
+    """The chunks of files of one schema, file by file; in each, leaf by leaf, all its row groups."""
+    leaves = range(len(files[0].leaves))
+    # For its checks.
+    for leaf in leaves:
+        all_chunks(files, leaf)
+    columns = [g.columns[leaf] for f in files for leaf in leaves for g in f.row_groups]  # type: ignore[index]
+    metas = [column.meta_data for column in columns]
+    found = np.zeros(len(columns), dtype=CHUNK)
+    for names, units in ((_OF_META, metas), (_OF_COLUMN, columns)):
+        for name, field in names.items():
+            values = list(map(attrgetter(field), units))
+            found[name] = values if None not in values else [-1 if v is None else v for v in values]
+    found["dictionary_use"] = [
+        _use(file, group, leaf) for file in files for leaf in leaves for group in range(file.row_group_count)
+    ]
+    return found
 
 
 def _use(metadata: ParquetMetadata, group: int, leaf: int) -> int:
@@ -89,17 +99,25 @@ def chunk_range(chunk: Any) -> ByteRange:
 
 
 def check_chunks(
-    chunks: NDArray[Any], leaves: Sequence[LeafColumn], rows: NDArray[np.int64], size: int
+    chunks: NDArray[Any],
+    leaves: Sequence[LeafColumn],
+    rows: Sequence[NDArray[np.int64]],
+    sizes: NDArray[np.int64],
 ) -> None:
-    """Refuse recorded chunks of a file of that size and of row groups of these rows that can't be true.
+    """Refuse recorded chunks of files of these sizes and of row groups of these rows that can't be true.
 
-    Whatever they name lies in the file, each in a place of its own: none is read as another.
+    Whatever they name lies in their file, each in a place of its own: none is read as another.
     """
-    if len(chunks) != len(leaves) * len(rows):
-        raise CorruptFileError(f"{len(chunks)} chunks of {len(leaves)} columns in {len(rows)} row groups")
-    flat = np.repeat([leaf.max_repetition == 0 for leaf in leaves], len(rows))
+    counts = [len(mine) * len(leaves) for mine in rows]
+    if len(chunks) != sum(counts):
+        groups = sum(map(len, rows))
+        raise CorruptFileError(f"{len(chunks)} chunks of {len(leaves)} columns in {groups} row groups")
+    owners = np.repeat(np.arange(len(rows)), counts)
+    alone = np.array([leaf.max_repetition == 0 for leaf in leaves], dtype=bool)
+    flat = np.concatenate([np.repeat(alone, len(mine)) for mine in rows])
     values = chunks["values"]
-    if (values < 0).any() or (values != np.tile(rows, len(leaves)))[flat].any():
+    expected = np.concatenate([np.tile(mine, len(leaves)) for mine in rows])
+    if (values < 0).any() or (values != expected)[flat].any():
         raise CorruptFileError("a chunk has other values than its row group has rows")
     if (chunks["dictionary_use"] > _COMPLETE).any():
         raise CorruptFileError("a chunk's use of its dictionary is unknown")
@@ -109,18 +127,19 @@ def check_chunks(
         chunks["start"],
     )
     # Of chunks without values some writers say that they begin at 0.
-    spans = [(first, np.where(values > 0, chunks["size"], 0))]
+    spans = [(owners, first, np.where(values > 0, chunks["size"], 0))]
     for name in ("bloom", "places", "bounds"):
         # Of some filters only the place is known.
         known = (chunks[name] >= 0) & ((chunks[f"{name}_size"] > 0) | (name == "bloom"))
-        spans.append((chunks[name][known], np.maximum(chunks[f"{name}_size"][known], 1)))
-    starts, sizes = (np.concatenate(part).astype(np.int64) for part in zip(*spans, strict=True))
-    if (starts < 0).any() or (sizes < 0).any() or (starts > size).any() or (sizes > size - starts).any():
+        spans.append((owners[known], chunks[name][known], np.maximum(chunks[f"{name}_size"][known], 1)))
+    owners, starts, lengths = (np.concatenate(part).astype(np.int64) for part in zip(*spans, strict=True))
+    ends = np.asarray(sizes, dtype=np.int64)[owners]
+    if (starts < 0).any() or (lengths < 0).any() or (starts > ends).any() or (lengths > ends - starts).any():
         raise CorruptFileError("a chunk lies outside of its file")
-    some = sizes > 0
-    order = np.argsort(starts[some], kind="stable")
-    starts, stops = starts[some][order], (starts + sizes)[some][order]
-    if (starts[1:] < stops[:-1]).any():
+    order = np.lexsort((starts, owners))
+    order = order[lengths[order] > 0]
+    owners, starts, stops = owners[order], starts[order], (starts + lengths)[order]
+    if ((starts[1:] < stops[:-1]) & (owners[1:] == owners[:-1])).any():
         raise CorruptFileError("chunks overlap")
 
 
@@ -159,10 +178,8 @@ class RecordedMetadata(ParquetMetadata):
     ) -> None:
         self._shell, self._records, self._mark, self._sizes = shell, records, mark, sizes
         self.path, self.size, self.version = path, size, version
-        self.footer, self.created_by = shell.footer, shell.created_by
-        self.writer, self.kin = shell.writer, shell.kin
-        self.row_group_rows = rows
-        self.row_group_starts = np.cumsum(rows) - rows
+        self.footer, self.kin = shell.footer, shell.kin
+        self.row_group_rows, self._starts = rows, None
         self.num_rows = int(rows.sum())
         self._chunks = {}
         self.memo = {}

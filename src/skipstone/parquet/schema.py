@@ -1,14 +1,24 @@
-"""The schema of a Parquet file as its leaf columns, with logical types made plain."""
+"""The schema of a Parquet file as its leaf columns, and what the files of one schema share.
+
+A lake has many files and few schemas: most footers differ in their row groups only.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from skipstone.errors import CorruptFileError
-from skipstone.parquet.structs import ColumnOrder, LogicalType, SchemaElement
+from skipstone.parquet.compact import UnusualFooter, read_varint, rows_at
+from skipstone.parquet.structs import ColumnOrder, FileMetaData, LogicalType, RowGroup, SchemaElement
+from skipstone.parquet.wire import S, decode, decode_run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 # pyarrow walks the schema recursively in C++; no sane writer comes near this depth.
 _MAX_DEPTH = 128
@@ -312,3 +322,153 @@ def _order(order: ColumnOrder, physical: PhysicalType, logical: Logical) -> Orde
 def is_unmarked_instant(leaf: LeafColumn) -> bool:
     """Whether a leaf's times are instants though pyarrow, for want of a logical type, gives them no zone."""
     return leaf.physical is _P.INT96 or (leaf.logical.kind is _K.TIMESTAMP and leaf.logical.legacy)
+
+
+# -- files of one schema -------------------------------------------------------------------------
+
+
+_MOST = 16
+_SHORT_LIST = 256
+# No rows, and a list without row groups.
+_NO_ROWS: Final = b"\x16\0\x19\x0c"
+_ROWS_FIELD, _LIST_FIELD, _OF_STRUCTS = 0x16, 0x19, 0x0C
+_WRITER = re.compile(r"\s*(.*?)\s+version\s+v?(\d{1,9}(?:\.\d{1,9})*)", re.IGNORECASE)
+_known: tuple[Kin, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who wrote a file, as far as ``created_by`` tells; an unknown version is the empty tuple."""
+
+    application: str
+    version: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, created_by: str) -> Writer:
+        """Read the customary "application version 1.2.3 (build ...)".
+
+        >>> Writer.parse("parquet-mr version 1.8.0 (build 0fda28af84b9746396014ad6a415b90592a98b3b)")
+        Writer(application='parquet-mr', version=(1, 8, 0))
+        """
+        match = _WRITER.match(created_by)
+        if match is None:
+            return cls(created_by.strip(), ())
+        return cls(match[1], tuple(int(part) for part in match[2].split(".")))
+
+
+class Kin:
+    """Files whose footers are the same but for their row groups.
+
+    Everything read from schema, column orders, key-value pairs and writer alone is worked out once, and kept
+    in ``memo``. ``head`` and ``tail`` are the
+    footers' bytes before the number of rows and behind the row groups; empty where a footer has its fields in
+    another order, and where ``raw`` was not read from a file.
+    """
+
+    __slots__ = (
+        "_by_name",
+        "arrow_schema",
+        "created_by",
+        "head",
+        "leaves",
+        "memo",
+        "paths",
+        "raw",
+        "start",
+        "tail",
+        "writer",
+    )
+
+    def __init__(self, raw: FileMetaData, path: str, head: bytes = b"", tail: bytes = b"") -> None:
+        self.raw, self.head, self.tail, self.start = raw, head, tail, len(head)
+        self.leaves: tuple[LeafColumn, ...] = leaf_columns(raw.schema or [], raw.column_orders, path)
+        self.paths = [[step.encode() for step in leaf.path] for leaf in self.leaves]
+        self.created_by = text(raw.created_by or b"")
+        self.writer = Writer.parse(self.created_by)
+        self.arrow_schema: pa.Schema | None = None
+        self.memo: dict[Any, Any] = {}
+        self._by_name: dict[str, list[LeafColumn]] = {}
+
+    @property
+    def shell(self) -> bytes:
+        """A footer of these files without row groups; empty where it can't be made from bytes alone."""
+        return self.head + _NO_ROWS + self.tail if self.head else b""
+
+    def leaves_of(self, name: str) -> list[LeafColumn]:
+        """The leaves of a top-level column."""
+        if not self._by_name:
+            found: dict[str, list[LeafColumn]] = {}
+            for leaf in self.leaves:
+                found.setdefault(leaf.path[0], []).append(leaf)
+            self._by_name = found
+        return self._by_name.get(name, [])
+
+
+def split_footer(footer: bytes, path: str) -> tuple[Kin, int, list[RowGroup]]:
+    """The kin that a file belongs to (one met lately, or a new one), its number of rows, its row groups.
+
+    The bytes of most footers differ from those of a file met before in their row groups only, so nothing
+    else is decoded.
+    """
+    for kin in _known:
+        if kin.head and footer.startswith(kin.head) and footer.endswith(kin.tail):
+            found = _row_groups(footer, kin.start)
+            if found is not None and footer[found[2] :] == kin.tail:
+                return kin, found[0], found[1]
+    return _new_kin(footer, path)
+
+
+def _row_groups(footer: bytes, start: int) -> tuple[int, list[RowGroup], int] | None:
+    """The rows and row groups that follow the schema, and where they end; None if they can't be read so."""
+    if footer[start] != _ROWS_FIELD:
+        return None
+    coded, place = read_varint(footer, start + 1)
+    if footer[place] != _LIST_FIELD or footer[place + 1] & 0x0F != _OF_STRUCTS:
+        return None
+    count, place = footer[place + 1] >> 4, place + 2
+    if count == 0x0F:
+        count, place = read_varint(footer, place)
+    found = decode_run(RowGroup, footer, place, count)
+    return None if found is None else ((coded >> 1) ^ -(coded & 1), *found)
+
+
+def _new_kin(footer: bytes, path: str) -> tuple[Kin, int, list[RowGroup]]:
+    try:
+        start = rows_at(footer)
+        found = _row_groups(footer, start)
+    except (UnusualFooter, IndexError, RecursionError):
+        found = None
+    if found is not None:
+        head, tail = footer[:start], footer[found[2] :]
+        raw = decode_footer(FileMetaData, head + _NO_ROWS + tail, path)
+        rows, groups = found[:2]
+    else:
+        # Fields in another order, or bytes that can't be decoded, which is told here.
+        head = tail = b""
+        raw = decode_footer(FileMetaData, footer, path)
+        if raw.row_groups is None or raw.num_rows is None:
+            raise CorruptFileError("the footer lacks a required field", path=path)
+        rows, groups = raw.num_rows, raw.row_groups
+    if raw.schema is None or raw.version is None:
+        raise CorruptFileError("the footer lacks a required field", path=path)
+    raw.row_groups, raw.num_rows = None, None
+    return _remember(Kin(raw, path, head, tail)), rows, groups
+
+
+def _remember(made: Kin) -> Kin:
+    """``made``, or one of the same content whose bytes differ."""
+    global _known  # noqa: PLW0603
+    known = _known
+    if not made.head:
+        for kin in known:
+            if not kin.head and kin.raw == made.raw:
+                return kin
+    # Swapped in one piece: a thread that loses a race only works something out again.
+    _known = (made, *known[: _MOST - 1])
+    return made
+
+
+def decode_footer(cls: type[S], footer: bytes, path: str) -> S:
+    """Decode a footer, or some fields of it."""
+    # Whatever a footer has many of takes three bytes or more; encodings and names are few.
+    return decode(cls, footer, "footer", path, longest=max(len(footer) // 3, _SHORT_LIST))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from io import BytesIO
 from itertools import repeat
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -16,7 +17,6 @@ _SHORT = 1024
 # Beyond this the structures of a list are counted while they are decoded; below, their number hardly matters.
 _LONG = 64 * 1024
 _LIST, _STRUCT = 15, 12
-_NO_PAUSE = nullcontext()
 
 # Thrift's type numbers (thrift.Thrift.TType), spelled out so that importing this module imports no Thrift.
 BOOL: WireType = (2, None)
@@ -104,28 +104,70 @@ def decode_prefix(
     a string or list that the data can't fill. What remains is linear: an empty structure is one byte here
     and 90 in memory, so long data may hold no more structures than complete ones would fit in it.
     """
-    protocol_class, transport_class, refusals = _thrift()
-    transport = transport_class(data)
     limit = len(data)
-    most = limit if longest is None else min(longest, limit)
-    protocol = protocol_class(transport, string_length_limit=limit, container_length_limit=max(most, 1))
+    source = _Input(data, limit if longest is None else max(min(longest, limit), 1))
     target = cls()
     fields = cls.thrift_spec if limit <= _LONG else _bounded(cls.thrift_spec, limit)
-    fast = protocol._fast_decode
+    read, refusals = _thrift()
     try:
-        # A page's header is not worth the pause.
-        with paused_gc() if limit > _SHORT else _NO_PAUSE:
-            if fast is None:
-                protocol.readStruct(target, fields)
-            else:
-                fast(target, protocol, [cls, fields])
+        if limit > _SHORT:
+            with paused_gc():
+                read(target, source, [cls, fields])
+        else:  # a page's header is not worth the pause
+            read(target, source, [cls, fields])
     except StopIteration:
         message = f"the {what} can't be decoded: more structures than its {limit} bytes can hold"
         raise CorruptFileError(message, path=path) from None
     except refusals as error:
         reason = str(error) or ("it ends too early" if isinstance(error, EOFError) else type(error).__name__)
         raise CorruptFileError(f"the {what} can't be decoded: {reason}", path=path) from error
-    return target, transport.cstringio_buf.tell()
+    return target, source.trans.cstringio_buf.tell()
+
+
+def decode_run(cls: type[S], data: bytes, start: int, count: int) -> tuple[list[S], int] | None:
+    """Decode ``count`` structures that stand in ``data`` one after the other, and say where they end.
+
+    None where ``decode`` would refuse them. Call it on bytes that are refused by ``decode`` otherwise.
+    """
+    limit = len(data)
+    if count > limit // cls.least:
+        return None
+    source = _Input(data, limit)
+    source.trans.cstringio_buf.seek(start)
+    found = [cls() for _ in range(count)]
+    fields = cls.thrift_spec if limit <= _LONG else _bounded(cls.thrift_spec, limit)
+    what = [cls, fields]
+    read, refusals = _thrift()
+    try:
+        for one in found:
+            read(one, source, what)
+    except StopIteration:
+        return None
+    except refusals:
+        return None
+    return found, source.trans.cstringio_buf.tell()
+
+
+class _Bytes:
+    """What Thrift's C decoder asks a transport for."""
+
+    __slots__ = ("cstringio_buf",)
+    cstringio_buf: BytesIO
+
+    def cstringio_refill(self, partial: bytes, length: int) -> BytesIO:  # noqa: ARG002
+        raise EOFError
+
+
+class _Input:
+    """What Thrift's C decoder asks a protocol for, without the layers of its own classes."""
+
+    __slots__ = ("container_length_limit", "string_length_limit", "trans")
+
+    def __init__(self, data: bytes, longest: int) -> None:
+        self.trans = _Bytes()
+        self.trans.cstringio_buf = BytesIO(data)
+        self.string_length_limit = len(data)
+        self.container_length_limit = longest
 
 
 def _bounded(fields: tuple[Any, ...], size: int) -> tuple[Any, ...]:
@@ -164,12 +206,28 @@ def paused_gc() -> Iterator[None]:
 
 
 @cache
-def _thrift() -> tuple[Any, Any, tuple[type[Exception], ...]]:
-    from thrift.protocol.TCompactProtocol import TCompactProtocolAccelerated
+def _thrift() -> tuple[Callable[[Any, Any, Any], Any], tuple[type[Exception], ...]]:
+    """What fills a struct from an ``_Input``, and what it raises for bytes that are no such struct."""
     from thrift.Thrift import TException
-    from thrift.transport.TTransport import TMemoryBuffer
 
-    # The C decoder raises the first five; the others come from the pure-Python one.
-    refusals = (TException, EOFError, OverflowError, TypeError, MemoryError)
-    pure = (ValueError, LookupError, AssertionError, RecursionError)
-    return TCompactProtocolAccelerated, TMemoryBuffer, refusals + pure
+    # The C decoder raises the first six; the others come from the pure-Python one.
+    refusals = (TException, EOFError, OverflowError, TypeError, MemoryError, ValueError)
+    pure = (LookupError, AssertionError, RecursionError)
+    try:
+        from thrift.protocol.fastbinary import decode_compact
+    except ImportError:
+        return _read_slowly, refusals + pure
+    return decode_compact, refusals
+
+
+def _read_slowly(target: Struct, source: _Input, what: list[Any]) -> None:
+    """Fill a struct where Thrift's C extension is not built."""
+    from thrift.protocol.TCompactProtocol import TCompactProtocol
+    from thrift.transport.TTransport import TFileObjectTransport
+
+    protocol = TCompactProtocol(
+        TFileObjectTransport(source.trans.cstringio_buf),
+        string_length_limit=source.string_length_limit,
+        container_length_limit=source.container_length_limit,
+    )
+    protocol.readStruct(target, what[1])

@@ -302,7 +302,7 @@ class Predicate(Expr):
     @_exported
     def to_sql(self, dialect: str = "spark") -> str:
         """The predicate as SQL text (spark, hive, trino, presto or duckdb)."""
-        from skipstone.predicate.sql import to_sql
+        from skipstone.predicate.sql.write import to_sql
 
         return to_sql(self, dialect)
 

@@ -15,8 +15,7 @@ from skipstone.core.rows import RowSet
 from skipstone.core.rows.selection import Selector, from_selection, to_selection
 from skipstone.errors import PredicateError, UsageError
 from skipstone.parquet.bloom import BloomFilter
-from skipstone.parquet.footer import from_pyarrow, read_footer
-from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.metadata import ParquetMetadata, from_pyarrow, read_footer
 from skipstone.predicate import Predicate
 from skipstone.predicate import predicate as to_predicate
 from skipstone.prune.cascade import Cascade, Outcome

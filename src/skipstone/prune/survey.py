@@ -11,7 +11,7 @@ import numpy as np
 from skipstone.core.evidence import Array, ColumnFacts, Evidence, Stated
 from skipstone.core.ir.nodes import ColumnRef, Node
 from skipstone.core.rows import RowSet
-from skipstone.parquet.evidence import row_group_facts
+from skipstone.parquet.evidence import lake_facts
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.prune.options import BloomRequest
 from skipstone.prune.pages import ColumnPages, Segments
@@ -97,9 +97,8 @@ class Footers:
     def of(cls, files: Iterable[ParquetMetadata]) -> Footers:
         """These footers."""
         known = tuple(files)
-        counts = np.array([file.row_group_count for file in known], dtype=np.int64)
-        nothing = np.zeros(0, dtype=np.int64)
-        return cls(known, counts, np.concatenate([nothing, *(file.row_group_rows for file in known)]))
+        rows = [np.zeros(0, dtype=np.int64), *[file.row_group_rows for file in known]]
+        return cls(known, np.array([*map(len, rows[1:])], dtype=np.int64), np.concatenate(rows))
 
     def file(self, number: int) -> ParquetMetadata:
         """One footer."""
@@ -107,8 +106,7 @@ class Footers:
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
         """What the footers say."""
-        # A loop over files: each has its own schema, and remembers its own facts.
-        return ColumnFacts.concat([row_group_facts(file, ref) for file in self.files])
+        return lake_facts(self.files, ref)
 
     def pages(self, unit: int, ref: ColumnRef) -> PageFacts | None:  # noqa: ARG002
         """Page indexes must be read."""

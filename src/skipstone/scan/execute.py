@@ -6,7 +6,6 @@ or all of them at once, where that costs less.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
@@ -114,6 +113,8 @@ class Execution:
 
     async def to_batches_async(self) -> AsyncGenerator[pa.RecordBatch]:
         """Batches without blocking the event loop; cancelling stops reading."""
+        import asyncio
+
         batches = self.to_batches()
         inside = threading.Lock()
 

@@ -13,7 +13,6 @@ from skipstone.core.domain import ColumnDomain, ColumnHandle
 from skipstone.core.evidence import Array, ColumnFacts
 from skipstone.engine.jobs import Engine
 from skipstone.errors import UsageError
-from skipstone.index.coverage import Coverage
 from skipstone.index.index import LakeIndex
 from skipstone.lake.directory import DirectorySnapshot, is_visible
 from skipstone.lake.files import CACHE_BYTES, Files, Io
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from skipstone.iceberg.metadata import SnapshotInfo
     from skipstone.iceberg.plan import FilePlan
     from skipstone.iceberg.table import TableSnapshot
+    from skipstone.index.coverage import Coverage
     from skipstone.scan.statistics import LakeStatistics
 
 _SURVEYS = 4

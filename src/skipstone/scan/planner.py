@@ -17,7 +17,6 @@ from skipstone.core.judge import Verdict
 from skipstone.core.rows import RowSet
 from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.index.container import BadIndex
-from skipstone.index.coverage import Coverage
 from skipstone.lake.snapshot import FileEntry, Sifted, Snapshot
 from skipstone.predicate import predicate as to_predicate
 from skipstone.predicate.tree import Predicate
@@ -36,6 +35,7 @@ from skipstone.store.ranges import ByteRange
 from skipstone.store.steps import drive
 
 if TYPE_CHECKING:
+    from skipstone.index.coverage import Coverage
     from skipstone.scan.lake import Lake
 
 _FIRST_FOOTERS = 8

@@ -20,9 +20,14 @@ from skipstone.core.evidence import Array, ColumnFacts
 from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import UnknownColumnError, UsageError
-from skipstone.parquet.evidence import find_leaf, own_type, row_group_facts
+from skipstone.parquet.evidence import (
+    all_null_trusted,
+    find_leaf,
+    null_counts_trusted,
+    own_type,
+    row_group_facts,
+)
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.trust import all_null_trusted, null_counts_trusted
 from skipstone.parquet.values import stored_type
 from skipstone.prune.survey import Survey
 from skipstone.report import render

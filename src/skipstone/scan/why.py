@@ -24,12 +24,11 @@ from skipstone.core.judge import Judgement, Verdict, judge
 from skipstone.errors import UsageError
 from skipstone.lake.directory import is_visible
 from skipstone.lake.partitions import Partitions, read_partitions
-from skipstone.parquet.evidence import find_leaf
+from skipstone.parquet.evidence import bounds_trusted, find_leaf, legacy_bounds_trusted
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import page_index_ranges
 from skipstone.parquet.schema import LeafColumn, PhysicalType
 from skipstone.parquet.structs import Statistics
-from skipstone.parquet.trust import bounds_trusted, legacy_bounds_trusted
 from skipstone.prune.cascade import Cascade, LevelRecord
 from skipstone.prune.ledger import Ledger
 from skipstone.prune.pages import PageFacts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import CancelledError, Future
 from typing import Generic, TypeVar
 
@@ -44,10 +44,22 @@ class Cache(Generic[K, V]):
             entry = self._look(key)
         return entry[0] if entry is not None else None
 
+    def get_all(self, keys: Iterable[K]) -> list[V | None]:
+        """The values of many keys, None for each that isn't kept."""
+        with self._lock:
+            entries = map(self._look, keys)
+            return [entry[0] if entry is not None else None for entry in entries]
+
     def put(self, key: K, value: V, weight: int) -> None:
         """Keep a value; one heavier than the whole cache is not kept."""
         with self._lock:
             self._keep(key, value, weight)
+
+    def put_all(self, items: Iterable[tuple[K, V, int]]) -> None:
+        """Keep many values, each with its weight."""
+        with self._lock:
+            for item in items:
+                self._keep(*item)
 
     def get_or_make(self, key: K, make: Callable[[], tuple[V, int]]) -> V:
         """The value, made with its weight if it isn't kept; threads that ask meanwhile wait for it.

@@ -79,11 +79,13 @@ class RetrySource(Wrapped):
             view[:] = body
 
     def _try(self, read: Callable[[], T]) -> T:
-        trial = _Trial(self.policy, self._clock)
+        began = self._clock()
+        trial = None
         while True:
             try:
                 return read()
             except (ReadError, OSError) as error:
+                trial = trial or _Trial(self.policy, self._clock, began)
                 delay = trial.failed(_read_error(error, self.path))
             self._sleep(delay)
 
@@ -107,11 +109,11 @@ class RetrySource(Wrapped):
 class _Trial:
     """The attempts of one read."""
 
-    def __init__(self, policy: RetryPolicy, clock: Callable[[], float]) -> None:
+    def __init__(self, policy: RetryPolicy, clock: Callable[[], float], began: float) -> None:
         self._policy = policy
         self._clock = clock
         self._made = 0
-        self._deadline = clock() + policy.timeout if policy.timeout is not None else None
+        self._deadline = began + policy.timeout if policy.timeout is not None else None
 
     def left(self) -> float | None:
         """Seconds until the time is up."""

@@ -120,3 +120,11 @@ def test_index_build_takes_the_first_files(tmp_path: Path) -> None:
     index_build.main([*given, "--data", str(tmp_path)], (8_000, 8, (4, 8)))
     (case,) = json.loads(file.read_text())["cases"]
     assert case["contenders"]["skipstone"]["rows"] == 3
+
+
+def test_startup_tiny(capsys: pytest.CaptureFixture[str]) -> None:
+    from benchmarks import startup
+
+    startup.main(["--times", "0"])
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in startup.CONTENDERS)

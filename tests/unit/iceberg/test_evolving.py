@@ -42,8 +42,7 @@ from pyiceberg.types import (
 import skipstone as sk
 from skipstone.core.rows import RowSet
 from skipstone.iceberg.schema import FieldNaming, IdNaming, arrow_schema, field_paths
-from skipstone.parquet.footer import parse_footer
-from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.metadata import ParquetMetadata, parse_footer
 from skipstone.predicate.tree import Column
 from tests.unit.iceberg._files import read
 

@@ -19,7 +19,7 @@ from skipstone.aggregate.states.state import EVERY
 from skipstone.index.container import Container, Fetched, LocalFile
 from skipstone.index.draft import ColumnDraft, Draft, ranges
 from skipstone.index.levels import Level
-from skipstone.index.record import record_file
+from skipstone.index.record import record_files
 from skipstone.index.segment import Segment
 from skipstone.index.spec import Spec
 from skipstone.store.cache import Cache
@@ -73,7 +73,7 @@ def drafts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     for number, (table, options) in enumerate(FILES):
         pq.write_table(table, root / f"f{number}.parquet", **options)
     lake = sk.open(root)
-    return [record_file(lake.access, entry, SPECS[request.param]) for entry in lake.entries]
+    return [record_files(lake.access, [entry], SPECS[request.param]) for entry in lake.entries]
 
 
 def told(draft: Draft) -> dict[str, Any]:

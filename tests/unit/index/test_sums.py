@@ -21,7 +21,7 @@ from skipstone.index import container
 from skipstone.index.container import Bytes, Container, Fetched, LocalFile
 from skipstone.index.draft import Draft
 from skipstone.index.levels import UNKNOWN
-from skipstone.index.record import record_file
+from skipstone.index.record import record_files
 from skipstone.index.segment import Segment
 from skipstone.index.spec import Spec
 from skipstone.store.cache import Cache
@@ -72,7 +72,7 @@ def segment(root: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest
     paths = tuple((name,) for name in COLUMNS)
     columns = tuple(((name,), lake.schema.field(name).type) for name in COLUMNS)
     spec = Spec(columns, values=paths, sums=paths, sketches=paths[:3])
-    whole = Draft.concat([record_file(lake.access, entry, spec) for entry in lake.entries])
+    whole = Draft.concat([record_files(lake.access, [entry], spec) for entry in lake.entries])
     parts, tail = whole.write("spec", own_blooms=True)
     data = b"".join(parts)
     place = tmp_path_factory.mktemp("segment") / "segment"

@@ -15,7 +15,7 @@ from skipstone.parquet.bloom import (
     parse_bloom,
     probe,
 )
-from skipstone.parquet.footer import read_footer
+from skipstone.parquet.metadata import read_footer
 from skipstone.store.source import open_source
 
 HEADER = b"\x15\x40\x1c\x1c\x00\x00\x1c\x1c\x00\x00\x1c\x1c\x00\x00\x00"

@@ -14,8 +14,7 @@ from skipstone.parquet.dictionary import (
     dictionary_complete,
     dictionary_range,
 )
-from skipstone.parquet.footer import read_footer
-from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.metadata import ParquetMetadata, read_footer
 from skipstone.store.source import open_source
 
 CODECS = ["none", "snappy", "gzip", "brotli", "zstd", "lz4"]

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.errors import CorruptFileError, EncryptedFileError, NotParquetError
-from skipstone.parquet.footer import from_pyarrow, parse_footer, read_footer
-from skipstone.parquet.metadata import ParquetMetadata, Writer
+from skipstone.parquet.metadata import ParquetMetadata, Writer, from_pyarrow, parse_footer, read_footer
 from skipstone.store.source import open_source
 
 

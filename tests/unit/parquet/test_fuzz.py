@@ -19,8 +19,7 @@ from skipstone.parquet.dictionary import (
     dictionary_complete,
     dictionary_range,
 )
-from skipstone.parquet.footer import parse_footer, read_footer
-from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.metadata import ParquetMetadata, parse_footer, read_footer
 from skipstone.parquet.pageindex import BadPageIndex, page_index_ranges, parse_page_index
 from skipstone.store.ranges import ByteRange
 from skipstone.store.source import open_source

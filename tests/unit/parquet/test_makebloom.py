@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from skipstone.core.domain.keys import to_key
 from skipstone.parquet.bloom import BloomFilter, bloom_range, hash_values, parse_bloom, probe
-from skipstone.parquet.footer import read_footer
-from skipstone.parquet.makebloom import build_bloom, hash_rows
-from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.measure import build_bloom, hash_rows
+from skipstone.parquet.metadata import ParquetMetadata, read_footer
 from skipstone.parquet.values import encode_key
 from skipstone.store.source import open_source
 

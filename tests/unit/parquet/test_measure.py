@@ -17,10 +17,9 @@ from skipstone.core.domain.keys import Kind, key_space, to_key
 from skipstone.core.evidence import ColumnFacts
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.parquet.evidence import find_leaf, own_type, page_facts
-from skipstone.parquet.footer import read_footer
 from skipstone.parquet.measure import Measured, NotMeasurable, measure, whole
-from skipstone.parquet.pageindex import page_index_ranges, parse_page_index
-from skipstone.parquet.walk import walk_pages
+from skipstone.parquet.metadata import read_footer
+from skipstone.parquet.pageindex import page_index_ranges, parse_page_index, walk_pages
 from skipstone.store.source import open_source
 
 D = decimal.Decimal

@@ -21,8 +21,7 @@ from skipstone.lake.files import Files
 from skipstone.parquet import compact as c
 from skipstone.parquet import naming as room
 from skipstone.parquet.evidence import row_group_facts
-from skipstone.parquet.footer import parse_footer
-from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.metadata import ParquetMetadata, parse_footer
 from skipstone.parquet.naming import Naming, renamed
 from skipstone.scan.projection import Projection
 from skipstone.scan.reader import FileReader

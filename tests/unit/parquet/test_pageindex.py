@@ -6,8 +6,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from skipstone.parquet.footer import read_footer
-from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.metadata import ParquetMetadata, read_footer
 from skipstone.parquet.pageindex import (
     BadPageIndex,
     BoundaryOrder,

@@ -3,7 +3,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skipstone.parquet.footer import parse_footer, read_footer
+from skipstone.parquet.metadata import parse_footer, read_footer
 from skipstone.parquet.schema import Logical, LogicalKind, PhysicalType, Repetition, leaf_columns
 from skipstone.parquet.structs import (
     ColumnOrder,

@@ -12,11 +12,15 @@ from hypothesis import strategies as st
 
 from skipstone.core.rows.rowset import RowSet
 from skipstone.errors import SkipstoneError
-from skipstone.parquet.footer import read_footer
-from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
+from skipstone.parquet.metadata import ParquetMetadata, read_footer
+from skipstone.parquet.pageindex import (
+    BadPageIndex,
+    PageIndex,
+    page_index_ranges,
+    parse_page_index,
+    walk_pages,
+)
 from skipstone.parquet.slice import slice_steps
-from skipstone.parquet.walk import walk_pages
 from skipstone.store.source import open_source
 
 INDEX_PAGE = bytes([0x15, 2, 0x15, 6, 0x15, 6, 0]) + b"abc"

@@ -6,8 +6,7 @@ import textwrap
 import pytest
 
 from skipstone.errors import CorruptFileError
-from skipstone.parquet.page_structs import PageHeader, RawColumnIndex
-from skipstone.parquet.structs import FileMetaData, KeyValue, LogicalType
+from skipstone.parquet.structs import FileMetaData, KeyValue, LogicalType, PageHeader, RawColumnIndex
 from skipstone.parquet.wire import decode, decode_prefix
 
 
@@ -143,7 +142,7 @@ def test_importing_the_room_imports_no_thrift_and_no_obstore() -> None:
     run(
         """
         import sys
-        import skipstone.parquet.footer, skipstone.parquet.pageindex, skipstone.parquet.bloom
+        import skipstone.parquet.metadata, skipstone.parquet.pageindex, skipstone.parquet.bloom
         import skipstone.parquet.dictionary
         heavy = {"thrift", "obstore"} & set(sys.modules)
         assert not heavy, heavy

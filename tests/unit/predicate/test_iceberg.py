@@ -36,7 +36,8 @@ from pyiceberg.types import (
 from skipstone.errors import NotExpressibleError, PredicateError
 from skipstone.predicate import predicate, tree
 from skipstone.predicate.iceberg import from_iceberg, to_iceberg
-from skipstone.predicate.sql import parse_sql, to_sql
+from skipstone.predicate.sql import parse_sql
+from skipstone.predicate.sql.write import to_sql
 from skipstone.predicate.tree import Compare, IsIn, IsNan, IsNull, Match, Not, col, lit
 
 SCHEMA = Schema(

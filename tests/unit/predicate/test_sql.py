@@ -11,8 +11,9 @@ import pytest
 
 from skipstone.errors import NotExpressibleError, ParseError, PredicateError
 from skipstone.predicate import tree
-from skipstone.predicate.sql import parse_sql, to_sql
+from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.sql.types import DIALECTS, FOREIGN, zone_info
+from skipstone.predicate.sql.write import to_sql
 from skipstone.predicate.tree import (
     Call,
     Cast,

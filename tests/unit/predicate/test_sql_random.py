@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from skipstone.errors import PredicateError
 from skipstone.predicate import tree
-from skipstone.predicate.sql import parse_sql, to_sql
+from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.sql.types import DIALECTS
+from skipstone.predicate.sql.write import to_sql
 from skipstone.predicate.tree import (
     Call,
     Cast,

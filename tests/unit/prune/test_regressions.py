@@ -145,8 +145,8 @@ def test_presence_of_a_column_of_another_type_or_a_double_name(tmp_path: Path) -
     ],
 )
 def test_inflated_null_counts_of_old_polars(created_by: str, trusted: bool) -> None:
+    from skipstone.parquet.evidence import all_null_trusted
     from skipstone.parquet.metadata import Writer
-    from skipstone.parquet.trust import all_null_trusted
 
     assert all_null_trusted(Writer.parse(created_by)) is trusted
     assert all_null_trusted(Writer.parse("parquet-cpp-arrow version 26.0.1"))

@@ -24,13 +24,12 @@ from skipstone.engine.jobs import gather
 from skipstone.errors import CorruptFileError, FileError, SchemaError
 from skipstone.iceberg.deletes.match import PATH_ID, POS_ID, DeleteFile, Open
 from skipstone.iceberg.manifests.avro import check_plain
-from skipstone.parquet.footer import read_footer
-from skipstone.parquet.metadata import ParquetMetadata
+from skipstone.parquet.metadata import ParquetMetadata, read_footer
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.slice import slice_steps
 from skipstone.predicate.tree import col
-from skipstone.prune import Pruner
+from skipstone.prune.pruner import Pruner
 from skipstone.store.ranges import ByteRange
 from skipstone.store.source import Source, TailSource
 from skipstone.store.steps import drive

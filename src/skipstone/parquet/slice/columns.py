@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from skipstone.core.plain import int_array
 from skipstone.core.rows import runs as run
 from skipstone.core.rows.rowset import RowSet
 from skipstone.parquet.slice.projection import leaf_count
@@ -107,7 +108,7 @@ def take_values(array: pa.Array, positions: NDArray[np.int64]) -> pa.Array:
     if wide is not None:
         return _take_views(array, positions).cast(wide).cast(array.type)
     try:
-        return array.take(pa.array(positions))
+        return array.take(int_array(positions))
     except pa.ArrowNotImplementedError:
         # Views inside other values: slices of them can be joined.
         rows = [array.slice(position, 1) for position in positions.tolist()]
@@ -171,7 +172,7 @@ def take(table: pa.Table, positions: NDArray[np.int64]) -> pa.Table:
 def _taken(column: pa.ChunkedArray, where: NDArray[np.int64]) -> pa.ChunkedArray:
     if column.num_chunks != 1:
         try:
-            return column.take(pa.array(where, pa.int64()))
+            return column.take(int_array(where))
         except pa.ArrowNotImplementedError:
             column = pa.chunked_array([column.combine_chunks()], column.type)
     return pa.chunked_array([take_values(column.chunk(0), where)], column.type)

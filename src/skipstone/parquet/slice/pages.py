@@ -8,8 +8,8 @@ from typing import Final, NamedTuple, TypeAlias, final
 
 from skipstone.errors import CorruptFileError
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.page_structs import PageHead
 from skipstone.parquet.slice.plan import DICTIONARY_ENCODINGS, Chosen, ChunkPages, LeafPlan
+from skipstone.parquet.structs import PageHead
 from skipstone.parquet.wire import decode_prefix
 from skipstone.store.ranges import ByteRange
 

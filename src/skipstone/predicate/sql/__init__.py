@@ -1,4 +1,4 @@
-"""SQL text to a Predicate and back."""
+"""SQL text to a Predicate; ``write`` has the way back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from skipstone.errors import ParseError
 from skipstone.predicate import tree
 from skipstone.predicate.sql.shape import parse_condition
 from skipstone.predicate.sql.types import known_dialect, zone_info
-from skipstone.predicate.sql.write import to_sql
 
-__all__ = ["parse_sql", "to_sql"]
+__all__ = ["parse_sql"]
 
 
 def parse_sql(text: str, dialect: str = "spark", tz: str = "UTC") -> tree.Predicate:

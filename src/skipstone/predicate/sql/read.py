@@ -10,6 +10,7 @@ from types import MappingProxyType
 import pyarrow as pa
 from sqlglot import exp
 
+from skipstone.core.plain import text_scalar
 from skipstone.errors import ParseError, TypeMismatchError
 from skipstone.predicate import tree
 from skipstone.predicate.sql.functions import extract, function, literal_array
@@ -99,7 +100,7 @@ def _(node: exp.Paren, to: Reader) -> tree.Expr:
 
 @_read.register
 def _(node: exp.Literal, to: Reader) -> tree.Expr:
-    return to.literal(pa.scalar(node.this) if node.is_string else number(node.this))
+    return to.literal(text_scalar(node.this) if node.is_string else number(node.this))
 
 
 @_read.register(exp.RawString)

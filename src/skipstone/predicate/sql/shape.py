@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from skipstone.core.plain import int_scalar, text_scalar
 from skipstone.errors import SkipstoneError
 from skipstone.predicate import tree
 from skipstone.predicate.sql.read import Reader
@@ -38,7 +39,7 @@ def parse_condition(text: str, dialect: str, zone: str) -> tree.Predicate:
 
     def take_out(match: re.Match[str]) -> str:
         number, string = match.groups()
-        literals.append(pa.scalar(string if number is None else int(number)))
+        literals.append(text_scalar(string) if number is None else int_scalar(int(number)))
         return _STRING if number is None else _NUMBER
 
     fill = _template(_LITERAL.sub(take_out, text), dialect, zone)

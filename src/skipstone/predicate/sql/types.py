@@ -12,6 +12,7 @@ from typing import cast
 
 import pyarrow as pa
 
+from skipstone.core.plain import int_scalar
 from skipstone.errors import ParseError, PredicateError, shorten
 
 DIALECTS = ("spark", "hive", "trino", "presto", "duckdb")
@@ -244,7 +245,7 @@ def number(text: str) -> pa.Scalar:
     except (ValueError, decimal.InvalidOperation):
         raise ParseError(f"{shorten(text, 40)} is not a number") from None
     if "." not in text and -(2**63) <= exact < 2**63:
-        return pa.scalar(int(exact))
+        return int_scalar(int(exact))
     try:
         return pa.scalar(exact)
     except pa.ArrowInvalid:

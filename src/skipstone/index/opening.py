@@ -1,0 +1,94 @@
+"""Opening an index: its newest manifest, the segments that it names, matched with a lake's listing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from skipstone.engine.jobs import gather
+from skipstone.errors import ReadError
+from skipstone.index.container import BadIndex, Container, Fetched, Held, LocalFile
+from skipstone.index.coverage import Coverage
+from skipstone.index.manifest import Manifest, SegmentNote, read_manifest
+from skipstone.index.marks import marks_of
+from skipstone.index.segment import Segment
+from skipstone.lake.files import Files
+from skipstone.lake.snapshot import Snapshot
+from skipstone.parquet.naming import Naming
+from skipstone.store.cache import Cache
+from skipstone.store.place import Listed
+from skipstone.store.ranges import ByteRange
+
+# A segment elsewhere that is no larger is fetched whole: one request costs less than several.
+_SMALL_SEGMENT: Final = 1024 * 1024
+
+
+def open_coverage(
+    lake: Snapshot, access: Files, listed: list[Listed] | ReadError, distrust: Callable[[BadIndex], None]
+) -> Coverage | None:
+    """The index whose files were listed, or could not be; None if there is none among them."""
+    place = access.place
+    try:
+        if isinstance(listed, ReadError):
+            raise listed
+        try:
+            manifest = read_manifest(place, listed)
+        except ReadError:
+            # It was swept away since the lake was listed: the newest one will do.
+            listed = place.below("")
+            manifest = read_manifest(place, listed)
+        if not manifest.number:
+            return None
+        entries = {entry.key: entry for entry in listed}
+
+        def opened(note: SegmentNote) -> Segment | str:
+            entry = entries.get(note.name)
+            if entry is None:
+                return f"{note.name}: it is missing"
+            try:
+                return open_segment(access, entry, note, lake.access.cache, lake.access.naming)
+            except (BadIndex, ReadError) as error:
+                return f"{note.name}: {_reason(error)}"
+
+        found = gather(opened, manifest.segments, threads=access.threads)
+        segments = [one for one in found if isinstance(one, Segment)]
+        problems = [one for one in found if isinstance(one, str)]
+    except (BadIndex, ReadError) as error:
+        manifest, segments, problems = Manifest(), [], [_reason(error)]
+    marks = marks_of(lake.entries, lake.index_naming)
+    return Coverage(manifest, lake.access, lake.entries, segments, problems, marks, distrust)
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "message", None)
+    return str(reason or error)
+
+
+def open_segment(
+    access: Files,
+    entry: Listed,
+    note: SegmentNote,
+    cache: Cache[object, object],
+    naming: Naming | None = None,
+) -> Segment:
+    """Open a segment that a manifest names, as it was listed."""
+    if entry.size != note.size:
+        raise BadIndex(f"it has {entry.size:,} bytes instead of {note.size:,}")
+    container = Container.open(note.name, _bytes(access, entry), note.size, note.tail, cache)
+    segment = Segment(container, naming)
+    segment.prepare()
+    return segment
+
+
+def _bytes(access: Files, entry: Listed) -> LocalFile | Fetched | Held:
+    place = access.place
+    if place.local:
+        return LocalFile(place.path(entry.key))
+    if entry.size <= _SMALL_SEGMENT:
+        return Held(access.source(entry).read_ranges([ByteRange(0, entry.size)])[0])
+    return Fetched(entry.key, access.source(entry).read_ranges)
+
+
+def adopt_segment(access: Files, entry: Listed, cache: Cache[object, object]) -> Segment:
+    """Open a segment that no manifest describes."""
+    return Segment(Container.open_alone(entry.key, _bytes(access, entry), entry.size, cache))
