@@ -224,13 +224,12 @@ def _pages(
     known: dict[bytes, Borders],
 ) -> ChunkPages:
     whole, codec, use = _chunk(metadata, group, leaf)
-    if index is None or not len(index):
+    offsets = [] if index is None else index.offsets.tolist()
+    if index is None or not offsets:
         return ChunkPages(leaf, whole, codec)
-    key = index.first_rows.tobytes()
-    borders = known.get(key)
-    if borders is None:
-        borders = known[key] = Borders(index)
-    offsets, sizes = index.offsets.tolist(), index.sizes.tolist()
+    key, sizes = index.first_rows.tobytes(), index.sizes.tolist()
+    if key not in known:
+        known[key] = Borders(index)
     ends = [offset + size for offset, size in zip(offsets, sizes, strict=True)]
     # Whatever stands before the first data page; not every writer says that it is a dictionary page.
     dictionary, fetched = None, False
@@ -239,7 +238,7 @@ def _pages(
         use = use or dictionary_use(metadata, group, leaf)
         fetched = use is Use.ALL or (use is Use.SOME and offsets[0] - whole.start <= SMALL_DICTIONARY)
     return ChunkPages(
-        leaf, whole, codec, borders, offsets, sizes, offsets[1:] == ends[:-1], dictionary, fetched
+        leaf, whole, codec, known[key], offsets, sizes, offsets[1:] == ends[:-1], dictionary, fetched
     )
 
 
