@@ -16,8 +16,8 @@ from skipstone.core.filter.arithmetic import doubles, is_number, parsed
 from skipstone.core.filter.conditions import Checked, Kernel, RowError, Series, apply, cannot
 from skipstone.core.filter.texts import by_value
 from skipstone.core.filter.times import cast_time, moments
-from skipstone.core.ir.constants import cast_value
-from skipstone.core.ir.operands import CantJudge, Value
+from skipstone.core.ir.bind import cast_value
+from skipstone.core.ir.nodes import CantJudge, Value
 from skipstone.core.ir.transforms import UNITS
 from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree

@@ -38,8 +38,7 @@ from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.compile import NODE_PASSES, PREDICATE_PASSES
 from skipstone.core.ir.literals import float_readings
 from skipstone.core.ir.lower import Lowering, lower_node, negate
-from skipstone.core.ir.nodes import All, Any, ColumnRef, Decided, Leaf, Node, Pair, Test
-from skipstone.core.ir.operands import CantJudge, Value
+from skipstone.core.ir.nodes import All, Any, CantJudge, ColumnRef, Decided, Leaf, Node, Pair, Test, Value
 from skipstone.errors import NotExpressibleError, PredicateError, SkipstoneError
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate, conjunction, disjunction, too_deep

@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from skipstone.core.domain.keys import Kind, is_binary, is_text, key_space, storage_type
 from skipstone.core.ir.literals import fixed_offset
-from skipstone.core.ir.nodes import ColumnRef, Reason
-from skipstone.core.ir.operands import CantJudge, Value
+from skipstone.core.ir.nodes import CantJudge, ColumnRef, Reason, Value
 from skipstone.core.ir.transforms import DAY, UNITS, Calendar, Floor, Prefix, Same, Scale, ToFloat
 from skipstone.predicate import tree
 

@@ -11,6 +11,7 @@ from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.nodes import (
     All,
     Any,
+    CantJudge,
     ColumnRef,
     Decided,
     Diagnostic,
@@ -20,8 +21,8 @@ from skipstone.core.ir.nodes import (
     Reason,
     Test,
     Unknown,
+    Value,
 )
-from skipstone.core.ir.operands import CantJudge, Value
 from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate

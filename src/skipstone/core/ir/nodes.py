@@ -304,3 +304,23 @@ class Compiled:
     def columns(self) -> tuple[tuple[str, ...], ...]:
         """Paths of the columns the judge needs evidence about, each once."""
         return tuple(dict.fromkeys(ref.path for ref in self.node.refs()))
+
+
+# -- operands ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An operand that is a constant."""
+
+    scalar: pa.Scalar
+    zone: str
+
+
+class CantJudge(Exception):
+    """An operand or comparison that metadata can't judge; it is left to the rows."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import skipstone as sk
+import skipstone.core.judge as kernels
 from skipstone.core.domain.spans import NumberSpans
 from skipstone.core.evidence import ColumnFacts, Evidence
 from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.judge import Bits, Verdict, judge
-from skipstone.core.judge import numbers as kernels
 from skipstone.predicate import tree
 
 SCHEMA = pa.schema([("i", pa.int64()), ("f", pa.float64()), ("s", pa.string())])
@@ -212,8 +212,6 @@ def test_searches_agree_with_comparing_every_span() -> None:
 
 
 def test_many_texts_agree_with_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    from skipstone.core.judge import texts
-
     rng = random.Random(3)
     words = ["".join(rng.choice("abc") for _ in range(rng.randint(0, 4))) for _ in range(200)]
     bounds = sorted([sorted([rng.choice(words).encode(), rng.choice(words).encode()]) for _ in range(100)])
@@ -226,7 +224,7 @@ def test_many_texts_agree_with_few(monkeypatch: pytest.MonkeyPatch) -> None:
         predicate = sk.col("s").isin(words[:60])
         node = compile_predicate(~predicate if negated else predicate, SCHEMA).node
         many = judge(node, evidence).bits
-        monkeypatch.setattr(texts, "FEW", 10_000)
+        monkeypatch.setattr(kernels, "FEW", 10_000)
         few = judge(node, evidence).bits
         monkeypatch.undo()
         assert np.array_equal(many.true, few.true)

@@ -1,0 +1,353 @@
+"""IR × evidence → bits, verdicts and reasons. Pure, columnar, and the same at every level."""
+
+from __future__ import annotations
+
+import bisect
+import enum
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.core.domain import Domain
+from skipstone.core.domain.spans import ByteSpans, NumberSpans
+from skipstone.core.evidence import Array, Bounds, ColumnFacts, Evidence, is_ascending
+from skipstone.core.ir.nodes import All, Any, Decided, Leaf, Node, Pair, Test, Unknown
+
+# -- bits --------------------------------------------------------------------------------------
+
+
+class Verdict(enum.IntEnum):
+    """What is proven about a unit."""
+
+    NONE = 0
+    SOME = 1
+    ALL = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bits:
+    """Per unit: may some row be TRUE, may some be FALSE, may some be NULL."""
+
+    true: Array
+    false: Array
+    null: Array
+
+    @classmethod
+    def constant(cls, units: int, value: bool | None) -> Bits:
+        """Every row of every unit has this one value."""
+        return cls(*(np.full(units, value is bit) for bit in (True, False, None)))
+
+    @classmethod
+    def unknown(cls, units: int) -> Bits:
+        """Every row may be anything."""
+        yes = np.ones(units, dtype=bool)
+        return cls(yes, yes, yes)
+
+    def take(self, units: Array) -> Bits:
+        """The bits of the chosen units, in that order."""
+        return Bits(self.true[units], self.false[units], self.null[units])
+
+    def __and__(self, other: Bits) -> Bits:
+        null = (self.null & (other.true | other.null)) | (other.null & (self.true | self.null))
+        return Bits(self.true & other.true, self.false | other.false, null)
+
+    def __or__(self, other: Bits) -> Bits:
+        return ~(~self & ~other)
+
+    def __invert__(self) -> Bits:
+        return Bits(self.false, self.true, self.null)
+
+    def test(self, value: bool | None) -> Bits:
+        """IS TRUE, IS FALSE or IS UNKNOWN."""
+        parts = {True: self.true, False: self.false, None: self.null}
+        holds = parts.pop(value)
+        first, second = parts.values()
+        return Bits(holds, first | second, np.zeros(len(holds), dtype=bool))
+
+    def verdicts(self) -> Array:
+        """NONE where nothing may be TRUE, ALL where nothing may be FALSE or NULL, else SOME."""
+        every = self.true & ~(self.false | self.null)
+        return self.true.astype(np.int8) + every
+
+
+# -- intervals of numbers ----------------------------------------------------------------------
+
+
+FEW = 16
+"""Up to this many spans each is compared with every unit; above it a search is faster."""
+
+_BLOCK = 1 << 16
+
+
+def meets_numbers(facts: ColumnFacts, spans: NumberSpans) -> Array:
+    """Per unit, whether ``[lower, upper]`` has a key in ``spans``."""
+    lower, upper = facts.lower, facts.upper
+    assert isinstance(lower, np.ndarray)
+    assert isinstance(upper, np.ndarray)
+    if spans.is_empty:
+        return np.zeros(len(lower), dtype=bool)
+    if len(spans) <= FEW:
+        return _compare(lower, upper, spans)
+    if len(lower) > 4 * len(spans) and is_ascending(lower) and is_ascending(upper):
+        return _search_units(lower, upper, spans)
+    return _search_spans(lower, upper, spans)
+
+
+def _compare(lower: Array, upper: Array, spans: NumberSpans) -> Array:
+    floor, ceiling = spans.space.limits
+    found = np.zeros(len(lower), dtype=bool)
+    above, below = np.empty(_BLOCK, dtype=bool), np.empty(_BLOCK, dtype=bool)
+    pairs = list(zip(spans.lows.tolist(), spans.highs.tolist(), strict=True))
+    # In blocks that stay in the processor's cache, so that each bound is fetched from memory once.
+    for start in range(0, len(lower), _BLOCK):
+        lows, highs = lower[start : start + _BLOCK], upper[start : start + _BLOCK]
+        out = found[start : start + _BLOCK]
+        reaches, begins = above[: len(out)], below[: len(out)]
+        for low, high in pairs:
+            if low == floor and high == ceiling:
+                out[:] = True
+            elif low == floor:
+                out |= np.less_equal(lows, high, out=begins)
+            elif high == ceiling:
+                out |= np.greater_equal(highs, low, out=reaches)
+            else:
+                np.less_equal(lows, high, out=begins)
+                begins &= np.greater_equal(highs, low, out=reaches)
+                out |= begins
+    return found
+
+
+def _search_spans(lower: Array, upper: Array, spans: NumberSpans) -> Array:
+    """For each unit, the first span that doesn't end before it: N searches among the spans."""
+    first = np.searchsorted(spans.highs, lower, side="left")
+    starts = spans.lows[np.minimum(first, len(spans) - 1)]
+    return np.asarray((first < len(spans)) & (starts <= upper))
+
+
+def _search_units(lower: Array, upper: Array, spans: NumberSpans) -> Array:
+    """For each span, the run of units it meets: searches among ascending bounds, no pass over the units."""
+    starts = np.searchsorted(upper, spans.lows, side="left")
+    stops = np.searchsorted(lower, spans.highs, side="right")
+    meeting = starts < stops
+    starts, stops = starts[meeting], stops[meeting]
+    found = np.zeros(len(lower), dtype=bool)
+    if not len(starts):
+        return found
+    # Spans ascend, so their runs do; runs that touch are joined and each is filled at once.
+    gaps = np.flatnonzero(starts[1:] > stops[:-1]) + 1
+    firsts = starts[np.concatenate(([0], gaps))]
+    lasts = stops[np.concatenate((gaps - 1, [len(stops) - 1]))]
+    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+        found[first:last] = True
+    return found
+
+
+# -- intervals of byte strings -----------------------------------------------------------------
+
+
+def meets_texts(facts: ColumnFacts, spans: ByteSpans) -> Array:
+    """Per unit, whether ``[lower, upper]`` has a key in ``spans``; an unknown bound meets anything."""
+    assert isinstance(facts.lower, pa.Array)
+    assert isinstance(facts.upper, pa.Array)
+    if len(spans) > FEW:
+        return _search(facts.lower, facts.upper, spans)
+    found: Array = np.zeros(len(facts), dtype=bool)
+    for low, high in spans.pairs():
+        reaches = _bools(pc.greater_equal(facts.upper, pa.scalar(low, _BYTES))) if low else True
+        begins = True if high is None else _bools(pc.less(facts.lower, pa.scalar(high, _BYTES)))
+        found |= reaches & begins
+    return found
+
+
+_BYTES = pa.large_binary()
+
+
+def _bools(answer: pa.Array) -> Array:
+    known = answer.fill_null(True) if answer.null_count else answer
+    found: Array = known.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _search(lower: pa.Array, upper: pa.Array, spans: ByteSpans) -> Array:
+    """For each unit, the first span that ends after its lower bound."""
+    ends = [high for high in spans.highs if high is not None]
+    lows = list(spans.lows)
+    found = np.ones(len(lower), dtype=bool)
+    # A loop per unit: Arrow has no search among byte strings, and a file has few units.
+    for unit, (low, high) in enumerate(zip(lower.to_pylist(), upper.to_pylist(), strict=True)):
+        at = bisect.bisect_right(ends, low) if low is not None else 0
+        found[unit] = at < len(lows) and (high is None or lows[at] <= high)
+    return found
+
+
+# -- one column against another ----------------------------------------------------------------
+
+
+def judge_pair(node: Pair, evidence: Evidence) -> Bits:
+    """The bits of ``left op right``."""
+    left, right = evidence.facts(node.left), evidence.facts(node.right)
+    equal = _equal(left, right)
+    if node.op == "<=>":
+        return _null_safe(left, right, equal)
+    bits = _ORDERED[node.op](left, right, equal)
+    both = left.may_value & right.may_value
+    # NaN against anything: its own rules are not worth their lines, so it may go either way.
+    nan = (left.may_nan & (right.may_value | right.may_nan)) | (right.may_nan & left.may_value)
+    return Bits((bits.true & both) | nan, (bits.false & both) | nan, left.may_null | right.may_null)
+
+
+def _less(a: ColumnFacts, b: ColumnFacts) -> Bits:
+    """``a < b``: possible if the least a is below the greatest b; can fail unless all a are below all b."""
+    may = _below(a.lower, b.upper)
+    return Bits(may, ~_surely_below(a.upper, b.lower), may)
+
+
+def _equal(a: ColumnFacts, b: ColumnFacts) -> Bits:
+    may = ~_surely_below(a.upper, b.lower) & ~_surely_below(b.upper, a.lower)
+    points = _same(a.lower, a.upper) & _same(b.lower, b.upper) & _same(a.lower, b.lower)
+    return Bits(may, ~points, may)
+
+
+_ORDERED: dict[str, Callable[[ColumnFacts, ColumnFacts, Bits], Bits]] = {
+    "<": lambda a, b, _: _less(a, b),
+    ">": lambda a, b, _: _less(b, a),
+    ">=": lambda a, b, _: ~_less(a, b),
+    "<=": lambda a, b, _: ~_less(b, a),
+    "=": lambda _a, _b, equal: equal,
+    "<>": lambda _a, _b, equal: ~equal,
+}
+
+
+def _null_safe(left: ColumnFacts, right: ColumnFacts, equal: Bits) -> Bits:
+    both = left.may_value & right.may_value
+    true = (equal.true & both) | (left.may_nan & right.may_nan) | (left.may_null & right.may_null)
+    one_null = (left.may_null & (right.may_value | right.may_nan)) | (
+        right.may_null & (left.may_value | left.may_nan)
+    )
+    false = (equal.false & both) | left.may_nan | right.may_nan | one_null
+    return Bits(true, false, np.zeros(len(left), dtype=bool))
+
+
+def _below(a: Bounds, b: Bounds) -> Array:
+    """Whether some key at or above ``a`` may be below some key at or below ``b``."""
+    if isinstance(a, pa.Array):
+        return np.asarray(pc.less(a, b).fill_null(True).to_numpy(zero_copy_only=False))
+    return np.asarray(a < b)
+
+
+def _surely_below(a: Bounds, b: Bounds) -> Array:
+    """Whether every key at or below ``a`` is below every key at or above ``b``."""
+    if isinstance(a, pa.Array):
+        return np.asarray(pc.less(a, b).fill_null(False).to_numpy(zero_copy_only=False))
+    return np.asarray(a < b)
+
+
+def _same(a: Bounds, b: Bounds) -> Array:
+    if isinstance(a, pa.Array):
+        return np.asarray(pc.equal(a, b).fill_null(False).to_numpy(zero_copy_only=False))
+    return np.asarray(a == b)
+
+
+# -- trees -------------------------------------------------------------------------------------
+
+
+Cleared = Mapping[int, Array]
+"""Leaves (by ``id``) for which other evidence, such as a bloom filter, rules out TRUE in some units."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judgement:
+    """The bits of N units, and those of each top-level conjunct: who dropped a unit."""
+
+    bits: Bits
+    parts: tuple[tuple[Node, Bits], ...]
+
+    def verdicts(self) -> Array:
+        """NONE, SOME or ALL for each unit."""
+        return self.bits.verdicts()
+
+    def take(self, units: Array) -> Judgement:
+        """The judgement of the chosen units, in that order."""
+        return Judgement(self.bits.take(units), tuple((node, bits.take(units)) for node, bits in self.parts))
+
+    def blame(self) -> Array:
+        """For each unit the first conjunct that no row can satisfy; -1 where the unit is kept."""
+        blamed = np.full(len(self.bits.true), -1, dtype=np.int32)
+        for number in reversed(range(len(self.parts))):
+            blamed[~self.parts[number][1].true] = number
+        return blamed
+
+
+def judge(node: Node, evidence: Evidence, cleared: Cleared | None = None) -> Judgement:
+    """What ``evidence`` proves about ``node``, for each unit."""
+    occupied = evidence.occupied
+    parts = []
+    total: Bits | None = None
+    for conjunct in node.args if isinstance(node, All) else (node,):
+        bits = _judge(conjunct, evidence, cleared)
+        if occupied is not None:
+            bits = Bits(bits.true & occupied, bits.false & occupied, bits.null & occupied)
+        parts.append((conjunct, bits))
+        total = bits if total is None else total & bits
+    assert total is not None
+    return Judgement(total, tuple(parts))
+
+
+def _judge(node: Node, evidence: Evidence, cleared: Cleared | None) -> Bits:
+    match node:
+        case Leaf():
+            return _leaf(node, evidence, cleared)
+        case All(args):
+            return functools.reduce(Bits.__and__, [_judge(a, evidence, cleared) for a in args])
+        case Any(args):
+            return functools.reduce(Bits.__or__, [_judge(a, evidence, cleared) for a in args])
+        case Test(arg, value, negated):
+            bits = _judge(arg, evidence, cleared).test(value)
+            return ~bits if negated else bits
+        case Pair():
+            return judge_pair(node, evidence)
+        case Decided(value):
+            return Bits.constant(len(evidence), value)
+        case Unknown():
+            return Bits.unknown(len(evidence))
+    raise AssertionError(f"no judge for {type(node).__name__}")
+
+
+def _leaf(leaf: Leaf, evidence: Evidence, cleared: Cleared | None) -> Bits:
+    facts = evidence.facts(leaf.ref)
+    span = leaf.span
+    if span is None:
+        true, false, null = (meets(facts, domain) for domain in (leaf.true, leaf.false, leaf.null))
+    else:
+        # One run of numbers, NULL just for NULL: neither of the other two sets has to be made.
+        low, high = span
+        true = (facts.lower <= high) & (facts.upper >= low) & facts.may_value
+        false = ((facts.lower < low) | (facts.upper > high)) & facts.may_value
+        null = facts.may_null
+        if leaf.true.nans:
+            true = true | facts.may_nan
+        else:
+            false = false | facts.may_nan
+    absent = None if cleared is None else cleared.get(id(leaf))
+    return Bits(true if absent is None else true & ~absent, false, null)
+
+
+def meets(facts: ColumnFacts, domain: Domain) -> Array:
+    """Per unit, whether some value the unit may hold belongs to ``domain``."""
+    found: Array | None = None
+    if not domain.spans.is_empty:
+        if domain.spans.is_all:
+            found = facts.may_value
+        elif isinstance(domain.spans, NumberSpans):
+            found = meets_numbers(facts, domain.spans) & facts.may_value
+        else:
+            found = meets_texts(facts, domain.spans) & facts.may_value
+    if domain.nulls:
+        found = facts.may_null if found is None else found | facts.may_null
+    if domain.nans:
+        found = facts.may_nan if found is None else found | facts.may_nan
+    return np.zeros(len(facts), dtype=bool) if found is None else found
