@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,12 +33,14 @@ from skipstone.lake.records import list_again, list_settled
 from skipstone.lake.schema import first_of_each_schema, merge_schemas
 from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, Path, Records, Sifted
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.naming import Naming
 from skipstone.prune.ledger import Blame, Ledger
 from skipstone.report.trace import Cause, Level
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed, Place, matches
 from skipstone.store.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from skipstone.parquet.naming import Naming
 
 # Up to this many files the schema is that of all files; of more, a sample spread over the listing tells it.
 SCHEMA_SAMPLE = 256

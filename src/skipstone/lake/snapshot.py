@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +16,13 @@ from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import Engine
 from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.naming import Naming
 from skipstone.prune.ledger import Ledger
 from skipstone.report.trace.partitions import FilterStats
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed
+
+if TYPE_CHECKING:
+    from skipstone.parquet.naming import Naming
 
 PLANS = 64
 Path = tuple[str, ...]
