@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from skipstone.core.domain.columns import AllOf, AnyOf, ColumnDomain, ColumnHandle, DomainTree, all_of, any_of
-from skipstone.core.domain.domain import Domain
+from skipstone.core.domain.domain import (
+    AllOf,
+    AnyOf,
+    ColumnDomain,
+    ColumnHandle,
+    Domain,
+    DomainTree,
+    all_of,
+    any_of,
+)
 from skipstone.core.domain.ranges import Bound, Marker, Range
 
 __all__ = [

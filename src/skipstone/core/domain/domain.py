@@ -1,9 +1,9 @@
-"""Domain: a set of values of one type, with NULL and NaN as members of their own."""
+"""Domain: a set of values of one type, with NULL and NaN as members; and domains of several columns."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from skipstone.core.domain.keys import Kind, array_keys, key_space, storage_type, to_key
 from skipstone.core.domain.ranges import Range, ranges_of
 from skipstone.core.domain.spans import ByteSpans, NumberSpans, all_keys, no_keys
-from skipstone.errors import TypeMismatchError
+from skipstone.errors import NotExpressibleError, TypeMismatchError
 
 _SHOWN_RANGES = 6
 
@@ -194,3 +194,240 @@ class Domain:
 
     def __repr__(self) -> str:
         return f"Domain({self.type}: {self})"
+
+
+# -- several columns ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnHandle:
+    """A column by name and type; a dotted path names a struct field through ``path``."""
+
+    name: str
+    type: pa.DataType
+    fields: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The column's name and the struct fields below it."""
+        return (self.name, *self.fields)
+
+    def __hash__(self) -> int:
+        return hash((self.path, str(self.type)))
+
+    def __str__(self) -> str:
+        return ".".join(self.path)
+
+
+class DomainTree:
+    """A condition on columns as an AND/OR tree of domains."""
+
+    __slots__ = ()
+
+    def __and__(self, other: DomainTree) -> DomainTree:
+        return all_of(self, other)
+
+    def __or__(self, other: DomainTree) -> DomainTree:
+        return any_of(self, other)
+
+    def complement(self) -> DomainTree:
+        """The rows this tree leaves out."""
+        raise NotImplementedError
+
+    def __invert__(self) -> DomainTree:
+        return self.complement()
+
+    def hull(self) -> ColumnDomain:
+        """The least ColumnDomain that holds every row of this tree."""
+        raise NotImplementedError
+
+    def to_column_domain(self) -> ColumnDomain:
+        """This tree as one ColumnDomain, or an error if that would let other rows in."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDomain(DomainTree):
+    """Rows whose every named column lies in its domain; a column not named may hold anything.
+
+    >>> import pyarrow as pa
+    >>> c = ColumnHandle("x", pa.int64())
+    >>> a = ColumnDomain.of({c: Domain.values(pa.int64(), [1, 2])})
+    >>> print(a.intersect(ColumnDomain.of({c: Domain.values(pa.int64(), [2, 3])})))
+    x in [2]
+    """
+
+    items: tuple[tuple[ColumnHandle, Domain], ...]
+    is_none: bool = False
+    """Whether no row belongs to it; then no column is named."""
+
+    @classmethod
+    def of(cls, domains: Mapping[ColumnHandle, Domain]) -> ColumnDomain:
+        """From a mapping; columns that may hold anything are left out."""
+        if any(d.is_none for d in domains.values()):
+            return cls.none()
+        return cls(tuple((c, d) for c, d in domains.items() if not d.is_all))
+
+    @classmethod
+    def none(cls) -> ColumnDomain:
+        """No row."""
+        return cls((), is_none=True)
+
+    @classmethod
+    def all(cls) -> ColumnDomain:
+        """Every row."""
+        return cls(())
+
+    @property
+    def domains(self) -> dict[ColumnHandle, Domain]:
+        """The domain of each constrained column."""
+        return dict(self.items)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every row belongs to it."""
+        return not self.items and not self.is_none
+
+    def domain(self, column: ColumnHandle) -> Domain:
+        """What ``column`` may hold."""
+        if self.is_none:
+            return Domain.none(column.type)
+        return self.domains.get(column) or Domain.all(column.type)
+
+    def intersect(self, other: ColumnDomain) -> ColumnDomain:
+        """Rows of both."""
+        if self.is_none or other.is_none:
+            return ColumnDomain.none()
+        merged = self.domains
+        for column, domain in other.items:
+            merged[column] = merged[column] & domain if column in merged else domain
+        return ColumnDomain.of(merged)
+
+    def union(self, other: ColumnDomain) -> DomainTree:
+        """Rows of either: one ColumnDomain where that is exact, else an OR of the two."""
+        return any_of(self, other)
+
+    def complement(self) -> DomainTree:
+        """The rows left out: one ColumnDomain for one column, else an OR over the columns."""
+        if self.is_none:
+            return ColumnDomain.all()
+        if self.is_all:
+            return ColumnDomain.none()
+        return any_of(*(ColumnDomain.of({c: d.complement()}) for c, d in self.items))
+
+    def overlaps(self, other: ColumnDomain) -> bool:
+        """Whether some row could belong to both."""
+        return not self.intersect(other).is_none
+
+    def contains(self, other: ColumnDomain) -> bool:
+        """Whether every row of ``other`` belongs to it."""
+        if self.is_none or other.is_none:
+            return other.is_none
+        return all(d.contains(other.domain(c)) for c, d in self.items)
+
+    def hull(self) -> ColumnDomain:
+        return self
+
+    def to_column_domain(self) -> ColumnDomain:
+        return self
+
+    def __str__(self) -> str:
+        if self.is_none:
+            return "nothing"
+        return " and ".join(f"{c} in {d}" for c, d in self.items) or "anything"
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf(DomainTree):
+    """Rows of any branch."""
+
+    args: tuple[DomainTree, ...]
+
+    def complement(self) -> DomainTree:
+        return all_of(*(a.complement() for a in self.args))
+
+    def hull(self) -> ColumnDomain:
+        hulls = [h for h in (a.hull() for a in self.args) if not h.is_none]
+        if not hulls:
+            return ColumnDomain.none()
+        shared = set(hulls[0].domains).intersection(*(h.domains for h in hulls))
+        united: dict[ColumnHandle, Domain] = {}
+        for column in (c for c, _ in hulls[0].items if c in shared):
+            domain = hulls[0].domain(column)
+            for h in hulls[1:]:
+                domain = domain | h.domain(column)
+            united[column] = domain
+        return ColumnDomain.of(united)
+
+    def to_column_domain(self) -> ColumnDomain:
+        raise NotExpressibleError(
+            f"an OR over several columns has no ColumnDomain: {self}",
+            hint="use hull() for the least ColumnDomain around it",
+        )
+
+    def __str__(self) -> str:
+        return " or ".join(f"({a})" for a in self.args)
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf(DomainTree):
+    """Rows of every branch."""
+
+    args: tuple[DomainTree, ...]
+
+    def complement(self) -> DomainTree:
+        return any_of(*(a.complement() for a in self.args))
+
+    def hull(self) -> ColumnDomain:
+        result = ColumnDomain.all()
+        for arg in self.args:
+            result = result.intersect(arg.hull())
+        return result
+
+    def to_column_domain(self) -> ColumnDomain:
+        result = ColumnDomain.all()
+        for arg in self.args:
+            result = result.intersect(arg.to_column_domain())
+        return result
+
+    def __str__(self) -> str:
+        return " and ".join(f"({a})" for a in self.args)
+
+
+def any_of(*args: DomainTree) -> DomainTree:
+    """Rows of any argument, with same-column branches united."""
+    branches = [b for a in args for b in (a.args if isinstance(a, AnyOf) else (a,))]
+    if any(isinstance(b, ColumnDomain) and b.is_all for b in branches):
+        return ColumnDomain.all()
+    single: dict[ColumnHandle, Domain] = {}
+    rest: list[DomainTree] = []
+    for branch in branches:
+        if isinstance(branch, ColumnDomain) and len(branch.items) == 1:
+            column, domain = branch.items[0]
+            single[column] = single[column] | domain if column in single else domain
+        elif branch not in rest:
+            rest.append(branch)
+    united: list[DomainTree] = [ColumnDomain.of({c: d}) for c, d in single.items()]
+    merged = [*united, *rest]
+    if any(isinstance(b, ColumnDomain) and b.is_all for b in merged):
+        return ColumnDomain.all()
+    live = [b for b in merged if not (isinstance(b, ColumnDomain) and b.is_none)]
+    if not live:
+        return ColumnDomain.none()
+    return live[0] if len(live) == 1 else AnyOf(tuple(live))
+
+
+def all_of(*args: DomainTree) -> DomainTree:
+    """Rows of every argument, with ColumnDomains intersected."""
+    simple = ColumnDomain.all()
+    rest: list[DomainTree] = []
+    for branch in (b for a in args for b in (a.args if isinstance(a, AllOf) else (a,))):
+        if isinstance(branch, ColumnDomain):
+            simple = simple.intersect(branch)
+        elif branch not in rest:
+            rest.append(branch)
+    if not rest or simple.is_none:
+        return simple
+    if not simple.is_all:
+        rest.insert(0, simple)
+    return rest[0] if len(rest) == 1 else AllOf(tuple(rest))
