@@ -70,7 +70,7 @@ class Segment:
     """By file, as far as they were checked."""
     _paged: dict[int, Array] = field(default_factory=dict)
     """Per column, the row groups whose pages were checked."""
-    _arrays: dict[Path, tuple[Array, Array, Array, Array] | None] = field(default_factory=dict)
+    _arrays: dict[Path, tuple[Array, ...] | None] = field(default_factory=dict)
     """Per column, places of all its pages."""
     files: int = field(init=False)
     groups: int = field(init=False)
@@ -357,25 +357,24 @@ class Segment:
             return [self.places(group, leaf.path) for leaf in leaves]
         rows = int(self.common("group_rows")[group])
         found: list[PageIndex | None] = []
-        doubtful: list[tuple[Column, LeafColumn, PageIndex, int]] = []
+        doubtful: list[tuple[LeafColumn, PageIndex, int]] = []
         for leaf, known in zip(leaves, arrays, strict=True):
             assert known is not None
-            firsts, first_rows, offsets, sizes = known
+            firsts, first_rows, offsets, sizes, checked = known
             first, last = firsts[group], firsts[group + 1]
             if last <= first:
                 found.append(None)
                 continue
             index = PageIndex.places(rows, first_rows[first:last], offsets[first:last], sizes[first:last])
             found.append(index)
-            column = self.columns[leaf.path]
-            if not self._checked(column)[group]:
-                doubtful.append((column, leaf, index, int(last)))
+            if not checked[group]:
+                doubtful.append((leaf, index, int(last)))
         if doubtful:
             self._check_chunks(file, group, doubtful)
         return found
 
-    def _page_arrays(self, path: Path) -> tuple[Array, Array, Array, Array] | None:
-        """First page by row group, and first rows, offsets and sizes of all pages of a column.
+    def _page_arrays(self, path: Path) -> tuple[Array, ...] | None:
+        """First page by row group; first rows, offsets and sizes of all pages of a column; groups checked.
 
         None where the column has no pages, or they are not worth having in memory.
         """
@@ -385,33 +384,39 @@ class Segment:
             names = ("firsts", "first_rows", "offsets", "sizes")
             keys = [] if column is None else [(column.number, f"page/{name}") for name in names]
             found = None
-            if keys and all(key in self.container and self.container.is_small(key) for key in keys):
+            if column is not None and all(
+                key in self.container and self.container.is_small(key) for key in keys
+            ):
                 firsts, first_rows, offsets, sizes = (self.container.whole(key) for key in keys)
-                found = firsts, first_rows, offsets, sizes.astype(np.int64)
+                found = firsts, first_rows, offsets, sizes.astype(np.int64), self._checked(column)
             self._arrays[path] = found
         return found
 
     def _check_chunks(
-        self, file: int, group: int, pages: Sequence[tuple[Column, LeafColumn, PageIndex, int]]
+        self, file: int, group: int, pages: Sequence[tuple[LeafColumn, PageIndex, int]]
     ) -> None:
         """Look at the pages of several chunks at once, and more closely where something seems wrong."""
         begin, width = int(self.firsts[file]), int(self.firsts[file + 1] - self.firsts[file])
-        chunks = self.chunks(file)[[leaf.index * width + group - begin for _, leaf, _, _ in pages]]
+        chunks = self.chunks(file)[[leaf.index * width + group - begin for leaf, _, _ in pages]]
         start, dictionary = chunks["start"], chunks["dictionary"]
         low = np.where((dictionary > 0) & (dictionary < start), dictionary, start)
-        first_rows, offsets, sizes = (
-            np.concatenate([getattr(index, name) for _, _, index, _ in pages])
-            for name in ("first_rows", "offsets", "sizes")
+        counts = np.array([len(index.first_rows) for _, index, _ in pages])
+        sound = _sound_pages(
+            counts,
+            np.concatenate([index.first_rows for _, index, _ in pages]),
+            np.concatenate([index.offsets for _, index, _ in pages]),
+            np.concatenate([index.sizes for _, index, _ in pages]),
+            low,
+            low + chunks["size"],
+            np.full(len(pages), pages[0][1].rows),
         )
-        counts = np.array([len(index.first_rows) for _, _, index, _ in pages])
-        rows = np.repeat(pages[0][2].rows, len(pages))
-        sound = _sound_pages(counts, first_rows, offsets, sizes, low, low + chunks["size"], rows)
-        for good, (column, leaf, index, last) in zip(sound.tolist(), pages, strict=True):
-            known = self._page_arrays(leaf.path)
+        for good, (leaf, index, last) in zip(sound.tolist(), pages, strict=True):
+            known = self._arrays[leaf.path]
             assert known is not None
-            if not good or (last < len(known[1]) and known[1][last]):
-                self._check_places(index, column, group, last)
-            self._checked(column)[group] = True
+            first_rows, checked = known[1], known[4]
+            if not good or (last < len(first_rows) and first_rows[last]):
+                self._check_places(index, self.columns[leaf.path], group, last)
+            checked[group] = True
 
     def pages(self, group: int, ref: ColumnRef) -> PageFacts | None:
         """The pages of a chunk and what they hold; None where the segment doesn't know."""
@@ -445,7 +450,10 @@ class Segment:
         return found
 
     def _checked(self, column: Column) -> Array:
-        return self._paged.setdefault(column.number, np.zeros(self.groups, dtype=bool))
+        found = self._paged.get(column.number)
+        if found is None:
+            found = self._paged.setdefault(column.number, np.zeros(self.groups, dtype=bool))
+        return found
 
     def page_count(self, ref: ColumnRef) -> int | None:
         """How many pages of a column there are; None unless every row group that has rows has some.
