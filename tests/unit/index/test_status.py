@@ -150,8 +150,10 @@ def test_damage_to_what_only_the_status_reads(root: Path) -> None:
     coverage = lake.index.coverage
     assert coverage is not None
     container = coverage.segments[0].container
-    container._sums = container._sums.copy()
-    container._sums[container._entries[0, "origin"].sum] ^= 1
+    path = Path(lake.index.place.path(container.name))
+    body = bytearray(path.read_bytes())
+    body[container.span((0, "origin")).start] ^= 1
+    path.write_bytes(body)
     found = lake.index.status()
     assert found.problems == (f"{container.name}: a part of it is damaged: the checksum is another",)
     assert found.covered == FILES
