@@ -242,6 +242,14 @@ class ParquetMetadata:
 
     def chunk_layout(self, group: int, leaf: int) -> tuple[ByteRange, int, Use | None]:
         """The bytes of a chunk, its codec, and its need of the dictionary page if somebody worked it out."""
+        if self.is_encrypted(group, leaf):
+            raise EncryptedFileError(
+                "the column is encrypted",
+                path=self.path,
+                unit=_unit(group),
+                column=self.leaves[leaf].name,
+                hint="Skipstone has no keys; choose other columns",
+            )
         meta = self.chunks(leaf)[group]
         return _range(meta), meta.codec, None
 

@@ -376,8 +376,8 @@ class FileReader:
         if found is None:
             indexes = {} if whole else self._indexes(group, mine.leaves, phase)
             found = RowGroupPages.of(self.metadata, group, mine.fields, mine.leaves, indexes)
-            pages = sum([len(chunk.sizes) + 1 for chunk in found.chunks])
-            self.files.cache.put(key, found, _PAGE_WEIGHT * pages)
+            pages = [1 if chunk.borders is None else chunk.borders.count for chunk in found.chunks]
+            self.files.cache.put(key, found, _PAGE_WEIGHT * sum(pages))
         return found
 
     def _indexes(self, group: int, leaves: Sequence[int], phase: str) -> dict[int, PageIndex | None]:

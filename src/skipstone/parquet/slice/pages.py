@@ -133,9 +133,11 @@ def _open_pages(
         start, stop = chunk.dictionary
         if coded:
             dictionary = _dictionary(bodies[0], stop - start)
-            place = place if dictionary is bodies[0] else ELSEWHERE
             data = [dictionary, *data]
-            total += len(dictionary)
+            if dictionary is bodies[0]:
+                total += stop - start
+            else:
+                total, place = total + len(dictionary), ELSEWHERE
         elif place != ELSEWHERE:
             place += stop - start
     found = Chunk(chosen, data, values, chosen.held, flat, total, place)

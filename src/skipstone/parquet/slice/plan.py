@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from skipstone.core.rows.rowset import RowSet
-from skipstone.errors import CorruptFileError, EncryptedFileError
+from skipstone.errors import CorruptFileError
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import PageIndex
 from skipstone.parquet.slice.projection import Shape, shape_of
@@ -223,7 +223,10 @@ def _pages(
     index: PageIndex | None,
     known: dict[bytes, Borders],
 ) -> ChunkPages:
-    whole, codec, use = _chunk(metadata, group, leaf)
+    whole, codec, use = metadata.chunk_layout(group, leaf)
+    writer = metadata.writer
+    if writer.application == "parquet-mr" and () < writer.version < _SHORT_CHUNKS_UNTIL and metadata.size:
+        whole = ByteRange(whole.start, min(whole.stop + _LONGEST_HEADER, metadata.size))
     offsets = [] if index is None else index.offsets.tolist()
     if index is None or not offsets:
         return ChunkPages(leaf, whole, codec)
@@ -240,23 +243,6 @@ def _pages(
     return ChunkPages(
         leaf, whole, codec, known[key], offsets, sizes, offsets[1:] == ends[:-1], dictionary, fetched
     )
-
-
-def _chunk(metadata: ParquetMetadata, group: int, leaf: int) -> tuple[ByteRange, int, Use | None]:
-    """All bytes of a chunk, its codec, and its use of its dictionary if known; an error if encrypted."""
-    if metadata.is_encrypted(group, leaf):
-        raise EncryptedFileError(
-            "the column is encrypted",
-            path=metadata.path,
-            unit=f"row group {group}",
-            column=metadata.leaves[leaf].name,
-            hint="Skipstone has no keys; choose other columns",
-        )
-    found, codec, use = metadata.chunk_layout(group, leaf)
-    writer = metadata.writer
-    if writer.application == "parquet-mr" and () < writer.version < _SHORT_CHUNKS_UNTIL and metadata.size:
-        found = ByteRange(found.start, min(found.stop + _LONGEST_HEADER, metadata.size))
-    return found, codec, use
 
 
 def dictionary_use(metadata: ParquetMetadata, group: int, leaf: int) -> Use:
