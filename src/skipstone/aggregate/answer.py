@@ -16,7 +16,7 @@ from skipstone.aggregate.metadata import MetadataAnswer
 from skipstone.aggregate.states.state import Rows
 from skipstone.core.domain.keys import from_key
 from skipstone.core.evidence import widest
-from skipstone.core.evidence.hull import hull
+from skipstone.core.evidence import hull
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import TypeMismatchError, UsageError
 from skipstone.scan.projection import Projection

@@ -37,7 +37,7 @@ from skipstone.predicate.foreign import (
     neighbours,
     plain,
 )
-from skipstone.predicate.write import OPERATORS, ExpressionWriter
+from skipstone.predicate.foreign import OPERATORS, ExpressionWriter
 
 T = TypeVar("T")
 Entries = list[tuple[bytes, bytes]]

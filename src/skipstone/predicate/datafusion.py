@@ -38,7 +38,7 @@ from skipstone.predicate.foreign import (
     neighbours,
     plain,
 )
-from skipstone.predicate.write import ExpressionWriter
+from skipstone.predicate.foreign import ExpressionWriter
 
 
 def from_datafusion(expr: Expr) -> tree.Predicate:

@@ -34,7 +34,7 @@ from skipstone.predicate.foreign import (
     plain,
 )
 from skipstone.predicate.values import value_array
-from skipstone.predicate.write import OPERATORS, ExpressionWriter
+from skipstone.predicate.foreign import OPERATORS, ExpressionWriter
 
 
 def from_polars(expr: pl.Expr) -> tree.Predicate:

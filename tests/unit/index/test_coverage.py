@@ -16,7 +16,7 @@ import skipstone.index.build as build_module
 import skipstone.index.coverage as coverage_module
 import skipstone.index.draft as draft_module
 from skipstone.core.evidence import Evidence
-from skipstone.core.evidence.hull import hull
+from skipstone.core.evidence import hull
 from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.judge import judge

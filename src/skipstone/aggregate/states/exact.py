@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.core.evidence import Array
-from skipstone.core.evidence.hull import reduce_blocks
+from skipstone.core.evidence import reduce_blocks
 
 LARGEST: Final = 2.0**960
 """Values must be smaller than this; sums of fewer than 2⁴⁰ of them then don't overflow on the way."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.core.evidence import Array
-from skipstone.core.evidence.hull import reduce_blocks
+from skipstone.core.evidence import reduce_blocks
 
 if TYPE_CHECKING:
     from skipstone.aggregate.states.blocks import Blocks
