@@ -15,8 +15,7 @@ from skipstone.aggregate.groups import GroupStates, align, merge_states, sort_ke
 from skipstone.aggregate.metadata import MetadataAnswer
 from skipstone.aggregate.states.state import Rows
 from skipstone.core.domain.keys import from_key
-from skipstone.core.evidence import widest
-from skipstone.core.evidence import hull
+from skipstone.core.evidence import hull, widest
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import TypeMismatchError, UsageError
 from skipstone.scan.projection import Projection

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from skipstone.core.evidence import Array, ColumnFacts
-from skipstone.core.evidence import hull
+from skipstone.core.evidence import Array, ColumnFacts, hull
 from skipstone.index.container import COMMON, Writer
 from skipstone.index.levels import Level, split_bytes, write_facts, write_level
 from skipstone.index.search import search_arrays

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.core.domain.keys import Kind, key_space
-from skipstone.core.evidence import Array, Bounds, ColumnFacts
-from skipstone.core.evidence import hull, reduce_blocks
+from skipstone.core.evidence import Array, Bounds, ColumnFacts, hull, reduce_blocks
 from skipstone.index.container import BadIndex, Container, Key, Writer
 
 _EXACT_LOW, _EXACT_HIGH, _VALUE, _NULL, _NAN, _KNOWN_LOW, _KNOWN_HIGH = (1 << bit for bit in range(7))

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from skipstone.core.arrays import as_numpy, numbers, plain, texts, valid_rows
 from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.core.domain.spans import prefix_end
-from skipstone.core.evidence import Array, ColumnFacts, widest
-from skipstone.core.evidence import hull, reduce_blocks
+from skipstone.core.evidence import Array, ColumnFacts, hull, reduce_blocks, widest
 from skipstone.core.ir.transforms import Same, Scale
 from skipstone.parquet.bloom import (
     _BLOCK_BYTES,

@@ -23,6 +23,8 @@ import pyarrow.compute as pc
 
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import (
+    OPERATORS,
+    ExpressionWriter,
     Unknown,
     finite,
     flattened,
@@ -37,7 +39,6 @@ from skipstone.predicate.foreign import (
     neighbours,
     plain,
 )
-from skipstone.predicate.foreign import OPERATORS, ExpressionWriter
 
 T = TypeVar("T")
 Entries = list[tuple[bytes, bytes]]

@@ -25,6 +25,7 @@ from datafusion import functions as f
 from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import (
+    ExpressionWriter,
     Unknown,
     between,
     finer_than_millisecond,
@@ -38,7 +39,6 @@ from skipstone.predicate.foreign import (
     neighbours,
     plain,
 )
-from skipstone.predicate.foreign import ExpressionWriter
 
 
 def from_datafusion(expr: Expr) -> tree.Predicate:

@@ -32,8 +32,7 @@ from pyiceberg.expressions.visitors import rewrite_not
 
 from skipstone.errors import NotExpressibleError, PredicateError
 from skipstone.predicate import tree
-from skipstone.predicate.foreign import Unknown, is_nan, is_number, list_values
-from skipstone.predicate.foreign import ExpressionWriter
+from skipstone.predicate.foreign import ExpressionWriter, Unknown, is_nan, is_number, list_values
 
 # -- from Iceberg ------------------------------------------------------------------------------
 

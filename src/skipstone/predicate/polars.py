@@ -20,6 +20,8 @@ import pyarrow as pa
 from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import (
+    OPERATORS,
+    ExpressionWriter,
     Unknown,
     between,
     finite,
@@ -34,7 +36,6 @@ from skipstone.predicate.foreign import (
     plain,
 )
 from skipstone.predicate.values import value_array
-from skipstone.predicate.foreign import OPERATORS, ExpressionWriter
 
 
 def from_polars(expr: pl.Expr) -> tree.Predicate:

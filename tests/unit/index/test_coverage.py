@@ -15,8 +15,7 @@ import skipstone as sk
 import skipstone.index.build as build_module
 import skipstone.index.coverage as coverage_module
 import skipstone.index.draft as draft_module
-from skipstone.core.evidence import Evidence
-from skipstone.core.evidence import hull
+from skipstone.core.evidence import Evidence, hull
 from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.judge import judge

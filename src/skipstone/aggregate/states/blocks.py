@@ -38,8 +38,7 @@ from skipstone.aggregate.states.exact import (
 from skipstone.aggregate.states.state import EVERY, Facet, Measure, Path, Rows
 from skipstone.core.arrays import texts
 from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
-from skipstone.core.evidence import Array, Bounds
-from skipstone.core.evidence import reduce_blocks
+from skipstone.core.evidence import Array, Bounds, reduce_blocks
 from skipstone.parquet.measure import Column, NumberKeys, byte_keys, read_column
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from skipstone.core.evidence import Array
-from skipstone.core.evidence import reduce_blocks
+from skipstone.core.evidence import Array, reduce_blocks
 
 LARGEST: Final = 2.0**960
 """Values must be smaller than this; sums of fewer than 2⁴⁰ of them then don't overflow on the way."""

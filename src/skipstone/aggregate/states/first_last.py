@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from skipstone.aggregate.states.state import Measure, Path, Rows
 from skipstone.core.arrays import plain, plain_type
 from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
-from skipstone.core.evidence import Array
-from skipstone.core.evidence import reduce_blocks
+from skipstone.core.evidence import Array, reduce_blocks
 from skipstone.errors import TypeMismatchError
 from skipstone.parquet.measure import NumberKeys, byte_keys, read_column
 

@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.core.evidence import Array
-from skipstone.core.evidence import reduce_blocks
+from skipstone.core.evidence import Array, reduce_blocks
 
 if TYPE_CHECKING:
     from skipstone.aggregate.states.blocks import Blocks

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.core.domain.keys import Kind, key_space
-from skipstone.core.evidence import ColumnFacts, widest
-from skipstone.core.evidence import hull
+from skipstone.core.evidence import ColumnFacts, hull, widest
 
 KEYS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int64(): st.sampled_from([-(2**63), -3, 0, 1, 2, 2**63 - 1]),
