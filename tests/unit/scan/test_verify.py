@@ -139,19 +139,21 @@ def test_random_lakes(tmp_path: Path) -> None:
 def lying(monkeypatch: pytest.MonkeyPatch, **lies: int) -> None:
     """From now on the bounds of ``id`` in row group 1 of the first file are these."""
     survey = importlib.import_module("skipstone.prune.survey")
-    true = survey.row_group_facts
+    true = survey.lake_facts
 
-    def told(metadata: Any, ref: Any) -> ColumnFacts:
-        facts: ColumnFacts = true(metadata, ref)
-        if ref.path != ("id",) or not metadata.path.endswith("part-0.parquet"):
-            return facts
-        changed = {}
-        for name, value in lies.items():
-            changed[name] = getattr(facts, name).copy()
-            changed[name][1] = value
-        return dataclasses.replace(facts, **changed)
+    def told(files: Any, ref: Any) -> ColumnFacts:
+        facts: ColumnFacts = true(files, ref)
+        first = 0
+        for file in files:
+            if ref.path == ("id",) and file.path.endswith("part-0.parquet"):
+                changed = {name: getattr(facts, name).copy() for name in lies}
+                for name, value in lies.items():
+                    changed[name][first + 1] = value
+                return dataclasses.replace(facts, **changed)
+            first += file.row_group_count
+        return facts
 
-    monkeypatch.setattr(survey, "row_group_facts", told)
+    monkeypatch.setattr(survey, "lake_facts", told)
 
 
 def test_a_bound_too_high_loses_rows(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
