@@ -16,7 +16,7 @@ from skipstone.lake.journal import claim
 from skipstone.parquet.write.files import Written
 from skipstone.parquet.write.layout import Layout
 from skipstone.parquet.write.profile import profile
-from skipstone.scan.lake import Lake
+from skipstone.scan.lake import Lake, Table
 from skipstone.store.place import Place
 from skipstone.write.frame import (
     Output,
@@ -215,8 +215,8 @@ def ingest(
 
 def is_table(x: Any) -> bool:
     """Whether something is an open Iceberg table, of ours or pyiceberg's."""
-    rooms = ("skipstone.iceberg.", "pyiceberg.table")
-    return any(kind.__module__.startswith(rooms) for kind in type(x).__mro__)
+    pyiceberg = any(kind.__module__.startswith("pyiceberg.table") for kind in type(x).__mro__)
+    return pyiceberg or isinstance(x, Table)
 
 
 def make_layout(
