@@ -371,7 +371,7 @@ class FileReader:
     def _pages(self, group: int, rows: RowSet, mine: FileColumns, phase: str) -> RowGroupPages:
         """Where everything is that the columns are read from; of all rows, whole chunks."""
         whole = rows.is_full
-        key = (RowGroupPages, self.entry, group, mine.leaves, whole)
+        key = (RowGroupPages, self.entry, group, mine.fields, mine.leaves, whole)
         found: RowGroupPages | None = self.files.cache.get(key)
         if found is None:
             indexes = {} if whole else self._indexes(group, mine.leaves, phase)
