@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from skipstone.store.objects import GAP, PARALLEL
 from skipstone.store.place import Listed, Place
-from skipstone.store.ranges import ByteRange, coalesce
-from skipstone.store.source import Source, Wrapped
+from skipstone.store.source import ByteRange, Source, Wrapped, coalesce
 
 _PAGE = 1000
 

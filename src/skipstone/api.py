@@ -40,11 +40,9 @@ if TYPE_CHECKING:
     from skipstone.lake.snapshot import FileEntry
     from skipstone.parquet.metadata import ParquetMetadata
     from skipstone.predicate import Expr, Predicate, col, lit, parse, predicate, udf
-    from skipstone.prune.options import BloomProvider, BloomRequest, PruneOptions
     from skipstone.prune.pruner import Pruner, PruneResult, prune
-    from skipstone.report.trace import Trace
-    from skipstone.report.trace.partitions import FilterStats
-    from skipstone.report.trace.scan import ScanTrace
+    from skipstone.prune.survey import BloomProvider, BloomRequest, PruneOptions
+    from skipstone.report.trace import FilterStats, ScanTrace, Trace
     from skipstone.scan.execute import Execution, execute
     from skipstone.scan.lake import Lake, Table
     from skipstone.scan.options import ScanOptions
@@ -293,11 +291,9 @@ _HOMES = {
     "lake.snapshot": ("FileEntry",),
     "parquet.metadata": ("ParquetMetadata",),
     "predicate": ("Expr", "Predicate", "col", "lit", "parse", "predicate", "udf"),
-    "prune.options": ("BloomProvider", "BloomRequest", "PruneOptions"),
     "prune.pruner": ("PruneResult", "Pruner", "prune"),
-    "report.trace": ("Trace",),
-    "report.trace.partitions": ("FilterStats",),
-    "report.trace.scan": ("ScanTrace",),
+    "prune.survey": ("BloomProvider", "BloomRequest", "PruneOptions"),
+    "report.trace": ("FilterStats", "ScanTrace", "Trace"),
     "scan.execute": ("Execution", "execute"),
     "scan.lake": ("Lake", "Table"),
     "scan.options": ("ScanOptions",),

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import skipstone as sk
 from skipstone.errors import ReadError
 from skipstone.store.place import Listed, Place, open_place
-from skipstone.store.ranges import ByteRange
-from skipstone.store.source import IoCounter, Source
+from skipstone.store.source import ByteRange, IoCounter, Source
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 from skipstone.iceberg.manifests.reading import clear_cache
 from skipstone.store.local import LocalSource
 from skipstone.store.objects import ObjectSource
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 
 TAIL = -1
 

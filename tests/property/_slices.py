@@ -17,7 +17,7 @@ from skipstone.errors import SkipstoneError
 from skipstone.parquet.metadata import ParquetMetadata, footer_length, parse_footer
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.slice import slice_ranges, slice_steps
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 
 
 class Lake:

@@ -20,7 +20,7 @@ import skipstone as sk
 from skipstone.errors import SchemaError, TypeMismatchError, UsageError
 from skipstone.iceberg.partitions import filter as partition_filter
 from skipstone.predicate import tree
-from skipstone.report.trace.partitions import FilterStats
+from skipstone.report.trace import FilterStats
 from tests.iceberg._chains import Chain, random_chain
 from tests.iceberg._maker import Maker
 from tests.iceberg._table import partition_key

@@ -27,7 +27,7 @@ from skipstone.aggregate.units import Units
 from skipstone.engine.jobs import check_engine, opened
 from skipstone.errors import UsageError
 from skipstone.index.container import BadIndex
-from skipstone.report.trace.aggregate import AggregateRun, AggregateTrace, ColumnUse, MemberUse
+from skipstone.report.trace import AggregateRun, AggregateTrace, ColumnUse, MemberUse
 from skipstone.report.units import plural
 from skipstone.scan.lake import Lake
 from skipstone.scan.plan import ScanPlan

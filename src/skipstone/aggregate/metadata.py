@@ -30,7 +30,7 @@ from skipstone.core.evidence import Array
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.rows import RowSet
 from skipstone.lake.files import Files
-from skipstone.report.trace.aggregate import Answered
+from skipstone.report.trace import Answered
 from skipstone.report.units import plural
 
 # Reading a row for one thing more costs about half of reading it by itself.

@@ -23,8 +23,7 @@ from skipstone.lake.files import Files
 from skipstone.parquet.evidence import find_leaf, page_facts, row_group_counts
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, page_index_ranges, parse_page_index
-from skipstone.prune.pages import PageFacts, segments
-from skipstone.prune.survey import Part, Survey
+from skipstone.prune.survey import PageFacts, Part, Survey, segments
 from skipstone.store.place import Listed
 
 # What a page index that was read counts for in the cache of files.

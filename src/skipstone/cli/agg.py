@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from skipstone.aggregate.aggregation import Aggregation
     from skipstone.aggregate.answer import Step
     from skipstone.report.node import Block, Node
-    from skipstone.report.trace.aggregate import AggregateTrace
+    from skipstone.report.trace import AggregateTrace
     from skipstone.scan.lake import Lake
 
 _members = partial(typer.Option, rich_help_panel="Sets of rows")

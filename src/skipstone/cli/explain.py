@@ -50,7 +50,7 @@ from skipstone.cli.progress import progress, steps
 if TYPE_CHECKING:
     from skipstone.prune.pruner import PruneResult
     from skipstone.report.node import Node
-    from skipstone.report.trace.scan import ScanTrace, SparkUse
+    from skipstone.report.trace import ScanTrace, SparkUse
     from skipstone.scan.scan import Scan
 
 

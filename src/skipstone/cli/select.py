@@ -15,8 +15,7 @@ from skipstone.aggregate.functions import Aggregate
 from skipstone.errors import ParseError
 from skipstone.predicate import tree
 from skipstone.predicate.sql.read import Reader
-from skipstone.predicate.sql.syntax import select_list
-from skipstone.predicate.sql.types import known_dialect, zone_info
+from skipstone.predicate.sql.types import known_dialect, select_list, zone_info
 
 
 def read_functions(text: str, dialect: str = "spark", tz: str = "UTC") -> list[Aggregate]:

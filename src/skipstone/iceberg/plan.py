@@ -19,8 +19,7 @@ from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.partitions.filter import PartitionFilter, PartitionVerdicts
 from skipstone.lake.snapshot import Path, Sifted
 from skipstone.prune.ledger import Blame, Ledger
-from skipstone.report.trace import Cause, Note
-from skipstone.report.trace.partitions import FilterStats
+from skipstone.report.trace import Cause, FilterStats, Note
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -63,7 +63,7 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.naming import Naming
 from skipstone.predicate import predicate as to_predicate
 from skipstone.prune.ledger import Ledger
-from skipstone.report.trace.partitions import FilterStats
+from skipstone.report.trace import FilterStats
 from skipstone.store.cache import Cache
 from skipstone.store.options import StoreOptions
 from skipstone.store.place import Listed

@@ -35,8 +35,8 @@ from skipstone.lake.files import Files, Io
 from skipstone.parquet.naming import Naming
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed, Place
-from skipstone.store.ranges import ByteRange
 from skipstone.store.retry import RetryPolicy
+from skipstone.store.source import ByteRange
 
 if TYPE_CHECKING:
     from skipstone.engine.jobs import Engine

@@ -25,7 +25,7 @@ from xxhash import xxh3_64_intdigest
 from skipstone.core.evidence import Array
 from skipstone.errors import ReadError, SkipstoneError
 from skipstone.store.cache import Cache
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 
 FORMAT: Final = 2
 COMMON: Final = 0xFFFFFFFF

@@ -21,8 +21,7 @@ from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.prune.blooms import Hashes, bloom_probes
 from skipstone.prune.ledger import Blame
-from skipstone.prune.pages import ColumnPages, PageFacts
-from skipstone.prune.survey import RuledOut
+from skipstone.prune.survey import ColumnPages, PageFacts, RuledOut
 from skipstone.report.trace import Cause, Drop
 from skipstone.store.place import Listed
 

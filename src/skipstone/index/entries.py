@@ -23,7 +23,7 @@ from skipstone.lake.files import Files
 from skipstone.lake.snapshot import Snapshot
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 
 _CONTENTS: Final = ("data", "deletes")
 # Who has just listed may still read the one before.

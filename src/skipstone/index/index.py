@@ -16,9 +16,8 @@ from skipstone.errors import (
     UsageError,
 )
 from skipstone.index.container import BadIndex
-from skipstone.index.spec import LISTS, Path, Spec
-from skipstone.lake.beside import FOLDER, own_place
 from skipstone.lake.files import Files
+from skipstone.lake.records import FOLDER, own_place
 from skipstone.store.place import Listed, Place
 
 # What builds and opens an index is imported where that is done: most questions are put to lakes without one.
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from skipstone.index.build import Progress
     from skipstone.index.coverage import Coverage
     from skipstone.index.results import IndexStatus, Report
+    from skipstone.index.spec import Path, Spec
     from skipstone.lake.snapshot import Snapshot
     from skipstone.parquet.metadata import ParquetMetadata
 
@@ -202,12 +202,16 @@ class LakeIndex:
         naming = self._snapshot.access.naming
         if naming is None or not told:
             return dict(told)
+        from skipstone.index.spec import LISTS
+
         lists = {name: [list(naming.path(tuple(p))) for p in told[name]] for name in LISTS}
         columns = [[list(naming.path(tuple(p))), type] for p, type in told["columns"]]
         return {**told, **lists, "columns": columns}
 
     def _same(self, told: Mapping[str, Any]) -> Spec:
         """What was asked for, as far as the lake still has the columns."""
+        from skipstone.index.spec import LISTS, Spec
+
         types = dict(self._leaves())
         columns = tuple((path, types[path]) for p, _ in told["columns"] if (path := tuple(p)) in types)
         listed = {name: tuple(path for p in told[name] if (path := tuple(p)) in types) for name in LISTS}
@@ -253,6 +257,8 @@ class LakeIndex:
         sketches: Iterable[str] | bool,
         ids: Iterable[str],
     ) -> Spec:
+        from skipstone.index.spec import Spec
+
         leaves = self._leaves()
         types = dict(leaves)
         named = columns is not None

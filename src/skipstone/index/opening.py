@@ -17,7 +17,7 @@ from skipstone.lake.snapshot import Snapshot
 from skipstone.parquet.naming import Naming
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 
 # A segment elsewhere that is no larger is fetched whole: one request costs less than several.
 _SMALL_SEGMENT: Final = 1024 * 1024

@@ -52,8 +52,7 @@ from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.slice import slice_steps
 from skipstone.parquet.values import widen
 from skipstone.store.place import Listed
-from skipstone.store.ranges import ByteRange
-from skipstone.store.steps import drive
+from skipstone.store.source import ByteRange, drive
 
 # A row group has some pages, each of which may err.
 _PAGE_FPP: Final = 0.003

@@ -35,7 +35,7 @@ from skipstone.parquet.recorded import (
 )
 from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.values import widen
-from skipstone.prune.pages import ColumnPages, PageFacts
+from skipstone.prune.survey import ColumnPages, PageFacts
 from skipstone.store.place import Listed
 
 if TYPE_CHECKING:

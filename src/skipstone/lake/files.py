@@ -14,9 +14,8 @@ from skipstone.parquet.metadata import ParquetMetadata, read_footer
 from skipstone.parquet.wire import paused_gc
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed, Place
-from skipstone.store.ranges import ByteRange
 from skipstone.store.retry import RetryPolicy, RetrySource
-from skipstone.store.source import IoCounter, TailSource
+from skipstone.store.source import ByteRange, IoCounter, TailSource
 
 if TYPE_CHECKING:
     from skipstone.lake.conform import Evolution

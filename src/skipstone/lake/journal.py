@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from skipstone.engine.jobs import gather
 from skipstone.errors import ConflictError, CorruptFileError, ReadError
-from skipstone.lake.beside import BesidePlace
-from skipstone.lake.records import SOURCES, STAGED, job_of, read_records, source_key, stage_key
+from skipstone.lake.records import SOURCES, STAGED, BesidePlace, job_of, read_records, source_key, stage_key
 from skipstone.store.place import Listed, Place
 
 if TYPE_CHECKING:

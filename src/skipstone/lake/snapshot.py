@@ -17,7 +17,7 @@ from skipstone.engine.jobs import Engine
 from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.prune.ledger import Ledger
-from skipstone.report.trace.partitions import FilterStats
+from skipstone.report.trace import FilterStats
 from skipstone.store.cache import Cache
 from skipstone.store.place import Listed
 

@@ -13,7 +13,7 @@ from skipstone.errors import CorruptFileError
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.structs import BloomFilterHeader
 from skipstone.parquet.wire import decode_prefix
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,7 +12,7 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.schema import LeafColumn, PhysicalType
 from skipstone.parquet.structs import ColumnMetaData, PageHeader
 from skipstone.parquet.wire import decode_prefix
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -24,8 +24,7 @@ from skipstone.parquet.structs import (
     FileDetails,
     PageEncodingStats,
 )
-from skipstone.store.ranges import ByteRange
-from skipstone.store.source import Source
+from skipstone.store.source import ByteRange, Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

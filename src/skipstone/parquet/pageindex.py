@@ -16,8 +16,7 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.structs import PageHead, RawColumnIndex, RawOffsetIndex
 from skipstone.parquet.wire import decode, decode_prefix
-from skipstone.store.ranges import ByteRange
-from skipstone.store.steps import drive
+from skipstone.store.source import ByteRange, drive
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,7 +15,7 @@ from skipstone.parquet.metadata import ParquetMetadata, all_chunks
 from skipstone.parquet.pageindex import PageIndex
 from skipstone.parquet.slice.plan import Use, dictionary_use
 from skipstone.parquet.structs import ChunkDetails, ColumnChunk, ColumnMetaData, PageEncodingStats
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

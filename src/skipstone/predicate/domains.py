@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from skipstone.core.domain import AllOf, AnyOf, ColumnDomain, Domain, DomainTree, Range
 from skipstone.core.domain.keys import Kind, from_key, key_space, storage_type
-from skipstone.core.domain.ranges import Bound
+from skipstone.core.domain.spans import Bound
 from skipstone.predicate.tree import (
     Column,
     Compare,

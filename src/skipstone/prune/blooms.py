@@ -33,10 +33,9 @@ from skipstone.parquet.evidence import BoundLeaf, find_leaf
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.values import decode_keys, encode_key
-from skipstone.prune.options import BloomRequest, PruneOptions
-from skipstone.prune.survey import Fetch, Need, RuledOut, Survey, Unusable
+from skipstone.prune.survey import BloomRequest, Fetch, Need, PruneOptions, RuledOut, Survey, Unusable
 from skipstone.store.cache import Cache
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 
 # Whole filters are fetched in portions of about this many bytes, so that many big ones fit in memory.
 _PORTION = 64 * 1024 * 1024

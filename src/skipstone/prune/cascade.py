@@ -27,13 +27,10 @@ from skipstone.parquet.evidence import BoundLeaf, find_leaf, page_facts
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.prune.blooms import Blooms, Probe, absent_by_dictionary, stored_values, useful_units
 from skipstone.prune.ledger import Blame, Ledger
-from skipstone.prune.options import PruneOptions
-from skipstone.prune.pages import ColumnPages, PageFacts, Path, Segments
-from skipstone.prune.survey import Fetch, Need, Survey
+from skipstone.prune.survey import ColumnPages, Fetch, Need, PageFacts, Path, PruneOptions, Segments, Survey
 from skipstone.report.trace import Cause, Level
 from skipstone.store.cache import Cache
-from skipstone.store.ranges import ByteRange
-from skipstone.store.steps import drive
+from skipstone.store.source import ByteRange, drive
 
 # Attributes of enumerations are found slowly.
 _SOME, _ALL = int(Verdict.SOME), int(Verdict.ALL)

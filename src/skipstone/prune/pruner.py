@@ -12,7 +12,7 @@ import pyarrow as pa
 from skipstone.core.evidence import Array
 from skipstone.core.ir import Compiled, compile_predicate
 from skipstone.core.rows import RowSet
-from skipstone.core.rows.selection import Selector, from_selection, to_selection
+from skipstone.core.rows.rowset import Selector, from_selection, to_selection
 from skipstone.errors import PredicateError, UsageError
 from skipstone.parquet.bloom import BloomFilter
 from skipstone.parquet.metadata import ParquetMetadata, from_pyarrow, read_footer
@@ -20,11 +20,9 @@ from skipstone.predicate import Predicate
 from skipstone.predicate import predicate as to_predicate
 from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Ledger
-from skipstone.prune.options import BloomRequest, PruneOptions
-from skipstone.prune.survey import Need, Survey, is_blooms, ranges_of
+from skipstone.prune.survey import BloomRequest, Need, PruneOptions, Survey, is_blooms, ranges_of
 from skipstone.report.trace import Trace
-from skipstone.store.source import Source, TailSource, open_source
-from skipstone.store.steps import drive
+from skipstone.store.source import Source, TailSource, drive, open_source
 
 if TYPE_CHECKING:
     from pyroaring import BitMap, BitMap64

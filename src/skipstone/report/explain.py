@@ -31,10 +31,25 @@ from skipstone.report.node import (
     number,
     text,
 )
-from skipstone.report.trace import Cause, Level, Note, Trace
-from skipstone.report.trace.aggregate import AggregateRun, AggregateTrace, Answered, ColumnUse, MemberUse
-from skipstone.report.trace.partitions import FilterStats
-from skipstone.report.trace.scan import DeleteUse, IndexUse, Phase, Reads, Run, ScanTrace, SparkUse
+from skipstone.report.trace import (
+    AggregateRun,
+    AggregateTrace,
+    Answered,
+    Cause,
+    ColumnUse,
+    DeleteUse,
+    FilterStats,
+    IndexUse,
+    Level,
+    MemberUse,
+    Note,
+    Phase,
+    Reads,
+    Run,
+    ScanTrace,
+    SparkUse,
+    Trace,
+)
 from skipstone.report.units import count, duration, percent, plural, size
 
 EVERY_ROW = "every row"

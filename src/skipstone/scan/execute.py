@@ -2,6 +2,8 @@
 
 Of each piece the predicate's columns are read, rows tested, and the other columns read of those that match;
 or all of them at once, where that costs less.
+
+To count, rows that are proven to match are counted from metadata; only the others are read and tested.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ import pyarrow as pa
 from skipstone.core.evidence import Array
 from skipstone.core.filter import RowFilter
 from skipstone.core.rows import RowSet
-from skipstone.engine.jobs import stream
+from skipstone.engine.jobs import Engine, stream
 from skipstone.errors import UsageError
 from skipstone.lake.conform import conform
 from skipstone.lake.files import Io
-from skipstone.parquet.slice import Part
+from skipstone.parquet.slice import Part as SlicePart
 from skipstone.parquet.slice.columns import taken
-from skipstone.report.trace.scan import Run, ScanTrace
-from skipstone.scan.parts import Growth, Piece, bundled, cut_task, merge_whole, nth_rows
+from skipstone.report.trace import Run, ScanTrace
+from skipstone.scan.parts import Growth, Part, Piece, bundled, cut_task, merge_whole, nth_rows, shared, split
 from skipstone.scan.plan import ScanPlan, check_rows
 from skipstone.scan.projection import Path, Projection, with_hidden
 from skipstone.scan.reader import FileReader, Log, decode_all, filtered, joined
@@ -36,6 +38,7 @@ from skipstone.scan.reader import FileReader, Log, decode_all, filtered, joined
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
+
 
 # Batches much smaller than asked for are joined, down to this share of the size asked for.
 _SMALL = 8
@@ -343,7 +346,7 @@ class Work:
         began = time.perf_counter()
         places = self._places(pieces)
         found = [reader.fetch(group, rows, self.both) for reader, group, rows in places]
-        if len(found) == 1 and isinstance(found[0], Part) and pieces[0].weight > _DECODE_TWICE:
+        if len(found) == 1 and isinstance(found[0], SlicePart) and pieces[0].weight > _DECODE_TWICE:
             table = self._decode_matching(pieces[0], found[0], wanted)
             if table is not None:
                 self.log.add("rows", len(pieces[0].rows), time.perf_counter() - began)
@@ -352,7 +355,7 @@ class Work:
         self.log.add("rows", table.num_rows, time.perf_counter() - began)
         return self._to_wanted(filtered(table, self._mask(pieces, table)), pieces[0], wanted)
 
-    def _decode_matching(self, piece: Piece, part: Part, wanted: Projection) -> pa.Table | None:
+    def _decode_matching(self, piece: Piece, part: SlicePart, wanted: Projection) -> pa.Table | None:
         """The matching rows of a part; None where all its columns have to be decoded together."""
         phases = self._two_phases(wanted)
         if not phases.rest.paths or not part.projection.flat:
@@ -515,3 +518,46 @@ class TwoPhases:
         if self.order is not None:
             return pa.Table.from_arrays([columns[at] for at in self.order], schema=wanted.schema)
         return pa.Table.from_arrays(columns, schema=pa.schema([*first.schema, *rest.schema]))
+
+
+def count_on(plan: ScanPlan, engine: Engine) -> int:
+    """``count_rows`` by an engine's tasks, each of which counts a part of the plan."""
+    if plan.limit is not None or not any(task.residual for task in plan.tasks):
+        return count_rows(plan)
+    open_tasks = tuple(task for task in plan.tasks if task.residual)
+    proven = sum(len(task.proven) for task in plan.tasks if not task.residual)
+    parts = split(plan.changed(tasks=open_tasks), engine.parallelism)
+    common = shared(plan)
+    return proven + sum(engine.map(_count_part, [(common, part) for part in parts]))
+
+
+def _count_part(work: tuple[ScanPlan, Part]) -> int:
+    common, part = work
+    return count_rows(replace(common, tasks=part))
+
+
+def count_rows(plan: ScanPlan) -> int:
+    """How many rows the plan's answer has."""
+    proven = sum(len(task.proven) for task in plan.tasks)
+    if plan.limit is not None and proven >= plan.limit:
+        return plan.limit
+    open_tasks = tuple(
+        replace(task, rows=task.rows - task.proven, proven=task.proven - task.proven)
+        for task in plan.tasks
+        if task.residual
+    )
+    nothing = Projection.of(plan.schemas.read, [])
+    work = Work(plan.changed(tasks=open_tasks, projection=nothing))
+
+    def matching(pieces: Sequence[Piece]) -> int:
+        found = work.tables(pieces)
+        return len(found) if isinstance(found, pa.Table) else sum(map(len, found))
+
+    pieces = ((piece,) for piece in work.pieces(work.both))
+    threads, budget = plan.hints.threads, plan.options.memory
+    total = proven
+    for found in stream(matching, pieces, threads=threads, weigh=work.weigh, budget=budget):
+        total += found
+        if plan.limit is not None and total >= plan.limit:
+            return plan.limit
+    return total

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from skipstone.report.trace.scan import Reads
+from skipstone.report.trace import Reads
 from skipstone.scan.execute import Work
 from skipstone.scan.parts import group_rows
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Projection
-from skipstone.store.ranges import coalesce
+from skipstone.store.source import coalesce
 
 _MOST_TASKS = 100
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from skipstone.core.ir import Compiled
 from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.report.trace.scan import Hints
+from skipstone.report.trace import Hints
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.plan import Task
 from skipstone.scan.projection import Projection

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from skipstone.errors import UsageError
-from skipstone.prune.options import PruneOptions
+from skipstone.prune.survey import PruneOptions
 
 Materialise = Literal["auto", "late", "one-pass"]
 Route = Literal["auto", "slice", "pyarrow"]

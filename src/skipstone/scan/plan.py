@@ -19,10 +19,9 @@ from skipstone.lake.files import Files
 from skipstone.lake.snapshot import AntiJoin
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate
-from skipstone.report.trace.scan import Hints, ScanTrace
+from skipstone.report.trace import Hints, ScanTrace
 from skipstone.scan.options import ScanOptions
-from skipstone.scan.order import Order
-from skipstone.scan.projection import Projection, resolve
+from skipstone.scan.projection import Order, Projection, resolve
 from skipstone.store.place import Listed
 
 if TYPE_CHECKING:

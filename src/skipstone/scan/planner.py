@@ -23,16 +23,13 @@ from skipstone.predicate.tree import Predicate
 from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Ledger
 from skipstone.prune.survey import Fetch, Need, Survey
-from skipstone.report.trace import Level
-from skipstone.report.trace.scan import DeleteUse, IndexUse, ScanTrace
+from skipstone.report.trace import DeleteUse, IndexUse, Level, ScanTrace
 from skipstone.scan.hints import choose
 from skipstone.scan.options import ScanOptions
-from skipstone.scan.order import Order
 from skipstone.scan.plan import LazyTrace, ScanPlan, Schemas, Task, apply_limit, check_rows
-from skipstone.scan.projection import Projection
+from skipstone.scan.projection import Order, Projection
 from skipstone.store.place import Listed
-from skipstone.store.ranges import ByteRange
-from skipstone.store.steps import drive
+from skipstone.store.source import ByteRange, drive
 
 if TYPE_CHECKING:
     from skipstone.index.coverage import Coverage

@@ -1,16 +1,25 @@
-"""Which columns are wanted: names resolved to paths, and the schema they give."""
+"""Which columns are wanted, and in which order rows come: names resolved to paths, and the schema they give.
+
+ORDER BY is Spark's: NULLs first ascending and last descending unless said; NaN above every number.
+"""
 
 from __future__ import annotations
 
+import decimal
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
+from skipstone.core.evidence import Array
 from skipstone.core.ir.bind import Binder
-from skipstone.errors import SchemaError, UnknownColumnError, UsageError
+from skipstone.errors import SchemaError, TypeMismatchError, UnknownColumnError, UsageError
 from skipstone.lake.snapshot import AntiJoin
 
 Path: TypeAlias = tuple[str, ...]
@@ -138,3 +147,140 @@ def _with_path(fields: list[pa.Field], path: Path, type: pa.DataType) -> list[pa
     struct = pa.struct(_with_path(inner, path[1:], type))
     found = fields[place].with_type(struct) if place < len(fields) else pa.field(path[0], struct)
     return [*fields[:place], found, *fields[place + 1 :]]
+
+
+_TERM = re.compile(
+    r"^(?P<name>.+?)(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?$",
+    re.IGNORECASE | re.DOTALL,
+)
+_WAYS = {"ascending": False, "asc": False, "descending": True, "desc": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One sort key."""
+
+    path: Path
+    descending: bool = False
+    nulls_first: bool = True
+
+    def __str__(self) -> str:
+        way = " desc" if self.descending else ""
+        usual = self.nulls_first is not self.descending
+        return (
+            ".".join(self.path) + way + ("" if usual else f" nulls {'first' if self.nulls_first else 'last'}")
+        )
+
+
+def parse_order(
+    order_by: str | Sequence[str | tuple[str, str] | Order] | None, schema: pa.Schema, *, case_sensitive: bool
+) -> tuple[Order, ...]:
+    """What a caller's ORDER BY means: ``"ts desc"``, ``["a", "b nulls last"]``, ``[("a", "descending")]``."""
+    if order_by is None:
+        return ()
+    terms = [order_by] if isinstance(order_by, str | Order) else list(order_by)
+    binder = Binder(schema, case_sensitive)
+    return tuple(_term(term, binder) for term in terms)
+
+
+def _term(term: Any, binder: Binder) -> Order:
+    if isinstance(term, Order):
+        return term
+    nulls: str | None = None
+    if isinstance(term, tuple) and len(term) == 2 and str(term[1]).lower() in _WAYS:
+        name, descending = term[0], _WAYS[term[1].lower()]
+    elif isinstance(term, str) and (match := _TERM.match(term.strip())) is not None:
+        name, descending = match["name"], (match["way"] or "").lower() == "desc"
+        nulls = (match["nulls"] or "").lower() or None
+    else:
+        raise UsageError(
+            f"order_by={term!r}", hint='write it as "name", "name desc" or "name desc nulls last"'
+        )
+    path = find_path(binder, name)
+    ref = binder.column(path)
+    if not is_ordered(ref.type) and not pa.types.is_null(ref.type):
+        raise TypeMismatchError(f"values of type {ref.type} have no order", column=name)
+    return Order(path, descending, (nulls == "first") if nulls else not descending)
+
+
+def sort_positions(table: pa.Table, order: Sequence[Order], limit: int | None = None) -> Array:
+    """Positions of the table's rows in order, ties left as they are; only the first ``limit`` of them."""
+    keys: dict[str, Any] = {}
+    ways: list[tuple[str, str]] = []
+    for number, term in enumerate(order):
+        for part, (values, descending) in enumerate(_columns(column_at(table, term.path), term)):
+            keys[f"{number}.{part}"] = values
+            ways.append((f"{number}.{part}", "descending" if descending else "ascending"))
+    # pyarrow's sort is not stable in all forms; the row's own number settles ties.
+    keys["row"] = pa.array(np.arange(len(table)))
+    ways.append(("row", "ascending"))
+    ranked = pa.table(keys)
+    if limit is not None and limit < len(table):
+        picked = pc.select_k_unstable(ranked, limit, sort_keys=ways)
+    else:
+        picked = pc.sort_indices(ranked, sort_keys=ways)
+    return np.asarray(picked)
+
+
+def _columns(column: pa.ChunkedArray, term: Order) -> list[tuple[Any, bool]]:
+    """Columns without NULL or NaN whose plain order is the term's."""
+    missing = np.asarray(column.is_null().combine_chunks())
+    found: list[tuple[Any, bool]] = []
+    if missing.any():
+        found.append((pa.array(missing.astype(np.int8)), term.nulls_first))
+    keys = sortable(column)
+    return [*found, (keys, term.descending)]
+
+
+def sortable(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Values as something Arrow sorts in Spark's order; what stands for NULL doesn't matter."""
+    type = storage_type(column.type)
+    chunks = [plain_chunk(chunk) for chunk in column.chunks or [pa.nulls(0, column.type)]]
+    values = pa.chunked_array(chunks)
+    if key_space(type).kind is Kind.FLOAT:
+        numbers = np.asarray(values.cast(pa.float64()).fill_null(0.0)) + 0.0  # one zero
+        bits, most = numbers.view(np.int64), np.iinfo(np.int64).max
+        # The bits of positive floats sort as integers do, those of negative ones the other way round.
+        ordered = np.where(bits < 0, bits ^ most, bits)
+        return pa.array(np.where(np.isnan(numbers), most, ordered))
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    if pa.types.is_null(values.type):
+        return pa.array(np.zeros(len(values), dtype=np.int8))
+    return values.fill_null(_filler(values.type))
+
+
+def plain_chunk(chunk: pa.Array) -> pa.Array:
+    """An array without extension, dictionary or view layouts."""
+    if isinstance(chunk, pa.ExtensionArray):
+        return plain_chunk(chunk.storage)
+    if pa.types.is_dictionary(chunk.type):
+        return plain_chunk(chunk.dictionary_decode())
+    if pa.types.is_string_view(chunk.type):
+        return chunk.cast(pa.large_string())
+    if pa.types.is_binary_view(chunk.type):
+        return chunk.cast(pa.large_binary())
+    if pa.types.is_fixed_size_binary(chunk.type):
+        return chunk.cast(pa.binary())
+    return chunk
+
+
+def _filler(type: pa.DataType) -> pa.Scalar:
+    if pa.types.is_temporal(type):
+        return pa.scalar(0, pa.int32() if type.bit_width == 32 else pa.int64()).cast(type)
+    if pa.types.is_decimal(type):
+        return pa.scalar(decimal.Decimal(0), type)
+    if pa.types.is_integer(type):
+        return pa.scalar(0, type)
+    return pa.scalar(b"" if pa.types.is_binary(type) or pa.types.is_large_binary(type) else "", type)
+
+
+def column_at(table: pa.Table, path: Path) -> pa.ChunkedArray:
+    """A column, or a field of a struct column, which is NULL where the struct is."""
+    column = table.column(path[0])
+    for name in path[1:]:
+        column = pa.chunked_array(
+            [pc.struct_field(chunk, name) for chunk in column.chunks],
+            column.type.field(name).type,
+        )
+    return column

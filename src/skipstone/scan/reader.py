@@ -35,13 +35,12 @@ from skipstone.parquet.slice import (
     slice_ranges,
 )
 from skipstone.parquet.slice.columns import bare, cut, taken
-from skipstone.report.trace.scan import Phase
+from skipstone.report.trace import Phase
 from skipstone.scan.options import Route
 from skipstone.scan.projection import Path, Projection
 from skipstone.store.local import identity_of
 from skipstone.store.place import Listed
-from skipstone.store.ranges import ByteRange, coalesce
-from skipstone.store.source import Source, stale
+from skipstone.store.source import ByteRange, Source, coalesce, stale
 
 _PAGE_WEIGHT = 100
 # Below this, cutting an indexed file's pages out costs less than opening its footer.

@@ -12,14 +12,12 @@ import pyarrow as pa
 from skipstone.engine.jobs import opened
 from skipstone.errors import UsageError
 from skipstone.predicate import predicate as to_predicate
-from skipstone.report.trace.scan import ScanTrace
-from skipstone.scan.count import count_on, count_rows
-from skipstone.scan.execute import Execution, execute
+from skipstone.report.trace import ScanTrace
+from skipstone.scan.execute import Execution, count_on, count_rows, execute
 from skipstone.scan.options import DEFAULT, ScanOptions
-from skipstone.scan.order import parse_order
 from skipstone.scan.plan import ScanPlan, checked_limit
 from skipstone.scan.planner import Question, make_plan
-from skipstone.scan.projection import resolve
+from skipstone.scan.projection import parse_order, resolve
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,9 +25,8 @@ from skipstone.engine.jobs import gather
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.parquet.slice.columns import take
 from skipstone.scan.execute import Work
-from skipstone.scan.order import Order, column_at, sort_positions
 from skipstone.scan.parts import Piece
-from skipstone.scan.projection import Projection
+from skipstone.scan.projection import Order, Projection, column_at, sort_positions
 from skipstone.scan.reader import joined
 
 _WIDEST = 16

@@ -28,15 +28,14 @@ from skipstone.lake.files import Files
 from skipstone.lake.snapshot import AntiJoin, Deletions
 from skipstone.parquet.slice.columns import cut, take
 from skipstone.scan.execute import execute
-from skipstone.scan.order import sort_positions
 from skipstone.scan.parts import group_rows
 from skipstone.scan.plan import ScanPlan, Task
 from skipstone.scan.planner import Question, make_plan
-from skipstone.scan.projection import Projection, with_hidden
+from skipstone.scan.projection import Projection, sort_positions, with_hidden
 from skipstone.scan.reader import pyarrow_metadata
 from skipstone.scan.results import Difference, Kind, Verification
 from skipstone.store.place import Listed
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 
 if TYPE_CHECKING:
     from skipstone.scan.lake import Lake

@@ -31,8 +31,7 @@ from skipstone.parquet.schema import LeafColumn, PhysicalType
 from skipstone.parquet.structs import Statistics
 from skipstone.prune.cascade import Cascade, LevelRecord
 from skipstone.prune.ledger import Ledger
-from skipstone.prune.pages import PageFacts
-from skipstone.prune.survey import Survey, ranges_of
+from skipstone.prune.survey import PageFacts, Survey, ranges_of
 from skipstone.report.lines import shorten
 from skipstone.report.trace import Cause
 from skipstone.report.units import plural, span_text
@@ -42,7 +41,7 @@ from skipstone.scan.results import Why, WhyStep
 from skipstone.scan.statistics import known_bounds, null_counts
 from skipstone.store.place import Listed
 from skipstone.store.scattered import ScatteredPlace
-from skipstone.store.steps import drive
+from skipstone.store.source import drive
 
 __all__ = ["Why", "WhyStep", "explain_why"]
 

@@ -22,7 +22,7 @@ from skipstone.errors import NotExpressibleError, SchemaError, UsageError
 from skipstone.lake.files import Files
 from skipstone.predicate import tree
 from skipstone.predicate.spark import to_spark_sql
-from skipstone.report.trace.scan import SparkUse
+from skipstone.report.trace import SparkUse
 from skipstone.report.units import plural, size
 from skipstone.scan.parts import Part, split, weights
 from skipstone.scan.plan import ScanPlan

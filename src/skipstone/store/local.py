@@ -15,8 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from skipstone.errors import ConflictError, MissingFileError, ReadError, WriteError
 from skipstone.store.place import BY_KEY, Listed, check_key, missing, split_glob
-from skipstone.store.ranges import ByteRange, coalesce
-from skipstone.store.source import IoCounter, check_size, gone, stale
+from skipstone.store.source import ByteRange, IoCounter, check_size, coalesce, gone, stale
 
 # A seek costs less than this many bytes from the page cache.
 GAP = 64 * 1024

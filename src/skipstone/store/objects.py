@@ -19,8 +19,7 @@ from urllib.parse import quote
 from skipstone.errors import ConflictError, FileError, MissingFileError, ReadError, WriteError, scrub
 from skipstone.store.options import StoreOptions, carries_credentials, open_store, split_uri
 from skipstone.store.place import BY_KEY, Listed, check_key, missing, split_glob
-from skipstone.store.ranges import ByteRange, coalesce
-from skipstone.store.source import IoCounter, check_size, gone, stale
+from skipstone.store.source import ByteRange, IoCounter, check_size, coalesce, gone, stale
 
 T = TypeVar("T")
 R = TypeVar("R")

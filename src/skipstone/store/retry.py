@@ -11,8 +11,7 @@ from typing import TypeVar
 
 from skipstone.errors import ReadError
 from skipstone.store.local import LocalSource, refusal
-from skipstone.store.ranges import ByteRange
-from skipstone.store.source import Source, Wrapped
+from skipstone.store.source import ByteRange, Source, Wrapped
 
 T = TypeVar("T")
 

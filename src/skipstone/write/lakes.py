@@ -23,9 +23,16 @@ from skipstone.errors import (
     UsageError,
 )
 from skipstone.iceberg.catalogs import is_table_name
-from skipstone.lake.beside import BESIDE, FOLDER, open_lake_root, with_own_files
 from skipstone.lake.directory import is_visible
-from skipstone.lake.records import job_of, list_settled, modified
+from skipstone.lake.records import (
+    BESIDE,
+    FOLDER,
+    job_of,
+    list_settled,
+    modified,
+    open_lake_root,
+    with_own_files,
+)
 from skipstone.lake.schema import children, merge_schemas
 from skipstone.parquet.write.columns import find_path
 from skipstone.parquet.write.layout import Layout

@@ -14,8 +14,7 @@ from skipstone.engine.spark import SparkEngine
 from skipstone.engine.spark_types import spark_schema
 from skipstone.errors import ReadError, UsageError
 from skipstone.lake.append import Source
-from skipstone.lake.directory import is_visible
-from skipstone.lake.formats import refuse_part_of_table, refuse_tables
+from skipstone.lake.directory import is_visible, refuse_part_of_table, refuse_tables
 from skipstone.lake.journal import ingested
 from skipstone.scan.lake import Lake
 from skipstone.store.place import Listed, Place, open_place

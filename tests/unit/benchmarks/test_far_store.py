@@ -7,7 +7,7 @@ import pytest
 from benchmarks.far_store import LatencySource, SlowPlace
 from skipstone.store.local import LocalSource
 from skipstone.store.place import open_place
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 
 FAR = [ByteRange(start * 2_000_000, start * 2_000_000 + 10) for start in range(5)]
 

@@ -18,7 +18,7 @@ from skipstone.cli.output import Exit
 from skipstone.cli.progress import Steps
 from skipstone.errors import JobError, UsageError
 from skipstone.parquet.write.layout import CLUSTERS, CODECS, Layout
-from skipstone.report.trace.scan import SparkUse
+from skipstone.report.trace import SparkUse
 from skipstone.write.report import IngestReport, PipelineReport, Seconds
 from skipstone.write.sources import FORMATS
 

@@ -17,7 +17,7 @@ from skipstone.errors import ReadError
 from skipstone.index import container as module
 from skipstone.index.container import COMMON, BadIndex, Container, Fetched, LocalFile, Writer
 from skipstone.store.cache import Cache
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 
 DTYPES = ("<i8", "<u8", "<f8", "|u1", "<u4", "<i4", "|b1")
 

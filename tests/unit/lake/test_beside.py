@@ -17,8 +17,8 @@ from obstore.store import LocalStore, MemoryStore
 import skipstone as sk
 from skipstone.errors import ReadError, WriteError
 from skipstone.lake.append import Append, staged_as
-from skipstone.lake.beside import BESIDE, FOLDER, BesidePlace, open_lake_root, with_own_files
 from skipstone.lake.journal import Source, ingested
+from skipstone.lake.records import BESIDE, FOLDER, BesidePlace, open_lake_root, with_own_files
 from skipstone.store.objects import bucket_root
 from skipstone.store.place import Place, open_root
 from tests.support.places import own_files

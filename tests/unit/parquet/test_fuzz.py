@@ -21,8 +21,7 @@ from skipstone.parquet.dictionary import (
 )
 from skipstone.parquet.metadata import ParquetMetadata, parse_footer, read_footer
 from skipstone.parquet.pageindex import BadPageIndex, page_index_ranges, parse_page_index
-from skipstone.store.ranges import ByteRange
-from skipstone.store.source import open_source
+from skipstone.store.source import ByteRange, open_source
 from tests.faults._mutants import mutate
 
 ALLOWED = (SkipstoneError, BadPageIndex, BadBloom, BadDictionary)

@@ -14,8 +14,7 @@ from skipstone.parquet.pageindex import (
     page_index_ranges,
     parse_page_index,
 )
-from skipstone.store.ranges import ByteRange
-from skipstone.store.source import open_source
+from skipstone.store.source import ByteRange, open_source
 
 
 def index_of(data: bytes, metadata: ParquetMetadata, group: int, leaf: int) -> PageIndex:

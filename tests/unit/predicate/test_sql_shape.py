@@ -8,10 +8,9 @@ import re
 import pytest
 
 import skipstone as sk
+from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.sql.read import Reader
-from skipstone.predicate.sql.shape import parse_condition
-from skipstone.predicate.sql.syntax import syntax
-from skipstone.predicate.sql.types import DIALECTS
+from skipstone.predicate.sql.types import DIALECTS, syntax
 
 NUMBERS = ("0", "7", "007", "42", "999999999999999999", "9223372036854775807", "1.5", "1e3", ".5", "5.", "-3")
 STRINGS = (
@@ -70,7 +69,7 @@ def parsed(text: str, dialect: str) -> sk.Predicate:
 
 
 def by_shape(text: str, dialect: str) -> sk.Predicate:
-    return parse_condition(text, dialect, "UTC")
+    return parse_sql(text, dialect)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from skipstone.report.trace import Cause, Drop, Level
-from skipstone.report.trace.aggregate import AggregateRun, AggregateTrace, Answered, ColumnUse, MemberUse
-from skipstone.report.trace.scan import Hints, IndexUse, Phase, ScanTrace
+from skipstone.report.trace import (
+    AggregateRun,
+    AggregateTrace,
+    Answered,
+    Cause,
+    ColumnUse,
+    Drop,
+    Hints,
+    IndexUse,
+    Level,
+    MemberUse,
+    Phase,
+    ScanTrace,
+)
 from tests.unit.report import _samples as scans
 
 _SCAN = ScanTrace(

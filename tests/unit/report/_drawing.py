@@ -8,9 +8,7 @@ from skipstone.report.explain import aggregate_tree, prune_tree, scan_tree
 from skipstone.report.html import to_html, to_page
 from skipstone.report.json import to_json
 from skipstone.report.text import to_text
-from skipstone.report.trace import Trace
-from skipstone.report.trace.aggregate import AggregateTrace
-from skipstone.report.trace.scan import ScanTrace
+from skipstone.report.trace import AggregateTrace, ScanTrace, Trace
 
 
 def draw_trace(trace: Trace, width: int | None = None, *, color: bool = False) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from skipstone.report.trace import Cause, Drop, Level, Note
-from skipstone.report.trace.scan import Hints, Phase, Reads, Run, ScanTrace
+from skipstone.report.trace import Cause, Drop, Hints, Level, Note, Phase, Reads, Run, ScanTrace
 
 LATE = Hints("late", "about 1 row in 2,000 matches, and 3 columns can wait", 4, 65_536, "slice")
 ONE_PASS = Hints("one-pass", "nothing is left to test on rows", 2, 65_536, "pyarrow")

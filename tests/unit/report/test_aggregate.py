@@ -11,7 +11,7 @@ import pytest
 
 from skipstone.report.html import ROOT, style
 from skipstone.report.lines import width_of
-from skipstone.report.trace.aggregate import AggregateTrace, Answered, ColumnUse
+from skipstone.report.trace import AggregateTrace, Answered, ColumnUse
 from skipstone.report.units import shares
 from tests.unit.report import _aggregates as samples
 from tests.unit.report._drawing import (

@@ -12,8 +12,7 @@ import pytest
 
 from skipstone.report import html
 from skipstone.report.html import ROOT, style
-from skipstone.report.trace import Cause, Level
-from skipstone.report.trace.scan import IndexUse, ScanTrace
+from skipstone.report.trace import Cause, IndexUse, Level, ScanTrace
 from tests.unit.report import _samples as samples
 from tests.unit.report._drawing import scan_to_html, scan_to_page
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from skipstone.report.trace import Cause, Drop, Level, Note, Trace
-from skipstone.report.trace.scan import IndexUse, ScanTrace
+from skipstone.report.trace import Cause, Drop, IndexUse, Level, Note, ScanTrace, Trace
 from tests.unit.report import _samples as samples
 from tests.unit.report._drawing import scan_to_json, trace_to_json
 

@@ -7,7 +7,7 @@ from html import escape
 
 import pytest
 
-from skipstone.report.trace.partitions import FilterStats
+from skipstone.report.trace import FilterStats
 from tests.unit.report import _samples as samples
 from tests.unit.report._drawing import draw_scan, scan_to_html, scan_to_json
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from skipstone.report.lines import width_of
-from skipstone.report.trace import Cause, Drop, Level, Trace
-from skipstone.report.trace.scan import IndexUse, Reads, ScanTrace
+from skipstone.report.trace import Cause, Drop, IndexUse, Level, Reads, ScanTrace, Trace
 from tests.unit.report import _samples as samples
 from tests.unit.report._drawing import draw_scan, draw_trace
 

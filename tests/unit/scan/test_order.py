@@ -8,7 +8,7 @@ import pytest
 
 from skipstone.errors import TypeMismatchError, UnknownColumnError, UsageError
 from skipstone.parquet.slice.columns import take
-from skipstone.scan.order import Order, parse_order, sort_positions
+from skipstone.scan.projection import Order, parse_order, sort_positions
 
 NAN = float("nan")
 SCHEMA = pa.schema(

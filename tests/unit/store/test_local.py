@@ -10,8 +10,7 @@ import pytest
 
 from skipstone.errors import ReadError, UsageError
 from skipstone.store.local import LocalSource
-from skipstone.store.ranges import ByteRange
-from skipstone.store.source import Source, open_source
+from skipstone.store.source import ByteRange, Source, open_source
 
 DATA = bytes(range(256)) * 1_000
 

@@ -12,8 +12,7 @@ from obstore.store import MemoryStore
 from skipstone.errors import ReadError
 from skipstone.store.objects import ObjectSource, ObjectVersion
 from skipstone.store.place import open_place
-from skipstone.store.ranges import ByteRange
-from skipstone.store.source import open_source
+from skipstone.store.source import ByteRange, open_source
 
 DATA = bytes(range(250)) * 20_000
 T1 = datetime(2026, 1, 1, tzinfo=UTC)

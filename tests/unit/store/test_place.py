@@ -15,8 +15,7 @@ from skipstone.store.local import LocalPlace
 from skipstone.store.objects import ObjectPlace
 from skipstone.store.options import with_credentials
 from skipstone.store.place import Place, matches, open_place, split_glob
-from skipstone.store.ranges import ByteRange
-from skipstone.store.source import open_source
+from skipstone.store.source import ByteRange, open_source
 
 # Names that stores and URIs are known to mangle.
 ODD = [

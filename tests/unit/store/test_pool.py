@@ -10,7 +10,7 @@ from obstore.store import MemoryStore
 from skipstone.errors import ReadError
 from skipstone.store import objects
 from skipstone.store.objects import PARALLEL, ObjectSource, side_by_side
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 
 
 def test_a_range_is_cut_into_parts() -> None:

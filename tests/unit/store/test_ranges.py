@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from skipstone.store.ranges import ByteRange, coalesce
+from skipstone.store.source import ByteRange, coalesce
 
 
 def test_near_ranges_share_a_request_and_far_ones_do_not() -> None:

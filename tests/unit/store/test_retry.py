@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 import pytest
 
 from skipstone.errors import ReadError
-from skipstone.store.ranges import ByteRange
 from skipstone.store.retry import RetryPolicy, RetrySource
-from skipstone.store.source import BufferSource, TailSource, open_source
+from skipstone.store.source import BufferSource, ByteRange, TailSource, open_source
 
 DATA = bytes(range(200))
 RANGES = [ByteRange(10, 20), ByteRange(0, 5)]

@@ -12,8 +12,8 @@ from obstore.store import S3Store
 
 from skipstone.errors import ReadError
 from skipstone.store.options import with_credentials
-from skipstone.store.ranges import ByteRange
 from skipstone.store.scattered import ScatteredPlace, local_name, place_of
+from skipstone.store.source import ByteRange
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import skipstone as sk
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SchemaError, UsageError
 from skipstone.lake.append import Append, staged_as
-from skipstone.lake.beside import open_lake_root
+from skipstone.lake.records import open_lake_root
 from skipstone.parquet.write.layout import Layout
 from skipstone.scan.lake import Lake
 from skipstone.spark.sink import Writer, write_options

@@ -12,7 +12,7 @@ from skipstone.core.domain.domain import (
     all_of,
     any_of,
 )
-from skipstone.core.domain.ranges import Bound, Marker, Range
+from skipstone.core.domain.spans import Bound, Marker, Range
 
 __all__ = [
     "AllOf",

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.core.domain.keys import Kind, array_keys, key_space, storage_type, to_key
-from skipstone.core.domain.ranges import Range, ranges_of
-from skipstone.core.domain.spans import ByteSpans, NumberSpans, all_keys, no_keys
+from skipstone.core.domain.spans import ByteSpans, NumberSpans, Range, all_keys, no_keys, ranges_of
 from skipstone.errors import NotExpressibleError, TypeMismatchError
 
 _SHOWN_RANGES = 6

@@ -3,6 +3,7 @@
 Rows are units too: what the IR says exactly about a column (for which values a leaf is TRUE, FALSE and NULL)
 is tested by set membership. A computed value (a sum, a cast, a function) is given to the IR as a column of
 its own, so literals meet it by the same rules. What the IR can't say at all is computed from the tree.
+What computes (casts, functions, texts, pairs) is imported where it is needed: most filters only compare.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ import pyarrow as pa
 
 from skipstone.core.arrays import Array, plain_type
 from skipstone.core.domain.keys import Kind, is_binary, is_ordered, is_text, key_space, storage_type
-from skipstone.core.filter.arithmetic import is_number
-from skipstone.core.filter.casts import cast
 from skipstone.core.filter.conditions import (
     Arguments,
     Condition,
@@ -29,10 +28,7 @@ from skipstone.core.filter.conditions import (
     every,
     some,
 )
-from skipstone.core.filter.functions import ALIASES, FUNCTIONS
 from skipstone.core.filter.members import is_exact, leaf_test
-from skipstone.core.filter.pairs import compare, order_of
-from skipstone.core.filter.texts import like_test, match_test
 from skipstone.core.ir import Compiled, compile_predicate
 from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.compile import NODE_PASSES, PREDICATE_PASSES
@@ -110,6 +106,8 @@ class RowBinder(Binder):
             case tree.Literal(scalar):
                 return _repeated(scalar)
             case tree.Cast(arg):
+                from skipstone.core.filter.casts import cast
+
                 return cast(expr, self.series(arg))
             case tree.Call():
                 return self._call(expr)
@@ -124,6 +122,8 @@ class RowBinder(Binder):
         if call.name == "nullif" and len(call.args) == 2:
             same = tree.Compare("=", *call.args)
             return self._call(tree.Call("if", (same, tree.Literal(pa.scalar(None)), call.args[0]), call.zone))
+        from skipstone.core.filter.functions import ALIASES, FUNCTIONS
+
         call = tree.Call(ALIASES.get(call.name, call.name), call.args, call.zone)
         build = FUNCTIONS.get(call.name)
         if build is None:
@@ -254,8 +254,12 @@ class Planner:
     def _computed(self, predicate: Predicate, why: str) -> Node:
         match predicate:
             case tree.Match(_, arg):
+                from skipstone.core.filter.texts import match_test
+
                 return self._tested(arg, lambda type: match_test(predicate, type))
             case tree.Like(arg):
+                from skipstone.core.filter.texts import like_test
+
                 return self._tested(arg, lambda type: like_test(predicate, type), cost=40)
             case tree.Compare(op, left, right):
                 recast = self._recast(left, right) or self._recast(right, left, turn=True)
@@ -273,6 +277,8 @@ class Planner:
     ) -> Condition:
         series = self.binder.series(arg)
         if not (is_text(series.type) or is_binary(series.type)):
+            from skipstone.core.filter.casts import cast
+
             series = cast(tree.Cast(arg, pa.string()), series)
         test = make(series.type)
         return Condition(lambda rows: test(series.compute(rows)), cost + series.cost, series.risky)
@@ -281,6 +287,8 @@ class Planner:
         self, arg: tree.Expr, other: tree.Expr, *, turn: bool = False
     ) -> tuple[tree.Expr, tree.Expr] | None:
         """``arg`` cast to the other side's type, where Spark casts the column row by row."""
+        from skipstone.core.filter.arithmetic import is_number
+
         source, target = (storage_type(self.binder.series(e).type) for e in (arg, other))
         zone = other.zone if isinstance(other, tree.Literal) else "UTC"
         wanted = None
@@ -297,15 +305,10 @@ class Planner:
 
     def _pair(self, predicate: tree.Compare) -> Condition:
         left, right = self.binder.series(predicate.left), self.binder.series(predicate.right)
-        order = order_of(left.type, right.type)
-        if order is None:
+        condition = _compared(predicate.op, left, right)
+        if condition is None:
             raise cannot(predicate, f"{left.type} and {right.type} can't be compared here")
-        op = predicate.op
-        return Condition(
-            lambda rows: compare(op, order, left.compute(rows), right.compute(rows)),
-            2 + left.cost + right.cost,
-            left.risky or right.risky,
-        )
+        return condition
 
     # -- from IR -----------------------------------------------------------------------------
 
@@ -338,14 +341,23 @@ class Planner:
         return Condition(lambda rows: test(rows.column(path)), 1)
 
     def _plan_pair(self, op: tree.CompareOp, left: ColumnRef, right: ColumnRef) -> Condition:
-        a, b = self.binder.values_of(left), self.binder.values_of(right)
-        order = order_of(a.type, b.type)
-        assert order is not None
-        return Condition(
-            lambda rows: compare(op, order, a.compute(rows), b.compute(rows)),
-            2 + a.cost + b.cost,
-            a.risky or b.risky,
-        )
+        condition = _compared(op, self.binder.values_of(left), self.binder.values_of(right))
+        assert condition is not None
+        return condition
+
+
+def _compared(op: tree.CompareOp, left: Series, right: Series) -> Condition | None:
+    """Two computed values compared row by row; None if their types have no common order."""
+    from skipstone.core.filter.pairs import compare, order_of
+
+    order = order_of(left.type, right.type)
+    if order is None:
+        return None
+    return Condition(
+        lambda rows: compare(op, order, left.compute(rows), right.compute(rows)),
+        2 + left.cost + right.cost,
+        left.risky or right.risky,
+    )
 
 
 def _is_exact(node: Node) -> bool:

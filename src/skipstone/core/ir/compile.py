@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-import skipstone.core.ir.families  # noqa: F401  (registers every predicate with lower_node)
 from skipstone.core.ir.bind import Binder, binder_of
 from skipstone.core.ir.lower import Lowering, truth_test
 from skipstone.core.ir.nodes import All, Any, ColumnRef, Compiled, Decided, Leaf, Node, Test

@@ -34,7 +34,6 @@ from skipstone.core.domain.keys import (
 from skipstone.core.domain.spans import after_bytes
 from skipstone.core.ir.transforms import DAY, UNITS
 from skipstone.errors import PredicateError, TypeMismatchError
-from skipstone.predicate.text import value_text
 
 _EXACT_DOUBLE = 2**53
 _EXACT_FLOAT = 2**24
@@ -349,6 +348,8 @@ def _days(type: pa.DataType, scalar: pa.Scalar, match: re.Match[str]) -> int:
 
 
 def _mismatch(type: pa.DataType, scalar: pa.Scalar) -> TypeMismatchError:
+    from skipstone.predicate.text import value_text
+
     return TypeMismatchError(
         f"{value_text(scalar)} ({scalar.type}) can't be compared with a column of type {type}",
         hint="give a literal of the column's type, or cast the literal",

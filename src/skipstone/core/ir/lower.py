@@ -1,13 +1,35 @@
-"""A predicate as IR: the dispatch, AND, OR, NOT and IS TRUE; the rest is in ``families``."""
+"""A predicate as IR: for which values of a column a condition is TRUE, FALSE and NULL.
+
+:func:`lower_node` dispatches on the kind of predicate: first AND, OR, NOT and IS TRUE, then each family of
+tests.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from skipstone.core.domain import Domain
+from skipstone.core.domain.keys import (
+    Key,
+    KeySpace,
+    Kind,
+    array_keys,
+    is_binary,
+    is_ordered,
+    is_text,
+    key_space,
+    storage_type,
+)
+from skipstone.core.domain.spans import ByteSpans, NumberSpans, all_keys, no_keys, prefix_end
 from skipstone.core.ir.bind import Binder
+from skipstone.core.ir.literals import Cuts, NotComparable, cuts, float_readings, is_nan, text_key
 from skipstone.core.ir.nodes import (
     All,
     Any,
@@ -25,7 +47,7 @@ from skipstone.core.ir.nodes import (
 )
 from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
-from skipstone.predicate.tree import Predicate
+from skipstone.predicate.tree import FLIPPED, CompareOp, Predicate
 
 _MAX_DIAGNOSTICS = 100
 
@@ -66,7 +88,7 @@ class Lowering:
 
 @functools.singledispatch
 def lower_node(predicate: Predicate, to: Lowering) -> Node:
-    """One predicate as IR; the families register their nodes here."""
+    """One predicate as IR; the families of tests register here."""
     raise AssertionError(f"no lowering for {type(predicate).__name__}")
 
 
@@ -153,3 +175,376 @@ def null_for_null(ref: ColumnRef, true: Domain, part: Predicate, *, false: Domai
     if false is None:
         return Leaf(ref, true, text=part.__str__)
     return Leaf(ref, true, false, Domain.only_null(ref.out), part.__str__)
+
+
+# -- comparisons -------------------------------------------------------------------------------
+
+
+@lower_node.register
+def _(predicate: tree.Compare, to: Lowering) -> Node:
+    match predicate:
+        case tree.Compare("=" | "<" | "<=" | ">" | ">=" as op, tree.Column(path), tree.Literal(scalar)):
+            end = scalar, op not in ("<", ">")
+            low, high = None if op[0] == "<" else end, None if op[0] == ">" else end
+            leaf = integer_leaf(to.binder.column(path), low, high, predicate.__str__)
+            if leaf is not None:
+                return leaf
+    left, right = to.column(predicate.left), to.column(predicate.right)
+    if isinstance(left, ColumnRef) and isinstance(right, ColumnRef):
+        return _pair(predicate, left, right)
+    if isinstance(left, ColumnRef) and isinstance(right, Value):
+        return _compare(predicate, predicate.op, left, right)
+    if isinstance(left, Value) and isinstance(right, ColumnRef):
+        return _compare(predicate, FLIPPED[predicate.op], right, left)
+    assert isinstance(left, Value)
+    assert isinstance(right, Value)
+    return _compare_values(predicate, left, right)
+
+
+End = tuple[pa.Scalar, bool]
+"""A literal at the end of a range, and whether it belongs to it."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _whole_numbers(type: pa.DataType, given: pa.DataType) -> KeySpace | None:
+    """The keys of an integer column, compared with an integer: each number is its own key."""
+    integers = pa.types.is_integer(storage_type(type)) and pa.types.is_integer(given)
+    return key_space(type) if integers else None
+
+
+def integer_leaf(ref: ColumnRef, low: End | None, high: End | None, text: Callable[[], str]) -> Leaf | None:
+    """``ref`` from an integer to another, where there is one; None for other types."""
+    ends: list[int] = []
+    type = ref.out
+    for end, step in ((low, 1), (high, -1)):
+        if end is not None:
+            scalar, belongs = end
+            space = _whole_numbers(type, scalar.type)
+            if space is None or not scalar.is_valid:
+                return None
+            ends.append(scalar.as_py() + (0 if belongs else step))
+    space = key_space(type)
+    first, last = space.low if low is None else ends[0], space.high if high is None else ends[-1]
+    return Leaf(ref, Domain(type, NumberSpans.one(space, first, last), False, False), text=text)
+
+
+def _compare(predicate: Predicate, op: CompareOp, ref: ColumnRef, value: Value) -> Node:
+    if not value.scalar.is_valid:
+        if op != "<=>":
+            return Decided(None)
+        only_null = Domain.only_null(ref.out)
+        return Leaf(ref, only_null, Domain.not_null(ref.out), Domain.none(ref.out), str(predicate))
+    readings = [matching(op, ref.out, Value(scalar, value.zone)) for scalar in _readings(ref.out, value)]
+    may, sure = functools.reduce(Domain.union, readings), functools.reduce(Domain.intersect, readings)
+    if op == "<=>":
+        return Leaf(ref, may, sure.complement(), Domain.none(ref.out), str(predicate))
+    if len(readings) == 1:
+        return null_for_null(ref, may, predicate)
+    return null_for_null(ref, may, predicate, false=Domain.not_null(ref.out) - sure)
+
+
+def _readings(type: pa.DataType, value: Value) -> list[pa.Scalar]:
+    return float_readings(type, value.scalar) if key_space(type).kind is Kind.FLOAT else [value.scalar]
+
+
+def matching(op: CompareOp, type: pa.DataType, value: Value) -> Domain:
+    """The values for which ``column op value`` is TRUE."""
+    if not is_ordered(type):
+        raise CantJudge(Reason.TYPES, f"values of type {type} are compared row by row")
+    if key_space(type).kind is Kind.FLOAT and is_nan(value.scalar):
+        nan, rest = Domain.only_nan(type), Domain.of_spans(type, all_keys(key_space(type)))
+        return {"=": nan, "<=>": nan, ">=": nan, "<": rest, "<>": rest, "<=": rest | nan}.get(
+            op, Domain.none(type)
+        )
+    if op == "<>":
+        return Domain.not_null(type) - matching("=", type, value)
+    at = _place(type, value.scalar, value.zone)
+    floor = _least_key(type)
+    ends: dict[str, tuple[Key | None, Key | None]] = {
+        "=": (at.at_or_above, at.above),
+        "<=>": (at.at_or_above, at.above),
+        "<": (floor, at.at_or_above),
+        "<=": (floor, at.above),
+        ">": (at.above, None),
+        ">=": (at.at_or_above, None),
+    }
+    return Domain.of_spans(type, _keys_between(type, *ends[op]), nans=op in (">", ">="))
+
+
+def _place(type: pa.DataType, scalar: pa.Scalar, zone: str) -> Cuts:
+    try:
+        return cuts(type, scalar, zone)
+    except NotComparable as error:
+        raise CantJudge(Reason.ZONE if error.zone else Reason.TYPES, str(error)) from error
+
+
+def _least_key(type: pa.DataType) -> Key:
+    """The least key of a type that has an order."""
+    space = key_space(type)
+    return b"" if space.kind is Kind.BYTES else space.limits[0]
+
+
+def _keys_between(type: pa.DataType, start: Key | None, stop: Key | None) -> NumberSpans | ByteSpans:
+    """Keys from ``start`` (if None: no key) up to but not including ``stop`` (if None: to the end)."""
+    space = key_space(type)
+    if start is None:
+        return no_keys(space)
+    if isinstance(start, bytes):
+        assert stop is None or isinstance(stop, bytes)
+        return ByteSpans.of(space, [(start, stop)])
+    floor, last = space.limits
+    if stop is not None:
+        assert not isinstance(stop, bytes)
+        if stop <= floor:
+            return no_keys(space)
+        last = math.nextafter(stop, -math.inf) if space.kind is Kind.FLOAT else stop - 1
+    return NumberSpans.of(space, [(start, last)])
+
+
+def _compare_values(predicate: tree.Compare, left: Value, right: Value) -> Node:
+    """Two constants: the left one stands in for a column of its own type."""
+    if not left.scalar.is_valid or not right.scalar.is_valid:
+        both = not left.scalar.is_valid and not right.scalar.is_valid
+        return Decided(both if predicate.op == "<=>" else None)
+    type = left.scalar.type
+    if is_text(storage_type(type)) and not is_text(storage_type(right.scalar.type)):
+        return _compare_values(
+            tree.Compare(FLIPPED[predicate.op], predicate.right, predicate.left), right, left
+        )
+    answers = set()
+    for scalar in _readings(type, right):
+        true = matching(predicate.op, type, Value(scalar, right.zone))
+        answers.add(true.nans if is_nan(left.scalar) else true.contains(left.scalar))
+    if len(answers) > 1:
+        raise CantJudge(Reason.TYPES, "engines differ in how they compare these constants")
+    return Decided(answers.pop())
+
+
+def _pair(predicate: tree.Compare, left: ColumnRef, right: ColumnRef) -> Node:
+    types = storage_type(left.out), storage_type(right.out)
+    if not (is_ordered(left.out) and is_ordered(right.out) and _same_line(*types)):
+        raise CantJudge(Reason.TYPES, f"{left.out} and {right.out} are compared row by row")
+    return Pair(predicate.op, left, right, str(predicate))
+
+
+def _same_line(a: pa.DataType, b: pa.DataType) -> bool:
+    """Whether the keys of two types compare as the values do."""
+    if a == b or (pa.types.is_floating(a) and pa.types.is_floating(b)):
+        return True
+    if pa.types.is_integer(a) and pa.types.is_integer(b):
+        return key_space(a).dtype == key_space(b).dtype
+    if pa.types.is_timestamp(a) and pa.types.is_timestamp(b):
+        return bool(a.unit == b.unit and (a.tz is None) == (b.tz is None))
+    if pa.types.is_decimal(a) and pa.types.is_decimal(b):
+        spaces = key_space(a), key_space(b)
+        return bool(
+            a.scale == b.scale and (spaces[0].kind, spaces[0].width) == (spaces[1].kind, spaces[1].width)
+        )
+    return (is_text(a) and is_text(b)) or (is_binary(a) and is_binary(b))
+
+
+# -- lists of values ---------------------------------------------------------------------------
+
+
+@lower_node.register
+def _(predicate: tree.IsIn, to: Lowering) -> Node:
+    operand = to.column(predicate.arg)
+    if isinstance(operand, Value):
+        return _value_in(predicate, operand)
+    ref, values = operand, predicate.values
+    if len(values) == 0:
+        return Decided(False)
+    if not is_ordered(ref.out):
+        raise CantJudge(Reason.TYPES, f"values of type {ref.out} are compared row by row")
+    may, sure = _members(ref.out, _present(values), predicate.zone)
+    misses = Domain.not_null(ref.out) - sure
+    if values.null_count == 0:
+        return null_for_null(ref, may, predicate, false=misses)
+    # A NULL in the list turns every miss into NULL.
+    return Leaf(ref, may, Domain.none(ref.out), misses | Domain.only_null(ref.out), str(predicate))
+
+
+def _present(values: pa.Array) -> pa.Array:
+    """The values that are not NULL; Arrow has no filter for views, so those are copied first."""
+    if pa.types.is_string_view(values.type):
+        values = values.cast(pa.large_string())
+    elif pa.types.is_binary_view(values.type):
+        values = values.cast(pa.large_binary())
+    return values.drop_null()
+
+
+def _members(type: pa.DataType, values: pa.Array, zone: str) -> tuple[Domain, Domain]:
+    """The column's values that may equal one of ``values``, and those that surely do."""
+    given = storage_type(values.type)
+    if key_space(type).kind is not Kind.FLOAT or pa.types.is_floating(given):
+        exact = _equal(type, values, zone)
+        return exact, exact
+    readings = [float_readings(type, scalar) for scalar in values]
+    exact, rounded = (
+        _equal(type, pa.array([r[at].as_py() for r in readings], pa.float64()), zone) for at in (0, -1)
+    )
+    return exact | rounded, exact & rounded
+
+
+def _equal(type: pa.DataType, values: pa.Array, zone: str) -> Domain:
+    given, own = storage_type(values.type), storage_type(type)
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    if given == own or (is_text(given) and is_text(own)):
+        return Domain.values(type, values)
+    if is_binary(given) and is_binary(own):
+        # By bytes, not by a cast: a value of another length is no error, it just equals nothing.
+        return Domain.of_spans(type, ByteSpans.of_points(key_space(type), array_keys(given, values)))
+    if pa.types.is_integer(given) and pa.types.is_integer(own):
+        keys = array_keys(given, values)
+        assert isinstance(keys, np.ndarray)
+        space = key_space(type)
+        inside = keys[(keys >= space.low) & (keys <= space.high)]
+        return Domain.of_spans(type, NumberSpans.of_points(space, inside.astype(space.dtype)))
+    if pa.types.is_float64(given) and pa.types.is_floating(own):
+        nan = pc.is_nan(values)
+        points = values.filter(pc.invert(nan)).to_numpy(zero_copy_only=False)
+        spans = NumberSpans.of_points(key_space(type), points)
+        return Domain.of_spans(type, spans, nans=bool(pc.any(nan).as_py()))
+    # Coerced one by one: values of another type each have a place of their own.
+    found = [matching("=", type, Value(scalar, zone)) for scalar in values]
+    pairs = [pair for domain in found for pair in domain.spans.pairs()]
+    space = key_space(type)
+    kind = ByteSpans if space.kind is Kind.BYTES else NumberSpans
+    return Domain.of_spans(type, kind.of(space, pairs), nans=any(d.nans for d in found))  # type: ignore[arg-type]
+
+
+def _value_in(predicate: tree.IsIn, value: Value) -> Node:
+    if len(predicate.values) == 0:
+        return Decided(False)
+    if not value.scalar.is_valid:
+        return Decided(None)
+    type = value.scalar.type
+    domain, _ = _members(type, _present(predicate.values), predicate.zone)
+    if domain.nans if is_nan(value.scalar) else domain.contains(value.scalar):
+        return Decided(True)
+    return Decided(None if predicate.values.null_count else False)
+
+
+# -- NULL and NaN ------------------------------------------------------------------------------
+
+
+@lower_node.register
+def _(predicate: tree.IsNull, to: Lowering) -> Node:
+    if isinstance(predicate.arg, Predicate):
+        return truth_test(to.lower(predicate.arg), None)
+    operand = to.column(predicate.arg)
+    if isinstance(operand, Value):
+        return Decided(not operand.scalar.is_valid)
+    nothing = Domain.none(operand.out)
+    return Leaf(operand, Domain.only_null(operand.out), Domain.not_null(operand.out), nothing, str(predicate))
+
+
+@lower_node.register
+def _(predicate: tree.IsNan, to: Lowering) -> Node:
+    operand = to.column(predicate.arg)
+    if isinstance(operand, Value):
+        return Decided(is_nan(operand.scalar) if operand.scalar.is_valid else None)
+    return null_for_null(operand, Domain.only_nan(operand.out), predicate)
+
+
+@lower_node.register
+def _(predicate: tree.Holds, to: Lowering) -> Node:
+    operand = to.column(predicate.arg)
+    if isinstance(operand, Value):
+        value = operand.scalar.as_py()
+        if value is None or isinstance(value, bool):
+            return Decided(value)
+    elif pa.types.is_boolean(storage_type(operand.out)):
+        return null_for_null(operand, Domain.values(operand.out, [True]), predicate)
+    raise TypeMismatchError(f"{predicate} is not a condition", hint="compare it with something")
+
+
+@lower_node.register
+def _(predicate: tree.Between, to: Lowering) -> Node:
+    low: CompareOp = ">=" if predicate.low_inclusive else ">"
+    high: CompareOp = "<=" if predicate.high_inclusive else "<"
+
+    def ends() -> tuple[tree.Compare, tree.Compare]:
+        return (
+            tree.Compare(low, predicate.arg, predicate.low),
+            tree.Compare(high, predicate.arg, predicate.high),
+        )
+
+    match predicate:
+        case tree.Between(tree.Column(path), tree.Literal(least), tree.Literal(most), with_least, with_most):
+            one = integer_leaf(
+                to.binder.column(path),
+                (least, with_least),
+                (most, with_most),
+                lambda: " AND ".join(map(str, ends())),
+            )
+            if one is not None:
+                return one
+    return All(tuple(to.lower(end) for end in ends()))
+
+
+# -- patterns ----------------------------------------------------------------------------------
+
+
+@lower_node.register
+def _(predicate: tree.Match, to: Lowering) -> Node:
+    operand = to.column(predicate.arg)
+    if not isinstance(operand, ColumnRef):
+        raise CantJudge(Reason.FUNCTION, "a pattern on a constant")
+    return _text_leaf(
+        predicate, to, operand, pa.scalar(predicate.text), exact=predicate.kind == "prefix", ends=False
+    )
+
+
+@lower_node.register
+def _(predicate: tree.Like, to: Lowering) -> Node:
+    operand = to.column(predicate.arg)
+    if not isinstance(operand, ColumnRef):
+        raise CantJudge(Reason.FUNCTION, "a pattern on a constant")
+    start, rest = like_prefix(predicate.pattern, predicate.escape)
+    if predicate.ignore_case:
+        start, rest = "", "%_"
+    prefix = pa.scalar(start)
+    if rest == "":
+        return _text_leaf(predicate, to, operand, prefix, exact=True, ends=True)
+    return _text_leaf(predicate, to, operand, prefix, exact=rest.strip("%") == "", ends=False)
+
+
+def like_prefix(pattern: str, escape: str | None) -> tuple[str, str]:
+    """The plain text a LIKE pattern starts with, and the pattern from its first wildcard on."""
+    plain: list[str] = []
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        if escape and char == escape:
+            if at + 1 == len(pattern):
+                raise TypeMismatchError(f"LIKE pattern {pattern!r} ends with its escape character")
+            plain.append(pattern[at + 1])
+            at += 2
+            continue
+        if char in "%_":
+            return "".join(plain), pattern[at:]
+        plain.append(char)
+        at += 1
+    return "".join(plain), ""
+
+
+def _text_leaf(
+    predicate: Predicate, to: Lowering, ref: ColumnRef, start: pa.Scalar, *, exact: bool, ends: bool
+) -> Node:
+    """A condition on how a text starts: exactly that, or (not exact) at least that."""
+    type = storage_type(ref.out)
+    if not (is_text(type) or is_binary(type)):
+        raise CantJudge(Reason.TYPES, f"{ref.out} is converted to text row by row")
+    not_null = Domain.not_null(ref.out)
+    matching_all = isinstance(predicate, tree.Match) and predicate.kind != "prefix"
+    key = b"" if matching_all else text_key(type, start)
+    space = key_space(ref.out)
+    spans = ByteSpans.of_points(space, [key]) if ends else ByteSpans.of(space, [(key, prefix_end(key))])
+    true = Domain.of_spans(ref.out, spans)
+    if exact:
+        return null_for_null(ref, true, predicate)
+    if not key:
+        to.note(predicate, Reason.PATTERN, "bounds say nothing about it")
+    return null_for_null(ref, true, predicate, false=not_null)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from skipstone.core.rows.rowset import RowSet
-from skipstone.core.rows.selection import Selector, from_selection, to_selection
+from skipstone.core.rows.rowset import RowSet, Selector, from_selection, to_selection
 
 __all__ = ["RowSet", "Selector", "from_selection", "to_selection"]

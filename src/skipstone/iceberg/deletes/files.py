@@ -30,9 +30,7 @@ from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.slice import slice_steps
 from skipstone.predicate.tree import col
 from skipstone.prune.pruner import Pruner
-from skipstone.store.ranges import ByteRange
-from skipstone.store.source import Source, TailSource
-from skipstone.store.steps import drive
+from skipstone.store.source import ByteRange, Source, TailSource, drive
 
 
 def open_deletes(file: DeleteFile, open: Open) -> tuple[Source, ParquetMetadata]:

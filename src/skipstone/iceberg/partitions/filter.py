@@ -28,7 +28,7 @@ from skipstone.iceberg.partitions.evidence import (
     summary_value,
 )
 from skipstone.iceberg.partitions.values import PartitionKey
-from skipstone.report.trace.partitions import FilterStats
+from skipstone.report.trace import FilterStats
 
 Path = tuple[str, ...]
 Partition = tuple[Any, ...]

@@ -25,11 +25,9 @@ from skipstone.parquet.pageindex import BadPageIndex, page_index_ranges, parse_p
 from skipstone.parquet.slice import slice_steps
 from skipstone.prune.clustering import bounded
 from skipstone.prune.ledger import Ledger
-from skipstone.prune.pages import PageFacts, segments
-from skipstone.prune.survey import Survey
+from skipstone.prune.survey import PageFacts, Survey, segments
 from skipstone.store.place import Listed
-from skipstone.store.ranges import ByteRange
-from skipstone.store.steps import drive
+from skipstone.store.source import ByteRange, drive
 
 # Rows to read, fewer of many columns: about so many values in all, in runs of neighbouring rows.
 _VALUES, _FEWEST_ROWS, _MOST_ROWS = 2_000_000, 20_000, 100_000

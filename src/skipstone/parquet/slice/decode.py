@@ -18,7 +18,7 @@ from skipstone.parquet.slice.columns import Cut, UnevenLeaves, bare, cut_for, me
 from skipstone.parquet.slice.pages import ELSEWHERE, WITHOUT_INDEX, Chunk
 from skipstone.parquet.slice.plan import Chosen, ChunkPages
 from skipstone.parquet.slice.projection import Projection, Wanted
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,7 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.slice.plan import DICTIONARY_ENCODINGS, Chosen, ChunkPages, LeafPlan
 from skipstone.parquet.structs import PageHead
 from skipstone.parquet.wire import decode_prefix
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 
 _DATA_PAGE: Final = 0
 _DICTIONARY_PAGE: Final = 2

@@ -21,7 +21,7 @@ from skipstone.parquet.slice.decode import FAILURES, MAGIC, FooterTemplate, Part
 from skipstone.parquet.slice.pages import Chunk, Missing, complete, open_leaf
 from skipstone.parquet.slice.plan import ChunkPages, LeafPlan, chunk_pages, plan_leaves
 from skipstone.parquet.slice.projection import Projection, projection_of
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 
 
 def slice_steps(

@@ -14,7 +14,6 @@ from sqlglot import exp
 from skipstone.core.plain import text_scalar
 from skipstone.errors import ParseError, TypeMismatchError
 from skipstone.predicate import tree
-from skipstone.predicate.sql.syntax import arrow_type, refuse
 from skipstone.predicate.sql.types import (
     EXTRACT_FIELDS,
     FOREIGN,
@@ -22,8 +21,10 @@ from skipstone.predicate.sql.types import (
     SPARK_ALIASES,
     SPARK_LIKE,
     TRUNC_UNITS,
+    arrow_type,
     fold,
     number,
+    refuse,
 )
 from skipstone.predicate.values import value_array
 

@@ -8,7 +8,7 @@ import pytest
 import xxhash
 from pyroaring import BitMap
 
-from skipstone.core.rows import RowSet, codec
+from skipstone.core.rows import RowSet, roaring
 from skipstone.errors import RowSetError
 
 
@@ -19,15 +19,15 @@ def reseal(body: bytes) -> bytes:
 def test_the_smaller_form_is_chosen() -> None:
     few = RowSet.from_ranges(10**6, [(0, 400), (500, 900), (10_000, 10_400)]).to_bytes()
     many = RowSet.from_positions(60_000, np.arange(0, 60_000, 2)).to_bytes()
-    assert (few[5], len(few)) == (codec.KIND_RUNS, 32)
-    assert many[5] == codec.KIND_ROARING
+    assert (few[5], len(few)) == (roaring.KIND_RUNS, 32)
+    assert many[5] == roaring.KIND_ROARING
     assert 7_500 < len(many) < 8_300
 
 
 def test_the_form_does_not_depend_on_how_rows_are_held(held: str) -> None:
     even = RowSet.from_positions(60_000, np.arange(0, 60_000, 2))
     sparse = RowSet.from_ranges(10**6, [(0, 400), (500, 900), (10_000, 10_400)])
-    assert [rows.to_bytes()[5] for rows in (even, sparse)] == [codec.KIND_ROARING, codec.KIND_RUNS]
+    assert [rows.to_bytes()[5] for rows in (even, sparse)] == [roaring.KIND_ROARING, roaring.KIND_RUNS]
 
 
 def test_every_flip_and_every_cut_is_noticed(held: str) -> None:
@@ -62,14 +62,14 @@ def test_every_flip_and_every_cut_is_noticed(held: str) -> None:
 )
 def test_well_sealed_nonsense(kind: int, total: int, payload: bytes, message: str) -> None:
     with pytest.raises(RowSetError, match=message):
-        RowSet.from_bytes(reseal(codec._HEADER.pack(codec.MAGIC, codec.VERSION, kind, total) + payload))
+        RowSet.from_bytes(reseal(roaring._HEADER.pack(roaring.MAGIC, roaring.VERSION, kind, total) + payload))
 
 
 def test_other_versions_are_named() -> None:
     with pytest.raises(RowSetError, match="version 9"):
-        RowSet.from_bytes(reseal(codec._HEADER.pack(codec.MAGIC, 9, 0, 5)))
+        RowSet.from_bytes(reseal(roaring._HEADER.pack(roaring.MAGIC, 9, 0, 5)))
     with pytest.raises(RowSetError, match="magic"):
-        RowSet.from_bytes(reseal(codec._HEADER.pack(b"PAR1", 1, 0, 5)))
+        RowSet.from_bytes(reseal(roaring._HEADER.pack(b"PAR1", 1, 0, 5)))
 
 
 def test_pickle_and_copy(held: str) -> None:
@@ -82,6 +82,8 @@ def test_pickle_and_copy(held: str) -> None:
 def test_varints_of_every_width() -> None:
     borders = [0, *(n for k in range(1, 9) for n in ((1 << 7 * k) - 1, 1 << 7 * k)), 2**63 - 1]
     values = np.array(borders, np.int64)
-    written = codec._varints(values)
-    assert len(written) == codec._varint_size(values) == sum(max(1, -(-n.bit_length() // 7)) for n in borders)
-    assert codec._unvarints(written).tolist() == borders
+    written = roaring._varints(values)
+    assert (
+        len(written) == roaring._varint_size(values) == sum(max(1, -(-n.bit_length() // 7)) for n in borders)
+    )
+    assert roaring._unvarints(written).tolist() == borders

@@ -13,7 +13,7 @@ import pytest
 from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError, EncryptedFileError, ReadError
 from skipstone.parquet.slice import slice_ranges, slice_steps
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 from tests.property._slices import Lake
 
 ROWS = 500

@@ -18,7 +18,7 @@ from skipstone.errors import CorruptFileError, UsageError
 from skipstone.parquet import compact as c
 from skipstone.parquet.slice import plan as planning
 from skipstone.parquet.slice import slice_ranges, slice_steps
-from skipstone.store.ranges import ByteRange
+from skipstone.store.source import ByteRange
 from tests.property._patch import Struct, chunks, patch_footer
 from tests.property._slices import Lake
 

@@ -21,8 +21,7 @@ from skipstone.parquet.slice import (
     plan_leaves,
 )
 from skipstone.parquet.slice.steps import Need
-from skipstone.store.ranges import ByteRange
-from skipstone.store.steps import drive
+from skipstone.store.source import ByteRange, drive
 from tests.property._slices import Lake, random_rows
 
 ROWS = 600
