@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from skipstone.core.evidence import ColumnFacts
     from skipstone.core.ir.nodes import ColumnRef
     from skipstone.parquet.pageindex import PageIndex
-    from skipstone.parquet.slice.plan import Use
+    from skipstone.parquet.slice.pages import Use
 
 
 # The format has ten; whoever keeps a codec's number has room for this many.

@@ -13,7 +13,7 @@ from skipstone.errors import CorruptFileError
 from skipstone.parquet.dictionary import dictionary_complete
 from skipstone.parquet.metadata import ParquetMetadata, all_chunks
 from skipstone.parquet.pageindex import PageIndex
-from skipstone.parquet.slice.plan import Use, dictionary_use
+from skipstone.parquet.slice.pages import Use, dictionary_use
 from skipstone.parquet.structs import ChunkDetails, ColumnChunk, ColumnMetaData, PageEncodingStats
 from skipstone.store.source import ByteRange
 

@@ -24,9 +24,8 @@ from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Ledger
 from skipstone.prune.survey import Fetch, Need, Survey
 from skipstone.report.trace import DeleteUse, IndexUse, Level, ScanTrace
-from skipstone.scan.hints import choose
 from skipstone.scan.options import ScanOptions
-from skipstone.scan.plan import LazyTrace, ScanPlan, Schemas, Task, apply_limit, check_rows
+from skipstone.scan.plan import LazyTrace, ScanPlan, Schemas, Task, apply_limit, check_rows, choose
 from skipstone.scan.projection import Order, Projection
 from skipstone.store.place import Listed
 from skipstone.store.source import ByteRange, drive

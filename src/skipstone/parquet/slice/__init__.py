@@ -13,7 +13,7 @@ from skipstone.parquet.slice.decode import (
     decode_part,
     decode_together,
 )
-from skipstone.parquet.slice.plan import LeafPlan, plan_leaves, slice_ranges
+from skipstone.parquet.slice.pages import LeafPlan, plan_leaves, slice_ranges
 from skipstone.parquet.slice.steps import RowGroupPages, part_steps, slice_steps
 
 __all__ = [

@@ -15,8 +15,7 @@ from skipstone.errors import CorruptFileError
 from skipstone.parquet import compact as c
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.slice.columns import Cut, UnevenLeaves, bare, cut_for, merge, taken
-from skipstone.parquet.slice.pages import ELSEWHERE, WITHOUT_INDEX, Chunk
-from skipstone.parquet.slice.plan import Chosen, ChunkPages
+from skipstone.parquet.slice.pages import ELSEWHERE, WITHOUT_INDEX, Chosen, Chunk, ChunkPages
 from skipstone.parquet.slice.projection import Projection, Wanted
 from skipstone.store.source import ByteRange
 

@@ -18,8 +18,16 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import PageIndex
 from skipstone.parquet.slice.columns import cut_for
 from skipstone.parquet.slice.decode import FAILURES, MAGIC, FooterTemplate, Part, allocate, decode_part
-from skipstone.parquet.slice.pages import Chunk, Missing, complete, open_leaf
-from skipstone.parquet.slice.plan import ChunkPages, LeafPlan, chunk_pages, plan_leaves
+from skipstone.parquet.slice.pages import (
+    Chunk,
+    ChunkPages,
+    LeafPlan,
+    Missing,
+    chunk_pages,
+    complete,
+    open_leaf,
+    plan_leaves,
+)
 from skipstone.parquet.slice.projection import Projection, projection_of
 from skipstone.store.source import ByteRange
 

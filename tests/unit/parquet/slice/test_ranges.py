@@ -16,7 +16,7 @@ import pytest
 from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError, UsageError
 from skipstone.parquet import compact as c
-from skipstone.parquet.slice import plan as planning
+from skipstone.parquet.slice import pages as planning
 from skipstone.parquet.slice import slice_ranges, slice_steps
 from skipstone.store.source import ByteRange
 from tests.property._patch import Struct, chunks, patch_footer
