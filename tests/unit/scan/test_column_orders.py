@@ -1,4 +1,4 @@
-"""One lake asked for its columns in one order after another: what was kept of one scan must not change the next."""
+"""One lake asked for its columns in one order after another: no scan may change the next."""
 
 from __future__ import annotations
 
