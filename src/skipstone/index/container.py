@@ -16,7 +16,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -141,7 +141,7 @@ class Bytes(Protocol):
     def size(self) -> int | None:
         """How many bytes there are, if that is known without a request."""
 
-    def fetch(self, ranges: Sequence[ByteRange]) -> Sequence[bytes | memoryview]:
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
         """Some bytes."""
 
 
@@ -150,31 +150,30 @@ class LocalFile:
     """A local file: what is never asked for is never read."""
 
     path: str
-
-    @property
-    def near(self) -> bool:
-        """It is."""
-        return True
+    near: ClassVar[bool] = True
 
     def size(self) -> int:
         """The file's size."""
         return os.stat(self.path).st_size  # noqa: PTH116
 
-    def fetch(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Some bytes of the file as it is now."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                return [self._read(descriptor, span) for span in ranges]
+                bodies = [os.pread(descriptor, stop - start, start) for start, stop in ranges]
+                if list(map(len, bodies)) == [stop - start for start, stop in ranges]:
+                    return bodies
+                return [self._read(descriptor, start, stop - start) for start, stop in ranges]
             finally:
                 os.close(descriptor)
         except OSError as error:
             raise BadIndex(f"segment can't be read: {error.strerror}", self._name) from error
 
-    def _read(self, descriptor: int, span: ByteRange) -> bytes:
-        body = os.pread(descriptor, span.length, span.start)
-        while len(body) < span.length:
-            more = os.pread(descriptor, span.length - len(body), span.start + len(body))
+    def _read(self, descriptor: int, start: int, length: int) -> bytes:
+        body = os.pread(descriptor, length, start)
+        while len(body) < length:
+            more = os.pread(descriptor, length - len(body), start + len(body))
             if not more:
                 raise BadIndex("segment was truncated while it was in use", self._name)
             body += more
@@ -190,20 +189,16 @@ class Held:
     """A file that was fetched whole."""
 
     data: bytes
-
-    @property
-    def near(self) -> bool:
-        """It is."""
-        return True
+    near: ClassVar[bool] = True
 
     def size(self) -> int:
         """The file's size."""
         return len(self.data)
 
-    def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview]:
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
         """Some bytes."""
         view = memoryview(self.data)
-        return [view[span.start : span.stop] for span in ranges]
+        return [view[start:stop] for start, stop in ranges]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,20 +207,16 @@ class Fetched:
 
     name: str
     read: Callable[[Sequence[ByteRange]], list[bytes]]
-
-    @property
-    def near(self) -> bool:
-        """It is not."""
-        return False
+    near: ClassVar[bool] = False
 
     def size(self) -> None:
         """Not known without a request."""
         return
 
-    def fetch(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Some bytes."""
         try:
-            return self.read(ranges)
+            return self.read([ByteRange(*span) for span in ranges])
         except ReadError as error:
             raise BadIndex(f"segment can't be read: {error.message}", self.name) from error
 
@@ -248,10 +239,9 @@ class _Entry:
     start: int
     size: int
     sum: int
-
-    @property
-    def count(self) -> int:
-        return self.size // self.dtype.itemsize
+    count: int
+    """How many elements it has."""
+    rule: Rule | None
 
 
 @dataclass(slots=True)
@@ -274,7 +264,7 @@ class Container:
     """Which sheets of near files have been read and tested."""
     rule: Callable[[Key], Rule | None] = lambda _: None
     """What arrays must be like; those without a rule may be anything."""
-    _known: dict[Key, tuple[_Entry, Rule | None]] = field(default_factory=dict)
+    _known: dict[Key, _Entry] = field(default_factory=dict)
     """Arrays that were asked for, whose type and length are those of their rule."""
     _arrays: dict[Key, Array] = field(default_factory=dict)
     """Arrays of near files, as far as their sheets were read; memory that is never written costs nothing."""
@@ -346,7 +336,7 @@ class Container:
 
     def count(self, key: Key) -> int:
         """Length of an array."""
-        return self._entry(key)[0].count
+        return self._entry(key).count
 
     def load(self, keys: Iterable[Key]) -> None:
         """Fetch arrays that will be needed whole, together."""
@@ -355,78 +345,89 @@ class Container:
         wanted = [
             key for key in keys if key in self._entries and self.cache.get((self.check_sum, key)) is None
         ]
-        ranges = [self.span(key) for key in wanted if self._entry(key)]
+        entries = [self._entry(key) for key in wanted]
+        ranges = [self.span(key) for key in wanted]
         if not ranges:
             return
-        for key, body in zip(wanted, self.bytes.fetch(ranges), strict=True):
-            self.cache.put((self.check_sum, key), self._tested(key, body), len(body))
+        for key, entry, body in zip(wanted, entries, self.bytes.fetch(ranges), strict=True):
+            self.cache.put((self.check_sum, key), self._tested(key, entry, body), len(body))
 
     def whole(self, key: Key) -> Array:
         """An array, tested."""
-        found = self._whole.get(key)
-        if found is not None:
-            return found
-        entry, _ = self._entry(key)
-        if self.bytes.near:
-            (body,) = self.bytes.fetch([self.span(key)]) if entry.size else (b"",)
-            return self._whole.setdefault(key, self._tested(key, body))
-        self.load([key])
-        kept: Array | None = self.cache.get((self.check_sum, key))
+        if key in self._whole:
+            return self._whole[key]
+        return self.wholes((key,))[0]
+
+    def wholes(self, keys: Sequence[Key]) -> list[Array]:
+        """Some arrays, tested; those that were not read before are read together."""
+        if not self.bytes.near:
+            self.load(keys)
+            return [self._far(key) for key in keys]
+        missing = [key for key in keys if key not in self._whole]
+        if missing:
+            entries = [self._entry(key) for key in missing]
+            bodies = self.bytes.fetch([(entry.start, entry.start + entry.size) for entry in entries])
+            for key, entry, body in zip(missing, entries, bodies, strict=True):
+                self._whole[key] = self._tested(key, entry, body)
+        return [self._whole[key] for key in keys]
+
+    def _far(self, key: Key) -> Array:
+        entry, kept = self._entry(key), self.cache.get((self.check_sum, key))
         if kept is not None:
-            return kept
+            return kept  # type: ignore[no-any-return]
         # Too large for the cache.
-        return self._tested(key, self.bytes.fetch([self.span(key)])[0] if entry.size else b"")
+        return self._tested(key, entry, self.bytes.fetch([self.span(key)])[0] if entry.size else b"")
 
     def slices(self, wanted: Sequence[tuple[Key, int, int]]) -> list[Array]:
         """Parts of arrays, ``start`` to ``stop``, of which only the sheets they lie in are read."""
         for key, start, stop in wanted:
-            if not 0 <= start <= stop <= self._entry(key)[0].count:
+            if not 0 <= start <= stop <= self._entry(key).count:
                 raise self._bad(key, "is shorter than another array says")
         if not self.bytes.near:
             return self._fetched(wanted)
         return [self._part(key, start, stop) for key, start, stop in wanted]
 
-    def is_small(self, key: Key) -> bool:
-        """Whether an array is better read whole than a sheet at a time."""
-        return self.bytes.near and self._entries[key][2] <= _SMALL
+    def are_small(self, keys: Sequence[Key]) -> bool:
+        """Whether all of these arrays exist, and are better read whole than a sheet at a time."""
+        sizes = [self._entries[key][2] for key in keys if key in self._entries]
+        return self.bytes.near and len(sizes) == len(keys) and max(sizes) <= _SMALL
 
     def take(self, key: Key, rows: Array) -> Array:
         """Elements of an array, of which only the sheets they lie in are read."""
-        found = self._whole.get(key)
-        if found is None:
-            if not self.bytes.near:
-                found = self.whole(key)
-            else:
-                entry, _ = self._entry(key)
-                found = self._near(key, entry, np.unique(rows * entry.dtype.itemsize // _SHEET))
+        if key in self._whole:
+            found = self._whole[key]
+        elif not self.bytes.near:
+            found = self.whole(key)
+        else:
+            entry = self._entry(key)
+            found = self._near(key, entry, np.unique(rows * entry.dtype.itemsize // _SHEET))
         try:
             return found[rows]
         except IndexError:
             raise self._bad(key, "is shorter than another array says") from None
 
-    def _entry(self, key: Key) -> tuple[_Entry, Rule | None]:
+    def _entry(self, key: Key) -> _Entry:
         """An array's place and rule, whose type and length are tested when it is first asked for."""
-        known = self._known.get(key)
-        if known is None:
-            found = self._entries.get(key)
-            if found is None:
+        if key not in self._known:
+            if key not in self._entries:
                 raise self._bad(key, "is missing")
-            entry = _Entry(*found)
+            dtype, start, size, first_sum = self._entries[key]
             try:
                 rule = self.rule(key)
             except _FAILURES as error:
                 raise BadIndex(f"array {key[1]} can't be read: {error}", self.name) from error
-            if rule is not None and entry.dtype != rule.dtype:
-                raise self._bad(key, f"is of type {entry.dtype} instead of {rule.dtype}")
-            if rule is not None and rule.count is not None and entry.count != rule.count:
-                raise self._bad(key, f"has {entry.count:,} elements instead of {rule.count:,}")
-            known = self._known[key] = entry, rule
-        return known
+            count = size // dtype.itemsize
+            if rule is not None and dtype != rule.dtype:
+                raise self._bad(key, f"is of type {dtype} instead of {rule.dtype}")
+            if rule is not None and rule.count is not None and count != rule.count:
+                raise self._bad(key, f"has {count:,} elements instead of {rule.count:,}")
+            self._known[key] = _Entry(dtype, start, size, first_sum, count, rule)
+        return self._known[key]
 
     def _part(self, key: Key, start: int, stop: int) -> Array:
         found = self._whole.get(key)
         if found is None:
-            entry, _ = self._entry(key)
+            entry = self._entry(key)
             width = entry.dtype.itemsize
             first, last = start * width // _SHEET, -(-stop * width // _SHEET)
             found = self._arrays.get(key)
@@ -454,7 +455,7 @@ class Container:
                 runs = [(int(run[0]), int(run[-1]) + 1) for run in apart]
             ranges = [ByteRange(entry.start + low * _SHEET, self._stop(entry, high)) for low, high in runs]
             for (low, high), body in zip(runs, self.bytes.fetch(ranges), strict=True):
-                self._test(key, memoryview(body), low)
+                self._test(key, entry, body, low)
                 memory[low * _SHEET : low * _SHEET + len(body)] = np.frombuffer(body, dtype=np.uint8)
                 self._good[entry.sum + low : entry.sum + high] = True
         return array
@@ -465,7 +466,7 @@ class Container:
         ranges: list[ByteRange] = []
         places: dict[int, int] = {}
         for number, (key, start, stop) in enumerate(wanted):
-            entry, _ = self._entry(key)
+            entry = self._entry(key)
             if entry.size > _WHOLE and stop > start:
                 width = entry.dtype.itemsize
                 first, last = start * width // _SHEET, -(-stop * width // _SHEET)
@@ -477,10 +478,10 @@ class Container:
             if number not in places:
                 found.append(self.whole(key)[start:stop])
                 continue
-            dtype, first, body = self._entries[key][0], places[number], next(bodies)
-            self._test(key, memoryview(body), first)
-            offset = start * dtype.itemsize - first * _SHEET
-            found.append(np.frombuffer(body, dtype=dtype, count=stop - start, offset=offset))
+            entry, first, body = self._entry(key), places[number], next(bodies)
+            self._test(key, entry, body, first)
+            offset = start * entry.dtype.itemsize - first * _SHEET
+            found.append(np.frombuffer(body, dtype=entry.dtype, count=stop - start, offset=offset))
         return found
 
     # -- tests -------------------------------------------------------------------------------
@@ -493,25 +494,24 @@ class Container:
     def _stop(entry: _Entry, sheet: int) -> int:
         return entry.start + min(sheet * _SHEET, entry.size)
 
-    def _tested(self, key: Key, body: Any) -> Array:
+    def _tested(self, key: Key, entry: _Entry, body: Any) -> Array:
         """A whole array of its bytes."""
-        entry, rule = self._entry(key)
-        self._test(key, memoryview(body), 0)
+        self._test(key, entry, body, 0)
         array: Array = np.frombuffer(body, dtype=entry.dtype)
-        if rule is not None and rule.rising and (array[1:] < array[:-1]).any():
+        if entry.rule is not None and entry.rule.rising and np.logical_or.reduce(array[1:] < array[:-1]):
             raise self._bad(key, "is out of order")
         return array
 
-    def _test(self, key: Key, body: memoryview, first: int) -> None:
+    def _test(self, key: Key, entry: _Entry, body: Any, first: int) -> None:
         """Test the sheets of ``body``, which begins with the sheet ``first``: checksums, then values."""
-        entry, rule = self._entry(key)
-        for number, at in enumerate(range(0, len(body), _SHEET)):
-            if xxh3_64_intdigest(body[at : at + _SHEET]) != int(self._sums[entry.sum + first + number]):
+        view, rule = memoryview(body), entry.rule
+        for number, at in enumerate(range(0, view.nbytes, _SHEET)):
+            if xxh3_64_intdigest(view[at : at + _SHEET]) != int(self._sums[entry.sum + first + number]):
                 raise BadIndex("a part of it is damaged: the checksum is another", self.name)
-        if rule is not None and (rule.low is not None or rule.high is not None) and len(body):
+        if rule is not None and (rule.low is not None or rule.high is not None) and view.nbytes:
             values = np.frombuffer(body, dtype=entry.dtype)
-            low = rule.low is None or values.min() >= rule.low
-            if not low or (rule.high is not None and values.max() > rule.high):
+            low = rule.low is None or np.minimum.reduce(values) >= rule.low
+            if not low or (rule.high is not None and np.maximum.reduce(values) > rule.high):
                 raise self._bad(key, "has values that can't be")
 
     def _bad(self, key: Key, reason: str) -> BadIndex:
@@ -539,12 +539,12 @@ def _plain(name: str) -> np.dtype[Any]:
 def _check_layout(columns: Sequence[Array], widths: Array, sums: int, end: int) -> None:
     """Refuse entries other than arrays one after the other, as :meth:`Writer.parts` lays them out."""
     _, _, types, starts, sizes, firsts = columns
-    if (sizes < 0).any() or (sizes > end).any() or (sizes % widths[types] if len(types) else sizes).any():
+    if ((sizes < 0) | (sizes > end) | (sizes % widths[types] > 0 if len(types) else False)).any():
         raise BadIndex("directory has an array of an impossible size")
     sheets = -(-sizes // _SHEET)
     padded = sizes + -sizes % _ALIGN
-    stops = _ALIGN + np.cumsum(padded)
-    if not np.array_equal(firsts, np.cumsum(sheets) - sheets) or sheets.sum() != sums:
+    stops = _ALIGN + padded.cumsum()
+    if (firsts != sheets.cumsum() - sheets).any() or sheets.sum() != sums:
         raise BadIndex("directory has other checksums than arrays")
-    if not np.array_equal(starts, stops - padded) or (len(stops) and stops[-1] > end):
+    if (starts != stops - padded).any() or (len(stops) and stops[-1] > end):
         raise BadIndex("directory has arrays outside of the file")

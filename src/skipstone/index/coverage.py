@@ -181,7 +181,7 @@ class Coverage:
         """One file of every kind that the index knows; of very many kinds, a sample."""
         found: list[int] = []
         for number, segment in enumerate(self.segments):
-            mine = np.flatnonzero(self.owner == number)
+            (mine,) = (self.owner == number).nonzero()
             _, first = np.unique(segment.common("kin")[self.row[mine]], return_index=True)
             found += mine[first].tolist()
         step = -(-len(found) // _KINDS)

@@ -108,7 +108,7 @@ class Filters:
             bits, width = (column, f"{kind}/{size}/bits"), len(owners)
             numbers = block_numbers(hashes, size).tolist()
             spans = [(8 * (b * width + low), 8 * (b * width + high)) for b in numbers]
-            if self.container.is_small(bits):
+            if self.container.are_small((bits,)):
                 every = self.container.whole(bits)
                 rows = [every[start:stop] for start, stop in spans]
             else:

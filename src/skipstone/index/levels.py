@@ -149,8 +149,8 @@ class LevelReader:
     def keys(self) -> list[Key]:
         """The arrays that hold the facts."""
         ends = ("/offsets", "/data") if key_space(self.type).kind is Kind.BYTES else ("",)
-        names = ["flags", *(f"{bound}{end}" for bound in ("lower", "upper") for end in ends)]
-        return [self.key(name) for name in names]
+        names = ["flags", *[f"{bound}{end}" for bound in _KNOWN for end in ends]]
+        return [(self.column, f"{self.level}/{name}") for name in names]
 
     def key(self, name: str) -> Key:
         """The name of one array."""
@@ -163,9 +163,15 @@ class LevelReader:
 
     def whole(self) -> ColumnFacts:
         """The facts of every unit."""
-        self.container.load(self.keys())
-        flags = self.container.whole(self.key("flags"))
-        return self._facts(flags, *(self._whole_bounds(name, flags) for name in ("lower", "upper")))
+        flags, *bounds = self.container.wholes(self.keys())
+        if len(bounds) == len(_KNOWN):
+            return self._facts(flags, *bounds)
+        low_at, low, high_at, high = bounds
+        return self._facts(
+            flags,
+            join_bytes(low_at, low, (flags & _KNOWN_LOW) != 0),
+            join_bytes(high_at, high, (flags & _KNOWN_HIGH) != 0),
+        )
 
     def take(self, rows: Array) -> ColumnFacts:
         """The facts of some units."""
@@ -219,13 +225,6 @@ class LevelReader:
             for name in COUNTS
         ]
         return Level(self.whole(), *counts)
-
-    def _whole_bounds(self, name: str, flags: Array) -> Bounds:
-        if key_space(self.type).kind is not Kind.BYTES:
-            return self.container.whole(self.key(name))
-        known = (flags & _KNOWN[name]) != 0
-        offsets, data = (self.container.whole(self.key(f"{name}/{part}")) for part in ("offsets", "data"))
-        return join_bytes(offsets, data, known)
 
     def _facts(self, flags: Array, lower: Bounds, upper: Bounds) -> ColumnFacts:
         bits = (_EXACT_LOW, _EXACT_HIGH, _VALUE, _NULL, _NAN)

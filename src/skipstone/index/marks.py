@@ -16,10 +16,12 @@ def marks_of(entries: Sequence[Listed], naming: Naming | None = None) -> Array:
     """128 bits per file, of its key, size and version, and of the name mapping that its columns go by."""
     fallback = b"" if naming is None else naming.fallback
     digests = b"".join(
-        xxh3_128_digest(
-            f"{entry.key}\0{entry.size}\0{entry.version!r}".encode(errors="surrogateescape") + fallback
-        )
-        for entry in entries
+        [
+            xxh3_128_digest(
+                f"{entry.key}\0{entry.size}\0{entry.version!r}".encode(errors="surrogateescape") + fallback
+            )
+            for entry in entries
+        ]
     )
     return np.frombuffer(digests, dtype="<u8").reshape(-1, 2)
 

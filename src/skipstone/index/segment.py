@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,6 +46,8 @@ _CHUNK = CHUNK.itemsize
 _MOST = 1 << 62
 # Longer arrays than this are not fetched from elsewhere to look at all pages at once.
 _FAR = 1 << 20
+_OF_FILES = tuple((COMMON, name) for name in ("kin", "sizes", "rows", "group_rows", "group_sizes"))
+_PAGES = tuple(f"page/{name}" for name in ("firsts", "first_rows", "offsets", "sizes"))
 _U1, _U4, _I4, _U8, _I8 = (np.dtype(name) for name in ("|u1", "<u4", "<i4", "<u8", "<i8"))
 Footer = Callable[[BadIndex | None], ParquetMetadata]
 """Opens a file's footer, and takes the reason if it is damage."""
@@ -70,7 +73,7 @@ class Segment:
     """By file, as far as they were checked."""
     _paged: dict[int, Array] = field(default_factory=dict)
     """Per column, the row groups whose pages were checked."""
-    _arrays: dict[Path, tuple[Array, ...] | None] = field(default_factory=dict)
+    _arrays: dict[Path, tuple[Array, ...]] = field(default_factory=dict)
     """Per column, places of all its pages."""
     files: int = field(init=False)
     groups: int = field(init=False)
@@ -118,15 +121,14 @@ class Segment:
     def _rule(self, key: Key) -> Rule:
         """What one of its arrays must be like."""
         column, name = key
-        if name.endswith("/offsets") and name != "page/offsets":
-            stem, _, _ = name.rpartition("/")
-            data = (column, f"{stem}/data")
-            count = None if stem == "kins" else 1 + self._units(column, stem)
-            return Rule(_I8, count, 0, self.container.count(data), rising=True)
-        if name.endswith("/data"):
-            return Rule(_U1)
         if name == "page/first_rows":
             return Rule(_I8)
+        if name[-8:] == "/offsets" and name != "page/offsets":
+            stem = name[:-8]
+            count = None if stem == "kins" else 1 + self._units(column, stem.partition("/")[0])
+            return Rule(_I8, count, 0, self.container.count((column, f"{stem}/data")), rising=True)
+        if name[-5:] == "/data":
+            return Rule(_U1)
         if column == COMMON:
             return self._common_rule(name)
         level, _, part = name.partition("/")
@@ -200,12 +202,12 @@ class Segment:
 
     def _units(self, column: int, level: str) -> int:
         """How many units there are of a kind, or byte strings of a name."""
-        match level.split("/"):
-            case ["page", *_]:
+        match level:
+            case "page":
                 return self.container.count((column, "page/first_rows"))
-            case ["block", *_]:
+            case "block":
                 return -(-self.files // self.block)
-            case ["group", *_] | ["sketch", *_]:
+            case "group" | "sketch":
                 return self.groups
         return self.files
 
@@ -257,16 +259,17 @@ class Segment:
 
     def chunks(self, file: int) -> Array:
         """The chunks of a file, all row groups of a leaf one after the other."""
-        found = self._chunks.get(file)
-        if found is None:
-            first, last = (int(self.chunk_firsts[file + end]) * _CHUNK for end in (0, 1))
-            (body,) = self.container.slices([((COMMON, "chunks"), first, last)])
-            leaves = self.shell(int(self.common("kin")[file])).leaves
-            rows = self.common("group_rows")[int(self.firsts[file]) : int(self.firsts[file + 1])]
+        if file not in self._chunks:
+            first, last = int(self.chunk_firsts[file]), int(self.chunk_firsts[file + 1])
+            (body,) = self.container.slices([((COMMON, "chunks"), first * _CHUNK, last * _CHUNK)])
+            found = body.view(CHUNK)
+            kin, sizes, _, rows, _ = self._of_files()
+            leaves = self.shell(int(kin[file])).leaves
             with parsing("chunks", self.container.name):
-                check_chunks(body.view(CHUNK), leaves, [rows], self.common("sizes")[file : file + 1])
-            found = self._chunks[file] = body.view(CHUNK)
-        return found
+                mine = rows[int(self.firsts[file]) : int(self.firsts[file + 1])]
+                check_chunks(found, leaves, [mine], sizes[file : file + 1])
+            self._chunks[file] = found
+        return self._chunks[file]
 
     def prepare(self) -> None:
         """Fetch what every question needs, together; what is mapped needs no fetching."""
@@ -276,24 +279,28 @@ class Segment:
 
     def texts(self, name: str) -> pa.Array:
         """Keys, versions or shells as byte strings."""
-        return join_bytes(self.common(f"{name}/offsets"), self.common(f"{name}/data"))
+        offsets, data = self.container.wholes([(COMMON, f"{name}/offsets"), (COMMON, f"{name}/data")])
+        return join_bytes(offsets, data)
 
     def shell(self, kin: int) -> ParquetMetadata:
         """The footer without row groups that some of the files share."""
-        found = self._shells.get(kin)
-        if found is None:
+        if kin not in self._shells:
             with parsing("schema", self.container.name):
                 shell = parse_footer(self.texts("kins")[kin].as_py(), self.container.name, None)
-                found = self._shells[kin] = shell if self.naming is None else self.naming.apply(shell)
-        return found
+                self._shells[kin] = shell if self.naming is None else self.naming.apply(shell)
+        return self._shells[kin]
+
+    def _of_files(self) -> list[Array]:
+        """What is known of files and row groups: schemas, sizes, rows."""
+        return self.container.wholes(_OF_FILES)
 
     def metadata(self, file: int, entry: Listed, path: str, footer: Footer) -> RecordedMetadata:
         """A file's metadata, without its footer unless a part of the segment turns out to be damaged."""
         first, last = int(self.firsts[file]), int(self.firsts[file + 1])
-        sizes = self.common("group_sizes").reshape(-1, 2)[first:last]
-        shell = self.shell(int(self.common("kin")[file]))
-        rows = self.common("group_rows")[first:last]
-        if self.common("sizes")[file] != entry.size or self.common("rows")[file] != rows.sum():
+        kin, file_sizes, file_rows, group_rows, group_sizes = self._of_files()
+        shell = self.shell(int(kin[file]))
+        rows, sizes = group_rows[first:last], group_sizes.reshape(-1, 2)[first:last]
+        if file_sizes[file] != entry.size or file_rows[file] != rows.sum():
             raise BadIndex("a file's size or rows are another's", self.container.name)
         records = _Records(self, file, shell, footer)
         mark = hash(self.container.name)
@@ -352,45 +359,43 @@ class Segment:
 
         ``group`` is numbered within the segment.
         """
-        arrays = [self._page_arrays(leaf.path) for leaf in leaves]
-        if None in arrays or len({leaf.path for leaf in leaves}) < len(leaves):
+        arrays = self._page_arrays([leaf.path for leaf in leaves])
+        if arrays is None or len({leaf.path for leaf in leaves}) < len(leaves):
             return [self.places(group, leaf.path) for leaf in leaves]
         rows = int(self.common("group_rows")[group])
         found: list[PageIndex | None] = []
         doubtful: list[tuple[LeafColumn, PageIndex, int]] = []
         for leaf, known in zip(leaves, arrays, strict=True):
-            assert known is not None
             firsts, first_rows, offsets, sizes, checked = known
             first, last = firsts[group], firsts[group + 1]
             if last <= first:
-                found.append(None)
+                found += (None,)
                 continue
             index = PageIndex.places(rows, first_rows[first:last], offsets[first:last], sizes[first:last])
-            found.append(index)
+            found += (index,)
             if not checked[group]:
-                doubtful.append((leaf, index, int(last)))
+                doubtful += ((leaf, index, int(last)),)
         if doubtful:
             self._check_chunks(file, group, doubtful)
         return found
 
-    def _page_arrays(self, path: Path) -> tuple[Array, ...] | None:
-        """First page by row group; first rows, offsets and sizes of all pages of a column; groups checked.
+    def _page_arrays(self, paths: Sequence[Path]) -> list[tuple[Array, ...]] | None:
+        """First page by row group; first rows, offsets and sizes of all pages; groups checked: of columns.
 
-        None where the column has no pages, or they are not worth having in memory.
+        None where one has no pages, or they are not worth having in memory.
         """
-        found = self._arrays.get(path, ...)
-        if found is ...:
-            column = self.columns.get(path)
-            names = ("firsts", "first_rows", "offsets", "sizes")
-            keys = [] if column is None else [(column.number, f"page/{name}") for name in names]
-            found = None
-            if column is not None and all(
-                key in self.container and self.container.is_small(key) for key in keys
-            ):
-                firsts, first_rows, offsets, sizes = (self.container.whole(key) for key in keys)
-                found = firsts, first_rows, offsets, sizes.astype(np.int64), self._checked(column)
-            self._arrays[path] = found
-        return found
+        missing = [path for path in paths if path not in self._arrays]
+        if missing:
+            columns = [self.columns[path] for path in missing if path in self.columns]
+            keys = [(column.number, name) for column in columns for name in _PAGES]
+            if len(columns) < len(missing) or not self.container.are_small(keys):
+                return None
+            arrays = iter(self.container.wholes(keys))
+            for path, column in zip(missing, columns, strict=True):
+                firsts, first_rows, offsets, sizes = islice(arrays, 4)
+                checked = self._checked(column)
+                self._arrays[path] = firsts, first_rows, offsets, sizes.astype(np.int64), checked
+        return [self._arrays[path] for path in paths]
 
     def _check_chunks(
         self, file: int, group: int, pages: Sequence[tuple[LeafColumn, PageIndex, int]]
@@ -400,7 +405,7 @@ class Segment:
         chunks = self.chunks(file)[[leaf.index * width + group - begin for leaf, _, _ in pages]]
         start, dictionary = chunks["start"], chunks["dictionary"]
         low = np.where((dictionary > 0) & (dictionary < start), dictionary, start)
-        counts = np.array([len(index.first_rows) for _, index, _ in pages])
+        counts = np.array([index.first_rows.size for _, index, _ in pages])
         sound = _sound_pages(
             counts,
             np.concatenate([index.first_rows for _, index, _ in pages]),
@@ -408,12 +413,10 @@ class Segment:
             np.concatenate([index.sizes for _, index, _ in pages]),
             low,
             low + chunks["size"],
-            np.full(len(pages), pages[0][1].rows),
+            self.common("group_rows")[group],
         )
         for good, (leaf, index, last) in zip(sound.tolist(), pages, strict=True):
-            known = self._arrays[leaf.path]
-            assert known is not None
-            first_rows, checked = known[1], known[4]
+            _, first_rows, _, _, checked = self._arrays[leaf.path]
             if not good or (last < len(first_rows) and first_rows[last]):
                 self._check_places(index, self.columns[leaf.path], group, last)
             checked[group] = True
@@ -492,9 +495,9 @@ class Segment:
         if not len(pages):
             return None
         every = len(pages) == self.container.count((column.number, "page/first_rows"))
+        keys = [(column.number, name) for name in _PAGES[1:]]
         first_rows, offsets, sizes = (
-            self.container.whole(name) if every else self.container.take(name, pages)
-            for name in ((column.number, f"page/{part}") for part in ("first_rows", "offsets", "sizes"))
+            self.container.wholes(keys) if every else [self.container.take(name, pages) for name in keys]
         )
         self._check_pages(column, groups, firsts, counts, first_rows, offsets, sizes)
         facts = _converted(reader.whole() if every else reader.take(pages), steps, ref.type)

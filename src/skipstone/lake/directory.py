@@ -172,12 +172,15 @@ class DirectorySnapshot:
             return schema, schema
         footers = first_of_each_schema(self._sample())
         asked = merge_schemas([(f.path, f.query_schema) for f in footers])
+        query = self._with_partitions(asked)
+        if all(f.query_schema is f.arrow_schema for f in footers):
+            return query, query
         try:
             stored = merge_schemas([(f.path, f.arrow_schema) for f in footers])
         except SchemaError:
             # Files with INT96 among files with zones: all are instants then.
-            stored = asked
-        return self._with_partitions(stored), self._with_partitions(asked)
+            return query, query
+        return self._with_partitions(stored), query
 
     def _with_partitions(self, data: pa.Schema) -> pa.Schema:
         """Partition columns keep a place they have in the files, with the directories' type."""

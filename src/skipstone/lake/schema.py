@@ -265,6 +265,8 @@ def _bare(field: pa.Field) -> pa.Field:
 
 
 def _bare_type(type: pa.DataType) -> pa.DataType:
+    if not type.num_fields:
+        return type
     if is_list(type):
         return list_of(type, _bare(type.value_field))
     if pa.types.is_struct(type):

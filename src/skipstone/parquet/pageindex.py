@@ -74,7 +74,7 @@ class PageIndex:
             offsets=offsets,
             sizes=sizes,
             has_statistics=False,
-            null_pages=np.zeros(len(first_rows), dtype=np.bool_),
+            null_pages=np.zeros(first_rows.shape, dtype=np.bool_),
             min_values=[],
             max_values=[],
             null_counts=None,

@@ -112,29 +112,26 @@ def check_chunks(
     if len(chunks) != sum(counts):
         groups = sum(map(len, rows))
         raise CorruptFileError(f"{len(chunks)} chunks of {len(leaves)} columns in {groups} row groups")
-    owners = np.repeat(np.arange(len(rows)), counts)
+    owners = np.arange(len(rows)).repeat(counts)
     alone = np.array([leaf.max_repetition == 0 for leaf in leaves], dtype=bool)
-    flat = np.concatenate([np.repeat(alone, len(mine)) for mine in rows])
+    flat = np.concatenate([alone.repeat(len(mine)) for mine in rows])
     values = chunks["values"]
-    expected = np.concatenate([np.tile(mine, len(leaves)) for mine in rows])
-    if (values < 0).any() or (values != expected)[flat].any():
+    expected = np.concatenate([values[:0], *[mine for mine in rows for _ in leaves]])
+    if ((values < 0) | ((values != expected) & flat)).any():
         raise CorruptFileError("a chunk has other values than its row group has rows")
     if (chunks["dictionary_use"] > _COMPLETE).any():
         raise CorruptFileError("a chunk's use of its dictionary is unknown")
-    first = np.where(
-        (chunks["dictionary"] > 0) & (chunks["dictionary"] < chunks["start"]),
-        chunks["dictionary"],
-        chunks["start"],
-    )
+    start, dictionary = chunks["start"], chunks["dictionary"]
+    first = np.where((dictionary > 0) & (dictionary < start), dictionary, start)
     # Of chunks without values some writers say that they begin at 0.
     spans = [(owners, first, np.where(values > 0, chunks["size"], 0))]
     for name in ("bloom", "places", "bounds"):
         # Of some filters only the place is known.
         known = (chunks[name] >= 0) & ((chunks[f"{name}_size"] > 0) | (name == "bloom"))
-        spans.append((owners[known], chunks[name][known], np.maximum(chunks[f"{name}_size"][known], 1)))
-    owners, starts, lengths = (np.concatenate(part).astype(np.int64) for part in zip(*spans, strict=True))
-    ends = np.asarray(sizes, dtype=np.int64)[owners]
-    if (starts < 0).any() or (lengths < 0).any() or (starts > ends).any() or (lengths > ends - starts).any():
+        spans += ((owners[known], chunks[name][known], np.maximum(chunks[f"{name}_size"][known], 1)),)
+    owners, starts, lengths = [np.concatenate(part, dtype=np.int64) for part in zip(*spans, strict=True)]
+    ends = sizes[owners]
+    if ((starts < 0) | (lengths < 0) | (starts > ends) | (lengths > ends - starts)).any():
         raise CorruptFileError("a chunk lies outside of its file")
     order = np.lexsort((starts, owners))
     order = order[lengths[order] > 0]

@@ -247,8 +247,9 @@ class _Planner:
         def make() -> tuple[Survey, Array]:
             every = self._numbers(files)
             known = [pair for pair in coverage.rows_of(every) if served[pair[0]]]
-            rest = np.isin(coverage.owner[every], [pair[0] for pair in known], invert=True)
-            return self.lake.surveyed(coverage, known, every[rest])
+            # The last is for files that no segment knows, whose owner is -1.
+            read = np.array([*served, False])[coverage.owner[every]]
+            return self.lake.surveyed(coverage, known, every[~read])
 
         return self.lake.remembered(key, make)
 

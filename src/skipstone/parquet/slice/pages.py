@@ -69,11 +69,11 @@ class Borders:
 
     def __init__(self, index: PageIndex) -> None:
         self.first_rows: NDArray[np.int64] = index.first_rows
-        self.count = len(index)
+        self.count = len(index.first_rows)
         self.rows: list[int] = [*index.first_rows.tolist(), index.rows]
         """The first row of each page, and the number of rows."""
         # To pyarrow a page without rows is the chunk's end.
-        self.has_empty = bool((index.first_rows[1:] == index.first_rows[:-1]).any())
+        self.has_empty = bool(np.logical_or.reduce(index.first_rows[1:] == index.first_rows[:-1]))
 
     def choose(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Chosen | None:
         """The pages that hold rows of these runs; None if that is every page."""
@@ -231,7 +231,7 @@ def _pages(
     known: dict[bytes, Borders],
 ) -> ChunkPages:
     whole, codec, use = metadata.chunk_layout(group, leaf)
-    writer = metadata.writer
+    writer = metadata.kin.writer
     if writer.application == "parquet-mr" and () < writer.version < _SHORT_CHUNKS_UNTIL and metadata.size:
         whole = ByteRange(whole.start, min(whole.stop + _LONGEST_HEADER, metadata.size))
     offsets = [] if index is None else index.offsets.tolist()
