@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 ROOT = Path(__file__).resolve().parents[3]
-FILES, MANY, SEED = 300, 9_000, 5
+FILES, MANY, SEED = 300, 33_000, 5
 
 
 @pytest.fixture(autouse=True)
