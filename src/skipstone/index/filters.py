@@ -12,8 +12,8 @@ from skipstone.index.container import BadIndex, Container
 from skipstone.index.draft import Stack, runs
 from skipstone.parquet.bloom import block_masks, block_numbers
 
-# With more row groups than this their own filters are asked first: there are many more of pages.
-_MANY_GROUPS = 4096
+# Of more row groups both filters are asked, so that a false positive has to pass two.
+_FEW_GROUPS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,8 +31,6 @@ class Filters:
     """All filters of an open segment; columns by number."""
 
     container: Container
-    groups: int
-    """Row groups of the segment."""
 
     @cached_property
     def _sizes(self) -> dict[tuple[int, str], list[int]]:
@@ -57,11 +55,11 @@ class Filters:
     def absent(self, column: int, hashes: Array, groups: Array, pages: Array | None = None) -> Absent | None:
         """In which of some row groups, and of their pages, none of the values is; None without filters.
 
-        Where ``pages`` are given, those are looked up, and row groups only if pages have no filters.
+        Where ``pages`` are given, only those are looked up.
         """
         paged, owned = (column, "page_bloom") in self._sizes, (column, "group_bloom") in self._sizes
         gone = np.zeros(len(groups), dtype=bool)
-        if owned and (not paged or self.groups > _MANY_GROUPS):
+        if owned and (not paged or len(groups) > _FEW_GROUPS):
             gone = self._ruled_out(column, "group_bloom", hashes, groups)
         if not paged:
             return Absent(gone, groups[:0]) if owned else None

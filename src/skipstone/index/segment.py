@@ -637,7 +637,7 @@ class Segment:
 
     @cached_property
     def _filters(self) -> Filters:
-        return Filters(self.container, self.groups)
+        return Filters(self.container)
 
     def has_own_blooms(self, path: Path) -> bool:
         """Whether every filter that the files have of a column is here as well."""

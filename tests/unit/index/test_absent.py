@@ -74,3 +74,27 @@ def test_pages_are_judged_alike_alone_and_among_others(lake: sk.Lake) -> None:
                 assert given.pages.tolist() == mine.tolist()
                 compared += 1
     assert compared >= 4
+
+
+def test_filters_of_many_row_groups_are_asked_beside_those_of_their_pages(tmp_path: Path) -> None:
+    """A hundredth of all filters pass a value by chance; both of a page and of its row group seldom do."""
+    keys = np.random.default_rng(1).permutation(8 * ROWS) * 2
+    pq.write_table(
+        pa.table({"key": keys}),
+        tmp_path / "a.parquet",
+        row_group_size=ROWS,
+        write_page_index=True,
+        max_rows_per_page=PAGE,
+        write_batch_size=PAGE,
+        use_dictionary=False,
+    )
+    sk.open(tmp_path).index.build(blooms=["key"], engine="local")
+    coverage = sk.open(tmp_path).index.coverage
+    assert coverage is not None
+    (segment,) = coverage.segments
+    hashes = hash_values([(777).to_bytes(8, "little")])
+    pages = np.arange(8 * ROWS // PAGE)
+    found = segment.absent(("key",), hashes, np.repeat(np.arange(8), ROWS // PAGE), pages)
+    assert found is not None
+    assert found.groups.sum() >= 6 * ROWS // PAGE
+    assert len(found.pages) >= 70
