@@ -87,6 +87,7 @@ def test_filters_of_many_row_groups_are_asked_beside_those_of_their_pages(tmp_pa
         max_rows_per_page=PAGE,
         write_batch_size=PAGE,
         use_dictionary=False,
+        bloom_filter_options={"key": {"ndv": ROWS, "fpp": 0.01}},
     )
     sk.open(tmp_path).index.build(blooms=["key"], engine="local")
     coverage = sk.open(tmp_path).index.coverage
