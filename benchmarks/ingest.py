@@ -135,10 +135,10 @@ def ways(frame: DataFrame, files: int) -> Ways:
 
 def target_bytes(frame: DataFrame, files: int, blooms: Sequence[str]) -> int:
     """The size of file to ask for, by the estimate that an ingest makes of the same rows."""
-    from skipstone.parquet.write.layout import Layout
+    from skipstone.parquet.write.layout import PageLayout
     from skipstone.write.frame import survey
 
-    layout = Layout(cluster_by=(ORDER,), blooms=tuple(blooms), compression_level=LEVEL)
+    layout = PageLayout(cluster_by=(ORDER,), blooms=tuple(blooms), compression_level=LEVEL)
     return max(int(survey(frame, layout).bytes / files), 1)
 
 

@@ -88,7 +88,7 @@ def plan(index: Alone, where: Any) -> Planned:
     if index.small:
         survey, files = index.survey
     else:
-        chosen = index.sieve(node, refs, None, {}).kept
+        chosen = index.prune_segments(node, refs, None, {}).kept
         survey = Survey.joined([index.part(segment, rows) for segment, rows in chosen])
         numbers = [index.files_of(segment, rows) for segment, rows in chosen]
         files = np.concatenate([index.every[:0], *numbers])

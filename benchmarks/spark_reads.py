@@ -162,9 +162,9 @@ def ways(lake: Lake, index: Path, session: SparkSession, meter: Meter) -> Iterat
 
 def route_of(opened: Any, query: Query, session: SparkSession) -> str:
     """The route that ``to_spark`` takes by itself."""
-    from skipstone.spark.frames import way_of
+    from skipstone.spark.frames import route_of
 
-    return way_of(our_scan(opened, query).plan(), session).use.route
+    return route_of(our_scan(opened, query).plan(), session).use.route
 
 
 # -- cases -------------------------------------------------------------------------------------

@@ -27,9 +27,9 @@ from benchmarks.lakes import kept
 from skipstone.core.evidence import ColumnFacts
 from skipstone.index.build import open_segment, write_segment
 from skipstone.index.container import BadIndex
-from skipstone.index.coverage import Coverage
+from skipstone.index.coverage import IndexCoverage
 from skipstone.index.draft import ColumnDraft, Draft
-from skipstone.index.levels import UNKNOWN, Level
+from skipstone.index.levels import UNKNOWN, LevelBounds
 from skipstone.index.manifest import Manifest, commit, read_manifest
 from skipstone.lake.files import Files
 from skipstone.parquet.metadata import from_pyarrow
@@ -224,7 +224,7 @@ class Synthetic:
         nulls = np.full(units, GROUP_ROWS // 20 if column.nulls else 0, dtype=np.int64)
         return ColumnDraft(
             column.type,
-            Level(facts, nulls, unknown, unknown, unknown),
+            LevelBounds(facts, nulls, unknown, unknown, unknown),
             origins=np.zeros(last - first, dtype=np.uint8),
         )
 
@@ -289,7 +289,7 @@ class _Entries(Sequence[Listed]):
         return Listed(f"events/part-{number:08d}.parquet", 128 << 20, "1")
 
 
-class Alone(Coverage):
+class Alone(IndexCoverage):
     """An index that covers a listing of just its own files, in the order of its rows."""
 
     @cached_property

@@ -173,7 +173,7 @@ class _Maker:
         self.io: FileIO = PyArrowFileIO()
         self.ids = self.rng.permutation(shape.files).tolist()
         self.sessions = self.rng.permutation(shape.files).tolist()
-        self.placed: list[_Placed] = []
+        self.field_paths: list[_Placed] = []
 
     def make(self, made: Made) -> None:
         """The manifests of data, then the two tables."""
@@ -210,7 +210,7 @@ class _Maker:
         partition = int(rng.integers(_BUCKETS)) if spec is _OLD else day
         label = f"id_bucket={partition}" if spec is _OLD else f"ts_day={_date(partition)}"
         path = f"{self.folder}/data/{label}/{file:07d}-{rng.bytes(16).hex()}.parquet"
-        self.placed.append(_Placed(path, spec, partition))
+        self.field_paths.append(_Placed(path, spec, partition))
         margin = rng.integers(0, 60_000_000, 2).tolist()
         ids, sessions = self.ids[file] * STEP, self.sessions[file] * STEP
         bounds: dict[int, tuple[Any, Any]] = {
@@ -253,7 +253,7 @@ class _Maker:
         scopes = itertools.cycle(shape.scopes)
         for spec, count in zip(_SPECS, (older, shape.deletes - older), strict=True):
             partitions: dict[int, list[str]] = defaultdict(list)
-            for file in self.placed:
+            for file in self.field_paths:
                 if file.spec is spec:
                     partitions[file.partition].append(file.path)
             if not count or not partitions:

@@ -30,7 +30,7 @@ from skipstone.cli.output import drawn, screen
 from skipstone.cli.rows import answer_blocks
 from skipstone.index.views import build_tree, status_tree
 from skipstone.report.explain import aggregate_tree, scan_tree
-from skipstone.report.node import Node
+from skipstone.report.node import ReportNode
 from skipstone.report.text import paint
 from skipstone.report.units import count, percent, plural, size
 from skipstone.write.views import ingest_tree
@@ -182,7 +182,7 @@ def aggregates(folder: Path, table: pa.Table) -> None:
     answer = lake.scan("ts >= '2026-01-02 12:34:00'").aggregate(
         sk.count(), sk.sum("amount"), sk.max("amount"), within=members, id_column="user_id"
     )
-    print(drawn(Node(body=answer_blocks(answer.to_arrow(), answer.bounds, grouped=False))))
+    print(drawn(ReportNode(body=answer_blocks(answer.to_arrow(), answer.bounds, grouped=False))))
     print()
     trace = replace(answer.trace, scan=replace(answer.trace.scan, lake=folder.name))
     print(drawn(aggregate_tree(trace)))

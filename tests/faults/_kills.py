@@ -26,10 +26,10 @@ from skipstone.engine.jobs import LocalEngine
 from skipstone.iceberg.writing.commit import append
 from skipstone.iceberg.writing.target import DurableFileIO, Target
 from skipstone.parquet.write.files import write_files
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import profile
 from skipstone.predicate import predicate
-from skipstone.write.overwrite import Matching, Overwrite, Partitions, Rewriting, overwrite
+from skipstone.write.overwrite import Matching, Overwrite, PartitionOverwrite, Rewriting, overwrite
 
 TABLE = "db.t"
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string())])
@@ -124,7 +124,7 @@ def arm(log: Path, last: int | str | None) -> None:
 def change(root: Path, how: Overwrite | None, new: pa.Table, job: str) -> None:
     """Append rows, or put them in the place of others."""
     table = sk.catalog(root, **{"py-io-impl": f"{__name__}.SteppedIO"}).iceberg.load_table(TABLE)
-    target, layout = Target.of(table), Layout()
+    target, layout = Target.of(table), PageLayout()
     seen = profile(new, layout)
     found = write_files(new.to_batches(), target.place, job, "0", layout, seen, shape=target)
     files = [target.new_file(one) for one in found]
@@ -138,7 +138,7 @@ def change(root: Path, how: Overwrite | None, new: pa.Table, job: str) -> None:
 NEW = rows(100, 108, "ab")
 OPERATIONS: dict[str, tuple[Callable[[], Overwrite | None], Callable[[int, str], bool]]] = {
     "append": (lambda: None, lambda _id, _p: False),
-    "partitions": (Partitions, lambda _id, p: p in "ab"),
+    "partitions": (PartitionOverwrite, lambda _id, p: p in "ab"),
     "predicate": (lambda: Matching(predicate("id < 10")), lambda id, _p: id < 10),
 }
 """How each is done, and which rows it replaces by new ones."""

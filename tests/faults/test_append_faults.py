@@ -19,7 +19,7 @@ from obstore.store import MemoryStore
 
 from skipstone.errors import FileError, ReadError, WriteError
 from skipstone.lake.append import Append, roll_back, staged_as
-from skipstone.lake.journal import Source, claim, ingested
+from skipstone.lake.journal import JournalSource, claim, ingested
 from skipstone.lake.records import (
     done_key,
     job_of,
@@ -36,7 +36,7 @@ FOLDERS = ("", "day=1/", "day=2/", "day=3/")
 BASE = ("day=1/base.parquet", "day=9/base.parquet", "z.parquet")
 COPIED = "0123456789abcdef0123"
 """A job of which there are files and no records."""
-SOURCE = Source("s3://in/a.csv", 5, "etag")
+SOURCE = JournalSource("s3://in/a.csv", 5, "etag")
 KINDS = ("local", "memory")
 
 

@@ -13,7 +13,7 @@ from skipstone.iceberg.writing.commit import append
 from skipstone.iceberg.writing.target import Target
 from skipstone.lake.append import Append, staged_as
 from skipstone.parquet.write.files import write_files
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import profile
 from skipstone.store.place import open_root
 from tests.faults._kills import SCHEMA, rows
@@ -68,7 +68,7 @@ def test_files_of_a_place(disk: Disk, tmp_path: Path) -> None:
 
 
 def test_an_append_to_a_directory_and_its_index(disk: Disk, tmp_path: Path) -> None:
-    place, layout, table = open_root(tmp_path / "lake"), Layout(partition_by=("p",)), rows(0, 20)
+    place, layout, table = open_root(tmp_path / "lake"), PageLayout(partition_by=("p",)), rows(0, 20)
     with Append.begin(place) as job:
         found = write_files(table.to_batches(), job.stage, job.job, "0", layout, profile(table, layout))
         assert {staged_as(one.key) for one in found} == {entry.key for entry in job.stage.list()}
@@ -86,7 +86,7 @@ def test_a_commit_to_an_embedded_catalog(disk: Disk, tmp_path: Path) -> None:
     assert disk.lost() == []
     made.table.append(rows(0, 20))
     assert disk.lost() == []
-    table, layout, new = made.table, Layout(), rows(20, 40)
+    table, layout, new = made.table, PageLayout(), rows(20, 40)
     target = Target.of(table)
     found = write_files(new.to_batches(), target.place, "ab", "0", layout, profile(new, layout), shape=target)
     assert disk.lost() == []

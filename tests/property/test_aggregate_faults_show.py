@@ -35,7 +35,7 @@ def full_cover(patch: pytest.MonkeyPatch) -> None:
 
 def wrong_blocks(patch: pytest.MonkeyPatch) -> None:
     """Metadata counts one value too many."""
-    right = metadata.known_blocks
+    right = metadata.block_aggregates
 
     def wrong(*given: Any) -> Any:
         blocks = right(*given)
@@ -46,7 +46,7 @@ def wrong_blocks(patch: pytest.MonkeyPatch) -> None:
 
 def wrong_ends(patch: pytest.MonkeyPatch) -> None:
     """Metadata takes the greatest value for the least."""
-    right = metadata.known_blocks
+    right = metadata.block_aggregates
 
     def wrong(*given: Any) -> Any:
         blocks = right(*given)

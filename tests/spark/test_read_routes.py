@@ -18,7 +18,7 @@ import skipstone as sk
 from skipstone.errors import SchemaError, SkipstoneError, UsageError
 from skipstone.scan import parts
 from skipstone.spark import routes
-from skipstone.spark.routes import Manner, choose
+from skipstone.spark.routes import SessionTraits, choose
 from tests.spark._reads import CANT, ROUTES, rows_of
 
 pytestmark = pytest.mark.spark
@@ -188,7 +188,7 @@ def test_a_hundred_thousand_tasks(spark: SparkSession, lake: Path) -> None:
     many = tuple(replace(task, path=f"{task.path}{n}") for n, task in enumerate(many))
     plan = replace(plan, tasks=many)
     tracemalloc.start()
-    way = choose(plan, "slices", parallelism=8, manner=Manner())
+    way = choose(plan, "slices", parallelism=8, manner=SessionTraits())
     assert 50 < len(way.parts) < 500
     assert [task.path for part in way.parts for task in part] == [task.path for task in many]
     sizes = [len(pickle.dumps(part, protocol=pickle.HIGHEST_PROTOCOL)) for part in way.parts]

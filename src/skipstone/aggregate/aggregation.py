@@ -21,7 +21,7 @@ from skipstone.aggregate.functions import Aggregate
 from skipstone.aggregate.groups import GroupStates, merge_states
 from skipstone.aggregate.members import Members, OutsideByPlace, allowed
 from skipstone.aggregate.metadata import MetadataAnswer
-from skipstone.aggregate.read import Portion, Reading, read_here, read_on, readings
+from skipstone.aggregate.read import AggregateReading, Portion, read_here, read_on, readings
 from skipstone.aggregate.states.histogram import even_edges
 from skipstone.aggregate.units import Units
 from skipstone.engine.jobs import check_engine, opened
@@ -69,7 +69,7 @@ class AggregatePlan:
     plan: ScanPlan
     binding: Binding
     metadata: MetadataAnswer
-    readings: tuple[Reading, ...]
+    readings: tuple[AggregateReading, ...]
 
     @property
     def states(self) -> list[GroupStates]:

@@ -13,7 +13,7 @@ from skipstone.aggregate.bind import Binding
 from skipstone.aggregate.functions import Aggregate
 from skipstone.aggregate.groups import GroupStates, align, merge_states, sort_keys
 from skipstone.aggregate.metadata import MetadataAnswer
-from skipstone.aggregate.states.state import Rows
+from skipstone.aggregate.states.state import RowSelection
 from skipstone.core.domain.keys import from_key
 from skipstone.core.evidence import hull, widest
 from skipstone.core.ir.nodes import ColumnRef
@@ -111,7 +111,7 @@ def _of_no_rows(binding: Binding, schema: pa.Schema, numbers: Sequence[int]) -> 
     table = pa.Table.from_batches([], Projection.of(schema, (*binding.keys, *paths)).schema)
     keys = [pa.nulls(0, field.type) for field in binding.key_fields]
     groups = 0 if keys else 1
-    rows = Rows(table, np.zeros(groups, dtype=np.int64))
+    rows = RowSelection(table, np.zeros(groups, dtype=np.int64))
     return [GroupStates(n, keys, binding.measures[n].update(rows), groups) for n in numbers]
 
 

@@ -28,7 +28,7 @@ from skipstone.scan.projection import find_path
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Output:
+class BoundOutput:
     """A column of the answer: made of the state of one measure."""
 
     asked: Aggregate
@@ -48,7 +48,7 @@ class Binding:
     """Measures, the first of which counts rows, and what becomes of them."""
 
     measures: tuple[Measure[Any], ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[BoundOutput, ...]
     keys: tuple[Path, ...]
     key_fields: tuple[pa.Field, ...]
     types: Mapping[Path, pa.DataType]
@@ -132,50 +132,52 @@ def _has_no_type(measures: _Measures, asked: Aggregate) -> bool:
     return bool(pa.types.is_null(plain_type(measures.ref(asked.columns[0]).type)))
 
 
-def _nulls(asked: Aggregate) -> Output:
+def _nulls(asked: Aggregate) -> BoundOutput:
     none = pa.scalar(0) if asked.function == "approx_distinct" else pa.scalar(None)
-    return Output(asked, 0, lambda counts: pa.repeat(none, len(counts)))
+    return BoundOutput(asked, 0, lambda counts: pa.repeat(none, len(counts)))
 
 
 # -- one binder per function -------------------------------------------------------------------
 
 
-def _count(measures: _Measures, asked: Aggregate) -> Output:
+def _count(measures: _Measures, asked: Aggregate) -> BoundOutput:
     if not asked.columns:
-        return Output(asked, 0, pa.array)
+        return BoundOutput(asked, 0, pa.array)
     ref = measures.ref(asked.columns[0])
-    return Output(asked, measures.blocks(ref, Facet.COUNT), answers.counts)
+    return BoundOutput(asked, measures.blocks(ref, Facet.COUNT), answers.counts)
 
 
-def _sum(measures: _Measures, asked: Aggregate) -> Output:
+def _sum(measures: _Measures, asked: Aggregate) -> BoundOutput:
     ref = measures.ref(asked.columns[0])
     answers.sum_type(plain_type(ref.type), ref.name)
     place = measures.blocks(ref, Facet.COUNT | Facet.SUM)
-    return Output(asked, place, partial(answers.sums, name=ref.name))
+    return BoundOutput(asked, place, partial(answers.sums, name=ref.name))
 
 
-def _avg(measures: _Measures, asked: Aggregate) -> Output:
+def _avg(measures: _Measures, asked: Aggregate) -> BoundOutput:
     ref = measures.ref(asked.columns[0])
     answers.avg_type(plain_type(ref.type), ref.name)
     place = measures.blocks(ref, Facet.COUNT | Facet.SUM)
-    return Output(asked, place, partial(answers.averages, name=ref.name))
+    return BoundOutput(asked, place, partial(answers.averages, name=ref.name))
 
 
-def _var(measures: _Measures, asked: Aggregate, *, root: bool) -> Output:
+def _var(measures: _Measures, asked: Aggregate, *, root: bool) -> BoundOutput:
     ref = measures.ref(asked.columns[0])
     answers.sum_type(plain_type(ref.type), ref.name)
     place = measures.blocks(ref, Facet.COUNT | Facet.SUM | Facet.SQUARES)
-    return Output(asked, place, partial(answers.variances, ddof=asked.options, root=root))
+    return BoundOutput(asked, place, partial(answers.variances, ddof=asked.options, root=root))
 
 
-def _extreme(measures: _Measures, asked: Aggregate, *, greatest: bool, nan: bool = True) -> Output:
+def _extreme(measures: _Measures, asked: Aggregate, *, greatest: bool, nan: bool = True) -> BoundOutput:
     ref = measures.ref(asked.columns[0])
     if nan:
         _check_ordered(ref, asked)
     else:
         check_binned(ref.type, ref.name)
     place = measures.blocks(ref, Facet.COUNT | Facet.MIN_MAX)
-    return Output(asked, place, partial(answers.extremes if nan else _extremes_of_numbers, greatest=greatest))
+    return BoundOutput(
+        asked, place, partial(answers.extremes if nan else _extremes_of_numbers, greatest=greatest)
+    )
 
 
 def _extremes_of_numbers(blocks: Blocks, *, greatest: bool) -> pa.Array:
@@ -183,51 +185,51 @@ def _extremes_of_numbers(blocks: Blocks, *, greatest: bool) -> pa.Array:
     return answers.extremes(replace(blocks, count=count, nans=np.zeros_like(count)), greatest=greatest)
 
 
-def _approx_distinct(measures: _Measures, asked: Aggregate) -> Output:
+def _approx_distinct(measures: _Measures, asked: Aggregate) -> BoundOutput:
     ref = measures.ref(asked.columns[0])
     place = measures.other(sketches.SketchMeasure(sketches.CPC, ref.path, ref.type))
-    return Output(asked, place, sketches.distinct_counts, sketches.distinct_bounds)
+    return BoundOutput(asked, place, sketches.distinct_counts, sketches.distinct_bounds)
 
 
-def _quantile(measures: _Measures, asked: Aggregate) -> Output:
+def _quantile(measures: _Measures, asked: Aggregate) -> BoundOutput:
     ref = measures.ref(asked.columns[0])
     ranks, single = asked.options
     place = measures.other(quantiles.AllValues(ref.path, ref.type))
-    return Output(asked, place, partial(quantiles.exact_quantiles, ranks=ranks, single=single))
+    return BoundOutput(asked, place, partial(quantiles.exact_quantiles, ranks=ranks, single=single))
 
 
-def _approx_quantile(measures: _Measures, asked: Aggregate) -> Output:
+def _approx_quantile(measures: _Measures, asked: Aggregate) -> BoundOutput:
     ref = measures.ref(asked.columns[0])
     ranks, single = asked.options
     place = measures.other(sketches.SketchMeasure(sketches.KLL, ref.path, ref.type))
     finish = partial(quantiles.approx_quantiles, ranks=ranks, single=single)
-    return Output(asked, place, finish, partial(quantiles.quantile_bounds, ranks=ranks, single=single))
+    return BoundOutput(asked, place, finish, partial(quantiles.quantile_bounds, ranks=ranks, single=single))
 
 
-def _histogram(measures: _Measures, asked: Aggregate) -> Output:
+def _histogram(measures: _Measures, asked: Aggregate) -> BoundOutput:
     ref = measures.ref(asked.columns[0])
     if asked.options is None:
         # Even bins from the least to the greatest of no values.
         cell = pa.struct({"low": pa.float64(), "high": pa.float64(), "count": pa.int64()})
-        return Output(asked, 0, lambda counts: pa.nulls(len(counts), pa.list_(cell)))
+        return BoundOutput(asked, 0, lambda counts: pa.nulls(len(counts), pa.list_(cell)))
     measure = histogram.Histogram.of(ref.path, ref.type, asked.options)
-    return Output(asked, measures.other(measure), partial(histogram.histograms, measure))
+    return BoundOutput(asked, measures.other(measure), partial(histogram.histograms, measure))
 
 
-def _pick(measures: _Measures, asked: Aggregate, *, last: bool) -> Output:
+def _pick(measures: _Measures, asked: Aggregate, *, last: bool) -> BoundOutput:
     ref, by = (measures.ref(name) for name in asked.columns)
-    return Output(
+    return BoundOutput(
         asked,
         measures.other(first_last.FirstLast(ref.path, ref.type, by.path, by.type, last)),
         first_last.picked,
     )
 
 
-def _udaf(measures: _Measures, asked: Aggregate) -> Output:
+def _udaf(measures: _Measures, asked: Aggregate) -> BoundOutput:
     aggregate, type = asked.options
     paths = tuple(measures.ref(name).path for name in asked.columns)
     measure = custom.Custom(paths, asked.columns, aggregate, asked.name)
-    return Output(asked, measures.other(measure), partial(custom.finished, measure, type=type))
+    return BoundOutput(asked, measures.other(measure), partial(custom.finished, measure, type=type))
 
 
 def _check_ordered(ref: ColumnRef, asked: Aggregate) -> None:
@@ -239,7 +241,7 @@ def _check_ordered(ref: ColumnRef, asked: Aggregate) -> None:
         )
 
 
-_BINDERS: dict[str, Callable[[_Measures, Aggregate], Output]] = {
+_BINDERS: dict[str, Callable[[_Measures, Aggregate], BoundOutput]] = {
     "count": _count,
     "sum": _sum,
     "avg": _avg,

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.aggregate.states.state import Measure, Path, Rows
+from skipstone.aggregate.states.state import Measure, Path, RowSelection
 from skipstone.core.arrays import plain, plain_type
 from skipstone.core.evidence import Array
 from skipstone.errors import TypeMismatchError
@@ -98,14 +98,14 @@ def reduce_rows(
     """The states of measures in the groups of a table's rows; without keys all rows are one group."""
     if not len(table):
         return ()
-    rows, found = Rows(table, np.zeros(1, dtype=np.int64)), []
+    rows, found = RowSelection(table, np.zeros(1, dtype=np.int64)), []
     if keys:
         columns = [plain_key(rows.column(path)) for path in keys]
         codes, some = _number_groups(columns)
         found = [column.take(pa.array(some)) for column in columns]
         if len(some) > 1:
             order, starts = _runs(codes)
-            rows = Rows(take(table, order), starts)
+            rows = RowSelection(take(table, order), starts)
     return tuple(
         GroupStates(number, found, measure.update(rows), len(rows.starts))
         for number, measure in measures.items()

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from skipstone.aggregate.states.state import Path, Rows
+from skipstone.aggregate.states.state import Path, RowSelection
 from skipstone.core.arrays import numbers, plain, valid_rows
 from skipstone.core.domain.keys import storage_type
 from skipstone.core.evidence import Array, ColumnFacts
@@ -57,16 +57,16 @@ class Members(ABC):
     __slots__ = ()
 
     def __and__(self, other: Members) -> Members:
-        return All((self, other)) if isinstance(other, Members) else NotImplemented
+        return AllMembers((self, other)) if isinstance(other, Members) else NotImplemented
 
     def __or__(self, other: Members) -> Members:
         return Some((self, other)) if isinstance(other, Members) else NotImplemented
 
     def __sub__(self, other: Members) -> Members:
-        return All((self, Not(other))) if isinstance(other, Members) else NotImplemented
+        return AllMembers((self, NotMembers(other))) if isinstance(other, Members) else NotImplemented
 
     def __invert__(self) -> Members:
-        return Not(self)
+        return NotMembers(self)
 
     def __bool__(self) -> bool:
         raise TypeError("sets of members have no truth value; combine them with & | ~, not with and/or/not")
@@ -135,7 +135,7 @@ class Members(ABC):
 
     def mask(self, table: pa.Table) -> Array:
         """Per row, whether it is a member; without places."""
-        rows = Rows(table, np.zeros(1, np.int64))
+        rows = RowSelection(table, np.zeros(1, np.int64))
         return self.evaluate(lambda leaf: column_mask(leaf.ids, rows.column(leaf.path)))
 
 
@@ -280,7 +280,7 @@ class _Several(Members):
         return tuple(text for part in self.parts for text in part.descriptions(negated=negated))
 
 
-class All(_Several):
+class AllMembers(_Several):
     """Rows that are members of each part."""
 
     __slots__ = ()
@@ -297,7 +297,7 @@ class Some(_Several):
 
 
 @dataclass(frozen=True, slots=True)
-class Not(Members):
+class NotMembers(Members):
     """Rows that are not members, those without an id among them."""
 
     part: Members
@@ -307,7 +307,7 @@ class Not(Members):
 
     def replaced(self, change: Callable[[Ids | Places], Members | bool]) -> Members | bool:
         changed = self.part.replaced(change)
-        return not changed if isinstance(changed, bool) else Not(changed)
+        return not changed if isinstance(changed, bool) else NotMembers(changed)
 
     def evaluate(self, test: Callable[[Ids], T]) -> T:
         result: T = ~self.part.evaluate(test)
@@ -389,7 +389,7 @@ def allowed(within: object, without: object, id_column: str | None) -> Members |
     for one, denied in wanted:
         part = one if isinstance(one, Members) else members(one, id_column)
         parts.append(~part if denied else part)
-    return All(tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
+    return AllMembers(tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
 
 
 def _sets(x: object) -> list[object]:

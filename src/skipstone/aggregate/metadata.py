@@ -18,19 +18,19 @@ from skipstone.aggregate.states.sketches import BadSketch
 from skipstone.aggregate.states.state import Facet, Measure
 from skipstone.aggregate.statistics import (
     UnitKeys,
+    block_aggregates,
     has_page_blocks,
-    known_blocks,
-    known_sketches,
     member_pages,
     outside_by_place,
     page_blocks,
+    sketch_blobs,
 )
 from skipstone.aggregate.units import Units, cover_units
 from skipstone.core.evidence import Array
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.rows import RowSet
 from skipstone.lake.files import Files
-from skipstone.report.trace import Answered
+from skipstone.report.trace import LevelAnswer
 from skipstone.report.units import plural
 
 # Reading a row for one thing more costs about half of reading it by itself.
@@ -50,7 +50,7 @@ class MeasureAnswer:
     """Units that are answered as a whole."""
     left: Array
     """Units of which metadata leaves rows."""
-    parts: Answered | None = None
+    parts: LevelAnswer | None = None
     """Pages or rows of other units that are answered as well."""
 
     @property
@@ -175,7 +175,7 @@ class MetadataAnswer:
                     left = left - ranges
             if not left.is_empty:
                 read[share] = left
-        parts = Answered("pages", pages, rows) if pages else None
+        parts = LevelAnswer("pages", pages, rows) if pages else None
         return MeasureAnswer(tuple(states), read, answered, left_units, parts)
 
     def _answered_units(self, measure: Measure[Any]) -> tuple[Array, Any]:
@@ -191,7 +191,7 @@ class MetadataAnswer:
         groups, back = np.unique(self.units.group[candidates], return_inverse=True)
         ref = self._ref(measure)
         if measure.sketch is not None:
-            sketches = known_sketches(self.units.survey, ref, measure.sketch, groups)
+            sketches = sketch_blobs(self.units.survey, ref, measure.sketch, groups)
             right = np.array([blob is not None for blob in sketches], dtype=bool)[back]
             blobs = [blob for at in back.tolist() if (blob := sketches[at]) is not None]
             try:
@@ -200,7 +200,7 @@ class MetadataAnswer:
                 # A damaged sketch costs time, never the answer.
                 return answered, None
         else:
-            blocks = known_blocks(self.units.survey, ref, measure.facets, groups)
+            blocks = block_aggregates(self.units.survey, ref, measure.facets, groups)
             known = measure.cached(blocks.take(back))
             if known is None:
                 return answered, None
@@ -269,12 +269,12 @@ class MetadataAnswer:
         states = GroupStates(0, self.keys.take(places), counts[places], len(places))
         answered = self.alive & (counts == units.rows)
         rest = int(counts[~answered].sum())
-        parts = Answered("rows", rest, rest) if rest else None
+        parts = LevelAnswer("rows", rest, rest) if rest else None
         return MeasureAnswer((states,), doubtful, answered, self.alive & ~self.whole, parts)
 
     # -- for the trace -------------------------------------------------------------------------
 
-    def levels(self, number: int) -> tuple[Answered, ...]:
+    def levels(self, number: int) -> tuple[LevelAnswer, ...]:
         """What is answered of a measure, each unit at the largest level that is answered as a whole."""
         units, answer = self.units, self.measures[number]
         answered, parts = answer.answered, () if answer.parts is None else (answer.parts,)
@@ -287,8 +287,8 @@ class MetadataAnswer:
         done = (whole == units.survey.totals[:count]) & (whole > 0)
         loose = answered & ~done[owners]
         levels = [
-            Answered("files", int(done.sum()), int(whole[done].sum())),
-            Answered("row groups", int(loose.sum()), int(units.rows[loose].sum())),
+            LevelAnswer("files", int(done.sum()), int(whole[done].sum())),
+            LevelAnswer("row groups", int(loose.sum()), int(units.rows[loose].sum())),
         ]
         return (*(level for level in levels if level.units), *parts)
 

@@ -19,7 +19,7 @@ from skipstone.engine.jobs import Engine, stream
 from skipstone.lake.snapshot import AntiJoin
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.scan.execute import Work
-from skipstone.scan.parts import Part, Piece, shared, split
+from skipstone.scan.parts import Piece, TaskGroup, shared, split
 from skipstone.scan.plan import ScanPlan, Task
 from skipstone.scan.projection import Projection
 from skipstone.scan.reader import Log, joined
@@ -29,7 +29,7 @@ _FEW_ROWS = 32_768
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reading:
+class AggregateReading:
     """Rows that are read for some measures: those that match for sure, and those to be tested."""
 
     keys: tuple[Path, ...]
@@ -65,7 +65,7 @@ class Portion:
 # -- what to read ------------------------------------------------------------------------------
 
 
-def readings(plan: ScanPlan, binding: Binding, metadata: MetadataAnswer) -> list[Reading]:
+def readings(plan: ScanPlan, binding: Binding, metadata: MetadataAnswer) -> list[AggregateReading]:
     """Measures that want the same rows are read together."""
     wanted: list[tuple[RowsByShare, list[int]]] = []
     for number, answer in enumerate(metadata.measures):
@@ -81,7 +81,7 @@ def readings(plan: ScanPlan, binding: Binding, metadata: MetadataAnswer) -> list
 
 def _reading(
     plan: ScanPlan, binding: Binding, metadata: MetadataAnswer, rows: RowsByShare, numbers: Sequence[int]
-) -> Reading:
+) -> AggregateReading:
     measures = {number: binding.measures[number] for number in numbers}
     paths = [*binding.keys, *(path for measure in measures.values() for path in measure.columns)]
     projection = Projection.of(plan.schemas.read, dict.fromkeys(paths))
@@ -93,7 +93,7 @@ def _reading(
     if tested:
         how = plan.hints.materialise
         plans.append(plan.part(tested, projection, tested=plan.predicate is not None, materialise=how))
-    return Reading(binding.keys, measures, tuple(plans))
+    return AggregateReading(binding.keys, measures, tuple(plans))
 
 
 def _tasks(metadata: MetadataAnswer, share: int, rows: RowSet) -> Iterator[tuple[Task, bool]]:
@@ -112,13 +112,13 @@ def _tasks(metadata: MetadataAnswer, share: int, rows: RowSet) -> Iterator[tuple
 # -- reading -----------------------------------------------------------------------------------
 
 
-def read_here(reading: Reading, log: Log) -> Iterator[Portion]:
+def read_here(reading: AggregateReading, log: Log) -> Iterator[Portion]:
     """Read on threads of this process, the next pieces while others are reduced; in order of rows."""
     for plan in reading.plans:
         yield from _portions(Work(plan, log), reading)
 
 
-def _portions(work: Work, reading: Reading) -> Iterator[Portion]:
+def _portions(work: Work, reading: AggregateReading) -> Iterator[Portion]:
     plan = work.plan
 
     def read(pieces: Sequence[Piece]) -> Portion | tuple[pa.Table, int]:
@@ -151,7 +151,7 @@ def _rows_of(work: Work, piece: Piece) -> int:
     return int(work.reader(piece.task).metadata.row_group_rows[list(groups)].sum())
 
 
-def read_on(engine: Engine, reading: Reading) -> list[Portion]:
+def read_on(engine: Engine, reading: AggregateReading) -> list[Portion]:
     """Read by an engine's tasks; what a task found is put together before it travels."""
     work, reduction = [], replace(reading, plans=())
     for plan in reading.plans:
@@ -160,7 +160,7 @@ def read_on(engine: Engine, reading: Reading) -> list[Portion]:
     return engine.map(_read_part, work)
 
 
-def _packed(plan: ScanPlan, part: Part) -> Part:
+def _packed(plan: ScanPlan, part: TaskGroup) -> TaskGroup:
     """A part with no more of each set of members than its files may hold."""
     return tuple(
         replace(task, deleted=tuple(_restricted(plan, task, test) for test in task.deleted)) for task in part
@@ -180,7 +180,7 @@ def _restricted(plan: ScanPlan, task: Task, test: AntiJoin) -> AntiJoin:
     return Outside(test.members.restrict(bounds))
 
 
-def _read_part(work: tuple[ScanPlan, Part, Reading]) -> Portion:
+def _read_part(work: tuple[ScanPlan, TaskGroup, AggregateReading]) -> Portion:
     common, part, reading = work
     portions = list(_portions(Work(replace(common, tasks=part)), reading))
     states = merge_states([state for portion in portions for state in portion.states], reading.measures)

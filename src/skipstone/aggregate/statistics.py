@@ -12,7 +12,7 @@ from skipstone.aggregate.groups import plain_key
 from skipstone.aggregate.members import Members, OutsideByPlace, RisingIds
 from skipstone.aggregate.states.blocks import Blocks, constant_blocks
 from skipstone.aggregate.states.state import Facet, Path
-from skipstone.aggregate.units import Units, by_part, is_stated, part_of
+from skipstone.aggregate.units import Units, by_part, is_overridden, part_of
 from skipstone.core.arrays import plain, plain_type
 from skipstone.core.domain.keys import Key, from_key
 from skipstone.core.evidence import Array, ColumnFacts, Evidence
@@ -23,7 +23,7 @@ from skipstone.lake.files import Files
 from skipstone.parquet.evidence import find_leaf, page_facts, row_group_counts
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, page_index_ranges, parse_page_index
-from skipstone.prune.survey import PageFacts, Part, Survey, segments
+from skipstone.prune.survey import PageFacts, Survey, SurveyPart, segments
 from skipstone.store.place import Listed
 
 # What a page index that was read counts for in the cache of files.
@@ -33,7 +33,7 @@ _PAGE_INDEX_WEIGHT = 50_000
 # -- row groups ----------------------------------------------------------------------------------
 
 
-def known_blocks(survey: Survey, ref: ColumnRef, facets: Facet, units: Array) -> Blocks:
+def block_aggregates(survey: Survey, ref: ColumnRef, facets: Facet, units: Array) -> Blocks:
     """The aggregates of a column in some row groups (rising), as far as they are known."""
     parts = [_of_part(part, ref, mine) for part, mine in by_part(survey, units)]
     blocks = Blocks.concat(parts) if parts else Blocks.unknown(ref.type, 0)
@@ -55,7 +55,7 @@ def known_blocks(survey: Survey, ref: ColumnRef, facets: Facet, units: Array) ->
     return blocks
 
 
-def _of_part(part: Part, ref: ColumnRef, units: Array) -> Blocks:
+def _of_part(part: SurveyPart, ref: ColumnRef, units: Array) -> Blocks:
     if isinstance(part, Recorded):
         segment, groups = part.segment, part.groups[units]
         blocks = segment.blocks("group", ref, groups)
@@ -110,7 +110,7 @@ def constants(facts: ColumnFacts, among: Array) -> list[tuple[pa.Scalar, Array]]
     return result + [(from_key(facts.type, key), np.array(mine)) for key, mine in by_key.items()]
 
 
-def known_sketches(survey: Survey, ref: ColumnRef, kind: str, units: Array) -> list[bytes | None]:
+def sketch_blobs(survey: Survey, ref: ColumnRef, kind: str, units: Array) -> list[bytes | None]:
     """The sketches of a column in some row groups (rising), where an index has them."""
     sketches: list[bytes | None] = []
     for part, mine in by_part(survey, units):
@@ -189,7 +189,7 @@ def member_pages(
 
 def _pages(files: Files, entry: Listed, survey: Survey, group: int, ref: ColumnRef) -> PageFacts | None:
     """The pages of a column, from the index or else from the file."""
-    if is_stated(survey, group, ref.path):
+    if is_overridden(survey, group, ref.path):
         return None
     number = int(survey.numbers[group])
     return survey.pages(group, ref) or files.cache.get_or_make(
@@ -231,7 +231,7 @@ def has_page_blocks(survey: Survey) -> bool:
 
 def page_blocks(survey: Survey, group: int, ref: ColumnRef, certain: RowSet) -> PageBlocks | None:
     """The pages of a column in a row group of which every row counts, with what the index keeps of them."""
-    if is_stated(survey, group, ref.path):
+    if is_overridden(survey, group, ref.path):
         return None
     part, unit = part_of(survey, group)
     if not isinstance(part, Recorded):
@@ -297,7 +297,7 @@ def _rising_ids(survey: Survey, groups: Sequence[int], ref: ColumnRef) -> Rising
 def _rising_pages(survey: Survey, group: int, ref: ColumnRef) -> tuple[Array, Array, Array, Array] | None:
     """First rows, ends, first and last ids of the pages of a row group in which a column counts up."""
     part, unit = part_of(survey, group)
-    if not isinstance(part, Recorded) or is_stated(survey, group, ref.path):
+    if not isinstance(part, Recorded) or is_overridden(survey, group, ref.path):
         return None
     segment, own = part.segment, int(part.groups[unit])
     span, pages = segment.page_span(own, ref.path), segment.pages(own, ref)

@@ -17,9 +17,9 @@ from skipstone.aggregate.states.state import Path
 from skipstone.core.evidence import Array
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.rows import RowSet
-from skipstone.index.coverage import Coverage
+from skipstone.index.coverage import IndexCoverage
 from skipstone.index.draft import runs
-from skipstone.prune.survey import Part, Survey
+from skipstone.prune.survey import Survey, SurveyPart
 from skipstone.scan.lake import Lake
 from skipstone.scan.plan import ScanPlan, Task
 
@@ -146,7 +146,7 @@ def cover_units(units: Units, refs: Sequence[ColumnRef]) -> Cover:
 # -- the survey ----------------------------------------------------------------------------------
 
 
-def _survey(lake: Lake, coverage: Coverage | None, numbers: Array) -> tuple[Survey, Array]:
+def _survey(lake: Lake, coverage: IndexCoverage | None, numbers: Array) -> tuple[Survey, Array]:
     """What is known of some files of a lake, or more, and their numbers in the order of the survey."""
     if coverage is not None and coverage.small and not len(coverage.unknown):
         # A small lake that the index knows is looked at whole, once for all questions.
@@ -165,7 +165,7 @@ class FileOffsets:
     """Where the rows of each file begin if those of the whole lake are counted, files by path."""
 
     lake: Lake
-    coverage: Coverage | None
+    coverage: IndexCoverage | None
     order: Array = field(init=False)
     """The files' numbers in the listing, by path."""
     _starts: Array | None = None
@@ -190,7 +190,7 @@ class FileOffsets:
         return leaf.rows(place, int(self._starts[place]), task.rows.total)
 
 
-def by_part(survey: Survey, units: Array) -> Iterator[tuple[Part, Array]]:
+def by_part(survey: Survey, units: Array) -> Iterator[tuple[SurveyPart, Array]]:
     """Row groups (rising) by the source that they are known from, with their numbers there."""
     first = 0
     for part in survey.parts:
@@ -201,13 +201,13 @@ def by_part(survey: Survey, units: Array) -> Iterator[tuple[Part, Array]]:
         first = last
 
 
-def part_of(survey: Survey, group: int) -> tuple[Part, int]:
+def part_of(survey: Survey, group: int) -> tuple[SurveyPart, int]:
     """The source that a row group is known from, and its number there."""
     ((part, mine),) = by_part(survey, np.array([group]))
     return part, int(mine[0])
 
 
-def is_stated(survey: Survey, group: int, path: Path) -> bool:
+def is_overridden(survey: Survey, group: int, path: Path) -> bool:
     """Whether a partition states a column of a row group, whatever its file says."""
     stated = survey.given.get(path)
     return stated is not None and (stated.where is None or bool(stated.where[survey.owners[group]]))

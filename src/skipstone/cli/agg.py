@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from skipstone.cli.options import (
-    Cluster,
-    Condition,
+    ClusterOptions,
+    ConditionOptions,
     EngineName,
     EngineOption,
     ForceOption,
     LakeArgument,
     OutputOption,
-    Reading,
+    ReadOptions,
     SkippingOption,
     engine_arguments,
     grouped,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from skipstone.aggregate.aggregation import Aggregation
     from skipstone.aggregate.answer import Step
-    from skipstone.report.node import Block, Node
+    from skipstone.report.node import Block, ReportNode
     from skipstone.report.trace import AggregateTrace
     from skipstone.scan.lake import Lake
 
@@ -66,7 +66,7 @@ class AnswerFormat(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class IdOptions:
     """Sets of ids or row numbers that rows are in, or not in."""
 
     ids: Annotated[
@@ -137,12 +137,12 @@ def agg(
         ),
     ],
     *,
-    condition: Condition,
+    condition: ConditionOptions,
     group_by: Annotated[
         list[str] | None,
         typer.Option("--group-by", metavar="A,B", help="One answer for each combination of values."),
     ] = None,
-    members: Members,
+    members: IdOptions,
     cached: Annotated[
         bool,
         typer.Option(
@@ -175,8 +175,8 @@ def agg(
     ] = False,
     skipping: SkippingOption = True,
     engine: EngineOption = EngineName.LOCAL,
-    cluster: Cluster,
-    reading: Reading,
+    cluster: ClusterOptions,
+    reading: ReadOptions,
 ) -> None:
     """Aggregate the rows that match; what metadata can answer is not read."""
     engine_arguments(engine, cluster, reading.threads)
@@ -246,12 +246,12 @@ class _Answer:
                     writer.write(batch)
                 writer.finish()
 
-    def _tree(self, table: pa.Table, bounds: Mapping[str, Any], last: Block | None = None) -> Node:
+    def _tree(self, table: pa.Table, bounds: Mapping[str, Any], last: Block | None = None) -> ReportNode:
         from skipstone.cli.rows import answer_blocks
-        from skipstone.report.node import Node
+        from skipstone.report.node import ReportNode
 
         blocks = answer_blocks(table, bounds, grouped=self.grouped)
-        return Node(body=(*blocks, last or self._spent()))
+        return ReportNode(body=(*blocks, last or self._spent()))
 
     def _spent(self) -> Block:
         """What the answer took: rows, requests, bytes, time."""
@@ -296,12 +296,12 @@ class _Answer:
             for step in found:
                 emit(drawn(self._step(step), color=False) + "\n")
 
-    def _step(self, step: Step) -> Node:
-        from skipstone.report.node import Bar, Column, Table
+    def _step(self, step: Step) -> ReportNode:
+        from skipstone.report.node import Bar, NodeTable, TableColumn
         from skipstone.report.units import percent, plural
 
         left = f"{percent(step.covered, 1.0)}, {plural(step.rows_left, 'row')} to go"
-        done = Table((Column(), Column(style="dim")), [(Bar.of(step.covered, 1.0), left)])
+        done = NodeTable((TableColumn(), TableColumn(style="dim")), [(Bar.of(step.covered, 1.0), left)])
         return self._tree(step.to_arrow(), step.bounds, None if step.final else done)
 
     def _live(self, found: Iterator[Step]) -> None:

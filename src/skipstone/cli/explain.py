@@ -11,8 +11,8 @@ import typer
 
 from skipstone.cli.options import (
     BloomOption,
-    Cluster,
-    Condition,
+    ClusterOptions,
+    ConditionOptions,
     DialectOption,
     ForceOption,
     Format,
@@ -20,8 +20,8 @@ from skipstone.cli.options import (
     LakeArgument,
     OutputOption,
     PageIndexOption,
-    Reading,
-    Shape,
+    ReadOptions,
+    ShapeOptions,
     SkippingOption,
     StorageOption,
     ZoneOption,
@@ -49,7 +49,7 @@ from skipstone.cli.progress import progress, steps
 
 if TYPE_CHECKING:
     from skipstone.prune.pruner import PruneResult
-    from skipstone.report.node import Node
+    from skipstone.report.node import ReportNode
     from skipstone.report.trace import ScanTrace, SparkUse
     from skipstone.scan.scan import Scan
 
@@ -75,8 +75,8 @@ class SparkRoute(enum.StrEnum):
 def explain(
     lake: LakeArgument,
     *,
-    condition: Condition,
-    shape: Shape,
+    condition: ConditionOptions,
+    shape: ShapeOptions,
     analyze: Annotated[
         bool, typer.Option("--analyze", help="Run the query as well, and show what that took.")
     ] = False,
@@ -104,8 +104,8 @@ def explain(
     ] = PlanFormat.TEXT,
     output: OutputOption = None,
     force: ForceOption = False,
-    cluster: Cluster,
-    reading: Reading,
+    cluster: ClusterOptions,
+    reading: ReadOptions,
 ) -> None:
     """Show what a query reads, what it skips, and what let it skip that."""
     if why is None and (row_group is not None or row is not None):
@@ -137,7 +137,7 @@ def explain(
         write_text(text, output, force=force)
 
 
-def _text(result: Any, tree: Node, title: str, format: PlanFormat, *, color: bool) -> str:
+def _text(result: Any, tree: ReportNode, title: str, format: PlanFormat, *, color: bool) -> str:
     if format is PlanFormat.JSON:
         from skipstone.report.json import to_json
 
@@ -166,23 +166,23 @@ def _trace(scan: Scan, *, analyze: bool) -> ScanTrace:
     return replace(trace, run=ran.trace.run)
 
 
-def _spark_use(scan: Scan, cluster: Cluster, route: SparkRoute) -> SparkUse:
+def _spark_use(scan: Scan, cluster: ClusterOptions, route: SparkRoute) -> SparkUse:
     """The route to a session of this cluster, which depends on its cores and time zone."""
-    from skipstone.spark.frames import told_by, way_of
+    from skipstone.spark.frames import route_of, schema_from_spark
 
     plan = scan.plan()
     with steps("starting Spark"), cluster.session() as session:
-        return way_of(plan, session, route.value, told=told_by(scan.lake)).use
+        return route_of(plan, session, route.value, told=schema_from_spark(scan.lake)).use
 
 
 @grouped
 def verify(
     lake: LakeArgument,
     *,
-    condition: Condition,
-    shape: Shape,
+    condition: ConditionOptions,
+    shape: ShapeOptions,
     format: FormatOption = Format.TEXT,
-    reading: Reading,
+    reading: ReadOptions,
 ) -> None:
     """Run a query with skipping and without, and report every difference."""
     with guarded():
@@ -238,7 +238,7 @@ def prune(
         )
 
 
-def _pruned(result: PruneResult, *, ranges: bool) -> Node:
+def _pruned(result: PruneResult, *, ranges: bool) -> ReportNode:
     from skipstone.report.explain import prune_tree
     from skipstone.report.node import Text
     from skipstone.report.units import count

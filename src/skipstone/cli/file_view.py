@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from skipstone.cli.inspection import (
     Bounds,
-    Column,
+    InspectedColumn,
     Inspection,
     codec_name,
     codecs,
@@ -18,8 +18,7 @@ from skipstone.cli.inspection import (
     short_encoding,
 )
 from skipstone.prune.clustering import Clustering, Layout
-from skipstone.report.node import Cell, Facts, Node, Table, Text, number, text
-from skipstone.report.node import Column as Head
+from skipstone.report.node import Cell, Facts, NodeTable, ReportNode, TableColumn, Text, number, text
 from skipstone.report.units import count, percent, plural, size, spark
 
 _MISSING = "–"
@@ -34,24 +33,26 @@ _STYLES = {
 _NO_FRACTION = re.compile(r"^([-0-9 ]*:\d\d:\d\d)\.0+(?=Z?$)")
 
 
-def file_tree(found: Inspection, *, row_groups: bool = False, bounds_of: Sequence[Column] = ()) -> Node:
+def file_tree(
+    found: Inspection, *, row_groups: bool = False, bounds_of: Sequence[InspectedColumn] = ()
+) -> ReportNode:
     """A section for the file itself and for each table that was asked for."""
     sections = [
-        Node(found.metadata.path, body=(Facts(_facts(found)),)),
-        Node("columns", body=(_columns(found),)),
-        Node("values", body=(_values(found),)),
-        Node("clustering", body=(_clustering(found),)),
+        ReportNode(found.metadata.path, body=(Facts(_facts(found)),)),
+        ReportNode("columns", body=(_columns(found),)),
+        ReportNode("values", body=(_values(found),)),
+        ReportNode("clustering", body=(_clustering(found),)),
     ]
     if row_groups:
-        sections.append(Node("row groups", body=(_row_groups(found, bounds_of),)))
+        sections.append(ReportNode("row groups", body=(_row_groups(found, bounds_of),)))
     if found.pages:
-        sections.append(Node("pages", body=(_pages(found),)))
+        sections.append(ReportNode("pages", body=(_pages(found),)))
     if found.notes:
         more = len(found.notes) - _MOST_NOTES
         lines = [f"{note.unit}: {note.reason}" for note in found.notes[:_MOST_NOTES]]
         lines += [f"{more} more"] if more > 0 else []
-        sections.append(Node("notes", body=tuple(Text(line, "warn") for line in lines)))
-    return Node(children=tuple(sections), tree=False)
+        sections.append(ReportNode("notes", body=tuple(Text(line, "warn") for line in lines)))
+    return ReportNode(children=tuple(sections), tree=False)
 
 
 def _facts(found: Inspection) -> list[tuple[str, str]]:
@@ -71,10 +72,16 @@ def _facts(found: Inspection) -> list[tuple[str, str]]:
     ]
 
 
-def _columns(found: Inspection) -> Table:
+def _columns(found: Inspection) -> NodeTable:
     # A narrow screen goes without what the other columns mostly say.
     columns = (
-        *(text("column"), text("type"), Head("null"), Head("stored as", spare=3), Head("encoding", spare=2)),
+        *(
+            text("column"),
+            text("type"),
+            TableColumn("null"),
+            TableColumn("stored as", spare=3),
+            TableColumn("encoding", spare=2),
+        ),
         *(number("size"), number("share", spare=1), text("evidence", least=26)),
     )
     total, groups = data_bytes(found), found.metadata.row_group_count
@@ -95,10 +102,10 @@ def _columns(found: Inspection) -> Table:
                 _evidence(column, groups),
             )
         )
-    return Table(columns, rows)
+    return NodeTable(columns, rows)
 
 
-def _evidence(column: Column, groups: int) -> str:
+def _evidence(column: InspectedColumn, groups: int) -> str:
     coverage = column.coverage
     kinds = {
         "bounds": coverage.bounds,
@@ -114,14 +121,14 @@ def _evidence(column: Column, groups: int) -> str:
     return ", ".join(parts) or "none"
 
 
-def _values(found: Inspection) -> Table:
+def _values(found: Inspection) -> NodeTable:
     floats = any(column.floating for column in found.columns)
     columns = (*map(text, ("column", "min", "max")), number("nulls"), *([number("NaN")] if floats else []))
     rows = []
     for column in found.columns:
         nan = (_count(column.nan_count) if column.floating else _MISSING,) if floats else ()
         rows.append((column.leaf.name, *_drawn(column.bounds), _count(column.null_count), *nan))
-    return Table(columns, rows)
+    return NodeTable(columns, rows)
 
 
 def _count(known: int | None) -> str:
@@ -141,10 +148,10 @@ def _range(bounds: Bounds) -> str:
     return _MISSING if low == high == _MISSING else f"{low} to {high}"
 
 
-def _clustering(found: Inspection) -> Table:
+def _clustering(found: Inspection) -> NodeTable:
     columns = (
-        *(text("column"), Head("row groups"), number("= keeps")),
-        *(Head("pages"), number("= keeps"), Head("overlap")),
+        *(text("column"), TableColumn("row groups"), number("= keeps")),
+        *(TableColumn("pages"), number("= keeps"), TableColumn("overlap")),
     )
     rows = []
     for column in found.columns:
@@ -161,7 +168,7 @@ def _clustering(found: Inspection) -> Table:
         "= keeps: how many of them an equality on the column touches on average",
         "overlap: the share of them that covers each part of the column's range",
     )
-    return Table(columns, rows, notes)
+    return NodeTable(columns, rows, notes)
 
 
 def _measure(measured: Clustering | None) -> tuple[Cell, Cell]:
@@ -173,7 +180,7 @@ def _measure(measured: Clustering | None) -> tuple[Cell, Cell]:
     return word, f"{measured.depth:,.1f} ({percent(measured.depth, measured.units)})"
 
 
-def _row_groups(found: Inspection, bounds_of: Sequence[Column]) -> Table:
+def _row_groups(found: Inspection, bounds_of: Sequence[InspectedColumn]) -> NodeTable:
     """A line per row group, with the bounds of as many of these columns as there is room for."""
     metadata = found.metadata
     bounds = [each(column.facts, metadata.row_group_count) for column in bounds_of]
@@ -190,10 +197,10 @@ def _row_groups(found: Inspection, bounds_of: Sequence[Column]) -> Table:
     ]
     named = [text(column.leaf.name, 20) for column in bounds_of]
     columns = (*map(number, ("#", "first row", "rows", "size")), *named)
-    return Table(columns, rows, crop="use --format json")
+    return NodeTable(columns, rows, crop="use --format json")
 
 
-def _pages(found: Inspection) -> Table:
+def _pages(found: Inspection) -> NodeTable:
     columns = (
         *map(number, ("group", "first row", "rows", "size")),
         *(text("min"), text("max"), number("nulls")),
@@ -209,4 +216,4 @@ def _pages(found: Inspection) -> Table:
         )
         for page in found.pages or ()
     ]
-    return Table(columns, rows)
+    return NodeTable(columns, rows)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from skipstone.cli.options import (
-    Cluster,
+    ClusterOptions,
     DialectOption,
     EngineName,
     EngineOption,
@@ -95,7 +95,7 @@ def build(
     threads: JobThreadsOption = None,
     format: FormatOption = Format.TEXT,
     *,
-    cluster: Cluster,
+    cluster: ClusterOptions,
     opening: Opening,
 ) -> None:
     """Index a lake; files that an earlier build indexed with the same options are not indexed again."""
@@ -128,7 +128,7 @@ def refresh(
     threads: JobThreadsOption = None,
     format: FormatOption = Format.TEXT,
     *,
-    cluster: Cluster,
+    cluster: ClusterOptions,
     opening: Opening,
 ) -> None:
     """Index new and changed files and drop those that are gone, with the options of the last build."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from skipstone.cli.options import (
-    Cluster,
+    ClusterOptions,
     Format,
     FormatOption,
     StorageOption,
@@ -199,7 +199,7 @@ def ingest(
     storage_option: StorageOption = None,
     *,
     layout: LayoutOptions,
-    spark: Cluster,
+    spark: ClusterOptions,
 ) -> None:
     """Ingest the new files of a source: laid out for skipping, published all at once, and indexed.
 

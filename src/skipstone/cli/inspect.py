@@ -11,7 +11,7 @@ from skipstone.cli.options import (
     Format,
     FormatOption,
     SnapshotOption,
-    Source,
+    SourceOptions,
     StayOption,
     grouped,
     key_values,
@@ -41,7 +41,7 @@ def inspect(
     snapshot: SnapshotOption = None,
     stay_below_root: StayOption = False,
     *,
-    source: Source,
+    source: SourceOptions,
 ) -> None:
     """Show a file's facts: schema, sizes, statistics, indexes, and how well each column is clustered.
 

@@ -41,7 +41,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class StatisticsCoverage:
     """In how many row groups a column has each kind of evidence."""
 
     bounds: int
@@ -56,14 +56,14 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class InspectedColumn:
     """One leaf column over the whole file."""
 
     leaf: LeafColumn
     bytes: int
     codecs: tuple[int, ...]
     encodings: tuple[int, ...] | None
-    coverage: Coverage
+    coverage: StatisticsCoverage
     bounds: Bounds
     null_count: int | None
     nan_count: int | None
@@ -97,7 +97,7 @@ class Inspection:
     """All that is shown about one file; ``pages`` is None unless a column's pages were asked for."""
 
     metadata: ParquetMetadata
-    columns: tuple[Column, ...]
+    columns: tuple[InspectedColumn, ...]
     pages: tuple[Page, ...] | None
     notes: tuple[Note, ...]
     requests: int
@@ -194,14 +194,14 @@ def _unknown(metadata: ParquetMetadata, name: str) -> UnknownColumnError:
 # -- columns -----------------------------------------------------------------------------------
 
 
-def _column(reader: _Reader, leaf: LeafColumn, *, indexed: bool) -> Column:
+def _column(reader: _Reader, leaf: LeafColumn, *, indexed: bool) -> InspectedColumn:
     metadata = reader.metadata
     bound = _bound(metadata, leaf)
     facts = row_group_facts(metadata, bound.ref) if bound is not None else None
     chunks = metadata.chunks(leaf.index)
     stats = [chunk.statistics for chunk in chunks]
     floating = facts is not None and key_space(facts.type).kind is Kind.FLOAT
-    return Column(
+    return InspectedColumn(
         leaf=leaf,
         bytes=sum(chunk.total_compressed_size for chunk in chunks),
         codecs=tuple(sorted({chunk.codec for chunk in chunks})),
@@ -222,11 +222,11 @@ def _bound(metadata: ParquetMetadata, leaf: LeafColumn) -> BoundLeaf | None:
     return None if type is None else find_leaf(metadata, ColumnRef(leaf.path, type))
 
 
-def _coverage(metadata: ParquetMetadata, leaf: LeafColumn, facts: ColumnFacts | None) -> Coverage:
+def _coverage(metadata: ParquetMetadata, leaf: LeafColumn, facts: ColumnFacts | None) -> StatisticsCoverage:
     chunks, columns = metadata.chunks(leaf.index), metadata.columns(leaf.index)
     usable = np.zeros(0, dtype=bool) if facts is None else bounded(facts) | ~facts.may_value
     groups = range(metadata.row_group_count)
-    return Coverage(
+    return StatisticsCoverage(
         bounds=int(usable.sum()),
         stated_bounds=_stated(metadata, leaf),
         page_index=sum(bool(c.column_index_length and c.offset_index_length) for c in columns),
@@ -444,7 +444,7 @@ def codecs(found: Inspection) -> list[int]:
     return sorted({chunk.codec for leaf in metadata.leaves for chunk in metadata.chunks(leaf.index)})
 
 
-def _column_document(column: Column) -> dict[str, Any]:
+def _column_document(column: InspectedColumn) -> dict[str, Any]:
     leaf = column.leaf
     return {
         "name": leaf.name,

@@ -140,7 +140,7 @@ EngineOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceOptions:
     """Where a lake is found."""
 
     catalog: Annotated[
@@ -200,7 +200,7 @@ def _is_metadata(lake: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening(Source):
+class Opening(SourceOptions):
     """Which lake is meant: where it is found, in which state, and its index."""
 
     snapshot: SnapshotOption = None
@@ -228,7 +228,7 @@ class Opening(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(Opening):
+class ReadOptions(Opening):
     """Which lake is read, and how: the latter changes no answer."""
 
     page_index: PageIndexOption = True
@@ -247,7 +247,7 @@ class Reading(Opening):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ConditionOptions:
     """Which rows are wanted."""
 
     where: Annotated[
@@ -260,7 +260,7 @@ class Condition:
     tz: ZoneOption = "UTC"
 
     def scan(
-        self, lake: str, reading: Reading, *, skipping: bool = True, spark: bool = False, **shape: Any
+        self, lake: str, reading: ReadOptions, *, skipping: bool = True, spark: bool = False, **shape: Any
     ) -> Scan:
         """The scan that the options describe; nothing but what opening the lake takes has been read."""
         if not spark:
@@ -279,7 +279,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ShapeOptions:
     """Which columns of the rows are wanted, in which order, and how many."""
 
     columns: ColumnsOption = None
@@ -309,7 +309,7 @@ def parse(where: str, dialect: str, tz: str) -> Predicate:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterOptions:
     """The Spark that is meant."""
 
     master: Annotated[
@@ -351,7 +351,7 @@ class Cluster:
             yield engine.session
 
 
-def engine_arguments(engine: EngineName, cluster: Cluster, threads: int | None) -> dict[str, Any]:
+def engine_arguments(engine: EngineName, cluster: ClusterOptions, threads: int | None) -> dict[str, Any]:
     """What ``open_engine`` takes; options that make no sense together are refused."""
     if engine is EngineName.LOCAL:
         cluster.refuse("--engine spark")

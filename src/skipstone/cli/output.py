@@ -18,7 +18,7 @@ import typer
 from skipstone.errors import FileError, PredicateError, SkipstoneError
 
 if TYPE_CHECKING:
-    from skipstone.report.node import Node
+    from skipstone.report.node import ReportNode
 
 _PIPE_WIDTH = 120
 _R = TypeVar("_R")
@@ -148,7 +148,7 @@ class Screen:
     color: bool
 
 
-def show(result: _R, view: Callable[[_R], Node], format: str) -> None:
+def show(result: _R, view: Callable[[_R], ReportNode], format: str) -> None:
     """A result on standard output: drawn as a tree, or as JSON."""
     if format == "json":
         from skipstone.report.json import to_json
@@ -158,7 +158,7 @@ def show(result: _R, view: Callable[[_R], Node], format: str) -> None:
         emit(drawn(view(result)))
 
 
-def drawn(node: Node, file: TextIO | None = None, *, color: bool = True) -> str:
+def drawn(node: ReportNode, file: TextIO | None = None, *, color: bool = True) -> str:
     """A tree as text for standard output, or for another stream."""
     from skipstone.report.text import to_text
 
@@ -184,7 +184,7 @@ class OutputError(Exception):
     """The operating system refused to write; ``__cause__`` is its error."""
 
 
-class Stream:
+class RowStream:
     """A binary stream with a position, which pipes lack, that can be given up.
 
     A writer of Arrow's that is thrown away completes its file; given up, it completes nothing.
@@ -241,7 +241,7 @@ def _refusals() -> Iterator[None]:
 
 
 @contextmanager
-def open_output(output: Path | None, *, force: bool) -> Iterator[Stream]:
+def open_output(output: Path | None, *, force: bool) -> Iterator[RowStream]:
     """The stream to write to; a reader that goes away ends the command, which is not a failure."""
     try:
         with _standard_output() if output is None else _file(output, force=force) as stream:
@@ -293,25 +293,25 @@ def check_output(output: Path | None, *, force: bool) -> None:
 
 
 @contextmanager
-def _standard_output() -> Iterator[Stream]:
+def _standard_output() -> Iterator[RowStream]:
     sys.stdout.flush()
-    yield Stream(sys.stdout.buffer)
+    yield RowStream(sys.stdout.buffer)
 
 
 @contextmanager
-def _file(output: Path, *, force: bool) -> Iterator[Stream]:
+def _file(output: Path, *, force: bool) -> Iterator[RowStream]:
     check_output(output, force=force)
     # A link stays one, and what it points to is replaced.
     target = output.resolve()
     if target.exists() and not target.is_file():
         # A device or a named pipe can't be replaced.
         with _opened(target, "wb") as raw:
-            yield Stream(raw)
+            yield RowStream(raw)
         return
     unfinished = target.with_name(f".{target.name[:200]}.{os.urandom(4).hex()}.tmp")
     try:
         with _opened(unfinished, "xb") as raw:
-            yield Stream(raw)
+            yield RowStream(raw)
         check_output(output, force=force)
         with _refusals():
             unfinished.replace(target)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from skipstone.cli.options import (
-    Cluster,
-    Condition,
+    ClusterOptions,
+    ConditionOptions,
     EngineName,
     EngineOption,
     ForceOption,
@@ -24,8 +24,8 @@ from skipstone.cli.options import (
     FormatOption,
     LakeArgument,
     OutputOption,
-    Reading,
-    Shape,
+    ReadOptions,
+    ShapeOptions,
     SkippingOption,
     engine_arguments,
     grouped,
@@ -66,8 +66,8 @@ class RowFormat(enum.StrEnum):
 def query(
     lake: LakeArgument,
     *,
-    condition: Condition,
-    shape: Shape,
+    condition: ConditionOptions,
+    shape: ShapeOptions,
     format: Annotated[
         RowFormat | None,
         typer.Option(
@@ -82,7 +82,7 @@ def query(
         bool, typer.Option("--explain", help="Also show on standard error what was read, and why.")
     ] = False,
     skipping: SkippingOption = True,
-    reading: Reading,
+    reading: ReadOptions,
 ) -> None:
     """Print the rows that match, or write them to a file."""
     check_output(output, force=force)
@@ -148,7 +148,7 @@ class _Query:
     def show(self) -> Execution:
         """Draw a table: all rows up to the limit that was given, else the first few."""
         from skipstone.cli.rows import SHOWN, row_table
-        from skipstone.report.node import Node, Text
+        from skipstone.report.node import ReportNode, Text
         from skipstone.report.units import plural
         from skipstone.scan.execute import execute
 
@@ -164,7 +164,7 @@ class _Query:
             exact = "" if plan.residual is None else "up to "
             more = f"… {exact}{plural(plan.rows - SHOWN, 'more row')}; use --limit or --format csv"
             notes, shown = (more,), f"{shown} shown"
-        tree = Node(body=(row_table(rows, notes=notes), Text(shown, "bold", 1, aside=self._spent())))
+        tree = ReportNode(body=(row_table(rows, notes=notes), Text(shown, "bold", 1, aside=self._spent())))
         write_text(drawn(tree, color=self.output is None), self.output, force=self.force)
         return ran
 
@@ -200,12 +200,12 @@ def _lake_bytes(lake: Lake) -> int | None:
 def count(
     lake: LakeArgument,
     *,
-    condition: Condition,
+    condition: ConditionOptions,
     skipping: SkippingOption = True,
     format: FormatOption = Format.TEXT,
     engine: EngineOption = EngineName.LOCAL,
-    cluster: Cluster,
-    reading: Reading,
+    cluster: ClusterOptions,
+    reading: ReadOptions,
 ) -> None:
     """Count the rows that match; those that metadata proves are not read."""
     # A scan counts on its own threads, and with its own bounds of memory.

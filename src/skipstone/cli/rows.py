@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from skipstone.cli.formats import is_binary, is_text, plain, plain_type, texts
 from skipstone.report.lines import clean, width_of
-from skipstone.report.node import Bar, Block, Cell, Column, Table, text
+from skipstone.report.node import Bar, Block, Cell, NodeTable, TableColumn, text
 from skipstone.report.units import count, plural
 
 SHOWN = 40
@@ -24,15 +24,15 @@ _HISTOGRAM = ("low", "high", "count")
 _NO_FRACTION = re.compile(r"\.0+(?=Z|[+-]\d\d:\d\d|$)")
 
 
-def row_table(rows: pa.Table, *, more: str = "use --columns", notes: tuple[str, ...] = ()) -> Table:
+def row_table(rows: pa.Table, *, more: str = "use --columns", notes: tuple[str, ...] = ()) -> NodeTable:
     """Names over types over values, numbers to the right; columns without room are named below."""
     cells = [_cells(column) for column in rows.columns]
     columns = [_column(field, column) for field, column in zip(rows.schema, cells, strict=True)]
     types = [(type_name(field.type), "dim") for field in rows.schema]
-    return Table(columns, [types, *zip(*cells, strict=True)], notes, head="bold", crop=more)
+    return NodeTable(columns, [types, *zip(*cells, strict=True)], notes, head="bold", crop=more)
 
 
-def _column(field: pa.Field, cells: Sequence[Cell]) -> Column:
+def _column(field: pa.Field, cells: Sequence[Cell]) -> TableColumn:
     """Texts may be cut, and any column's name; numbers, dates and the like may not."""
     type = plain_type(field.type)
     if _may_be_cut(type):
@@ -40,7 +40,7 @@ def _column(field: pa.Field, cells: Sequence[Cell]) -> Column:
     types = pa.types
     right = types.is_integer(type) or types.is_floating(type) or types.is_decimal(type)
     least = max(_widest(cells), _SHORTEST)
-    return Column(field.name, right=bool(right or types.is_duration(type)), least=least)
+    return TableColumn(field.name, right=bool(right or types.is_duration(type)), least=least)
 
 
 def _widest(cells: Sequence[Cell]) -> int:
@@ -122,18 +122,18 @@ def answer_blocks(answer: pa.Table, bounds: Mapping[str, Any], *, grouped: bool)
     return (*([_answers(others, rows)] if rows else []), *tables)
 
 
-def _answers(fields: Sequence[pa.Field], rows: Sequence[Sequence[Cell]]) -> Table:
+def _answers(fields: Sequence[pa.Field], rows: Sequence[Sequence[Cell]]) -> NodeTable:
     firm = [row[1] for field, row in zip(fields, rows, strict=True) if not _may_be_cut(field.type)]
     columns = [
         text("function", _LEAST),
         text("answer", max(_LEAST, _widest(firm))),
-        Column("type", spare=2, style="dim"),
-        Column("at least", spare=1),
-        Column("at most", spare=1),
+        TableColumn("type", spare=2, style="dim"),
+        TableColumn("at least", spare=1),
+        TableColumn("at most", spare=1),
     ]
     # Where nothing is estimated there are no bounds to show.
     wide = len(columns) if any(row[-1] for row in rows) else len(columns) - 2
-    return Table(columns[:wide], [row[:wide] for row in rows])
+    return NodeTable(columns[:wide], [row[:wide] for row in rows])
 
 
 def _answer(field: pa.Field, column: pa.ChunkedArray, between: Any) -> list[Cell]:
@@ -153,15 +153,15 @@ def _is_histogram(type: pa.DataType) -> bool:
     )
 
 
-def _chart(name: str, bins: Sequence[Mapping[str, Any]] | None) -> Table:
+def _chart(name: str, bins: Sequence[Mapping[str, Any]] | None) -> NodeTable:
     """A bar for each bin, the longest one for the fullest."""
     most = max((bin["count"] for bin in bins or ()), default=0)
     rows = [
         (_edge(bin["low"]), "to", _edge(bin["high"]), Bar.of(bin["count"], most), count(bin["count"]))
         for bin in bins or ()
     ]
-    columns = (Column(right=True), Column(), Column(), Column(), Column(right=True))
-    return Table(columns, rows, () if rows else ("no value",), title=name)
+    columns = (TableColumn(right=True), TableColumn(), TableColumn(), TableColumn(), TableColumn(right=True))
+    return NodeTable(columns, rows, () if rows else ("no value",), title=name)
 
 
 def _edge(value: Any) -> str:

@@ -14,21 +14,21 @@ from skipstone.aggregate import functions as sk
 from skipstone.aggregate.functions import Aggregate
 from skipstone.errors import ParseError
 from skipstone.predicate import tree
-from skipstone.predicate.sql.read import Reader
-from skipstone.predicate.sql.types import known_dialect, select_list, zone_info
+from skipstone.predicate.sql.read import SqlReader
+from skipstone.predicate.sql.types import check_dialect, select_list, zone_info
 
 
 def read_functions(text: str, dialect: str = "spark", tz: str = "UTC") -> list[Aggregate]:
     """The aggregates in a list as it stands after SELECT; an error names the one that is wrong."""
-    name = known_dialect(dialect)
+    name = check_dialect(dialect)
     zone_info(tz)
     terms = select_list(text, name)
     if not terms:
         raise ParseError("no function given", hint=f"available: {FORMS}")
-    return [_aggregate(term, Reader(name, tz)) for term in terms]
+    return [_aggregate(term, SqlReader(name, tz)) for term in terms]
 
 
-def _aggregate(term: exp.Expr, to: Reader) -> Aggregate:
+def _aggregate(term: exp.Expr, to: SqlReader) -> Aggregate:
     alias = term.alias if isinstance(term, exp.Alias) else None
     node = term.this if isinstance(term, exp.Alias) else term
     shown = _shown(node.sql(to.dialect))
@@ -57,7 +57,7 @@ class _Call:
     args: Sequence[exp.Expr]
     form: str
     """How it should be written."""
-    to: Reader
+    to: SqlReader
 
     def expect(self, number: int) -> None:
         """Refuse another number of arguments."""

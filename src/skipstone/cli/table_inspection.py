@@ -12,12 +12,12 @@ import numpy as np
 from skipstone.cli.tables import pinned, ref_names, when
 from skipstone.core.evidence import Array
 from skipstone.report.json import record
-from skipstone.report.node import Bar, Cell, Column, Facts, Node, number, text
-from skipstone.report.node import Table as Grid
+from skipstone.report.node import Bar, Cell, Facts, ReportNode, TableColumn, number, text
+from skipstone.report.node import NodeTable as Grid
 from skipstone.report.units import count, percent, plural, size
 
 if TYPE_CHECKING:
-    from skipstone.api import SnapshotInfo, Table
+    from skipstone.api import NodeTable, SnapshotInfo
     from skipstone.iceberg.inventory import Inventory
     from skipstone.iceberg.manifests.entries import Entries
 
@@ -52,7 +52,7 @@ class SpecUse:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteUse:
+class TableDeletes:
     """Delete files of one kind, and how many data files they may have rows of."""
 
     kind: str
@@ -74,7 +74,7 @@ class SizeClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class TableSizes:
     """How large the data files are; ``classes`` go by powers of two, empty ones between others included."""
 
     smallest: int
@@ -111,9 +111,9 @@ class TableInspection:
     files: int
     rows: int
     bytes: int
-    deletes: tuple[DeleteUse, ...]
+    deletes: tuple[TableDeletes, ...]
     files_with_deletes: int
-    sizes: Sizes | None
+    sizes: TableSizes | None
     manifests: tuple[ManifestUse, ...]
     properties: dict[str, str]
     requests: int
@@ -130,7 +130,7 @@ class TableInspection:
         return {**found, "read": read}
 
 
-def gather_table(table: Table) -> TableInspection:
+def gather_table(table: NodeTable) -> TableInspection:
     """Read the manifests of a table's snapshot and sum them up; no data file is opened."""
     metadata = table.metadata
     data, _ = table.inventory.everything
@@ -170,7 +170,7 @@ def gather_table(table: Table) -> TableInspection:
 
 
 def _columns(schema: Any) -> tuple[ColumnField, ...]:
-    from skipstone.iceberg.schema import placed
+    from skipstone.iceberg.schema import walk_fields
 
     keys = set(schema.identifier_field_ids)
     return tuple(
@@ -184,7 +184,7 @@ def _columns(schema: Any) -> tuple[ColumnField, ...]:
             _default_text(one.field.write_default),
             one.field.doc,
         )
-        for one in placed(schema.fields)
+        for one in walk_fields(schema.fields)
     )
 
 
@@ -205,13 +205,15 @@ def _default_text(value: Any) -> str | None:
     return repr(value) if isinstance(value, str | bytes) else str(value)
 
 
-def _names(table: Table) -> dict[int, str]:
+def _names(table: NodeTable) -> dict[int, str]:
     """Columns by field id; dropped ones go by their last name."""
-    from skipstone.iceberg.schema import placed
+    from skipstone.iceberg.schema import walk_fields
 
     older = sorted(table.metadata.schemas, key=lambda one: one.schema_id)
     schemas = (*older, table.metadata.schema(), table.iceberg_schema)
-    return {one.field.field_id: ".".join(one.path) for schema in schemas for one in placed(schema.fields)}
+    return {
+        one.field.field_id: ".".join(one.path) for schema in schemas for one in walk_fields(schema.fields)
+    }
 
 
 def _transformed(transform: str, source: str) -> str:
@@ -226,7 +228,7 @@ def _field_text(field: Any, names: Mapping[int, str]) -> str:
     return _transformed(str(field.transform), names.get(field.source_id, f"field {field.source_id}"))
 
 
-def _sort_order(table: Table) -> tuple[str, ...]:
+def _sort_order(table: NodeTable) -> tuple[str, ...]:
     metadata = table.metadata
     orders = {order.order_id: order for order in metadata.sort_orders}
     order = orders.get(metadata.default_sort_order_id)
@@ -240,7 +242,7 @@ def _sort_order(table: Table) -> tuple[str, ...]:
 # -- files -------------------------------------------------------------------------------------
 
 
-def _specs(table: Table, data: Entries) -> tuple[SpecUse, ...]:
+def _specs(table: NodeTable, data: Entries) -> tuple[SpecUse, ...]:
     names, default = _names(table), table.metadata.default_spec_id
     used = np.zeros(len(data.keys), dtype=bool)
     used[data.partitions] = True
@@ -262,7 +264,7 @@ def _specs(table: Table, data: Entries) -> tuple[SpecUse, ...]:
     return tuple(found)
 
 
-def _deletes(table: Table, data: Entries, deletes: Entries) -> tuple[tuple[DeleteUse, ...], int]:
+def _deletes(table: NodeTable, data: Entries, deletes: Entries) -> tuple[tuple[TableDeletes, ...], int]:
     """Delete files by kind, and how many data files any of them may apply to."""
     from skipstone.iceberg.deletes.match import DeleteIndex
 
@@ -276,7 +278,7 @@ def _deletes(table: Table, data: Entries, deletes: Entries) -> tuple[tuple[Delet
         ("vectors", index.vectors, matched.vectors >= 0),
     )
     uses = tuple(
-        DeleteUse(
+        TableDeletes(
             kind,
             len(numbers),
             int(deletes.rows[numbers].sum()),
@@ -294,7 +296,7 @@ def _delete_bytes(deletes: Entries, numbers: Array, *, vectors: bool) -> int:
     return int((deletes.content_sizes if vectors else deletes.sizes)[numbers].sum())
 
 
-def measure_sizes(sizes: Array) -> Sizes:
+def measure_sizes(sizes: Array) -> TableSizes:
     """Sizes by powers of two, and those in the middle and at the ends; there is at least one."""
     # The exponent of the power of two that is not above a size; that of 0 is -1.
     exponents = np.frexp(sizes.astype(np.float64))[1] - 1
@@ -305,7 +307,7 @@ def measure_sizes(sizes: Array) -> Sizes:
         SizeClass(0 if place < 0 else 1 << place, 1 << (place + 1), number, int(weight))
         for place, number, weight in zip(count_from(first), files.tolist(), weights.tolist(), strict=False)
     )
-    return Sizes(int(sizes.min()), int(np.median(sizes)), int(sizes.max()), classes)
+    return TableSizes(int(sizes.min()), int(np.median(sizes)), int(sizes.max()), classes)
 
 
 def _manifests(content: str, inventory: Inventory) -> ManifestUse:
@@ -319,18 +321,18 @@ _CONTENTS = {"data": "data files", "deletes": "delete files"}
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
-def table_tree(found: TableInspection) -> Node:
+def table_tree(found: TableInspection) -> ReportNode:
     """A section for the table itself, its columns, partition specs, delete files and file sizes."""
     sections = [
-        Node(found.table, body=(Facts(_facts(found)),)),
-        Node("columns", body=(_column_table(found.columns),)),
-        Node("partitioning", body=(_spec_table(found),)),
+        ReportNode(found.table, body=(Facts(_facts(found)),)),
+        ReportNode("columns", body=(_column_table(found.columns),)),
+        ReportNode("partitioning", body=(_spec_table(found),)),
     ]
     if found.deletes:
-        sections.append(Node("deletes", body=(_delete_table(found),)))
+        sections.append(ReportNode("deletes", body=(_delete_table(found),)))
     if found.sizes is not None:
-        sections.append(Node("sizes of data files", body=(_size_table(found.sizes, found.files),)))
-    return Node(children=tuple(sections), tree=False)
+        sections.append(ReportNode("sizes of data files", body=(_size_table(found.sizes, found.files),)))
+    return ReportNode(children=tuple(sections), tree=False)
 
 
 def _facts(found: TableInspection) -> list[tuple[str, str]]:
@@ -364,7 +366,7 @@ def _facts(found: TableInspection) -> list[tuple[str, str]]:
 
 
 def _column_table(columns: Sequence[ColumnField]) -> Grid:
-    head = [number("id"), text("column"), text("type"), Column("null")]
+    head = [number("id"), text("column"), text("type"), TableColumn("null")]
     parts: list[list[Cell]] = [
         [str(one.id) for one in columns],
         [one.name for one in columns],
@@ -374,7 +376,7 @@ def _column_table(columns: Sequence[ColumnField]) -> Grid:
     more = (
         (text("in older files"), [one.initial_default for one in columns]),
         (text("default"), [one.write_default for one in columns]),
-        (Column("about", least=6, spare=1), [one.doc for one in columns]),
+        (TableColumn("about", least=6, spare=1), [one.doc for one in columns]),
     )
     for column, values in more:
         # Few tables have any of these.
@@ -414,7 +416,7 @@ def _delete_table(found: TableInspection) -> Grid:
         ]
         kinds.append(("all", totals[0], totals[1], totals[2], found.files_with_deletes))
     return Grid(
-        (Column("kind"), number("files"), number("rows"), number("size"), text("applies to data files")),
+        (TableColumn("kind"), number("files"), number("rows"), number("size"), text("applies to data files")),
         [
             (
                 kind,
@@ -428,7 +430,7 @@ def _delete_table(found: TableInspection) -> Grid:
     )
 
 
-def _size_table(sizes: Sizes, files: int) -> Grid:
+def _size_table(sizes: TableSizes, files: int) -> Grid:
     most = max(one.files for one in sizes.classes)
     rows = [
         (
@@ -442,7 +444,7 @@ def _size_table(sizes: Sizes, files: int) -> Grid:
         for one in sizes.classes
     ]
     ends = f"smallest {size(sizes.smallest)}, median {size(sizes.median)}, largest {size(sizes.largest)}"
-    columns = (*map(number, ("from", "to")), Column(), *map(number, ("files", "share", "size")))
+    columns = (*map(number, ("from", "to")), TableColumn(), *map(number, ("files", "share", "size")))
     return Grid(columns, rows, (ends,))
 
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skipstone.cli.options import Format, FormatOption, Source, grouped
+from skipstone.cli.options import Format, FormatOption, SourceOptions, grouped
 from skipstone.cli.output import emit, guarded, print_json, show
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from skipstone.api import SnapshotInfo, Table
-    from skipstone.report.node import Cell, Node
+    from skipstone.api import NodeTable, SnapshotInfo
+    from skipstone.report.node import Cell, ReportNode
 
 _MISSING = "–"
 _CHANGES = {
@@ -42,7 +42,7 @@ def tables(
     ] = None,
     format: FormatOption = Format.TEXT,
     *,
-    source: Source,
+    source: SourceOptions,
 ) -> None:
     """List the Iceberg tables of a catalog by name."""
     with guarded():
@@ -67,7 +67,7 @@ def snapshots(
     ],
     format: FormatOption = Format.TEXT,
     *,
-    source: Source,
+    source: SourceOptions,
 ) -> None:
     """List the snapshots of an Iceberg table, each of which --snapshot takes by id, name or time."""
     with guarded():
@@ -101,16 +101,16 @@ def when(at: datetime) -> str:
     return at.strftime("%Y-%m-%d %H:%M:%S.") + f"{at.microsecond // 1000:03d}"
 
 
-def ref_names(snapshot: SnapshotInfo, opened: Table) -> list[str]:
+def ref_names(snapshot: SnapshotInfo, opened: NodeTable) -> list[str]:
     """Branches and tags of a snapshot, tags marked as such."""
     return [f"tag {name}" if _kind(opened, name) == "tag" else name for name in snapshot.refs]
 
 
-def _kind(opened: Table, name: str) -> str:
+def _kind(opened: NodeTable, name: str) -> str:
     return str(opened.metadata.refs[name].snapshot_ref_type.value)
 
 
-def _document(one: SnapshotInfo, opened: Table) -> dict[str, Any]:
+def _document(one: SnapshotInfo, opened: NodeTable) -> dict[str, Any]:
     return {
         "id": one.id,
         "parent": one.parent,
@@ -125,17 +125,17 @@ def _document(one: SnapshotInfo, opened: Table) -> dict[str, Any]:
     }
 
 
-def snapshots_tree(opened: Table) -> Node:
+def snapshots_tree(opened: NodeTable) -> ReportNode:
     """A line per snapshot; what it adds and removes as far as its summary says."""
-    from skipstone.report.node import Column, Node, Table, Text, number, text
+    from skipstone.report.node import NodeTable, ReportNode, TableColumn, Text, number, text
     from skipstone.report.units import count
 
     found = opened.snapshots()
     if not found:
-        return Node(body=(Text("the table has no snapshot"),))
+        return ReportNode(body=(Text("the table has no snapshot"),))
     columns = [
         number("snapshot"),
-        Column("when (UTC)"),
+        TableColumn("when (UTC)"),
         text("operation"),
         number("files", 2),
         number("rows"),
@@ -158,12 +158,12 @@ def snapshots_tree(opened: Table) -> Node:
         )
     # Most tables have no delete files.
     said = [place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) != {_MISSING}]
-    table = Table(
+    table = NodeTable(
         [columns[place] for place in said],
         [[row[place] for place in said] for row in rows],
         ("* marks the current snapshot",),
     )
-    return Node(body=(table,))
+    return ReportNode(body=(table,))
 
 
 def _change(snapshot: SnapshotInfo, name: str) -> str:

@@ -117,16 +117,16 @@ class ColumnFacts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stated:
+class FactOverride:
     """Facts about a column that stand for whatever files say of it: in all N files, or in some."""
 
     facts: ColumnFacts
     where: Array | None = None
     """The files in which they stand; None for all."""
 
-    def take(self, units: Array) -> Stated:
+    def take(self, units: Array) -> FactOverride:
         """The same of the chosen files, in that order."""
-        return Stated(self.facts.take(units), None if self.where is None else self.where[units])
+        return FactOverride(self.facts.take(units), None if self.where is None else self.where[units])
 
     def over(self, found: Callable[[], ColumnFacts]) -> ColumnFacts:
         """The stated facts where there are any, else what is ``found``."""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from skipstone.core.domain import Domain
 from skipstone.core.domain.spans import ByteSpans, NumberSpans
 from skipstone.core.evidence import Array, Bounds, ColumnFacts, Evidence, is_ascending
-from skipstone.core.ir.nodes import All, Any, Decided, Leaf, Node, Pair, Test, Unknown
+from skipstone.core.ir.nodes import AndNode, ConstantNode, IsNode, Leaf, Node, OpaqueNode, OrNode, Pair
 
 # -- bits --------------------------------------------------------------------------------------
 
@@ -29,7 +29,7 @@ class Verdict(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bits:
+class VerdictBits:
     """Per unit: may some row be TRUE, may some be FALSE, may some be NULL."""
 
     true: Array
@@ -37,36 +37,36 @@ class Bits:
     null: Array
 
     @classmethod
-    def constant(cls, units: int, value: bool | None) -> Bits:
+    def constant(cls, units: int, value: bool | None) -> VerdictBits:
         """Every row of every unit has this one value."""
         return cls(*(np.full(units, value is bit) for bit in (True, False, None)))
 
     @classmethod
-    def unknown(cls, units: int) -> Bits:
+    def unknown(cls, units: int) -> VerdictBits:
         """Every row may be anything."""
         yes = np.ones(units, dtype=bool)
         return cls(yes, yes, yes)
 
-    def take(self, units: Array) -> Bits:
+    def take(self, units: Array) -> VerdictBits:
         """The bits of the chosen units, in that order."""
-        return Bits(self.true[units], self.false[units], self.null[units])
+        return VerdictBits(self.true[units], self.false[units], self.null[units])
 
-    def __and__(self, other: Bits) -> Bits:
+    def __and__(self, other: VerdictBits) -> VerdictBits:
         null = (self.null & (other.true | other.null)) | (other.null & (self.true | self.null))
-        return Bits(self.true & other.true, self.false | other.false, null)
+        return VerdictBits(self.true & other.true, self.false | other.false, null)
 
-    def __or__(self, other: Bits) -> Bits:
+    def __or__(self, other: VerdictBits) -> VerdictBits:
         return ~(~self & ~other)
 
-    def __invert__(self) -> Bits:
-        return Bits(self.false, self.true, self.null)
+    def __invert__(self) -> VerdictBits:
+        return VerdictBits(self.false, self.true, self.null)
 
-    def test(self, value: bool | None) -> Bits:
+    def test(self, value: bool | None) -> VerdictBits:
         """IS TRUE, IS FALSE or IS UNKNOWN."""
         parts = {True: self.true, False: self.false, None: self.null}
         holds = parts.pop(value)
         first, second = parts.values()
-        return Bits(holds, first | second, np.zeros(len(holds), dtype=bool))
+        return VerdictBits(holds, first | second, np.zeros(len(holds), dtype=bool))
 
     def verdicts(self) -> Array:
         """NONE where nothing may be TRUE, ALL where nothing may be FALSE or NULL, else SOME."""
@@ -187,7 +187,7 @@ def _search(lower: pa.Array, upper: pa.Array, spans: ByteSpans) -> Array:
 # -- one column against another ----------------------------------------------------------------
 
 
-def judge_pair(node: Pair, evidence: Evidence) -> Bits:
+def judge_pair(node: Pair, evidence: Evidence) -> VerdictBits:
     """The bits of ``left op right``."""
     left, right = evidence.facts(node.left), evidence.facts(node.right)
     equal = _equal(left, right)
@@ -197,22 +197,22 @@ def judge_pair(node: Pair, evidence: Evidence) -> Bits:
     both = left.may_value & right.may_value
     # NaN against anything: its own rules are not worth their lines, so it may go either way.
     nan = (left.may_nan & (right.may_value | right.may_nan)) | (right.may_nan & left.may_value)
-    return Bits((bits.true & both) | nan, (bits.false & both) | nan, left.may_null | right.may_null)
+    return VerdictBits((bits.true & both) | nan, (bits.false & both) | nan, left.may_null | right.may_null)
 
 
-def _less(a: ColumnFacts, b: ColumnFacts) -> Bits:
+def _less(a: ColumnFacts, b: ColumnFacts) -> VerdictBits:
     """``a < b``: possible if the least a is below the greatest b; can fail unless all a are below all b."""
     may = _below(a.lower, b.upper)
-    return Bits(may, ~_surely_below(a.upper, b.lower), may)
+    return VerdictBits(may, ~_surely_below(a.upper, b.lower), may)
 
 
-def _equal(a: ColumnFacts, b: ColumnFacts) -> Bits:
+def _equal(a: ColumnFacts, b: ColumnFacts) -> VerdictBits:
     may = ~_surely_below(a.upper, b.lower) & ~_surely_below(b.upper, a.lower)
     points = _same(a.lower, a.upper) & _same(b.lower, b.upper) & _same(a.lower, b.lower)
-    return Bits(may, ~points, may)
+    return VerdictBits(may, ~points, may)
 
 
-_ORDERED: dict[str, Callable[[ColumnFacts, ColumnFacts, Bits], Bits]] = {
+_ORDERED: dict[str, Callable[[ColumnFacts, ColumnFacts, VerdictBits], VerdictBits]] = {
     "<": lambda a, b, _: _less(a, b),
     ">": lambda a, b, _: _less(b, a),
     ">=": lambda a, b, _: ~_less(a, b),
@@ -222,14 +222,14 @@ _ORDERED: dict[str, Callable[[ColumnFacts, ColumnFacts, Bits], Bits]] = {
 }
 
 
-def _null_safe(left: ColumnFacts, right: ColumnFacts, equal: Bits) -> Bits:
+def _null_safe(left: ColumnFacts, right: ColumnFacts, equal: VerdictBits) -> VerdictBits:
     both = left.may_value & right.may_value
     true = (equal.true & both) | (left.may_nan & right.may_nan) | (left.may_null & right.may_null)
     one_null = (left.may_null & (right.may_value | right.may_nan)) | (
         right.may_null & (left.may_value | left.may_nan)
     )
     false = (equal.false & both) | left.may_nan | right.may_nan | one_null
-    return Bits(true, false, np.zeros(len(left), dtype=bool))
+    return VerdictBits(true, false, np.zeros(len(left), dtype=bool))
 
 
 def _below(a: Bounds, b: Bounds) -> Array:
@@ -263,8 +263,8 @@ Cleared = Mapping[int, Array]
 class Judgement:
     """The bits of N units, and those of each top-level conjunct: who dropped a unit."""
 
-    bits: Bits
-    parts: tuple[tuple[Node, Bits], ...]
+    bits: VerdictBits
+    parts: tuple[tuple[Node, VerdictBits], ...]
 
     def verdicts(self) -> Array:
         """NONE, SOME or ALL for each unit."""
@@ -286,38 +286,38 @@ def judge(node: Node, evidence: Evidence, cleared: Cleared | None = None) -> Jud
     """What ``evidence`` proves about ``node``, for each unit."""
     occupied = evidence.occupied
     parts = []
-    total: Bits | None = None
-    for conjunct in node.args if isinstance(node, All) else (node,):
+    total: VerdictBits | None = None
+    for conjunct in node.args if isinstance(node, AndNode) else (node,):
         bits = _judge(conjunct, evidence, cleared)
         if occupied is not None:
-            bits = Bits(bits.true & occupied, bits.false & occupied, bits.null & occupied)
+            bits = VerdictBits(bits.true & occupied, bits.false & occupied, bits.null & occupied)
         parts.append((conjunct, bits))
         total = bits if total is None else total & bits
     assert total is not None
     return Judgement(total, tuple(parts))
 
 
-def _judge(node: Node, evidence: Evidence, cleared: Cleared | None) -> Bits:
+def _judge(node: Node, evidence: Evidence, cleared: Cleared | None) -> VerdictBits:
     match node:
         case Leaf():
             return _leaf(node, evidence, cleared)
-        case All(args):
-            return functools.reduce(Bits.__and__, [_judge(a, evidence, cleared) for a in args])
-        case Any(args):
-            return functools.reduce(Bits.__or__, [_judge(a, evidence, cleared) for a in args])
-        case Test(arg, value, negated):
+        case AndNode(args):
+            return functools.reduce(VerdictBits.__and__, [_judge(a, evidence, cleared) for a in args])
+        case OrNode(args):
+            return functools.reduce(VerdictBits.__or__, [_judge(a, evidence, cleared) for a in args])
+        case IsNode(arg, value, negated):
             bits = _judge(arg, evidence, cleared).test(value)
             return ~bits if negated else bits
         case Pair():
             return judge_pair(node, evidence)
-        case Decided(value):
-            return Bits.constant(len(evidence), value)
-        case Unknown():
-            return Bits.unknown(len(evidence))
+        case ConstantNode(value):
+            return VerdictBits.constant(len(evidence), value)
+        case OpaqueNode():
+            return VerdictBits.unknown(len(evidence))
     raise AssertionError(f"no judge for {type(node).__name__}")
 
 
-def _leaf(leaf: Leaf, evidence: Evidence, cleared: Cleared | None) -> Bits:
+def _leaf(leaf: Leaf, evidence: Evidence, cleared: Cleared | None) -> VerdictBits:
     facts = evidence.facts(leaf.ref)
     span = leaf.span
     if span is None:
@@ -333,7 +333,7 @@ def _leaf(leaf: Leaf, evidence: Evidence, cleared: Cleared | None) -> Bits:
         else:
             false = false | facts.may_nan
     absent = None if cleared is None else cleared.get(id(leaf))
-    return Bits(true if absent is None else true & ~absent, false, null)
+    return VerdictBits(true if absent is None else true & ~absent, false, null)
 
 
 def meets(facts: ColumnFacts, domain: Domain) -> Array:

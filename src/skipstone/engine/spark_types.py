@@ -65,7 +65,7 @@ def is_text_in_spark(schema: pa.Schema, path: Sequence[str]) -> bool:
     return isinstance(found, pa.UuidType)
 
 
-def told_schema(footers: Iterable[Mapping[bytes, bytes]]) -> st.StructType | None:
+def schema_in_footers(footers: Iterable[Mapping[bytes, bytes]]) -> st.StructType | None:
     """The first schema that Spark has left in the files' key-value metadata."""
     for footer in footers:
         text = footer.get(_ROW_METADATA)

@@ -30,7 +30,7 @@ from pyiceberg.transforms import (
 
 from skipstone.errors import ConflictError, SchemaError, TypeMismatchError, UnknownColumnError, UsageError
 from skipstone.iceberg.catalogs import asking, reason, table_name
-from skipstone.iceberg.schema import placed
+from skipstone.iceberg.schema import walk_fields
 
 _PLAIN = {
     "identity": IdentityTransform,
@@ -180,7 +180,7 @@ def _texts(terms: Any, what: str) -> list[str]:
 def _source(column: str, transform: Transform[Any, Any], schema: Schema) -> int:
     """The field id of a column that a transform can be made of: a value, outside of lists and maps."""
     found = next(
-        (one for one in placed(schema.fields) if ".".join(one.path) == column and not one.repeated), None
+        (one for one in walk_fields(schema.fields) if ".".join(one.path) == column and not one.repeated), None
     )
     if found is None:
         hint = f"it has {', '.join(field.name for field in schema.fields)}"

@@ -16,19 +16,19 @@ from pyiceberg.partitioning import PartitionSpec
 
 from skipstone.core.evidence import Array
 from skipstone.errors import CorruptFileError
-from skipstone.iceberg.manifests.entries import Entries, Part, joined, runs, take_rows
+from skipstone.iceberg.manifests.entries import Entries, ManifestPart, joined, runs, take_rows
 from skipstone.iceberg.manifests.lists import HINT, ManifestNote
 from skipstone.store.place import Listed
 from skipstone.store.scattered import plain_spelling
 
-Load = Callable[[Sequence[ManifestNote]], list[Part]]
+Load = Callable[[Sequence[ManifestNote]], list[ManifestPart]]
 """Reads manifests, or finds them where they were read before."""
 
 _JOINED = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kept:
+class CachedEntries:
     """Entries of manifests that were read before, and where those of each manifest lie among them."""
 
     entries: Entries
@@ -56,7 +56,7 @@ class Inventory:
     listed: Callable[[], Sequence[ManifestNote]]
     load: Load
     specs: Mapping[int, PartitionSpec]
-    kept: Kept | None = None
+    kept: CachedEntries | None = None
     unique: bool = False
     """Whether a file that is named twice is an error: a data file's rows would be doubled."""
     whole: Entries | None = None
@@ -132,17 +132,17 @@ class Inventory:
         return entries
 
     @cached_property
-    def _parts(self) -> dict[int, Part]:
+    def _parts(self) -> dict[int, ManifestPart]:
         """The manifests whose entries are at hand: at first those that are kept."""
         kept = self.kept
-        found: dict[int, Part] = {}
+        found: dict[int, ManifestPart] = {}
         if kept is None or not kept.ranges:
             return found
         for number, mine in enumerate(identities(self.notes, self.specs)):
             first, last = kept.ranges.get(mine, (-1, -1))
             # What doesn't fit the list of manifests is read again, which tells what is wrong.
             if first >= 0 and self.notes[number].live_files in (None, last - first):
-                found[number] = Part(kept.entries, first, last)
+                found[number] = ManifestPart(kept.entries, first, last)
         return found
 
     @cached_property

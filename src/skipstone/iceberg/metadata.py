@@ -25,7 +25,7 @@ from pyiceberg.table.update import SetStatisticsUpdate
 
 from skipstone.errors import CorruptFileError, UsageError
 from skipstone.iceberg.manifests.avro import gunzip, most_unpacked, unzstd
-from skipstone.iceberg.schema import placed
+from skipstone.iceberg.schema import walk_fields
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ def check_metadata(metadata: TableMetadata, path: str) -> None:
     if metadata.current_schema_id not in schemas:
         raise _untrue(f"current-schema-id is {metadata.current_schema_id}, which no schema has", path)
     for number, schema in schemas.items():
-        ids = Counter(one.field.field_id for one in placed(schema.fields))
+        ids = Counter(one.field.field_id for one in walk_fields(schema.fields))
         twice = [id for id, count in ids.items() if count > 1]
         if twice:
             raise _untrue(f"schema {number} has several fields with the id {twice[0]}", path)
@@ -128,7 +128,7 @@ def _ints(metadata: TableMetadata) -> dict[str, list[int | None]]:
     parts = [field for spec in metadata.partition_specs for field in spec.fields]
     return {
         "schema-id": [*(one.schema_id for one in (*metadata.schemas, *metadata.snapshots))],
-        "field id": [one.field.field_id for schema in metadata.schemas for one in placed(schema.fields)],
+        "field id": [one.field.field_id for schema in metadata.schemas for one in walk_fields(schema.fields)],
         "spec-id": [spec.spec_id for spec in metadata.partition_specs],
         "field-id": [field.field_id for field in parts],
         "source-id": [field.source_id for field in parts],

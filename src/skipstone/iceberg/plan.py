@@ -17,13 +17,13 @@ from skipstone.iceberg.deletes.match import DeleteMatches, Facts, Links
 from skipstone.iceberg.inventory import Inventory
 from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.partitions.filter import PartitionFilter, PartitionVerdicts
-from skipstone.lake.snapshot import Path, Sifted
+from skipstone.lake.snapshot import Path, PrunedFiles
 from skipstone.prune.ledger import Blame, Ledger
 from skipstone.report.trace import Cause, FilterStats, Note
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sieve:
+class FilePruner:
     """The data files of a snapshot, and what it takes to judge them."""
 
     inventory: Inventory
@@ -33,7 +33,7 @@ class Sieve:
     ledger: Ledger
     strict: bool
 
-    def sift(self, node: Node | None) -> Sifted:
+    def prune_files(self, node: Node | None) -> PrunedFiles:
         """The files that may hold a match, and those of which every row does."""
         if node is None:
             return self._everything()
@@ -55,7 +55,7 @@ class Sieve:
             place = "partitions" if warning.spec_id is None else f"partition spec {warning.spec_id}"
             times = f" ({warning.count} times)" if warning.count > 1 else ""
             self.ledger.notes.add(place, f"kept without a judgement: {warning.message}{times}")
-        return Sifted(
+        return PrunedFiles(
             numbers[kept],
             True,
             (verdicts[may] == Verdict.ALL) & (entries.rows[kept] > 0),
@@ -64,11 +64,11 @@ class Sieve:
             chosen.stats(candidates),
         )
 
-    def _everything(self) -> Sifted:
+    def _everything(self) -> PrunedFiles:
         entries, numbers = self.inventory.everything
         verdicts = np.full(len(entries), Verdict.ALL, dtype=np.int8)
         self.ledger.level("files", verdicts, entries.rows)
-        return Sifted(numbers, True, entries.rows > 0, entries.rows)
+        return PrunedFiles(numbers, True, entries.rows > 0, entries.rows)
 
     def _judged(self, chosen: PartitionFilter) -> tuple[Entries, Array, PartitionVerdicts]:
         """The files of the manifests that may have a match, their numbers, and the verdicts of partitions."""

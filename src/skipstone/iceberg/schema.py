@@ -109,7 +109,7 @@ def _arrow_field(field: NestedField, path: Path) -> pa.Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class FieldPath:
     """A field of a struct, and where it is.
 
     In ``path`` and ``ids``, what lists and maps hold is called ``element``, ``key`` and ``value``. ``parent``
@@ -123,23 +123,23 @@ class Placed:
     repeated: bool
 
 
-def placed(
+def walk_fields(
     fields: Iterable[NestedField],
     path: Path = (),
     ids: Path = (),
     parent: int | None = None,
     repeated: bool = False,
-) -> Iterator[Placed]:
+) -> Iterator[FieldPath]:
     """All fields of structs, outer ones first."""
     for field in fields:
-        at = Placed(field, (*path, field.name), (*ids, str(field.field_id)), parent, repeated)
+        at = FieldPath(field, (*path, field.name), (*ids, str(field.field_id)), parent, repeated)
         yield at
         yield from _inside(field.field_type, at.path, at.ids, field.field_id, repeated)
 
 
-def _inside(type: IcebergType, path: Path, ids: Path, parent: int, repeated: bool) -> Iterator[Placed]:
+def _inside(type: IcebergType, path: Path, ids: Path, parent: int, repeated: bool) -> Iterator[FieldPath]:
     if isinstance(type, StructType):
-        yield from placed(type.fields, path, ids, parent, repeated)
+        yield from walk_fields(type.fields, path, ids, parent, repeated)
     elif isinstance(type, ListType):
         yield from _inside(type.element_type, (*path, "element"), (*ids, "element"), parent, True)
     elif isinstance(type, MapType):
@@ -151,7 +151,7 @@ def field_paths(schema: Schema) -> dict[int, Path]:
     """The paths of the stored columns outside of lists and maps, by field id."""
     return {
         found.field.field_id: found.path
-        for found in placed(schema.fields)
+        for found in walk_fields(schema.fields)
         if not found.repeated and found.field.field_type.is_primitive
     }
 
@@ -160,7 +160,7 @@ def defaults(schema: Schema) -> dict[Path, pa.Scalar]:
     """The initial defaults of fields, nested ones included, as scalars of their Arrow types."""
     return {
         found.path: _scalar(found.field, found.path)
-        for found in placed(schema.fields)
+        for found in walk_fields(schema.fields)
         if found.field.initial_default is not None
     }
 
@@ -242,7 +242,7 @@ class FieldNaming(_Digested):
 
         Fields with ``supplied`` ids, and those with an initial default, are not NULL in files that lack them.
         """
-        given, fields = set(supplied), [*placed(schema.fields)]
+        given, fields = set(supplied), [*walk_fields(schema.fields)]
         names = {found.field.field_id: (found.parent, found.field.name) for found in fields}
         mark = "#"
         while any(name.startswith(mark) for _, name in names.values()):
@@ -314,7 +314,7 @@ class IdNaming(_Digested):
         mapping, given = mapped_ids(name_mapping), set(supplied)
         filled = None
         if schemas is not None:
-            fields = (found for schema in schemas for found in placed(schema.fields))
+            fields = (found for schema in schemas for found in walk_fields(schema.fields))
             filled = frozenset(found.ids for found in fields if _is_filled(found, given))
         mapped = [None if some is None else sorted(some) for some in (filled, mapping and mapping.items())]
         return cls(mapping, _digest("ids", *mapped), filled)
@@ -336,7 +336,7 @@ class IdNaming(_Digested):
         return path
 
 
-def _is_filled(found: Placed, given: set[int]) -> bool:
+def _is_filled(found: FieldPath, given: set[int]) -> bool:
     return found.field.initial_default is not None or found.field.field_id in given
 
 
@@ -351,7 +351,7 @@ def settled_fields(name_mapping: NameMapping, schemas: Iterable[Schema]) -> froz
     _collect_names(name_mapping.root, None, given)
     had: dict[tuple[int | None, int], set[str]] = {}
     for schema in schemas:
-        for one in placed(schema.fields):
+        for one in walk_fields(schema.fields):
             had.setdefault((one.parent, one.field.field_id), set()).add(one.field.name)
     settled: set[int] = set()
     # Outer fields come first.

@@ -17,7 +17,7 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 
-from skipstone.core.evidence import Array, ColumnFacts, Stated
+from skipstone.core.evidence import Array, ColumnFacts, FactOverride
 from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import ColumnRef, Node
 from skipstone.engine.jobs import Engine
@@ -26,9 +26,9 @@ from skipstone.iceberg.catalogs import asking, reason, table_root
 from skipstone.iceberg.catalogs import storage_options as options_of
 from skipstone.iceberg.deletes.equality import deletions
 from skipstone.iceberg.deletes.match import DeleteIndex
-from skipstone.iceberg.inventory import Inventory, Kept, Listing
+from skipstone.iceberg.inventory import CachedEntries, Inventory, Listing
 from skipstone.iceberg.manifests.avro import check_plain
-from skipstone.iceberg.manifests.entries import Entries, Part
+from skipstone.iceberg.manifests.entries import Entries, ManifestPart
 from skipstone.iceberg.manifests.lists import ManifestNote, embedded_note, listed_manifests
 from skipstone.iceberg.manifests.metrics import file_facts
 from skipstone.iceberg.manifests.reading import Manifests
@@ -43,22 +43,22 @@ from skipstone.iceberg.metadata import (
 )
 from skipstone.iceberg.partitions.evidence import source_facts
 from skipstone.iceberg.partitions.values import PartitionKey
-from skipstone.iceberg.plan import FilePlan, Sieve
+from skipstone.iceberg.plan import FilePlan, FilePruner
 from skipstone.iceberg.schema import (
     FieldNaming,
+    FieldPath,
     IdNaming,
-    Placed,
     arrow_schema,
     arrow_type,
     defaults,
     field_paths,
     mapped_ids,
-    placed,
     settled_fields,
+    walk_fields,
 )
 from skipstone.lake.conform import Evolution
 from skipstone.lake.files import CACHE_BYTES, Files
-from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, Path, Records, Sifted
+from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, Path, PrunedFiles, Records
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.naming import Naming
 from skipstone.predicate import predicate as to_predicate
@@ -222,7 +222,7 @@ class TableSnapshot:
             "the snapshot has no manifest list", path=self.name, hint="rewrite the table with a newer writer"
         )
 
-    def _load(self, notes: Sequence[ManifestNote]) -> list[Part]:
+    def _load(self, notes: Sequence[ManifestNote]) -> list[ManifestPart]:
         return Manifests(self._read, self.specs, threads=self.access.threads).each(notes)
 
     def _read(self, path: str) -> bytes:
@@ -243,7 +243,7 @@ class TableSnapshot:
         return Inventory(listed, self._load, self.specs, kept, unique=content == _DATA)
 
     @cached_property
-    def _kept(self) -> tuple[Kept, Kept] | None:
+    def _kept(self) -> tuple[CachedEntries, CachedEntries] | None:
         """What an index keeps of the manifests, those of data and those of deletes."""
         return None if self._records is None else self._records.manifests(self.listed_in)
 
@@ -285,9 +285,9 @@ class TableSnapshot:
         return self.files_of(np.arange(len(self.entries)))
 
     @cached_property
-    def all_stated(self) -> dict[Path, Stated]:
+    def all_overrides(self) -> dict[Path, FactOverride]:
         """What partitions say of every file."""
-        return self.stated(np.arange(len(self.entries)))
+        return self.overrides(np.arange(len(self.entries)))
 
     def files_of(self, files: Array) -> tuple[FileEntry, ...]:
         """The numbered files, with their partition values by field name."""
@@ -331,7 +331,7 @@ class TableSnapshot:
     @cached_property
     def _columns(self) -> dict[int, ColumnRef]:
         """The columns outside of lists and maps, by field id."""
-        fields = {one.field.field_id: one for one in placed(self._pinned.schema.fields)}
+        fields = {one.field.field_id: one for one in walk_fields(self._pinned.schema.fields)}
         return {
             number: ColumnRef(path, arrow_type(fields[number].field.field_type, path))
             for number, path in field_paths(self._pinned.schema).items()
@@ -343,7 +343,7 @@ class TableSnapshot:
 
         Dropped columns are among them, for equality deletes outlive the columns that they compare.
         """
-        known = {one.field.field_id for schema in self.metadata.schemas for one in placed(schema.fields)}
+        known = {one.field.field_id for schema in self.metadata.schemas for one in walk_fields(schema.fields)}
         found: dict[int, dict[str, tuple[int, pa.DataType]]] = {}
         for spec in self.metadata.partition_specs:
             mine = found.setdefault(spec.spec_id, {})
@@ -354,15 +354,15 @@ class TableSnapshot:
                         mine[path[0]] = place, type
         return found
 
-    def stated(self, files: Array) -> dict[Path, Stated]:
+    def overrides(self, files: Array) -> dict[Path, FactOverride]:
         """What identity partitions say of columns, whatever is stored in the files."""
         if not any(self._identities.values()) or not len(files):
             return {}
         chosen = self.inventory.take(files)
-        found = {column.path: self._stated_of(column, chosen) for column in self._columns.values()}
-        return {path: stated for path, stated in found.items() if stated is not None}
+        found = {column.path: self._override_of(column, chosen) for column in self._columns.values()}
+        return {path: overrides for path, overrides in found.items() if overrides is not None}
 
-    def _stated_of(self, column: ColumnRef, entries: Entries) -> Stated | None:
+    def _override_of(self, column: ColumnRef, entries: Entries) -> FactOverride | None:
         """What identity partitions say of a column in some files; None if nothing."""
         if not any(column.path == (name,) for mine in self._identities.values() for name in mine):
             return None
@@ -373,7 +373,7 @@ class TableSnapshot:
         facts = source_facts(
             _IDENTITY, [None if value is _NOTHING else value for value in values], column.type
         )
-        return None if facts is None else Stated(facts, given).take(entries.partitions)
+        return None if facts is None else FactOverride(facts, given).take(entries.partitions)
 
     def _value(self, key: PartitionKey, name: str) -> Any:
         found = self._identities[key.spec_id].get(name)
@@ -397,11 +397,13 @@ class TableSnapshot:
 
     # -- planning ----------------------------------------------------------------------------
 
-    def sift(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> Sifted:
+    def prune_files(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> PrunedFiles:
         """The files that manifests leave: by the ranges of their partitions, by partition, by file."""
-        sieve = Sieve(self.inventory, self._sifting_specs, self._columns, self.file_facts, ledger, strict)
+        prune_segments = FilePruner(
+            self.inventory, self._pruning_specs, self._columns, self.file_facts, ledger, strict
+        )
         try:
-            return sieve.sift(node)
+            return prune_segments.prune_files(node)
         except SchemaError as error:
             error.path = error.path or self.name
             raise
@@ -419,7 +421,7 @@ class TableSnapshot:
                 to_predicate(where), self.query_schema, case_sensitive=case_sensitive
             )
             node = compiled.node
-        sifted = self.sift(node, ledger, strict=strict)
+        sifted = self.prune_files(node, ledger, strict=strict)
         assert sifted.files is not None
         data = self.inventory.take(sifted.files)
         matched = None
@@ -442,18 +444,18 @@ class TableSnapshot:
 
         column = self._columns.get(field_id)
         try:
-            stated = self._stated_of(column, entries) if is_data and column is not None else None
+            overrides = self._override_of(column, entries) if is_data and column is not None else None
         except (SkipstoneError, ValueError, TypeError):
             # Partition values that don't fit the column: whoever reads such a file says so.
             return ColumnFacts.unknown(type, len(entries))
-        return measured() if stated is None else stated.over(measured)
+        return measured() if overrides is None else overrides.over(measured)
 
     def _is_settled(self, field_id: int) -> bool:
         """Whether what was recorded of a field is of the column that reading finds, with or without ids."""
         return self._settled is None or field_id in self._settled
 
     @cached_property
-    def _sifting_specs(self) -> Mapping[int, PartitionSpec]:
+    def _pruning_specs(self) -> Mapping[int, PartitionSpec]:
         """The specs, without the fields that may be made of other columns than reading finds.
 
         Identities of columns stand: their partition values are what is read.
@@ -478,7 +480,7 @@ class TableSnapshot:
         optional: set[int] = set()
         seen: set[int] = set()
         for schema in self.metadata.schemas:
-            for one in placed(schema.fields):
+            for one in walk_fields(schema.fields):
                 seen.add(one.field.field_id)
                 if one.field.optional or one.parent in optional:
                     optional.add(one.field.field_id)
@@ -498,11 +500,11 @@ class TableSnapshot:
         one = self._placed(field_id)
         return naming.path(one.ids), arrow_type(one.field.field_type, one.path)
 
-    def _placed(self, field_id: int) -> Placed:
+    def _placed(self, field_id: int) -> FieldPath:
         """A field of the schema, or else of the newest one that had it."""
         newest = sorted(self.metadata.schemas, key=lambda one: -one.schema_id)
         for schema in (self._pinned.schema, *newest):
-            for one in placed(schema.fields):
+            for one in walk_fields(schema.fields):
                 if one.field.field_id == field_id:
                     return one
         raise SchemaError(f"no schema of the table has a field {field_id}", path=self.name)

@@ -92,7 +92,7 @@ class parsing:  # noqa: N801
 # -- writing -----------------------------------------------------------------------------------
 
 
-class Writer:
+class ContainerWriter:
     """Collects arrays and lays them out; arrays of one column are added one after the other."""
 
     def __init__(self) -> None:

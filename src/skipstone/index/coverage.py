@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from skipstone.core.evidence import Array, ColumnFacts, Evidence, Stated
+from skipstone.core.evidence import Array, ColumnFacts, Evidence, FactOverride
 from skipstone.core.ir.nodes import ColumnRef, Node
 from skipstone.core.judge import Verdict, judge
 from skipstone.index.container import BadIndex
@@ -25,7 +25,7 @@ from skipstone.prune.survey import ColumnPages, PageFacts, RuledOut
 from skipstone.report.trace import Cause, Drop
 from skipstone.store.place import Listed
 
-Given = Mapping[tuple[str, ...], Stated]
+Given = Mapping[tuple[str, ...], FactOverride]
 
 # Fewer files than this are judged at once: a search or a look at blocks would take as long.
 _FEW: Final = 4096
@@ -38,7 +38,7 @@ _SHARE: Final = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sieved:
+class PrunedSegments:
     """Files that may hold a match, by segment; and the account of those that can't."""
 
     kept: tuple[tuple[int, Array], ...]
@@ -74,7 +74,7 @@ class _Live:
 
 
 @dataclass(eq=False)
-class Coverage:
+class IndexCoverage:
     """The segments of an index, and where each file of a listing is in them."""
 
     manifest: Manifest
@@ -109,12 +109,14 @@ class Coverage:
             good.append(segment)
         self.segments = good
 
-    def without(self, bad: BadIndex) -> Coverage:
+    def without(self, bad: BadIndex) -> IndexCoverage:
         """The same without the segment that is damaged, or without any if it isn't named."""
         left = [s for s in self.segments if bad.name and s.container.name != bad.name]
         name = bad.name or "index"
         problems = [*self.problems, f"{name}: {bad.reason}"]
-        return Coverage(self.manifest, self.access, self.entries, left, problems, self.marks, self.distrust)
+        return IndexCoverage(
+            self.manifest, self.access, self.entries, left, problems, self.marks, self.distrust
+        )
 
     @cached_property
     def _files(self) -> list[Array]:
@@ -212,7 +214,9 @@ class Coverage:
         mine = self.segments[segment]
         return all(ref.name in partitions or mine.has("group", ref) for ref in refs)
 
-    def sieve(self, node: Node, refs: Sequence[ColumnRef], files: Array | None, given: Given) -> Sieved:
+    def prune_segments(
+        self, node: Node, refs: Sequence[ColumnRef], files: Array | None, given: Given
+    ) -> PrunedSegments:
         """Of the listing's ``files`` (None: all) that the index knows, those that may hold a match.
 
         ``given`` is what partitions say of columns of all files. Blocks of files are judged first, in all
@@ -254,7 +258,7 @@ class Coverage:
             if len(rows):
                 kept.append((number, rows))
         told = tuple(Drop(cause, text, count) for (cause, text), count in drops.items())
-        return Sieved(tuple(kept), units, whole, rows_kept, rows_all - rows_kept, told)
+        return PrunedSegments(tuple(kept), units, whole, rows_kept, rows_all - rows_kept, told)
 
     def _chosen(self, number: int, wanted: Array) -> _Live:
         """Which files of a segment are among the wanted ones of the listing."""
@@ -322,7 +326,7 @@ class Coverage:
 class Recorded:
     """Files of one segment, whose row groups the index knows."""
 
-    coverage: Coverage
+    coverage: IndexCoverage
     segment: Segment
     files: Array
     """Their numbers in the listing."""
@@ -334,7 +338,7 @@ class Recorded:
     """The kind of file that each row group is in."""
 
     @classmethod
-    def of(cls, coverage: Coverage, number: int, rows: Array) -> Recorded:
+    def of(cls, coverage: IndexCoverage, number: int, rows: Array) -> Recorded:
         """Some files of a segment."""
         segment = coverage.segments[number]
         counts, groups = segment.groups_of(rows)

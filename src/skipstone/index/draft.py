@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.core.evidence import Array, ColumnFacts, hull
-from skipstone.index.container import COMMON, Writer
-from skipstone.index.levels import Level, split_bytes, write_facts, write_level
+from skipstone.index.container import COMMON, ContainerWriter
+from skipstone.index.levels import LevelBounds, split_bytes, write_facts, write_level
 from skipstone.index.search import search_arrays
 from skipstone.index.spec import Path
 
@@ -31,7 +31,7 @@ class Pages:
     first_rows: Array
     offsets: Array
     sizes: Array
-    level: Level | None
+    level: LevelBounds | None
 
     @classmethod
     def concat(cls, parts: list[Pages]) -> Pages:
@@ -42,7 +42,7 @@ class Pages:
             np.concatenate([part.first_rows for part in parts]),
             np.concatenate([part.offsets for part in parts]),
             np.concatenate([part.sizes for part in parts]),
-            Level.concat(levels) if levels else None,
+            LevelBounds.concat(levels) if levels else None,
         )
 
     def take(self, groups: Array) -> Pages:
@@ -67,7 +67,7 @@ class ColumnDraft:
     """One leaf column; without ``groups`` only the places of its pages are known."""
 
     type: pa.DataType | None = None
-    groups: Level | None = None
+    groups: LevelBounds | None = None
     pages: Pages | None = None
     blooms: dict[int, Stack] = field(default_factory=dict)
     """Of row groups, by the number of blocks."""
@@ -156,7 +156,7 @@ class Draft:
 
     def write(self, spec: str, *, own_blooms: bool) -> tuple[list[bytes | memoryview], int]:
         """The segment's file in pieces, and the length of its directory."""
-        writer = Writer()
+        writer = ContainerWriter()
         for name, array in self._common().items():
             writer.add(COMMON, name, array)
         starts = np.cumsum(self.counts) - self.counts
@@ -214,7 +214,9 @@ def runs(firsts: Array, counts: Array) -> Array:
     return found
 
 
-def _write_column(writer: Writer, number: int, column: ColumnDraft, starts: Array, *, alone: bool) -> None:
+def _write_column(
+    writer: ContainerWriter, number: int, column: ColumnDraft, starts: Array, *, alone: bool
+) -> None:
     if column.groups is not None:
         files = column.groups.hull(starts)
         blocks = hull(files.facts, np.arange(0, len(starts), BLOCK))
@@ -257,10 +259,10 @@ def _joined(path: Path, parts: Sequence[Draft], firsts: list[int]) -> ColumnDraf
     groups = origins = None
     if type is not None:
         levels = [
-            column.groups or Level.of(ColumnFacts.unknown(type, len(part.group_rows)))
+            column.groups or LevelBounds.of(ColumnFacts.unknown(type, len(part.group_rows)))
             for column, part in zip(columns, parts, strict=True)
         ]
-        groups = Level.concat(levels)
+        groups = LevelBounds.concat(levels)
         origins = np.concatenate(
             [
                 np.zeros(len(part), dtype=np.uint8) if column.origins is None else column.origins
@@ -351,7 +353,7 @@ def _no_pages(groups: int) -> Pages:
 def _filled(pages: Pages, type: pa.DataType | None) -> Pages:
     if type is None or pages.level is not None:
         return pages if type is not None else replace(pages, level=None)
-    return replace(pages, level=Level.of(ColumnFacts.unknown(type, len(pages.first_rows))))
+    return replace(pages, level=LevelBounds.of(ColumnFacts.unknown(type, len(pages.first_rows))))
 
 
 def _taken(column: ColumnDraft, files: Array, groups: Array) -> ColumnDraft:

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import ConflictError, FileError
-from skipstone.iceberg.inventory import Kept, identities
+from skipstone.iceberg.inventory import CachedEntries, identities
 from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.table import TableSnapshot
-from skipstone.index.container import COMMON, BadIndex, Container, Held, LocalFile, Writer, parsing
+from skipstone.index.container import COMMON, BadIndex, Container, ContainerWriter, Held, LocalFile, parsing
 from skipstone.index.manifest import ENTRIES
 from skipstone.lake.files import Files
 from skipstone.lake.snapshot import Snapshot
@@ -30,7 +30,7 @@ _CONTENTS: Final = ("data", "deletes")
 _LEFT: Final = 2
 
 
-def read_entries(access: Files, version: str) -> tuple[Kept, Kept] | None:
+def read_entries(access: Files, version: str) -> tuple[CachedEntries, CachedEntries] | None:
     """The newest file of entries, of data and of deletes; None if there is none that can be used.
 
     If it was written for ``version``, the list of manifests need not be read either.
@@ -51,7 +51,7 @@ def read_entries(access: Files, version: str) -> tuple[Kept, Kept] | None:
     return None
 
 
-def _kept(container: Container, name: str, *, own: bool) -> Kept:
+def _kept(container: Container, name: str, *, own: bool) -> CachedEntries:
     counts, entries = container.whole((COMMON, f"{name}/counts")), Entries.empty()
     if counts.any():
         table = pa.ipc.open_file(pa.py_buffer(container.whole((COMMON, name)))).read_all()
@@ -61,11 +61,11 @@ def _kept(container: Container, name: str, *, own: bool) -> Kept:
     if (counts < 0).any() or counts.sum() != len(entries):
         raise ValueError("entries are missing")
     if own:
-        return Kept(entries, {}, counts)
+        return CachedEntries(entries, {}, counts)
     told = json.loads(container.whole((COMMON, f"{name}/manifests")).tobytes())
     stops = np.cumsum(counts)
     spans = zip((stops - counts).tolist(), stops.tolist(), strict=True)
-    return Kept(entries, dict(zip(map(tuple, told), spans, strict=True)))
+    return CachedEntries(entries, dict(zip(map(tuple, told), spans, strict=True)))
 
 
 def _bytes(access: Files, entry: Listed) -> LocalFile | Held:
@@ -80,7 +80,7 @@ def keep_manifests(access: Files, snapshot: Snapshot) -> None:
     data, deletes = snapshot.inventory, snapshot.delete_inventory
     if data.covered and deletes.covered:
         return
-    made = Writer()
+    made = ContainerWriter()
     for name, inventory in zip(_CONTENTS, (data, deletes), strict=True):
         told = json.dumps(identities(inventory.notes, inventory.specs)).encode()
         made.add(COMMON, name, np.frombuffer(_serialised(inventory.everything[0]), dtype=np.uint8))

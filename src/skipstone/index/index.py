@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from skipstone.core.evidence import Array
     from skipstone.engine.jobs import Engine
-    from skipstone.iceberg.inventory import Kept
+    from skipstone.iceberg.inventory import CachedEntries
     from skipstone.index.advise.advice import Advice
     from skipstone.index.build import Progress
-    from skipstone.index.coverage import Coverage
+    from skipstone.index.coverage import IndexCoverage
     from skipstone.index.results import IndexStatus, Report
     from skipstone.index.spec import Path, Spec
     from skipstone.lake.snapshot import Snapshot
@@ -63,7 +63,7 @@ class LakeIndex:
             # Whether the index was changed here since the lake was listed, which then saw an older one.
             self.changed = changed
             self._loaded = False
-            self._coverage: Coverage | None = None
+            self._coverage: IndexCoverage | None = None
             if self._served is not snapshot.access:
                 self._served = snapshot.access
                 self.place = own_place(snapshot.access.place) if self._root is None else self._root
@@ -77,7 +77,7 @@ class LakeIndex:
         return self.place.uri
 
     @property
-    def coverage(self) -> Coverage | None:
+    def coverage(self) -> IndexCoverage | None:
         """The index matched with the lake's listing; None if there is none."""
         if not self._loaded:
             with self._lock:
@@ -86,7 +86,7 @@ class LakeIndex:
                     self._loaded = True
         return self._coverage
 
-    def _load(self) -> Coverage | None:
+    def _load(self) -> IndexCoverage | None:
         try:
             listed: list[Listed] | ReadError = self._files()
         except ReadError as error:
@@ -126,7 +126,7 @@ class LakeIndex:
                 self.distrust(error)
         return None
 
-    def manifests(self, version: str) -> tuple[Kept, Kept] | None:
+    def manifests(self, version: str) -> tuple[CachedEntries, CachedEntries] | None:
         """What the index keeps of a table's manifests."""
         from skipstone.index.entries import read_entries
 
@@ -367,13 +367,13 @@ class LakeIndex:
 
     def drop(self) -> None:
         """Delete the index; the lake's own files stay as they are."""
-        from skipstone.index.manifest import is_kept, is_manifest, is_segment, left_behind
+        from skipstone.index.manifest import is_entries, is_manifest, is_segment, left_behind
 
         listed = self.place.below("")
         names = [entry.key for entry in listed]
         # Manifests first: without one nobody looks for segments.
         manifests, segments = filter(is_manifest, names), filter(is_segment, names)
-        self.place.delete([*manifests, *segments, *filter(is_kept, names), *left_behind(listed)])
+        self.place.delete([*manifests, *segments, *filter(is_entries, names), *left_behind(listed)])
         self._renewed()
 
     def _renewed(self) -> None:

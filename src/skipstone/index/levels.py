@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from skipstone.core.domain.keys import Kind, key_space
 from skipstone.core.evidence import Array, Bounds, ColumnFacts, hull, reduce_blocks
-from skipstone.index.container import BadIndex, Container, Key, Writer
+from skipstone.index.container import BadIndex, Container, ContainerWriter, Key
 
 _EXACT_LOW, _EXACT_HIGH, _VALUE, _NULL, _NAN, _KNOWN_LOW, _KNOWN_HIGH = (1 << bit for bit in range(7))
 _KNOWN = {"lower": _KNOWN_LOW, "upper": _KNOWN_HIGH}
@@ -21,7 +21,7 @@ COUNTS: Final = ("nulls", "nans", "distinct", "rises")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Level:
+class LevelBounds:
     """One column in N units: facts, and counts where they are known (else :data:`UNKNOWN`)."""
 
     facts: ColumnFacts
@@ -32,7 +32,7 @@ class Level:
     """Rows that hold one more than the row before them."""
 
     @classmethod
-    def of(cls, facts: ColumnFacts) -> Level:
+    def of(cls, facts: ColumnFacts) -> LevelBounds:
         """Facts without counts."""
         nobody = np.full(len(facts), UNKNOWN, dtype=np.int64)
         return cls(facts, nobody, nobody, nobody, nobody)
@@ -41,23 +41,23 @@ class Level:
         return len(self.facts)
 
     @classmethod
-    def concat(cls, parts: list[Level]) -> Level:
+    def concat(cls, parts: list[LevelBounds]) -> LevelBounds:
         """Runs of units one after the other."""
         counts = (np.concatenate([getattr(part, name) for part in parts]) for name in COUNTS)
         return cls(ColumnFacts.concat([part.facts for part in parts]), *counts)
 
-    def take(self, units: Array) -> Level:
+    def take(self, units: Array) -> LevelBounds:
         """The chosen units."""
-        return Level(self.facts.take(units), *(getattr(self, name)[units] for name in COUNTS))
+        return LevelBounds(self.facts.take(units), *(getattr(self, name)[units] for name in COUNTS))
 
-    def hull(self, starts: Array) -> Level:
+    def hull(self, starts: Array) -> LevelBounds:
         """Blocks of units; a count is known if each of its units has it, distinct values only alone."""
         if np.array_equal(starts, np.arange(len(self))):
             return self  # every block is one unit
         # Of several row groups the largest is the least there can be: an estimate, as every distinct count.
         most = reduce_blocks(np.maximum, self.distinct, starts, empty=0)
         nulls, nans = _summed(self.nulls, starts), _summed(self.nans, starts)
-        return Level(
+        return LevelBounds(
             hull(self.facts, starts), nulls, nans, most, np.full(len(starts), UNKNOWN, dtype=np.int64)
         )
 
@@ -70,7 +70,7 @@ def _summed(counts: Array, starts: Array) -> Array:
 # -- writing -----------------------------------------------------------------------------------
 
 
-def write_facts(writer: Writer, column: int, level: str, facts: ColumnFacts) -> None:
+def write_facts(writer: ContainerWriter, column: int, level: str, facts: ColumnFacts) -> None:
     """Add what a judge needs."""
     low, high = _known(facts.lower, facts), _known(facts.upper, facts)
     bits = (
@@ -90,7 +90,7 @@ def write_facts(writer: Writer, column: int, level: str, facts: ColumnFacts) -> 
     _write_bounds(writer, column, f"{level}/upper", facts.upper)
 
 
-def write_level(writer: Writer, column: int, name: str, level: Level) -> None:
+def write_level(writer: ContainerWriter, column: int, name: str, level: LevelBounds) -> None:
     """Add facts and counts."""
     write_facts(writer, column, name, level.facts)
     for count in COUNTS:
@@ -105,7 +105,7 @@ def _known(bounds: Bounds, facts: ColumnFacts) -> Array:
     return np.ones(len(facts), dtype=bool)
 
 
-def _write_bounds(writer: Writer, column: int, name: str, bounds: Bounds) -> None:
+def _write_bounds(writer: ContainerWriter, column: int, name: str, bounds: Bounds) -> None:
     if not isinstance(bounds, pa.Array):
         writer.add(column, name, bounds)
         return
@@ -216,7 +216,7 @@ class LevelReader:
         if not rising.all():
             raise BadIndex(f"offsets of {self.level} are out of order", self.container.name)
 
-    def level_of(self, units: int) -> Level:
+    def level_of(self, units: int) -> LevelBounds:
         """Facts and counts of every unit."""
         counts = [
             self.container.whole(self.key(name))
@@ -224,7 +224,7 @@ class LevelReader:
             else np.full(units, UNKNOWN, dtype=np.int64)
             for name in COUNTS
         ]
-        return Level(self.whole(), *counts)
+        return LevelBounds(self.whole(), *counts)
 
     def _facts(self, flags: Array, lower: Bounds, upper: Bounds) -> ColumnFacts:
         bits = (_EXACT_LOW, _EXACT_HIGH, _VALUE, _NULL, _NAN)

@@ -200,7 +200,7 @@ def is_manifest(key: str) -> bool:
     return _NAME.fullmatch(key) is not None
 
 
-def is_kept(key: str) -> bool:
+def is_entries(key: str) -> bool:
     """Whether a file of an index holds what the manifests of a table say."""
     return ENTRIES.fullmatch(key) is not None
 

@@ -8,7 +8,7 @@ from typing import Final
 from skipstone.engine.jobs import gather
 from skipstone.errors import ReadError
 from skipstone.index.container import BadIndex, Container, Fetched, Held, LocalFile
-from skipstone.index.coverage import Coverage
+from skipstone.index.coverage import IndexCoverage
 from skipstone.index.manifest import Manifest, SegmentNote, read_manifest
 from skipstone.index.marks import marks_of
 from skipstone.index.segment import Segment
@@ -25,7 +25,7 @@ _SMALL_SEGMENT: Final = 1024 * 1024
 
 def open_coverage(
     lake: Snapshot, access: Files, listed: list[Listed] | ReadError, distrust: Callable[[BadIndex], None]
-) -> Coverage | None:
+) -> IndexCoverage | None:
     """The index whose files were listed, or could not be; None if there is none among them."""
     place = access.place
     try:
@@ -56,7 +56,7 @@ def open_coverage(
     except (BadIndex, ReadError) as error:
         manifest, segments, problems = Manifest(), [], [_reason(error)]
     marks = marks_of(lake.entries, lake.index_naming)
-    return Coverage(manifest, lake.access, lake.entries, segments, problems, marks, distrust)
+    return IndexCoverage(manifest, lake.access, lake.entries, segments, problems, marks, distrust)
 
 
 def _reason(error: Exception) -> str:

@@ -21,7 +21,7 @@ from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.rows import RowSet
 from skipstone.errors import EncryptedFileError
 from skipstone.index.draft import ColumnDraft, Draft, Pages, Stack
-from skipstone.index.levels import UNKNOWN, Level
+from skipstone.index.levels import UNKNOWN, LevelBounds
 from skipstone.index.marks import marks_of
 from skipstone.index.spec import LISTS, Path, Spec
 from skipstone.lake.files import Files
@@ -237,7 +237,7 @@ class _Recorder:
         bound = find_leaf(files[0], ref)
         told = lake_facts(files, ref)
         nobody = np.full(len(told), UNKNOWN, dtype=np.int64)
-        level = Level(told, *row_group_counts(files, ref), nobody, nobody)
+        level = LevelBounds(told, *row_group_counts(files, ref), nobody, nobody)
         if bound is None:
             # Missing, nested or of a type that can't be compared: what the footer says is all there is.
             return ColumnDraft(ref.type, level, origins=self._origins(Origin.FOOTER))
@@ -245,7 +245,7 @@ class _Recorder:
         read = [self._measured(bound, unit) if wanted else None for unit in range(len(told))]
         if any(read):
             return self._read_column(bound, level, read)
-        pages, origins = self._told_pages(bound, ref)
+        pages, origins = self._indexed_pages(bound, ref)
         return ColumnDraft(ref.type, level, pages, self._blooms(bound, read), origins=origins)
 
     def _origins(self, origin: Origin) -> Array:
@@ -270,7 +270,7 @@ class _Recorder:
 
     # -- what the footer says ----------------------------------------------------------------
 
-    def _told_pages(self, bound: BoundLeaf, ref: ColumnRef) -> tuple[Pages | None, Array]:
+    def _indexed_pages(self, bound: BoundLeaf, ref: ColumnRef) -> tuple[Pages | None, Array]:
         """The pages as page indexes have them, and per file where its facts came from."""
         if not self.spec.pages:
             return None, self._origins(Origin.FOOTER)
@@ -291,7 +291,7 @@ class _Recorder:
         if not deep:
             return _pages(found, None), told
         levels = [_page_level(first, bound, index, ref) for index in found if index is not None]
-        return _pages(found, Level.concat(levels)), told
+        return _pages(found, LevelBounds.concat(levels)), told
 
     # -- what the values say -----------------------------------------------------------------
 
@@ -335,7 +335,7 @@ class _Recorder:
         owner = self.owners[unit][0]
         return next(entry for entry, file in zip(self.entries, self.footers, strict=True) if file is owner)
 
-    def _read_column(self, bound: BoundLeaf, level: Level, read: Sequence[_Read | None]) -> ColumnDraft:
+    def _read_column(self, bound: BoundLeaf, level: LevelBounds, read: Sequence[_Read | None]) -> ColumnDraft:
         """The facts of the footer where a chunk could not be measured, else those of its values."""
         ref = bound.ref
         own = next(one.type for one in read if one is not None)
@@ -353,10 +353,10 @@ class _Recorder:
                 if one.paged:
                     pages.append(mine)
             indexes.append(index)
-        deep = _pages(indexes, Level.concat(pages) if pages else None) if self.spec.pages else None
+        deep = _pages(indexes, LevelBounds.concat(pages) if pages else None) if self.spec.pages else None
         return ColumnDraft(
             ref.type,
-            Level.concat(groups),
+            LevelBounds.concat(groups),
             deep,
             self._blooms(bound, read),
             self._page_blooms(bound, read),
@@ -470,16 +470,16 @@ class _Read:
     paged: bool
     """Whether the facts are of pages, or of the whole chunk."""
 
-    def level(self, steps: Sequence[Any], type: pa.DataType) -> Level:
+    def level(self, steps: Sequence[Any], type: pa.DataType) -> LevelBounds:
         """Per page, in the index's type."""
         facts = self.measured.facts
         for step in steps:
             facts = facts.through(step)
         nobody = np.full(len(facts), UNKNOWN, dtype=np.int64)
         measured = self.measured
-        return Level(replace(facts, type=type), measured.nulls, measured.nans, nobody, measured.rises)
+        return LevelBounds(replace(facts, type=type), measured.nulls, measured.nans, nobody, measured.rises)
 
-    def whole(self, pages: Level) -> Level:
+    def whole(self, pages: LevelBounds) -> LevelBounds:
         """The chunk as one unit."""
         one = pages.hull(np.zeros(1, dtype=np.int64))
         return replace(one, distinct=np.array([self.measured.distinct], dtype=np.int64))
@@ -494,7 +494,7 @@ def _labelled(values: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
 
 def _page_level(
     metadata: ParquetMetadata, bound: BoundLeaf, index: PageIndex | PageRun, ref: ColumnRef
-) -> Level:
+) -> LevelBounds:
     facts = page_facts(metadata, bound, index)
     nobody = np.full(len(index), UNKNOWN, dtype=np.int64)
     trusted = index.null_counts is not None and null_counts_trusted(bound.leaf, metadata.writer)
@@ -504,7 +504,7 @@ def _page_level(
         nans = np.zeros(len(index), dtype=np.int64)
     elif index.nan_counts is not None:
         nans = index.nan_counts
-    return Level(facts, nulls, nans, nobody, nobody)
+    return LevelBounds(facts, nulls, nans, nobody, nobody)
 
 
 def _summed(type: pa.DataType, one: _Read | None, index: PageIndex | None) -> Blocks:
@@ -532,7 +532,7 @@ def _stacked(filters: Sequence[tuple[int, BloomFilter]]) -> dict[int, Stack]:
     }
 
 
-def _pages(indexes: Sequence[PageIndex | None], level: Level | None) -> Pages:
+def _pages(indexes: Sequence[PageIndex | None], level: LevelBounds | None) -> Pages:
     known = [index for index in indexes if index is not None]
     none = np.zeros(0, dtype=np.int64)
     return Pages(
@@ -544,5 +544,5 @@ def _pages(indexes: Sequence[PageIndex | None], level: Level | None) -> Pages:
     )
 
 
-def _run_pages(run: PageRun, level: Level | None) -> Pages:
+def _run_pages(run: PageRun, level: LevelBounds | None) -> Pages:
     return Pages(run.counts, run.first_rows, run.offsets, run.sizes.astype(np.int32), level)

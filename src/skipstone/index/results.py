@@ -97,7 +97,7 @@ class SegmentStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BuildChoices:
     """The options of the last build, by names of columns."""
 
     columns: tuple[str, ...] = ()
@@ -146,7 +146,7 @@ class IndexStatus:
     """Bytes of the lake's files."""
     old_bytes: int
     """Bytes of earlier versions, which are kept for a while for their readers."""
-    asked: Asked
+    asked: BuildChoices
     problems: tuple[str, ...]
     """Why parts of it are ignored."""
 

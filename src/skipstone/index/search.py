@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from skipstone.core.domain.spans import ByteSpans, NumberSpans
 from skipstone.core.evidence import Array, ColumnFacts
-from skipstone.core.ir.nodes import All, Any, Leaf, Node
+from skipstone.core.ir.nodes import AndNode, Leaf, Node, OrNode
 from skipstone.index.container import BadIndex, Container
 from skipstone.index.levels import LevelReader, split_bytes
 
@@ -61,7 +61,7 @@ def head(value: bytes) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class UnitRuns:
     """The units that may meet a leaf, as runs of a sort order."""
 
     bounds: LevelReader
@@ -96,7 +96,7 @@ class Found:
         return units
 
 
-def search_leaf(leaf: Leaf, container: Container, column: int, type: pa.DataType) -> Found | None:
+def search_leaf(leaf: Leaf, container: Container, column: int, type: pa.DataType) -> UnitRuns | None:
     """The units that may meet a leaf; None where a search doesn't apply."""
     domain = leaf.true
     if leaf.ref.via or leaf.ref.type != type or domain.nulls or domain.nans or domain.spans.is_all:
@@ -110,7 +110,7 @@ def search_leaf(leaf: Leaf, container: Container, column: int, type: pa.DataType
     container.load([start, reach])
     stops = np.searchsorted(container.whole(start), highs, side="right")
     starts = np.searchsorted(container.whole(reach), lows, side="left")
-    return Found(bounds, *_merged(starts, stops))
+    return UnitRuns(bounds, *_merged(starts, stops))
 
 
 def _byte_spans(spans: ByteSpans) -> tuple[Array, Array]:
@@ -131,7 +131,7 @@ def _merged(starts: Array, stops: Array) -> tuple[Array, Array]:
     return starts[np.concatenate(([0], apart))], stops[np.concatenate((apart - 1, [len(stops) - 1]))]
 
 
-Searched = Callable[[Leaf], Found | None]
+Searched = Callable[[Leaf], UnitRuns | None]
 
 
 def search(node: Node, leaf: Searched, most: int) -> Array | None:
@@ -140,7 +140,7 @@ def search(node: Node, leaf: Searched, most: int) -> Array | None:
         case Leaf():
             found = leaf(node)
             return found.units() if found is not None and found.size <= most else None
-        case All(args):
+        case AndNode(args):
             # The best of the conjuncts; the others are judged on what it leaves.
             runs = [run for arg in args if isinstance(arg, Leaf) and (run := leaf(arg)) is not None]
             best = min(runs, key=lambda run: run.size, default=None)
@@ -150,7 +150,7 @@ def search(node: Node, leaf: Searched, most: int) -> Array | None:
                 if not isinstance(arg, Leaf) and (units := search(arg, leaf, most)) is not None:
                     return units
             return None
-        case Any(args):
+        case OrNode(args):
             parts: list[Array] = []
             for arg in args:
                 units = search(arg, leaf, most)

@@ -16,12 +16,12 @@ from skipstone.core.domain.keys import Kind, key_space, storage_type
 from skipstone.core.evidence import Array, ColumnFacts
 from skipstone.core.ir.nodes import ColumnRef, Leaf
 from skipstone.core.ir.transforms import Same, Scale, Transform
+from skipstone.index.aggregates import SegmentAggregates
 from skipstone.index.container import COMMON, BadIndex, Container, Key, Rule, parsing
 from skipstone.index.draft import ColumnDraft, Draft, Pages, runs
 from skipstone.index.filters import Absent, Filters
-from skipstone.index.kept import Kept
 from skipstone.index.levels import UNKNOWN, LevelReader, join_bytes
-from skipstone.index.search import Found, search_leaf
+from skipstone.index.search import UnitRuns, search_leaf
 from skipstone.index.spec import Path
 from skipstone.parquet.evidence import row_group_facts
 from skipstone.parquet.metadata import ParquetMetadata, parse_footer
@@ -54,7 +54,7 @@ Footer = Callable[[BadIndex | None], ParquetMetadata]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnEntry:
     """A column of a segment: its number, and the type of its facts (None: it has none)."""
 
     number: int
@@ -88,7 +88,7 @@ class Segment:
     """Whether the filters that its files have were taken over."""
     alone: bool = field(init=False)
     """Whether every file is one row group."""
-    columns: dict[Path, Column] = field(init=False)
+    columns: dict[Path, ColumnEntry] = field(init=False)
     """Its columns by path."""
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class Segment:
             types = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(head["types"]))).types
             self._types = [None if pa.types.is_null(type) else type for type in types]
             self.columns = {
-                self._seen(tuple(map(str, path))): Column(number, type)
+                self._seen(tuple(map(str, path))): ColumnEntry(number, type)
                 for number, (path, type) in enumerate(zip(head["paths"], self._types, strict=True))
             }
             if not {column for column, _ in self.container.arrays()} <= {COMMON, *range(len(types))}:
@@ -327,19 +327,19 @@ class Segment:
     def _count(self, level: str) -> int:
         return {"block": -(-len(self) // self.block), "file": len(self), "group": self.groups}[level]
 
-    def _reader(self, column: Column, level: str) -> LevelReader:
+    def _reader(self, column: ColumnEntry, level: str) -> LevelReader:
         if level == "group" and self.alone:
             level = "file"
         assert column.type is not None
         return LevelReader(self.container, column.number, level, column.type)
 
     @staticmethod
-    def _steps(column: Column, ref: ColumnRef) -> tuple[Transform, ...] | None:
+    def _steps(column: ColumnEntry, ref: ColumnRef) -> tuple[Transform, ...] | None:
         if column.type is None:
             return None
         return () if column.type == ref.type else widen(storage_type(column.type), storage_type(ref.type))
 
-    def search(self, leaf: Leaf) -> Found | None:
+    def search(self, leaf: Leaf) -> UnitRuns | None:
         """The files that may meet a leaf, by search."""
         column = self.columns.get(leaf.ref.path)
         if column is None or column.type is None:
@@ -433,14 +433,14 @@ class Segment:
         facts = _converted(reader.slice(*span), steps, ref.type)
         return PageFacts(self._page_index(column, group, *span), facts)
 
-    def _pages(self, column: Column, group: int) -> tuple[int, int] | None:
+    def _pages(self, column: ColumnEntry, group: int) -> tuple[int, int] | None:
         key = (column.number, "page/firsts")
         if key not in self.container:
             return None
         ((first, last),) = self.container.slices([(key, group, group + 2)])
         return (int(first), int(last)) if last > first else None
 
-    def _page_index(self, column: Column, group: int, first: int, last: int) -> PageIndex:
+    def _page_index(self, column: ColumnEntry, group: int, first: int, last: int) -> PageIndex:
         names = ("first_rows", "offsets", "sizes")
         keys = [((column.number, f"page/{name}"), first, last) for name in names]
         first_rows, offsets, sizes = self.container.slices(keys)
@@ -452,7 +452,7 @@ class Segment:
             checked[group] = True
         return found
 
-    def _checked(self, column: Column) -> Array:
+    def _checked(self, column: ColumnEntry) -> Array:
         found = self._paged.get(column.number)
         if found is None:
             found = self._paged.setdefault(column.number, np.zeros(self.groups, dtype=bool))
@@ -505,7 +505,7 @@ class Segment:
 
     def _check_pages(
         self,
-        column: Column,
+        column: ColumnEntry,
         groups: Array,
         firsts: Array,
         counts: Array,
@@ -530,7 +530,7 @@ class Segment:
             self._page_index(column, int(groups[at]), int(firsts[at]), int(after[at]))
         checked[groups] = True
 
-    def _chunk_ranges(self, column: Column, groups: Array) -> tuple[Array, Array]:
+    def _chunk_ranges(self, column: ColumnEntry, groups: Array) -> tuple[Array, Array]:
         """Where the chunks of a column begin and end; of a column stored twice, where both can be."""
         files = np.searchsorted(self.firsts, groups, side="right") - 1
         kins = self.common("kin")[files]
@@ -561,7 +561,7 @@ class Segment:
         spans = [(key, _CHUNK * number, _CHUNK * (number + 1)) for number in numbers.tolist()]
         return np.concatenate(self.container.slices(spans)).view(CHUNK)
 
-    def _check_places(self, found: PageIndex, column: Column, group: int, last_page: int) -> None:
+    def _check_places(self, found: PageIndex, column: ColumnEntry, group: int, last_page: int) -> None:
         """Refuse pages outside their chunk, or that leave bytes or rows of it out."""
         key = (column.number, "page/first_rows")
         if last_page < self.container.count(key):
@@ -619,10 +619,10 @@ class Segment:
         return None if found is None else replace(found, type=ref.type)
 
     @cached_property
-    def _kept(self) -> Kept:
-        return Kept(self.container)
+    def _kept(self) -> SegmentAggregates:
+        return SegmentAggregates(self.container)
 
-    def _alike(self, ref: ColumnRef) -> Column | None:
+    def _alike(self, ref: ColumnRef) -> ColumnEntry | None:
         """A column whose stored keys are those of its type in the lake."""
         column = self.columns.get(ref.path)
         steps = None if column is None else self._steps(column, ref)
@@ -669,7 +669,7 @@ class Segment:
             columns={path: self._column_draft(column) for path, column in self.columns.items()},
         )
 
-    def _column_draft(self, column: Column) -> ColumnDraft:
+    def _column_draft(self, column: ColumnEntry) -> ColumnDraft:
         number, container = column.number, self.container
         groups = origins = pages = None
         if column.type is not None:

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from skipstone.core.evidence import Array
 from skipstone.index.container import COMMON, FORMAT, BadIndex
-from skipstone.index.coverage import Coverage
+from skipstone.index.coverage import IndexCoverage
 from skipstone.index.manifest import Manifest, SegmentNote, is_manifest, is_segment, manifest_name
 from skipstone.index.marks import match
 from skipstone.index.record import Origin
-from skipstone.index.results import Asked, ColumnStatus, IndexStatus, Origins, SegmentStatus, Sizes
+from skipstone.index.results import BuildChoices, ColumnStatus, IndexStatus, Origins, SegmentStatus, Sizes
 from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path
 from skipstone.store.place import Listed
@@ -45,7 +45,7 @@ _COMMON_PLACES: Final = frozenset({"counts", "group_rows", "group_sizes", "chunk
 def index_status(lake: Snapshot, index: LakeIndex) -> IndexStatus:
     """What the index covers of the lake as it is listed, how old and how large it is."""
     coverage = index.coverage
-    counted = _Counted(lake.entries)
+    counted = _SegmentTotals(lake.entries)
     manifest = Manifest() if coverage is None else coverage.manifest
     if coverage is not None:
         counted.add(coverage)
@@ -71,7 +71,7 @@ def index_status(lake: Snapshot, index: LakeIndex) -> IndexStatus:
     )
 
 
-def _unknown(coverage: Coverage) -> tuple[str, ...]:
+def _unknown(coverage: IndexCoverage) -> tuple[str, ...]:
     numbers = np.flatnonzero(coverage.owner < 0)[:_EXAMPLES]
     return tuple(coverage.entries[number].key for number in numbers.tolist())
 
@@ -86,16 +86,16 @@ def _old(index: LakeIndex, manifest: Manifest) -> int:
     )
 
 
-def _asked(spec: dict[str, Any]) -> Asked:
+def _asked(spec: dict[str, Any]) -> BuildChoices:
     if not spec:
-        return Asked()
+        return BuildChoices()
     names = {key: tuple(".".join(path) for path in spec[key]) for key in LISTS}
     columns = tuple(".".join(path) for path, _ in spec["columns"])
-    return Asked(columns=columns, pages=spec["pages"], own_blooms=spec["own_blooms"], **names)
+    return BuildChoices(columns=columns, pages=spec["pages"], own_blooms=spec["own_blooms"], **names)
 
 
 @dataclass(slots=True)
-class _Counted:
+class _SegmentTotals:
     """What the segments hold, added up."""
 
     entries: Sequence[Listed]
@@ -107,7 +107,7 @@ class _Counted:
     _sizes: dict[Path, Sizes] = field(default_factory=dict)
     _origins: dict[Path, Origins] = field(default_factory=dict)
 
-    def add(self, coverage: Coverage) -> None:
+    def add(self, coverage: IndexCoverage) -> None:
         """Every segment that is used."""
         listed = {entry.key for entry in self.entries}
         notes = {note.name: note for note in coverage.manifest.segments}

@@ -17,8 +17,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from skipstone.index.advise.advice import Advice, ColumnAdvice, LayoutAdvice
-from skipstone.index.results import Asked, ColumnStatus, IndexStatus, Report
-from skipstone.report.node import Bar, Code, Column, Facts, Figure, Items, Node, Table, Text, number, text
+from skipstone.index.results import BuildChoices, ColumnStatus, IndexStatus, Report
+from skipstone.report.node import (
+    Bar,
+    Code,
+    Facts,
+    Figure,
+    Items,
+    NodeTable,
+    ReportNode,
+    TableColumn,
+    Text,
+    number,
+    text,
+)
 from skipstone.report.units import ago, count, duration, percent, plural, size, times
 
 _MISSING = "–"
@@ -38,21 +50,21 @@ _CONTENT = {
 }
 
 
-def status_tree(status: IndexStatus) -> Node:
+def status_tree(status: IndexStatus) -> ReportNode:
     """What the index covers, how old and how large it is, and what it holds."""
-    tables: list[Table] = []
+    tables: list[NodeTable] = []
     if status.columns:
         tables.append(_columns(status.columns))
     if status.segments:
         tables.append(
-            Table(
+            NodeTable(
                 (text("segment"), number("files", 1), number("stale", 2), number("size")),
                 [(s.name, count(s.files), count(s.stale), size(s.bytes)) for s in status.segments],
                 most=_SHOWN_SEGMENTS,
                 noun="segment",
             )
         )
-    return Node(
+    return ReportNode(
         status.place,
         _about(status),
         figures=tuple(_figures(status)),
@@ -98,7 +110,7 @@ def _figures(status: IndexStatus) -> Iterator[Figure]:
         yield Figure("size", size(status.sizes.total), _takes(status), _size_bar(status))
 
 
-def _branches(status: IndexStatus) -> Iterator[Node]:
+def _branches(status: IndexStatus) -> Iterator[ReportNode]:
     if not status.version:
         return
     missing = []
@@ -106,7 +118,9 @@ def _branches(status: IndexStatus) -> Iterator[Node]:
         missing.append(("unknown", _such_as(status.unknown, "file", "files", status.unknown_such_as)))
     if status.stale:
         missing.append(("stale", _such_as(status.stale, "entry", "entries", status.stale_such_as)))
-    yield Node("files", _indexed(status), bar=Bar.of(status.covered, status.files), body=(Facts(missing),))
+    yield ReportNode(
+        "files", _indexed(status), bar=Bar.of(status.covered, status.files), body=(Facts(missing),)
+    )
     total = status.sizes.total
     found = [(words, int(getattr(status.sizes, name))) for name, words in _CONTENT.items()]
     rows = [
@@ -115,10 +129,12 @@ def _branches(status: IndexStatus) -> Iterator[Node]:
         if nbytes
     ]
     old = f"and {size(status.old_bytes)} of earlier versions, kept for a while for their readers"
-    held = Table((Column(), Column(), Column()), rows, notes=(old,) if status.old_bytes else ())
+    held = NodeTable(
+        (TableColumn(), TableColumn(), TableColumn()), rows, notes=(old,) if status.old_bytes else ()
+    )
     said = (_takes(status), f"{size(total)} ({percent(total, status.data_bytes)})", size(total))
-    yield Node("size", said, bar=_size_bar(status), body=(held,))
-    yield Node("options", _options(status.asked))
+    yield ReportNode("size", said, bar=_size_bar(status), body=(held,))
+    yield ReportNode("options", _options(status.asked))
 
 
 def _such_as(number: int, noun: str, many: str, examples: Sequence[str]) -> str:
@@ -127,7 +143,7 @@ def _such_as(number: int, noun: str, many: str, examples: Sequence[str]) -> str:
     return plural(number, noun, many) + (f"{joint}{said}" if said else "")
 
 
-def _options(asked: Asked) -> str:
+def _options(asked: BuildChoices) -> str:
     named = {
         "values read for": asked.values,
         "bloom filters built for": asked.blooms,
@@ -147,7 +163,7 @@ def _options(asked: Asked) -> str:
     return "; ".join(parts)
 
 
-def _columns(columns: Sequence[ColumnStatus]) -> Table:
+def _columns(columns: Sequence[ColumnStatus]) -> NodeTable:
     """A line per column; sums and sketches only where there are some."""
     extras = any(column.sizes.sums or column.sizes.sketches for column in columns)
     rows = []
@@ -165,18 +181,18 @@ def _columns(columns: Sequence[ColumnStatus]) -> Table:
     named = ("bounds", "pages", "filters", *["extras"] * extras)
     numbered = (*(number(name, spare=len(named) - place) for place, name in enumerate(named)), number("size"))
     head = (text("column"), text("type"), text("source"), *numbered)
-    return Table(head, rows, most=_SHOWN_COLUMNS, noun="column")
+    return NodeTable(head, rows, most=_SHOWN_COLUMNS, noun="column")
 
 
 # -- builds ------------------------------------------------------------------------------------
 
 
-def build_tree(report: Report) -> Node:
+def build_tree(report: Report) -> ReportNode:
     """What a build or a refresh did, in a few lines."""
     read = f"read {size(report.bytes)} in {plural(report.requests, 'request')}, " if report.requests else ""
     merged = f", {count(report.merged)} merged" if report.merged else ""
     held = f"version {count(report.version)} has {plural(report.segments, 'segment')}{merged}"
-    return Node(
+    return ReportNode(
         body=(
             Text("; ".join(_done(report)), "bold"),
             Text(f"{read}{duration(report.seconds)}; {held}", "dim"),
@@ -209,9 +225,9 @@ _EXPLAINED = (
 )
 
 
-def advice_tree(advice: Advice) -> Node:
+def advice_tree(advice: Advice) -> ReportNode:
     """What to index, which bloom filters pay, which order of rows would help, and how to get there."""
-    tables: list[Table] = []
+    tables: list[NodeTable] = []
     if advice.by_column:
         names = ("queries", "files", "row groups", "pages", "bloom", "index", "filters")
         # A narrow screen goes without the finer shares first.
@@ -221,11 +237,11 @@ def advice_tree(advice: Advice) -> Node:
         numbered = tuple(number(name, spare.get(name, 0)) for name in names)
         head = (text("column"), text("type"), *numbered, text("why", least=12))
         rows = [_advised(column) for column in advice.by_column]
-        tables.append(Table(head, rows, most=_SHOWN_ADVICE, noun="column"))
+        tables.append(NodeTable(head, rows, most=_SHOWN_ADVICE, noun="column"))
     if advice.layouts:
-        head = (text("layout"), number("skips today", 1), number("would skip"), Column("reads"))
-        tables.append(Table(head, [*map(_layout, advice.layouts)], most=_SHOWN_LAYOUTS, noun="layout"))
-    return Node(
+        head = (text("layout"), number("skips today", 1), number("would skip"), TableColumn("reads"))
+        tables.append(NodeTable(head, [*map(_layout, advice.layouts)], most=_SHOWN_LAYOUTS, noun="layout"))
+    return ReportNode(
         body=(
             Text(advice.recommendation, "bold", 4),
             Text(_sampled(advice), "dim"),

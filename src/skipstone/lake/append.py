@@ -32,7 +32,7 @@ from skipstone.lake.directory import is_visible
 from skipstone.lake.journal import (
     MANY_JOURNALS,
     Journals,
-    Source,
+    JournalSource,
     encode_journal,
     forget_stale,
     read_journals,
@@ -54,7 +54,7 @@ from skipstone.lake.records import (
 from skipstone.parquet.write.files import staged_as
 from skipstone.store.place import Listed, Place, check_key
 
-__all__ = ["Append", "Lease", "Source", "staged_as"]
+__all__ = ["Append", "JournalSource", "Lease", "staged_as"]
 
 _DONE: Final = b"done"
 _THREADS: Final = 16
@@ -123,7 +123,7 @@ class Append:
         """Where the job's files are written; picklable."""
         return self._place.child(stage_key(self._job))
 
-    def publish(self, keys: Iterable[str], *, sources: Iterable[Source] = ()) -> list[Listed]:
+    def publish(self, keys: Iterable[str], *, sources: Iterable[JournalSource] = ()) -> list[Listed]:
         """Move staged files to their places in the lake and end the job; the files as listed there.
 
         All of them or, after a failure, none. Other staged files, left by tries that were lost, are removed.

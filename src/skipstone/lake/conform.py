@@ -74,7 +74,7 @@ def _places(own: pa.Schema, wanted: pa.Schema, path: str) -> list[int | None]:
 def _conform_column(
     table: pa.Table, place: int | None, field: pa.Field, path: str, evolution: Evolution | None
 ) -> pa.ChunkedArray:
-    ways = _Ways(evolution)
+    ways = _Converter(evolution)
     column = table.column(place) if place is not None else ways.lacking(field, (field.name,), table.num_rows)
     if column.null_count and not field.nullable:
         raise _unexpected_null(path, field.name)
@@ -179,7 +179,7 @@ def _evolves(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Ways:
+class _Converter:
     """How arrays come to the lake's types, and what fields are that a file lacks."""
 
     evolution: Evolution | None

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from skipstone.core.evidence import Array, Stated
+from skipstone.core.evidence import Array, FactOverride
 from skipstone.core.ir.nodes import Node
 from skipstone.core.judge import Verdict, judge
 from skipstone.engine.jobs import Engine, gather
@@ -35,7 +35,7 @@ from skipstone.lake.files import CACHE_BYTES, Files
 from skipstone.lake.partitions import Partitions, read_partitions
 from skipstone.lake.records import list_again, list_settled, real_place, with_own_files
 from skipstone.lake.schema import first_of_each_schema, merge_schemas
-from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, Path, Records, Sifted
+from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, Path, PrunedFiles, Records
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.prune.ledger import Blame, Ledger
 from skipstone.report.trace import Cause, Level
@@ -127,9 +127,9 @@ class DirectorySnapshot:
         return self.files_of(np.arange(len(self.entries)))
 
     @cached_property
-    def all_stated(self) -> dict[Path, Stated]:
+    def all_overrides(self) -> dict[Path, FactOverride]:
         """What the directories say of every file."""
-        return self.stated(np.arange(len(self.entries)))
+        return self.overrides(np.arange(len(self.entries)))
 
     def files_of(self, files: Array) -> tuple[FileEntry, ...]:
         """The numbered files."""
@@ -236,12 +236,14 @@ class DirectorySnapshot:
                 check_readable(footer.query_schema, lake, footer.path, self.uri)
                 known.add(footer.query_schema)
 
-    def stated(self, files: Array) -> dict[Path, Stated]:
+    def overrides(self, files: Array) -> dict[Path, FactOverride]:
         """What the directories say of the numbered files."""
         if not self.partition_names:
             return {}
         chosen = self.partitions.take(files)
-        return {(name,): Stated(chosen.facts(number)) for number, name in enumerate(chosen.schema.names)}
+        return {
+            (name,): FactOverride(chosen.facts(number)) for number, name in enumerate(chosen.schema.names)
+        }
 
     def constants(self, files: Sequence[int]) -> list[Mapping[str, pa.Scalar]]:
         """The partition of each numbered file, as scalars of the partition columns' types."""
@@ -250,10 +252,10 @@ class DirectorySnapshot:
             {name: column[number] for name, column in zip(names, values, strict=True)} for number in files
         ]
 
-    def sift(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> Sifted:  # noqa: ARG002
+    def prune_files(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> PrunedFiles:  # noqa: ARG002
         """The files that their directories leave."""
         if node is None or not len(self.partitions.schema):
-            return Sifted()
+            return PrunedFiles()
         judgement = judge(node, self.partitions.evidence())
         verdicts = judgement.verdicts()
         folders = [entry.key.rpartition("/")[0] for entry in self.entries]
@@ -271,7 +273,7 @@ class DirectorySnapshot:
             )
         )
         kept = verdicts != Verdict.NONE
-        return Sifted() if kept.all() else Sifted(np.flatnonzero(kept))
+        return PrunedFiles() if kept.all() else PrunedFiles(np.flatnonzero(kept))
 
     def deletions(self, files: Sequence[int]) -> Deletions:  # noqa: ARG002
         """Nothing: files of a directory are deleted whole."""

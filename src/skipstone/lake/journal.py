@@ -28,7 +28,7 @@ _THREADS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class JournalSource:
     """A file that was taken in, as it was then."""
 
     uri: str
@@ -42,12 +42,12 @@ class Journals:
     """The journals of jobs that are done, and what they hold together."""
 
     keys: tuple[str, ...] = ()
-    sources: frozenset[Source] = frozenset()
+    sources: frozenset[JournalSource] = frozenset()
     jobs: frozenset[str] = frozenset()
     """The jobs that published files."""
 
 
-def ingested(place: Place) -> set[Source]:
+def ingested(place: Place) -> set[JournalSource]:
     """The sources that the lake's jobs have taken in; those of a job that is not done don't count."""
     return set(read_journals(place).sources)
 
@@ -105,7 +105,7 @@ def _read_all(place: Place) -> Journals:
 
 
 def encode_journal(
-    sources: Iterable[Source], replaces: Iterable[str] = (), jobs: Iterable[str] = ()
+    sources: Iterable[JournalSource], replaces: Iterable[str] = (), jobs: Iterable[str] = ()
 ) -> bytes:
     """A journal as a file; ``replaces`` are the keys of those that it holds as well."""
     rows = sorted({astuple(source) for source in sources})
@@ -116,7 +116,7 @@ def _read(place: Place, entry: Listed) -> Journals:
     body = place.open(entry.key, version=entry.version, size=entry.size).tail(entry.size)[0]
     try:
         told = json.loads(body)
-        found = [Source(uri, size, version) for uri, size, version in told["sources"]]
+        found = [JournalSource(uri, size, version) for uri, size, version in told["sources"]]
         if all(isinstance(s.uri, str) and isinstance(s.version, str) and type(s.size) is int for s in found):
             return Journals((), frozenset(found), frozenset(map(str, told.get("jobs", ()))))
     except (ValueError, KeyError, TypeError):
@@ -128,7 +128,7 @@ def _read(place: Place, entry: Listed) -> Journals:
 # -- claims ------------------------------------------------------------------------------------
 
 
-def claim(place: Place, append: Append, sources: Collection[Source]) -> None:
+def claim(place: Place, append: Append, sources: Collection[JournalSource]) -> None:
     """Say what a job takes in; a ConflictError if another job is at the same, or has done it just now."""
     if not sources:
         return

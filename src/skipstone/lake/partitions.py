@@ -117,7 +117,7 @@ class _Paths:
 
     keys: Sequence[str]
     uri: str
-    segments: list[tuple[Segment, ...]]
+    segments: list[tuple[PartitionSegment, ...]]
     directories: Array
 
     @classmethod
@@ -240,17 +240,17 @@ class NotFitting(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class PartitionSegment:
     """One directory ``name=value``: the name, and the value as it is written there."""
 
     name: str
     raw: str
 
 
-def split_segment(directory: str) -> Segment | None:
+def split_segment(directory: str) -> PartitionSegment | None:
     """The partition that a directory stands for; None if it is just a directory."""
     name, equals, raw = directory.partition("=")
-    return Segment(unescape(name), raw) if equals else None
+    return PartitionSegment(unescape(name), raw) if equals else None
 
 
 def unescape(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from skipstone.core.evidence import Array, Stated
+from skipstone.core.evidence import Array, FactOverride
 from skipstone.core.ir.nodes import Node
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import Engine
@@ -42,7 +42,7 @@ class FileEntry:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sifted:
+class PrunedFiles:
     """What a lake's own metadata leaves of its files, before any footer is opened."""
 
     files: Array | None = None
@@ -169,7 +169,7 @@ class Snapshot(Protocol):
         """The names of the columns that partitions give to every file."""
 
     @property
-    def all_stated(self) -> dict[Path, Stated]:
+    def all_overrides(self) -> dict[Path, FactOverride]:
         """What partitions say of every file."""
 
     @property
@@ -193,13 +193,13 @@ class Snapshot(Protocol):
     def files_of(self, files: Array) -> tuple[FileEntry, ...]:
         """The numbered files."""
 
-    def stated(self, files: Array) -> dict[Path, Stated]:
+    def overrides(self, files: Array) -> dict[Path, FactOverride]:
         """What partitions say of columns in the numbered files, whatever is stored in them."""
 
     def constants(self, files: Sequence[int]) -> list[Mapping[str, pa.Scalar]]:
         """The columns that each numbered file's partition gives, with their values."""
 
-    def sift(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> Sifted:
+    def prune_files(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> PrunedFiles:
         """The files that may hold a match by what is known without their footers; ``None`` asks for all rows.
 
         ``strict`` refuses to keep a partition merely because it can't be judged.

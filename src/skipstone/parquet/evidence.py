@@ -20,7 +20,14 @@ from skipstone.core.ir.transforms import Keys, Transform
 from skipstone.core.plain import bytes_array
 from skipstone.parquet.metadata import ParquetMetadata, all_chunks, all_encrypted
 from skipstone.parquet.pageindex import PageIndex, PageRun
-from skipstone.parquet.schema import Kin, LeafColumn, LogicalKind, PhysicalType, Repetition, Writer
+from skipstone.parquet.schema import (
+    FileWriter,
+    LeafColumn,
+    LogicalKind,
+    PhysicalType,
+    Repetition,
+    SchemaGroup,
+)
 from skipstone.parquet.structs import Statistics
 from skipstone.parquet.values import conversion, decode_keys, stored_type
 
@@ -36,7 +43,7 @@ _UNORDERED = frozenset(
 )
 
 
-def bounds_trusted(leaf: LeafColumn, writer: Writer) -> bool:
+def bounds_trusted(leaf: LeafColumn, writer: FileWriter) -> bool:
     """Whether ``min_value`` and ``max_value`` of this leaf mean what the format says."""
     if leaf.column_order in ("undefined", "unknown") or leaf.logical.kind in _UNORDERED:
         return False
@@ -55,7 +62,7 @@ def legacy_bounds_trusted(leaf: LeafColumn) -> bool:
     return _signed(leaf) and leaf.logical.kind not in _UNORDERED and leaf.physical is not _P.INT96
 
 
-def null_counts_trusted(leaf: LeafColumn, writer: Writer) -> bool:
+def null_counts_trusted(leaf: LeafColumn, writer: FileWriter) -> bool:
     """Whether a null count of zero means that there are no nulls."""
     if leaf.max_repetition:
         return False  # arrow#51097: null and empty lists are not always counted
@@ -64,7 +71,7 @@ def null_counts_trusted(leaf: LeafColumn, writer: Writer) -> bool:
     return not _before(writer, "parquet-rs", (5,))  # arrow-rs#306: zero for a column that is all null
 
 
-def all_null_trusted(writer: Writer) -> bool:
+def all_null_trusted(writer: FileWriter) -> bool:
     """Whether a null count equal to the value count, without bounds, means that all values are null."""
     # polars#29321: the count was multiplied by the number of pages. Bounds are absent too where they were not
     # asked for, and where all other values are NaN.
@@ -76,7 +83,7 @@ def _signed(leaf: LeafColumn) -> bool:
     return leaf.physical not in _BYTES and not unsigned
 
 
-def _before(writer: Writer, application: str, version: tuple[int, ...]) -> bool:
+def _before(writer: FileWriter, application: str, version: tuple[int, ...]) -> bool:
     return writer.application.lower() == application and writer.version < version
 
 
@@ -150,7 +157,7 @@ def row_group_facts(metadata: ParquetMetadata, ref: ColumnRef) -> ColumnFacts:
     """What the footer says about one column in each row group; worked out once per footer."""
     key = (ColumnFacts, ref.path, str(ref.type))
     if key not in metadata.memo:
-        metadata.memo[key] = metadata.known_facts(ref) or _stored_facts([metadata], ref)
+        metadata.memo[key] = metadata.recorded_facts(ref) or _stored_facts([metadata], ref)
     facts: ColumnFacts = metadata.memo[key]
     return facts
 
@@ -163,7 +170,7 @@ def lake_facts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFacts:
     kinds = [(file.kin, type(file)) for file in files]
     if len(set(kinds)) == 1:
         return _group_facts(files, ref)
-    groups: dict[tuple[Kin, type], list[int]] = {}
+    groups: dict[tuple[SchemaGroup, type], list[int]] = {}
     for number, kind in enumerate(kinds):
         groups.setdefault(kind, []).append(number)
     found = ColumnFacts.concat(
@@ -180,7 +187,7 @@ def _count_groups(files: Sequence[ParquetMetadata]) -> int:
 
 
 def _group_facts(files: Sequence[ParquetMetadata], ref: ColumnRef) -> ColumnFacts:
-    known = files[0].known_facts(ref)
+    known = files[0].recorded_facts(ref)
     if known is None:
         return _stored_facts(files, ref)
     return ColumnFacts.concat([row_group_facts(file, ref) for file in files])
@@ -363,7 +370,7 @@ def _equal(lower: Bounds, upper: Bounds) -> Array:
 
 def _facts(
     bound: BoundLeaf,
-    writer: Writer,
+    writer: FileWriter,
     *,
     lower: list[bytes | None],
     upper: list[bytes | None],

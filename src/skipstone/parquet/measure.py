@@ -110,7 +110,7 @@ def whole(measured: Measured) -> ColumnFacts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Column:
+class ColumnMeasure:
     """A column in plain chunks whose keys are those of the wanted type; ``valid`` is None without NULLs."""
 
     chunks: Sequence[pa.Array]
@@ -123,7 +123,7 @@ class Column:
         return _count(~self.valid, starts)
 
 
-def read_column(type: pa.DataType, values: pa.Array | pa.ChunkedArray) -> Column:
+def read_column(type: pa.DataType, values: pa.Array | pa.ChunkedArray) -> ColumnMeasure:
     """``values`` ready to be measured as ``type``, which theirs must be or widen to without loss."""
     if not is_ordered(type):
         raise NotMeasurable(f"values of type {type} have no order")
@@ -135,9 +135,9 @@ def read_column(type: pa.DataType, values: pa.Array | pa.ChunkedArray) -> Column
         raise NotMeasurable(f"a value of type {values.type} is not one of {type}: {error}") from error
     masks = [valid_rows(chunk) for chunk in chunks]
     if all(mask is None for mask in masks):
-        return Column(chunks, None)
+        return ColumnMeasure(chunks, None)
     filled = [np.ones(len(c), dtype=bool) if m is None else m for c, m in zip(chunks, masks, strict=True)]
-    return Column(chunks, _joined(filled))
+    return ColumnMeasure(chunks, _joined(filled))
 
 
 def _as(array: pa.Array, wanted: pa.DataType, own: pa.DataType) -> pa.Array:
@@ -171,7 +171,7 @@ class NumberKeys:
     valid: Array | None
 
     @classmethod
-    def of(cls, column: Column) -> NumberKeys:
+    def of(cls, column: ColumnMeasure) -> NumberKeys:
         """The keys of all chunks, without a copy where there is one."""
         return cls(_joined([numbers(chunk) for chunk in column.chunks]), column.valid)
 
@@ -325,7 +325,7 @@ def _rotated(words: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
 # -- values as stored --------------------------------------------------------------------------
 
 
-def _hashes(leaf: LeafColumn, own: pa.DataType, column: Column) -> Array | None:
+def _hashes(leaf: LeafColumn, own: pa.DataType, column: ColumnMeasure) -> Array | None:
     """Hashes of the stored values; those of values that occur twice may, too."""
     physical, kind = leaf.physical, key_space(own).kind
     if kind is Kind.FLOAT:
@@ -348,7 +348,7 @@ def _hash_numbers(keys: Array) -> Array:
     return hash_rows(np.ascontiguousarray(keys).view(np.uint8).reshape(-1, keys.dtype.itemsize))
 
 
-def _hash_floats(leaf: LeafColumn, column: Column) -> Array:
+def _hash_floats(leaf: LeafColumn, column: ColumnMeasure) -> Array:
     keys = _present(NumberKeys.of(column).keys, column)
     # Adding zero makes all zeros positive.
     keys = keys[~np.isnan(keys)] + keys.dtype.type(0)
@@ -357,7 +357,7 @@ def _hash_floats(leaf: LeafColumn, column: Column) -> Array:
     return _hash_numbers(keys.astype(np.float16) if leaf.logical.kind is _K.FLOAT16 else keys)
 
 
-def _big_endian(width: int, type: pa.DataType, column: Column) -> NDArray[np.uint8]:
+def _big_endian(width: int, type: pa.DataType, column: ColumnMeasure) -> NDArray[np.uint8]:
     """Decimals as big-endian numbers of ``width`` bytes, one a row."""
     stored = type.bit_width // 8
     numbers = _rows(stored, column)
@@ -366,13 +366,13 @@ def _big_endian(width: int, type: pa.DataType, column: Column) -> NDArray[np.uin
     return np.ascontiguousarray(padded[:, ::-1])
 
 
-def _rows(width: int, column: Column) -> NDArray[np.uint8]:
+def _rows(width: int, column: ColumnMeasure) -> NDArray[np.uint8]:
     """The bytes of values of a fixed width, one a row."""
     chunks = [as_numpy(chunk, np.uint8, width).reshape(-1, width) for chunk in column.chunks]
     return _present(np.concatenate(chunks) if chunks else np.zeros((0, width), dtype=np.uint8), column)
 
 
-def _present(values: Array, column: Column) -> Array:
+def _present(values: Array, column: ColumnMeasure) -> Array:
     return values if column.valid is None else values[column.valid]
 
 

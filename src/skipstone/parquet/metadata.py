@@ -10,8 +10,8 @@ import numpy as np
 
 from skipstone.errors import CorruptFileError, EncryptedFileError, NotParquetError, SchemaError
 from skipstone.parquet.schema import (
+    FileWriter,
     LeafColumn,
-    Writer,
     decode_footer,
     is_unmarked_instant,
     split_footer,
@@ -103,7 +103,7 @@ class ParquetMetadata:
         return self.kin.created_by
 
     @property
-    def writer(self) -> Writer:
+    def writer(self) -> FileWriter:
         """Who wrote the file."""
         return self.kin.writer
 
@@ -252,7 +252,7 @@ class ParquetMetadata:
         meta = self.chunks(leaf)[group]
         return _range(meta), meta.codec, None
 
-    def known_places(self, group: int, leaf: int) -> PageIndex | None:  # noqa: ARG002
+    def page_places(self, group: int, leaf: int) -> PageIndex | None:  # noqa: ARG002
         """Where the pages of a chunk are, if that is known without reading on; a footer doesn't tell."""
         return None
 
@@ -260,7 +260,7 @@ class ParquetMetadata:
         """Where the pages of chunks of a row group are, as far as it is known without reading the file."""
         return [None] * len(leaves)
 
-    def known_facts(self, ref: ColumnRef) -> ColumnFacts | None:  # noqa: ARG002
+    def recorded_facts(self, ref: ColumnRef) -> ColumnFacts | None:  # noqa: ARG002
         """Facts about a column in each row group that somebody has worked out; a footer holds statistics."""
         return None
 

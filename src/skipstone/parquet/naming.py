@@ -17,7 +17,7 @@ from skipstone.errors import CorruptFileError
 from skipstone.parquet import compact as c
 from skipstone.parquet.evidence import own_type
 from skipstone.parquet.metadata import ParquetMetadata
-from skipstone.parquet.schema import Kin, Repetition, text
+from skipstone.parquet.schema import Repetition, SchemaGroup, text
 from skipstone.parquet.structs import ChunkDetails, FileMetaData, KeyValue, SchemaElement
 
 Path: TypeAlias = tuple[str, ...]
@@ -121,7 +121,7 @@ class RenamedMetadata(ParquetMetadata):
         path, version, mark = self._own.identity
         return (path, version, hash((mark, self._view.mark)))
 
-    def known_facts(self, ref: ColumnRef) -> ColumnFacts | None:
+    def recorded_facts(self, ref: ColumnRef) -> ColumnFacts | None:
         """Nothing is known of a field that the file lacks, where that doesn't mean NULL."""
         if self._naming.supplies(ref.path) and own_type(self, ref.path) is None:
             return ColumnFacts.unknown(ref.type, self.row_group_count)
@@ -146,7 +146,7 @@ class _Seen:
 class _View:
     """A schema with other names: as objects, and as bytes that take the place of the file's own."""
 
-    kin: Kin
+    kin: SchemaGroup
     schema: list[SchemaElement]
     mark: int
     has_ids: bool
@@ -176,9 +176,9 @@ class _View:
         shell.created_by, shell.column_orders = raw.created_by, raw.column_orders
         shell.encryption_algorithm = raw.encryption_algorithm
         has_ids = any(_own_id(element) is not None for element in raw.schema or [])
-        return cls(Kin(shell, metadata.path), schema, hash(naming), has_ids, old, new)
+        return cls(SchemaGroup(shell, metadata.path), schema, hash(naming), has_ids, old, new)
 
-    def footer(self, footer: bytes, kin: Kin) -> bytes:
+    def footer(self, footer: bytes, kin: SchemaGroup) -> bytes:
         """A file's footer with this schema."""
         start = _value_at(footer, _SCHEMA)
         stop = start + len(self.old_schema)

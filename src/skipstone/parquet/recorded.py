@@ -236,7 +236,7 @@ class RecordedMetadata(ParquetMetadata):
             self.memo[key] = found
         return found
 
-    def known_places(self, group: int, leaf: int) -> PageIndex | None:
+    def page_places(self, group: int, leaf: int) -> PageIndex | None:
         """Where the pages of a chunk are, if it was written down."""
         return self._records.places(group, (leaf,))[0]
 
@@ -244,7 +244,7 @@ class RecordedMetadata(ParquetMetadata):
         """Where the pages of chunks of a row group are, as far as it was written down."""
         return self._records.places(group, leaves)
 
-    def known_facts(self, ref: ColumnRef) -> ColumnFacts:
+    def recorded_facts(self, ref: ColumnRef) -> ColumnFacts:
         """Facts about a column in each row group, as they were written down."""
         return self._records.facts(ref)
 

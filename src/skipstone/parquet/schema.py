@@ -333,18 +333,18 @@ _SHORT_LIST = 256
 _NO_ROWS: Final = b"\x16\0\x19\x0c"
 _ROWS_FIELD, _LIST_FIELD, _OF_STRUCTS = 0x16, 0x19, 0x0C
 _WRITER = re.compile(r"\s*(.*?)\s+version\s+v?(\d{1,9}(?:\.\d{1,9})*)", re.IGNORECASE)
-_known: tuple[Kin, ...] = ()
+_known: tuple[SchemaGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class FileWriter:
     """Who wrote a file, as far as ``created_by`` tells; an unknown version is the empty tuple."""
 
     application: str
     version: tuple[int, ...]
 
     @classmethod
-    def parse(cls, created_by: str) -> Writer:
+    def parse(cls, created_by: str) -> FileWriter:
         """Read the customary "application version 1.2.3 (build ...)".
 
         >>> Writer.parse("parquet-mr version 1.8.0 (build 0fda28af84b9746396014ad6a415b90592a98b3b)")
@@ -356,7 +356,7 @@ class Writer:
         return cls(match[1], tuple(int(part) for part in match[2].split(".")))
 
 
-class Kin:
+class SchemaGroup:
     """Files whose footers are the same but for their row groups.
 
     Everything read from schema, column orders, key-value pairs and writer alone is worked out once, and kept
@@ -384,7 +384,7 @@ class Kin:
         self.leaves: tuple[LeafColumn, ...] = leaf_columns(raw.schema or [], raw.column_orders, path)
         self.paths = [[step.encode() for step in leaf.path] for leaf in self.leaves]
         self.created_by = text(raw.created_by or b"")
-        self.writer = Writer.parse(self.created_by)
+        self.writer = FileWriter.parse(self.created_by)
         self.arrow_schema: pa.Schema | None = None
         self.memo: dict[Any, Any] = {}
         self._by_name: dict[str, list[LeafColumn]] = {}
@@ -404,7 +404,7 @@ class Kin:
         return self._by_name.get(name, [])
 
 
-def split_footer(footer: bytes, path: str) -> tuple[Kin, int, list[RowGroup]]:
+def split_footer(footer: bytes, path: str) -> tuple[SchemaGroup, int, list[RowGroup]]:
     """The kin that a file belongs to (one met lately, or a new one), its number of rows, its row groups.
 
     The bytes of most footers differ from those of a file met before in their row groups only, so nothing
@@ -415,7 +415,7 @@ def split_footer(footer: bytes, path: str) -> tuple[Kin, int, list[RowGroup]]:
             found = _row_groups(footer, kin.start)
             if found is not None and footer[found[2] :] == kin.tail:
                 return kin, found[0], found[1]
-    return _new_kin(footer, path)
+    return _new_schema_group(footer, path)
 
 
 def _row_groups(footer: bytes, start: int) -> tuple[int, list[RowGroup], int] | None:
@@ -432,7 +432,7 @@ def _row_groups(footer: bytes, start: int) -> tuple[int, list[RowGroup], int] | 
     return None if found is None else ((coded >> 1) ^ -(coded & 1), *found)
 
 
-def _new_kin(footer: bytes, path: str) -> tuple[Kin, int, list[RowGroup]]:
+def _new_schema_group(footer: bytes, path: str) -> tuple[SchemaGroup, int, list[RowGroup]]:
     try:
         start = rows_at(footer)
         found = _row_groups(footer, start)
@@ -452,10 +452,10 @@ def _new_kin(footer: bytes, path: str) -> tuple[Kin, int, list[RowGroup]]:
     if raw.schema is None or raw.version is None:
         raise CorruptFileError("the footer lacks a required field", path=path)
     raw.row_groups, raw.num_rows = None, None
-    return _remember(Kin(raw, path, head, tail)), rows, groups
+    return _remember(SchemaGroup(raw, path, head, tail)), rows, groups
 
 
-def _remember(made: Kin) -> Kin:
+def _remember(made: SchemaGroup) -> SchemaGroup:
     """``made``, or one of the same content whose bytes differ."""
     global _known  # noqa: PLW0603
     known = _known

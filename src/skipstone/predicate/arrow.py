@@ -25,7 +25,7 @@ from skipstone.predicate import tree
 from skipstone.predicate.foreign import (
     OPERATORS,
     ExpressionWriter,
-    Unknown,
+    Untranslatable,
     finite,
     flattened,
     float32_readings,
@@ -62,18 +62,18 @@ def from_arrow(expr: pc.Expression) -> tree.Predicate:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ArrowNode:
     """One part of a serialized expression: a column, a constant or a call, and how it was written."""
 
     batch: pa.RecordBatch
     entries: Entries
     name: str = ""
-    args: tuple[Node, ...] = ()
+    args: tuple[ArrowNode, ...] = ()
     options: pa.Scalar | None = None
     path: tuple[str, ...] = ()
     scalar: pa.Scalar | None = None
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[ArrowNode]:
         """This part and every part below it."""
         stack = [self]
         while stack:
@@ -94,11 +94,11 @@ class Node:
         return pc.Expression._deserialize(sink.getvalue())
 
 
-def decode(expr: pc.Expression) -> Node:
+def decode(expr: pc.Expression) -> ArrowNode:
     """``expr`` taken apart; raises ArrowNotImplementedError for columns by position."""
     reader = pa.ipc.open_file(expr.__reduce__()[1][0])
     batch, entries = reader.get_batch(0), _metadata(reader.schema)
-    done: list[Node] = []
+    done: list[ArrowNode] = []
     calls: list[tuple[int, int]] = []
     at = 0
     while at < len(entries):
@@ -110,17 +110,17 @@ def decode(expr: pc.Expression) -> Node:
             args = [n for n in done[first:] if n.options is None or n.name]
             options = next((n.options for n in done[first:] if n.options is not None and not n.name), None)
             del done[first:]
-            done.append(Node(batch, entries[start : at + 1], value.decode(), tuple(args), options))
+            done.append(ArrowNode(batch, entries[start : at + 1], value.decode(), tuple(args), options))
         elif key == b"nested_field_ref":
             parts = entries[at + 1 : at + 1 + int(value)]
-            done.append(Node(batch, [entries[at], *parts], path=tuple(v.decode() for _, v in parts)))
+            done.append(ArrowNode(batch, [entries[at], *parts], path=tuple(v.decode() for _, v in parts)))
             at += len(parts)
         elif key == b"field_ref":
-            done.append(Node(batch, [entries[at]], path=(value.decode(),)))
+            done.append(ArrowNode(batch, [entries[at]], path=(value.decode(),)))
         else:
             held = batch.column(int(value))[0]
             kind = {"options": held} if key == b"options" else {"scalar": held}
-            done.append(Node(batch, [entries[at]], **kind))
+            done.append(ArrowNode(batch, [entries[at]], **kind))
         at += 1
     return done[0]
 
@@ -150,22 +150,22 @@ def _metadata(schema: pa.Schema) -> Entries:
 # -- from pyarrow: conditions ------------------------------------------------------------------
 
 
-def _condition(node: Node) -> tree.Predicate:
+def _condition(node: ArrowNode) -> tree.Predicate:
     try:
         if node.name:
             return _handler(_CONDITIONS, node)(node)
         return tree.condition(_value(node))
-    except Unknown:
+    except Untranslatable:
         return _opaque(node)
 
 
-def _handler(table: dict[str, Callable[[Node], T]], node: Node) -> Callable[[Node], T]:
+def _handler(table: dict[str, Callable[[ArrowNode], T]], node: ArrowNode) -> Callable[[ArrowNode], T]:
     if node.name not in table:
-        raise Unknown(node.name)
+        raise Untranslatable(node.name)
     return table[node.name]
 
 
-def _opaque(node: Node) -> tree.Predicate:
+def _opaque(node: ArrowNode) -> tree.Predicate:
     roots = dict.fromkeys(n.path[0] for n in node.walk() if n.path)
     expr = node.expression()
     return tree.Opaque(tuple(tree.Column((r,)) for r in roots), _Evaluate(expr), " ".join(str(expr).split()))
@@ -189,12 +189,12 @@ class _Evaluate:
         return mask.cast(pa.bool_())
 
 
-def _join(node: Node) -> tree.Predicate:
+def _join(node: ArrowNode) -> tree.Predicate:
     parts = flattened(node, lambda part: part.args if part.name == node.name else None)
     return (tree.conjunction if node.name == "and_kleene" else tree.disjunction)(map(_condition, parts))
 
 
-def _compare(op: tree.CompareOp, node: Node) -> tree.Predicate:
+def _compare(op: tree.CompareOp, node: ArrowNode) -> tree.Predicate:
     left, right = node.args
     if left.scalar is not None and right.scalar is None:
         left, right, op = right, left, tree.FLIPPED[op]
@@ -231,9 +231,9 @@ def _false_unless_null(x: tree.Expr) -> tree.Predicate:
     return tree.And((tree.IsNull(x), tree.Constant(None)))
 
 
-def _is_in(node: Node) -> tree.Predicate:
+def _is_in(node: ArrowNode) -> tree.Predicate:
     if node.options is None:
-        raise Unknown
+        raise Untranslatable
     x, found = _value(node.args[0]), plain(node.options["value_set"].values)
     values, readings = found.drop_null(), float32_readings(found.drop_null())
     if pa.types.is_timestamp(values.type):
@@ -255,7 +255,7 @@ def _is_in(node: Node) -> tree.Predicate:
             return tree.IsIn(x, found)
 
 
-def _is_null(node: Node) -> tree.Predicate:
+def _is_null(node: ArrowNode) -> tree.Predicate:
     (arg,) = node.args
     if arg.name in _CONDITIONS:
         return tree.Truth(_condition(arg), None)
@@ -265,22 +265,22 @@ def _is_null(node: Node) -> tree.Predicate:
     return tree.Or((tree.IsNull(x), tree.Truth(tree.IsNan(x), True)))
 
 
-def _match(kind: tree.MatchKind, node: Node) -> tree.Predicate:
+def _match(kind: tree.MatchKind, node: ArrowNode) -> tree.Predicate:
     return tree.Match(kind, _value(node.args[0]), _pattern(node))
 
 
-def _like(node: Node) -> tree.Predicate:
+def _like(node: ArrowNode) -> tree.Predicate:
     pattern = _pattern(node)
     # pyarrow reads a backslash differently in patterns that are a plain prefix, suffix or substring.
     if isinstance(pattern, bytes) or "\\" in pattern:
-        raise Unknown
+        raise Untranslatable
     return tree.Like(_value(node.args[0]), pattern)
 
 
-def _pattern(node: Node) -> str | bytes:
+def _pattern(node: ArrowNode) -> str | bytes:
     # RE2 folds case by its own table ("ſ" is an "s"), Spark by lower().
     if node.options is None or node.option("ignore_case"):
-        raise Unknown
+        raise Untranslatable
     pattern = node.options["pattern"].as_buffer().to_pybytes()
     try:
         return bytes(pattern).decode()
@@ -301,7 +301,7 @@ _MATCHES: dict[str, tree.MatchKind] = {
     "ends_with": "suffix",
     "match_substring": "contains",
 }
-_CONDITIONS: dict[str, Callable[[Node], tree.Predicate]] = {
+_CONDITIONS: dict[str, Callable[[ArrowNode], tree.Predicate]] = {
     "and_kleene": _join,
     "or_kleene": _join,
     "and_not_kleene": lambda n: tree.And((_condition(n.args[0]), tree.Not(_condition(n.args[1])))),
@@ -322,7 +322,7 @@ _CONDITIONS: dict[str, Callable[[Node], tree.Predicate]] = {
 # -- from pyarrow: values ----------------------------------------------------------------------
 
 
-def _value(node: Node) -> tree.Expr:
+def _value(node: ArrowNode) -> tree.Expr:
     if node.path:
         return tree.Column(node.path)
     if node.scalar is not None:
@@ -330,32 +330,32 @@ def _value(node: Node) -> tree.Expr:
     return _handler(_VALUES, node)(node)
 
 
-def _struct_field(node: Node) -> tree.Expr:
+def _struct_field(node: ArrowNode) -> tree.Expr:
     base, path = _value(node.args[0]), node.option("field_ref")
     # A dot path; brackets hold positions, a backslash escapes.
     if not isinstance(base, tree.Column) or not path.startswith(".") or set(path) & set("[\\"):
-        raise Unknown
+        raise Untranslatable
     return tree.Column((*base.path, *path[1:].split(".")))
 
 
-def _cast(node: Node) -> tree.Expr:
+def _cast(node: ArrowNode) -> tree.Expr:
     if node.options is None or any(v is True for v in node.options.as_py().values()):
-        raise Unknown
+        raise Untranslatable
     to = node.options["to_type"].type
     # From a date or a timestamp pyarrow counts days or ticks; Spark refuses, or counts seconds.
     if to in (pa.int32(), pa.int64()) or not (is_number(to) or pa.types.is_date32(to)):
-        raise Unknown
+        raise Untranslatable
     return tree.Cast(_value(node.args[0]), to)
 
 
-def _slice(node: Node) -> tree.Expr:
+def _slice(node: ArrowNode) -> tree.Expr:
     start, stop, step = (node.option(name) for name in ("start", "stop", "step"))
     if not (0 <= start <= stop < 2**31 and step == 1):
-        raise Unknown
+        raise Untranslatable
     return tree.Call("substr", (_value(node.args[0]), tree.lit(start + 1), tree.lit(stop - start)))
 
 
-def _call(name: str, node: Node) -> tree.Expr:
+def _call(name: str, node: ArrowNode) -> tree.Expr:
     return tree.Call(name, tuple(_value(arg) for arg in node.args))
 
 
@@ -368,7 +368,7 @@ _CALLS = {
     "utf8_upper": "upper",
     "utf8_length": "length",
 }
-_VALUES: dict[str, Callable[[Node], tree.Expr]] = {
+_VALUES: dict[str, Callable[[ArrowNode], tree.Expr]] = {
     "struct_field": _struct_field,
     "cast": _cast,
     "utf8_slice_codeunits": _slice,

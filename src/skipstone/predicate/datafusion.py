@@ -26,7 +26,7 @@ from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import (
     ExpressionWriter,
-    Unknown,
+    Untranslatable,
     between,
     finer_than_millisecond,
     flattened,
@@ -66,7 +66,7 @@ def _condition(expr: Expr) -> tree.Predicate:
         if name == "Alias":
             return _condition(*expr.rex_call_operands())
         return _CONDITIONS[name](expr) if name in _CONDITIONS else tree.condition(_value(expr))
-    except (Unknown, TypeMismatchError):
+    except (Untranslatable, TypeMismatchError):
         return _opaque(expr)
 
 
@@ -176,7 +176,7 @@ def _between(expr: Expr) -> tree.Predicate:
 def _in_list(expr: Expr) -> tree.Predicate:
     arg, *items = expr.rex_call_operands()
     if not all(_is_constant(item) for item in items):
-        raise Unknown
+        raise Untranslatable
     values = list_values([_constant(item).scalar for item in items])
     x, negated, readings = _value(arg), expr.to_variant().negated(), millisecond_readings(values)
     if readings is not None:
@@ -187,10 +187,10 @@ def _in_list(expr: Expr) -> tree.Predicate:
 def _array_has(expr: Expr) -> tree.Predicate:
     array, arg = expr.rex_call_operands()
     if array.variant_name() != "Literal" or not isinstance(array.python_value(), pa.ListScalar):
-        raise Unknown
+        raise Untranslatable
     values = plain(array.python_value().values)
     if pa.types.is_timestamp(values.type):
-        raise Unknown
+        raise Untranslatable
     return tree.IsIn(_value(arg), values)
 
 
@@ -198,10 +198,10 @@ def _like(expr: Expr) -> tree.Predicate:
     like, (arg, right) = expr.to_variant(), expr.rex_call_operands()
     # DataFusion folds case by a table of its own ("ſ" is an "s"), Spark by lower().
     if "ilike" in expr.rex_call_operator() or not _is_constant(right):
-        raise Unknown
+        raise Untranslatable
     pattern, escape = _constant(right).scalar.as_py(), like.escape_char() or "\\"
     if not isinstance(pattern, str) or _BAD_ESCAPE.search(pattern.replace(escape, "\\")):
-        raise Unknown
+        raise Untranslatable
     found = tree.Like(_value(arg), pattern, escape)
     return tree.Not(found) if like.negated() else found
 
@@ -213,7 +213,7 @@ def _match(kind: tree.MatchKind, expr: Expr) -> tree.Predicate:
     arg, text = expr.rex_call_operands()
     value = _constant(text).scalar.as_py() if _is_constant(text) else None
     if not isinstance(value, str):
-        raise Unknown
+        raise Untranslatable
     return tree.Match(kind, _value(arg), value)
 
 
@@ -276,7 +276,7 @@ def _value(expr: Expr) -> tree.Expr:
         return _constant(expr)
     name = _name(expr)
     if name not in _VALUES:
-        raise Unknown
+        raise Untranslatable
     return _VALUES[name](expr)
 
 
@@ -303,7 +303,7 @@ def _cast(expr: Expr) -> tree.Expr:
     # Wider types hold a timestamp, which DataFusion counts in its unit and Spark in seconds.
     to = {"Int8": pa.int8(), "Int16": pa.int16()}.get(_cast_type(expr))
     if to is None:
-        raise Unknown
+        raise Untranslatable
     return tree.Cast(_value(*expr.rex_call_operands()), to)
 
 
@@ -312,7 +312,7 @@ def _field(expr: Expr) -> tree.Expr:
     column = _value(base)
     parts = [_constant(name).scalar.as_py() for name in names if _is_constant(name)]
     if not isinstance(column, tree.Column) or len(parts) != len(names) or not all(parts):
-        raise Unknown
+        raise Untranslatable
     return tree.Column((*column.path, *parts))
 
 
@@ -325,7 +325,7 @@ def _substring(least: int, name: str, expr: Expr) -> tree.Expr:
     numbers = [_constant(bound).scalar.as_py() for bound in bounds if _is_constant(bound)]
     # Below these positions and lengths every engine counts in its own way.
     if len(numbers) != 1 + least or len(bounds) != len(numbers) or numbers[0] < least or numbers[-1] < 0:
-        raise Unknown
+        raise Untranslatable
     return tree.Call(name, (_value(text), *map(tree.lit, numbers)))
 
 

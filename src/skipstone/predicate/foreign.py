@@ -27,7 +27,7 @@ _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 _REGEX_SIGNS = frozenset("\\.+*?()|[]{}^$")
 
 
-class Unknown(Exception):
+class Untranslatable(Exception):
     """A part of a foreign expression that the tree has no node for; it asks for an opaque leaf."""
 
 
@@ -125,7 +125,7 @@ def neighbours(scalar: pa.Scalar) -> pa.Array:
     """A date or a year and its neighbours: what it may be in the zone of a column."""
     kind = scalar.type
     if not scalar.is_valid or not (pa.types.is_date32(kind) or pa.types.is_integer(kind)):
-        raise Unknown
+        raise Untranslatable
     number = scalar.cast(pa.int32()).as_py()
     return pa.array([number - 1, number, number + 1], pa.int32()).cast(kind)
 

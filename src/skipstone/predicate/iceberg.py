@@ -32,7 +32,7 @@ from pyiceberg.expressions.visitors import rewrite_not
 
 from skipstone.errors import NotExpressibleError, PredicateError
 from skipstone.predicate import tree
-from skipstone.predicate.foreign import ExpressionWriter, Unknown, is_nan, is_number, list_values
+from skipstone.predicate.foreign import ExpressionWriter, Untranslatable, is_nan, is_number, list_values
 
 # -- from Iceberg ------------------------------------------------------------------------------
 
@@ -49,7 +49,7 @@ def _read(node: Any) -> tree.Predicate:
     read = _READERS.get(type(node))
     try:
         return read(node) if read else tree.Opaque((), None, str(node))
-    except Unknown:
+    except Untranslatable:
         return tree.Opaque((), None, str(node))
 
 
@@ -109,7 +109,7 @@ def _column(term: Any) -> tree.Column:
     if isinstance(term, ice.Reference):
         return tree.Column(tuple(term.name.split(".")))
     if term.ref().accessor.inner is not None:
-        raise Unknown  # a nested field, bound, knows its last name only
+        raise Untranslatable  # a nested field, bound, knows its last name only
     return tree.Column((term.ref().field.name,))
 
 

@@ -22,7 +22,7 @@ from skipstone.predicate import tree
 from skipstone.predicate.foreign import (
     OPERATORS,
     ExpressionWriter,
-    Unknown,
+    Untranslatable,
     between,
     finite,
     flattened,
@@ -116,7 +116,7 @@ def _condition(node: _Node) -> tree.Predicate:
         if node.name in _CONDITIONS:
             return _CONDITIONS[node.name](node)
         return tree.condition(_value(node))
-    except (Unknown, TypeMismatchError):
+    except (Untranslatable, TypeMismatchError):
         return _opaque(node.expr)
 
 
@@ -233,7 +233,7 @@ def _values(node: _Node) -> pa.Array:
     series = _series(node)
     if isinstance(series.dtype, (pl.List, pl.Array)):
         if len(series) != 1:
-            raise Unknown
+            raise Untranslatable
         series = series.explode(empty_as_null=False)
     return _arrow(series)
 
@@ -246,9 +246,9 @@ def _is_null(node: _Node) -> tree.Predicate:
 def _match(kind: tree.MatchKind, node: _Node) -> tree.Predicate:
     left, right = node.args
     if kind == "contains" and node.name.startswith("StringExpr") and not node.options["literal"]:
-        raise Unknown
+        raise Untranslatable
     if right.kind != "Literal":
-        raise Unknown
+        raise Untranslatable
     text = _literal(right)
     return tree.Constant(None) if text.missing else tree.Match(kind, _value(left), text.scalar.as_py())
 
@@ -307,13 +307,13 @@ def _value(node: _Node) -> tree.Expr:
     if node.kind == "Cast":
         return _cast(node)
     if node.name not in _VALUES:
-        raise Unknown
+        raise Untranslatable
     return _VALUES[node.name](node)
 
 
 def _series(node: _Node) -> pl.Series:
     if node.kind != "Literal":
-        raise Unknown
+        raise Untranslatable
     return pl.select(node.expr).to_series()
 
 
@@ -326,7 +326,7 @@ def _arrow(series: pl.Series) -> pa.Array:
 def _literal(node: _Node) -> tree.Literal:
     series = _series(node)
     if len(series) != 1:
-        raise Unknown
+        raise Untranslatable
     found = literal(_arrow(series)[0])
     if "Int" not in str(node.body.get("Dyn")):
         return found
@@ -337,14 +337,14 @@ def _literal(node: _Node) -> tree.Literal:
 def _cast(node: _Node) -> tree.Expr:
     # Polars' other casts give NULL where Spark fails, or count a timestamp in its unit.
     if node.body["dtype"] != {"Literal": "Date"} or node.body["options"] != "Strict":
-        raise Unknown
+        raise Untranslatable
     return tree.Cast(_value(node.args[0]), pa.date32())
 
 
 def _field(node: _Node) -> tree.Expr:
     base = _value(node.args[0])
     if not isinstance(base, tree.Column):
-        raise Unknown
+        raise Untranslatable
     return tree.Column((*base.path, node.options))
 
 
@@ -357,7 +357,7 @@ def _slice(node: _Node) -> tree.Expr:
     numbers = [_literal(bound).scalar.as_py() for bound in bounds]
     start, count = numbers if len(numbers) == 2 else (0, numbers[0])
     if not isinstance(start, int) or not isinstance(count, int) or start < 0 or count < 0:
-        raise Unknown
+        raise Untranslatable
     return tree.Call("substr", (_value(text), tree.lit(start + 1), tree.lit(count)))
 
 

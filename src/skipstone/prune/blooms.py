@@ -158,7 +158,7 @@ class _Lookup:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Placed:
+class _FileFilter:
     """A filter that the file has: where it is, and how it is read."""
 
     lookup: _Lookup
@@ -268,7 +268,7 @@ class Blooms:
         group, leaf = int(self.survey.numbers[found.unit]), found.probe.bound.leaf.index
         return (BloomFilter, file.identity, group, leaf)
 
-    def _placed(self, lookups: Iterable[_Lookup]) -> Generator[_Placed]:
+    def _placed(self, lookups: Iterable[_Lookup]) -> Generator[_FileFilter]:
         """The filters that the files have, with the way to read each."""
         known: dict[tuple[int, int], BlockProbe | None] = {}
         for found in lookups:
@@ -284,17 +284,17 @@ class Blooms:
             if key not in known:
                 blocks = self.cache is None or whole.length > _KEPT
                 known[key] = BlockProbe.of(whole.length, found.hashes) if blocks else None
-            yield _Placed(found, whole, known[key])
+            yield _FileFilter(found, whole, known[key])
 
     def _bad(self, found: _Lookup, error: BadBloom) -> None:
         self.unusable(found.unit, found.probe.bound.ref.path, "bloom filter", error.reason)
 
-    def _fetched(self, filters: Sequence[_Placed]) -> Generator[Need, list[Any], dict[int, bool]]:
+    def _fetched(self, filters: Sequence[_FileFilter]) -> Generator[Need, list[Any], dict[int, bool]]:
         """Whether each filter may contain one of its values, by the look-up's ``id``; silent on a bad one."""
         wanted = [(int(self.survey.owners[found.lookup.unit]), found.ranges) for found in filters]
         bodies = iter((yield [Fetch(file, r) for file, ranges in wanted for r in ranges]))
         whole: list[tuple[_Lookup, BloomFilter]] = []
-        blocks: dict[int, list[tuple[_Placed, list[bytes]]]] = {}
+        blocks: dict[int, list[tuple[_FileFilter, list[bytes]]]] = {}
         for found, (_, ranges) in zip(filters, wanted, strict=True):
             mine = list(islice(bodies, len(ranges)))
             try:
@@ -316,7 +316,7 @@ class Blooms:
             present.update((id(found.lookup), bool(hit)) for (found, _), hit in zip(alike, hits, strict=True))
         return present
 
-    def _parse(self, found: _Placed, body: bytes) -> Generator[Need, list[Any], BloomFilter]:
+    def _parse(self, found: _FileFilter, body: bytes) -> Generator[Need, list[Any], BloomFilter]:
         length = bloom_length(body)
         if length > len(body):  # the writer left the length out and the first piece was too short
             stop = found.whole.start + length
@@ -328,8 +328,8 @@ class Blooms:
         return parse_bloom(body)
 
 
-def _portions(filters: Iterable[_Placed]) -> Generator[list[_Placed]]:
-    portion: list[_Placed] = []
+def _portions(filters: Iterable[_FileFilter]) -> Generator[list[_FileFilter]]:
+    portion: list[_FileFilter] = []
     size = 0
     for found in filters:
         size += found.whole.length if found.blocks is None else 0

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from skipstone.core.evidence import Array, Evidence
-from skipstone.core.ir.nodes import Decided, Leaf
+from skipstone.core.ir.nodes import ConstantNode, Leaf
 from skipstone.core.judge import Judgement, Verdict
 from skipstone.report.trace import Cause, Drop, Level, Notes
 
@@ -105,7 +105,7 @@ class Blame:
         causes = (cause, Cause.NULLS, Cause.CONSTANT)
         kind = np.zeros(len(part), dtype=np.int8)
         for number, (node, _) in enumerate(judgement.parts):
-            if isinstance(node, Decided):
+            if isinstance(node, ConstantNode):
                 kind[part == number] = causes.index(Cause.CONSTANT)
             elif isinstance(node, Leaf):
                 facts = evidence.facts(node.ref)

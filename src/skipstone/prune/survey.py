@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 
-from skipstone.core.evidence import Array, ColumnFacts, Evidence, Stated
+from skipstone.core.evidence import Array, ColumnFacts, Evidence, FactOverride
 from skipstone.core.ir.nodes import ColumnRef, Node
 from skipstone.core.rows import RowSet
 from skipstone.parquet.bloom import BloomFilter
@@ -167,7 +167,7 @@ class Segments:
             known = (at >= 0) & (pages.units[at] == owners)
             base = facts[path]
             narrowed = base.narrowed(pages.facts.take(np.maximum(at, 0)))
-            facts[path] = Stated(narrowed, known).over(lambda base=base: base)  # type: ignore[misc]
+            facts[path] = FactOverride(narrowed, known).over(lambda base=base: base)  # type: ignore[misc]
             numbers[path] = np.where(known, pages.numbers[at], -1)
         starts = edges - begins[place] + survey.starts[owners]
         lengths = np.diff(edges, append=total)
@@ -194,7 +194,7 @@ _PART: Final = 1 << 40
 _MOST_PAGES: Final = 1 << 17
 # Sets of columns whose segments are kept.
 _TABLES: Final = 8
-_NO_FACTS: Mapping[tuple[str, ...], Stated] = {}
+_NO_FACTS: Mapping[tuple[str, ...], FactOverride] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,7 +209,7 @@ class RuledOut:
     """Whether that is all that bloom filters can say."""
 
 
-class Part(Protocol):
+class SurveyPart(Protocol):
     """A run of files whose row groups are known from the same source: footers, or an index."""
 
     @property
@@ -311,8 +311,8 @@ class Survey:
     them as well, the partition's value stands.
     """
 
-    parts: tuple[Part, ...]
-    given: Mapping[tuple[str, ...], Stated]
+    parts: tuple[SurveyPart, ...]
+    given: Mapping[tuple[str, ...], FactOverride]
     owners: Array
     """The file of each row group."""
     numbers: Array
@@ -333,13 +333,15 @@ class Survey:
     def of(
         cls,
         files: Iterable[ParquetMetadata],
-        given: Mapping[tuple[str, ...], Stated] = _NO_FACTS,
+        given: Mapping[tuple[str, ...], FactOverride] = _NO_FACTS,
     ) -> Survey:
         """Number the row groups of ``files`` through."""
         return cls.joined([Footers.of(files)], given)
 
     @classmethod
-    def joined(cls, parts: Iterable[Part], given: Mapping[tuple[str, ...], Stated] = _NO_FACTS) -> Survey:
+    def joined(
+        cls, parts: Iterable[SurveyPart], given: Mapping[tuple[str, ...], FactOverride] = _NO_FACTS
+    ) -> Survey:
         """Several runs of files, one after the other."""
         known = tuple(part for part in parts if len(part.counts))
         nothing = np.zeros(0, dtype=np.int64)

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from skipstone.report.node import Node
+    from skipstone.report.node import ReportNode
 
 _R = TypeVar("_R")
 
 
-def render(result: _R, view: Callable[[_R], Node], format: str, title: str = "") -> str:
+def render(result: _R, view: Callable[[_R], ReportNode], format: str, title: str = "") -> str:
     """A result as text, as JSON, or as HTML: a page of this title, an element without one."""
     if format == "json":
         import json

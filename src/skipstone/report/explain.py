@@ -20,13 +20,13 @@ from collections.abc import Iterator, Sequence
 from skipstone.report.node import (
     Bar,
     Block,
-    Column,
     Facts,
     Figure,
     Items,
-    Node,
-    Part,
-    Table,
+    NodePart,
+    NodeTable,
+    ReportNode,
+    TableColumn,
     Text,
     number,
     text,
@@ -34,13 +34,13 @@ from skipstone.report.node import (
 from skipstone.report.trace import (
     AggregateRun,
     AggregateTrace,
-    Answered,
     Cause,
     ColumnUse,
     DeleteUse,
     FilterStats,
     IndexUse,
     Level,
+    LevelAnswer,
     MemberUse,
     Note,
     Phase,
@@ -61,10 +61,10 @@ _KNOWN = {"files": "files", "row groups": "groups", "pages": "pages", "rows": "v
 _LEGEND = (("kept", "read"), ("files", "known from metadata"), ("line", "skipped"))
 
 
-def prune_tree(trace: Trace) -> Node:
+def prune_tree(trace: Trace) -> ReportNode:
     """The cascade over one file."""
     found = "the file has no rows" if trace.rows == 0 else _matching(trace, plural(trace.rows, "row"))
-    return Node(
+    return ReportNode(
         trace.path,
         trace.predicate,
         "code",
@@ -77,11 +77,11 @@ def prune_tree(trace: Trace) -> Node:
     )
 
 
-def scan_tree(trace: ScanTrace) -> Node:
+def scan_tree(trace: ScanTrace) -> ReportNode:
     """The plan of a scan, and what a run of it did."""
     columns = f"columns {', '.join(trace.columns)}" if trace.columns else "no columns"
     ran = [_ran_scan(trace.run)] if trace.run is not None else []
-    return Node(
+    return ReportNode(
         trace.lake,
         trace.predicate or EVERY_ROW,
         "code",
@@ -92,14 +92,14 @@ def scan_tree(trace: ScanTrace) -> Node:
     )
 
 
-def aggregate_tree(trace: AggregateTrace) -> Node:
+def aggregate_tree(trace: AggregateTrace) -> ReportNode:
     """The plan of an aggregation, where each answer comes from, and what a run of it did."""
     scan = trace.scan
     groups = f" by {', '.join(trace.group_by)}" if trace.group_by else ""
     asked = [Text(f"{', '.join(trace.functions)}{groups}")]
     if not trace.cached:
         asked.append(Text("use_cached is off: every row that may count is read"))
-    return Node(
+    return ReportNode(
         scan.lake,
         scan.predicate or EVERY_ROW,
         "code",
@@ -130,12 +130,12 @@ def cause_name(cause: Cause) -> str:
 # -- levels ------------------------------------------------------------------------------------
 
 
-def _level(level: Level, *, costs: bool) -> Node:
+def _level(level: Level, *, costs: bool) -> ReportNode:
     spent = f"metadata read: {cost(level.requests, level.bytes)}"
     drops = sorted(level.drops, key=lambda drop: -drop.units)
     digits = max((len(count(drop.units)) for drop in drops), default=0)
-    table = Table(
-        (Column(style="dim"), text("")),
+    table = NodeTable(
+        (TableColumn(style="dim"), text("")),
         [
             (f"{count(drop.units):>{digits}} dropped by {cause_name(drop.cause)}", (drop.condition, "code"))
             for drop in drops
@@ -144,7 +144,7 @@ def _level(level: Level, *, costs: bool) -> Node:
         most=_TOP_DROPS,
         noun="reason",
     )
-    return Node(level.name, _kept(level), bar=_level_bar(level), body=(table,))
+    return ReportNode(level.name, _kept(level), bar=_level_bar(level), body=(table,))
 
 
 def _kept(level: Level) -> tuple[str, ...]:
@@ -160,10 +160,13 @@ def _level_bar(level: Level) -> Bar:
     """A level's units: proven, kept, and dropped by each cause."""
     dropped = {cause: sum(drop.units for drop in level.drops if drop.cause is cause) for cause in Cause}
     parts = (
-        Part("proven", level.whole, "proven"),
-        Part("kept", level.kept - level.whole, "kept"),
-        *(Part(cause.value, units, f"dropped by {cause_name(cause)}") for cause, units in dropped.items()),
-        Part("other", max(level.dropped - sum(dropped.values()), 0), "dropped otherwise"),
+        NodePart("proven", level.whole, "proven"),
+        NodePart("kept", level.kept - level.whole, "kept"),
+        *(
+            NodePart(cause.value, units, f"dropped by {cause_name(cause)}")
+            for cause, units in dropped.items()
+        ),
+        NodePart("other", max(level.dropped - sum(dropped.values()), 0), "dropped otherwise"),
     )
     return Bar(parts, level.units)
 
@@ -263,7 +266,7 @@ def _rows_seen(trace: ScanTrace) -> str:
 # -- what a scan reads -------------------------------------------------------------------------
 
 
-def _read(trace: ScanTrace) -> Node:
+def _read(trace: ScanTrace) -> ReportNode:
     reads, files = trace.reads, f"{count(trace.tasks)} of {plural(trace.files, 'file')}"
     pairs = [("rows", _scan_rows(trace))]
     bar, said = None, files
@@ -277,7 +280,7 @@ def _read(trace: ScanTrace) -> Node:
         pairs += _how(trace)
     if trace.requests or trace.bytes:
         pairs.append(("cost", f"metadata read: {cost(trace.requests, trace.bytes)}"))
-    return Node("read", said, bar=bar, body=(Facts(pairs, ("test",) if trace.residual else ()),))
+    return ReportNode("read", said, bar=bar, body=(Facts(pairs, ("test",) if trace.residual else ()),))
 
 
 def _share(reads: Reads) -> str:
@@ -306,16 +309,16 @@ def _spark(use: SparkUse) -> str:
     return f"{_SPARK_ROUTES[use.route]}{tasks}: {use.why}"
 
 
-def _ran_scan(run: Run) -> Node:
+def _ran_scan(run: Run) -> ReportNode:
     batches = plural(run.batches, "batch", "batches")
     return _ran(f"{plural(run.rows, 'row')} in {batches}, {duration(run.seconds)}", _work(run), run.phases)
 
 
-def _ran(said: str, work: str, phases: Sequence[Phase]) -> Node:
+def _ran(said: str, work: str, phases: Sequence[Phase]) -> ReportNode:
     columns = (text("phase"), number("rows"), number("requests"), number("bytes"), number("time"))
     rows = [(p.name, count(p.rows), count(p.requests), size(p.bytes), duration(p.seconds)) for p in phases]
-    body: tuple[Block, ...] = (Text(work, most=1), *([Table(columns, rows)] if rows else []))
-    return Node("ran", said, body=body)
+    body: tuple[Block, ...] = (Text(work, most=1), *([NodeTable(columns, rows)] if rows else []))
+    return ReportNode("ran", said, body=body)
 
 
 def _work(run: Run | AggregateRun) -> str:
@@ -325,8 +328,8 @@ def _work(run: Run | AggregateRun) -> str:
 
 def _scan_figures(trace: ScanTrace) -> Iterator[Figure]:
     parts = (
-        Part("proven", trace.rows_whole, "proven"),
-        Part("kept", trace.rows_kept - trace.rows_whole, "may match"),
+        NodePart("proven", trace.rows_whole, "proven"),
+        NodePart("kept", trace.rows_kept - trace.rows_whole, "may match"),
     )
     yield Figure("rows", count(trace.rows_kept), _scan_rows(trace), Bar(parts, trace.rows))
     reads = trace.reads
@@ -337,7 +340,7 @@ def _scan_figures(trace: ScanTrace) -> Iterator[Figure]:
     data = reads.requests if reads is not None else 0
     aside = f"{count(trace.requests)} for {size(trace.bytes)} of metadata"
     aside += f", about {count(data)} for data" if data else ""
-    spent = (Part("other", trace.requests, "for metadata"), Part("kept", data, "for data"))
+    spent = (NodePart("other", trace.requests, "for metadata"), NodePart("kept", data, "for data"))
     yield Figure("requests", count(trace.requests + data), aside, Bar(spent, trace.requests + data))
     files = Bar.of(trace.tasks, trace.files, "read")
     yield Figure("files to read", count(trace.tasks), f"of {plural(trace.files, 'file')}", files)
@@ -349,7 +352,7 @@ def _scan_figures(trace: ScanTrace) -> Iterator[Figure]:
 # -- aggregations ------------------------------------------------------------------------------
 
 
-def _members(use: MemberUse) -> Node:
+def _members(use: MemberUse) -> ReportNode:
     kept = use.units - use.outside
     said = f"kept {count(kept)} of {plural(use.units, 'row group')} ({percent(kept, use.units)})"
     if use.units == 0:
@@ -357,23 +360,25 @@ def _members(use: MemberUse) -> Node:
     elif use.inside:
         said += f", {count(use.inside)} entirely inside"
     parts = (
-        Part("proven", use.inside, "entirely inside"),
-        Part("kept", use.partly, "partly inside"),
-        Part("other", use.outside, "without a member"),
+        NodePart("proven", use.inside, "entirely inside"),
+        NodePart("kept", use.partly, "partly inside"),
+        NodePart("other", use.outside, "without a member"),
     )
     outside = f"{plural(use.rows_outside, 'row')} proven not to be members" if use.rows_outside else ""
     below = tuple(Text(said, "dim", 1) for said in (*use.sets, outside) if said)
-    return Node("members", said, bar=Bar(parts, use.units), body=below)
+    return ReportNode("members", said, bar=Bar(parts, use.units), body=below)
 
 
-def _rows(trace: AggregateTrace) -> Node:
+def _rows(trace: AggregateTrace) -> ReportNode:
     scan = trace.scan
     pairs = [("test", scan.residual)] if scan.residual and trace.rows else []
     if scan.reads is not None:
         pairs.append(("data", _share(scan.reads)))
     if scan.requests or scan.bytes:
         pairs.append(("cost", f"metadata read: {cost(scan.requests, scan.bytes)}"))
-    return Node("rows", _counting(trace), bar=Bar.of(trace.rows, scan.rows), body=(Facts(pairs, ("test",)),))
+    return ReportNode(
+        "rows", _counting(trace), bar=Bar.of(trace.rows, scan.rows), body=(Facts(pairs, ("test",)),)
+    )
 
 
 def _counting(trace: AggregateTrace) -> str:
@@ -387,21 +392,25 @@ def _counting(trace: AggregateTrace) -> str:
     return f"{count(trace.rows)} of {_rows_seen(scan)} may count ({percent(trace.rows, scan.rows)})"
 
 
-def _column(use: ColumnUse, trace: AggregateTrace) -> Node:
+def _column(use: ColumnUse, trace: AggregateTrace) -> ReportNode:
     known = [
-        Part(_KNOWN[part.level], part.rows, f"known from {'values' if part.level == 'rows' else part.level}")
+        NodePart(
+            _KNOWN[part.level], part.rows, f"known from {'values' if part.level == 'rows' else part.level}"
+        )
         for part in use.answered
     ]
     skipped = max(trace.scan.rows - use.known - use.read, 0)
-    bar = Bar((Part("kept", use.read, "read"), *known, Part("line", skipped, "skipped")), trace.scan.rows)
+    bar = Bar(
+        (NodePart("kept", use.read, "read"), *known, NodePart("line", skipped, "skipped")), trace.scan.rows
+    )
     pairs = [("for", ", ".join(use.functions))] if use.column else []
     if answered := ", ".join(_answered(part) for part in use.answered if part.units):
         pairs.append(("from", answered))
     pairs += [("" if place else "why", reason) for place, reason in enumerate(use.why)]
-    return Node(use.column or "count", _read_share(use), bar=bar, body=(Facts(pairs),))
+    return ReportNode(use.column or "count", _read_share(use), bar=bar, body=(Facts(pairs),))
 
 
-def _answered(part: Answered) -> str:
+def _answered(part: LevelAnswer) -> str:
     if part.level == "rows":
         return plural(part.rows, "other row")
     return f"{plural(part.units, part.level.removesuffix('s'))} ({plural(part.rows, 'row')})"
@@ -418,7 +427,7 @@ def _read_share(use: ColumnUse) -> str:
     return f"reads {count(use.read)} of {plural(rows, 'row')} ({percent(use.read, rows)})"
 
 
-def _ran_aggregate(run: AggregateRun) -> Node:
+def _ran_aggregate(run: AggregateRun) -> ReportNode:
     # What other processes read is not counted here.
     far = run.pieces and not run.requests
     work = f"in {plural(run.pieces, 'part')}, whose requests are not counted here" if far else _work(run)
@@ -433,7 +442,7 @@ def _aggregate_figures(trace: AggregateTrace) -> Iterator[Figure]:
     known = trace.rows - read
     yield Figure("rows that count", count(trace.rows), _counting(trace), Bar.of(trace.rows, scan.rows))
     aside = f"{percent(known, trace.rows)} of the rows that may count"
-    yield Figure("from metadata", count(known), aside, Bar((Part("files", known, "known"),), trace.rows))
+    yield Figure("from metadata", count(known), aside, Bar((NodePart("files", known, "known"),), trace.rows))
     aside = f"{percent(read, scan.rows)} of all rows"
     yield Figure("read", count(read), aside, Bar.of(read, scan.rows, "read"))
     if trace.run is not None:

@@ -9,7 +9,19 @@ import html
 from collections.abc import Iterator, Sequence
 
 from skipstone.report.lines import clean, shorten
-from skipstone.report.node import Bar, Block, Cell, Code, Column, Facts, Figure, Items, Node, Table, Text
+from skipstone.report.node import (
+    Bar,
+    Block,
+    Cell,
+    Code,
+    Facts,
+    Figure,
+    Items,
+    NodeTable,
+    ReportNode,
+    TableColumn,
+    Text,
+)
 from skipstone.report.units import count
 
 ROOT = "skst"
@@ -21,12 +33,12 @@ _LONGEST = 5_000
 _LONGEST_CELL = 400
 
 
-def to_html(node: Node) -> str:
+def to_html(node: ReportNode) -> str:
     """The tree as one element, fit for a notebook."""
     return tag("div", Markup(f"<style>{style()}</style>"), *_root(node), cls="")
 
 
-def to_page(node: Node, title: str) -> str:
+def to_page(node: ReportNode, title: str) -> str:
     """The tree as a whole document."""
     head = joined(
         Markup('<meta charset="utf-8">'),
@@ -76,7 +88,7 @@ def _code(text: str, most: int = _LONGEST) -> Markup:
 # -- nodes -------------------------------------------------------------------------------------
 
 
-def _root(node: Node) -> Iterator[Markup]:
+def _root(node: ReportNode) -> Iterator[Markup]:
     if node.label:
         yield tag("div", node.label, cls="title")
     said = _first(node.said)
@@ -103,7 +115,7 @@ def _first(said: str | tuple[str, ...]) -> str:
     return said if isinstance(said, str) else said[0]
 
 
-def _branch(node: Node) -> Markup:
+def _branch(node: ReportNode) -> Markup:
     said = tag("div", _first(node.said), cls=f"said {node.style}" if node.style else "said")
     bar = _bar(node.bar) if node.bar is not None else Markup()
     below = [tag("div", *map(_block, node.body), cls="below")] if node.body else []
@@ -171,9 +183,9 @@ def _block(block: Block) -> Markup:
             return tag("dl", *terms, cls="facts")
         case Items():
             return _items(block)
-        case Table():
+        case NodeTable():
             return _table(block)
-        case Node():
+        case ReportNode():
             return tag("div", *_root(block), cls="nested")
 
 
@@ -191,7 +203,7 @@ def _items(block: Items) -> Markup:
     return tag("details", summary, entries, **({"open": ""} if len(block.items) <= _MOST_OPEN else {}))
 
 
-def _table(table: Table) -> Markup:
+def _table(table: NodeTable) -> Markup:
     names = [
         tag("th", column.name, **({"class": f"{ROOT}-number"} if column.right else {}))
         for column in table.columns
@@ -210,7 +222,7 @@ def _table(table: Table) -> Markup:
     )
 
 
-def _cell(cell: Cell, column: Column) -> Markup:
+def _cell(cell: Cell, column: TableColumn) -> Markup:
     if isinstance(cell, Bar):
         return tag("td", _bar(cell, "gauge bar"), cls="wide")
     text, style = (cell, column.style) if isinstance(cell, str) else cell

@@ -16,7 +16,7 @@ KNOWN = frozenset({"files", "groups", "pages", "values"})
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NodePart:
     """A part of a bar: its ink, its size, and what it stands for."""
 
     ink: str
@@ -28,13 +28,13 @@ class Part:
 class Bar:
     """Parts of a whole; what they leave of it is background."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[NodePart, ...]
     whole: float
 
     @classmethod
     def of(cls, part: float, whole: float, meaning: str = "") -> Bar:
         """One part of a whole."""
-        return cls((Part("kept", part, meaning),), whole)
+        return cls((NodePart("kept", part, meaning),), whole)
 
 
 Cell = str | tuple[str, str] | Bar
@@ -42,7 +42,7 @@ Cell = str | tuple[str, str] | Bar
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column of a table."""
 
     name: str = ""
@@ -54,21 +54,21 @@ class Column:
     style: str = ""
 
 
-def text(name: str, least: int = 6) -> Column:
+def text(name: str, least: int = 6) -> TableColumn:
     """A column of texts, which may be cut."""
-    return Column(name, least=least)
+    return TableColumn(name, least=least)
 
 
-def number(name: str, spare: int = 0) -> Column:
+def number(name: str, spare: int = 0) -> TableColumn:
     """A column of numbers, which are never cut."""
-    return Column(name, right=True, spare=spare)
+    return TableColumn(name, right=True, spare=spare)
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class NodeTable:
     """Rows below the names of their columns, unless none is named."""
 
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     rows: Sequence[Sequence[Cell]]
     notes: tuple[str, ...] = ()
     """Lines below it."""
@@ -136,7 +136,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ReportNode:
     """A thing that is shown."""
 
     label: str = ""
@@ -147,7 +147,7 @@ class Node:
     bar: Bar | None = None
     body: tuple[Block, ...] = ()
     figures: tuple[Figure, ...] = ()
-    children: tuple[Node, ...] = ()
+    children: tuple[ReportNode, ...] = ()
     tree: bool = True
     """Whether the children are branches, rather than sections."""
     tail: tuple[Block, ...] = ()
@@ -156,4 +156,4 @@ class Node:
     """Inks and their meanings, where the bars of the children don't explain themselves in text."""
 
 
-Block = Text | Code | Facts | Items | Table | Node
+Block = Text | Code | Facts | Items | NodeTable | ReportNode

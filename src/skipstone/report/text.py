@@ -15,11 +15,11 @@ from skipstone.report.node import (
     Block,
     Cell,
     Code,
-    Column,
     Facts,
     Items,
-    Node,
-    Table,
+    NodeTable,
+    ReportNode,
+    TableColumn,
     Text,
 )
 from skipstone.report.units import count, plural, shares
@@ -47,7 +47,7 @@ Span = tuple[str, str]
 Line = list[Span]
 
 
-def to_text(node: Node, width: int | None = None, *, color: bool = False) -> str:
+def to_text(node: ReportNode, width: int | None = None, *, color: bool = False) -> str:
     """Draw the tree in at most ``width`` columns (100 unless given), without a final line break."""
     room = max(width or WIDTH, NARROWEST)
     return "\n".join(paint(line, color=color) for line in _root(node, room))
@@ -65,7 +65,7 @@ def _style(name: str) -> Style:
     return Style.parse(_STYLES[name])
 
 
-def _root(node: Node, room: int) -> Iterator[Line]:
+def _root(node: ReportNode, room: int) -> Iterator[Line]:
     if node.label or node.said:
         yield _header(node, room)
     branches = bool(node.tree and node.children)
@@ -86,7 +86,7 @@ def _root(node: Node, room: int) -> Iterator[Line]:
     yield from _blocks(node.tail, room, apart=True, after=after)
 
 
-def _header(node: Node, room: int) -> Line:
+def _header(node: ReportNode, room: int) -> Line:
     # A long path gives way first, and from its front: the file's name is at its end.
     label, said = clean(node.label), clean(_forms(node.said)[0])
     if not said:
@@ -101,7 +101,7 @@ def _forms(said: str | tuple[str, ...]) -> tuple[str, ...]:
     return (said,) if isinstance(said, str) else said
 
 
-def _branches(nodes: Sequence[Node], room: int) -> Iterator[Line]:
+def _branches(nodes: Sequence[ReportNode], room: int) -> Iterator[Line]:
     labels = [shorten(clean(node.label), _LONGEST_LABEL) for node in nodes]
     widest = max(map(width_of, labels))
     for place, (node, label) in enumerate(zip(nodes, labels, strict=True), 1):
@@ -165,7 +165,11 @@ def _blocks(blocks: Sequence[Block], room: int, *, apart: bool, after: bool = Fa
         if not lines:
             continue
         begins = previous is not None or after
-        if apart and begins and (isinstance(block, Table | Code) or isinstance(previous, Table | Code)):
+        if (
+            apart
+            and begins
+            and (isinstance(block, NodeTable | Code) or isinstance(previous, NodeTable | Code))
+        ):
             yield []
         yield from lines
         previous = block
@@ -181,9 +185,9 @@ def _block(block: Block, room: int) -> Iterator[Line]:
             yield from _facts(block, room)
         case Items():
             yield from _items(block, room)
-        case Table():
+        case NodeTable():
             yield from _table(block, room)
-        case Node():
+        case ReportNode():
             yield from ([("  ", ""), *line] for line in _root(block, room - 2))
 
 
@@ -226,7 +230,7 @@ def _items(block: Items, room: int) -> Iterator[Line]:
 # -- tables ------------------------------------------------------------------------------------
 
 
-def _table(table: Table, room: int) -> Iterator[Line]:
+def _table(table: NodeTable, room: int) -> Iterator[Line]:
     most = len(table.rows) if table.most is None else table.most
     rows = table.rows if len(table.rows) <= most + 1 else table.rows[:most]
     notes = list(table.notes)
@@ -256,7 +260,7 @@ def _table(table: Table, room: int) -> Iterator[Line]:
         yield from ([(line, "dim")] for line in wrap(clean(note), room, 2))
 
 
-def _with_room(table: Table, widths: Sequence[int], room: int) -> list[int]:
+def _with_room(table: NodeTable, widths: Sequence[int], room: int) -> list[int]:
     """The columns that are shown: without spare ones, or those on the right, if there is no room."""
     places = list(range(len(widths)))
     if table.crop:
@@ -286,7 +290,7 @@ def _excess(widths: Sequence[int], room: int) -> int:
     return sum(widths) + _GAP * (len(widths) - 1) - room
 
 
-def _fit(columns: Sequence[Column], widths: list[int], room: int) -> None:
+def _fit(columns: Sequence[TableColumn], widths: list[int], room: int) -> None:
     """Take one cell at a time from the widest column that may be cut, until the table fits."""
     for _ in range(_excess(widths, room)):
         cut = [place for place, c in enumerate(columns) if c.least is not None and widths[place] > c.least]
@@ -295,7 +299,7 @@ def _fit(columns: Sequence[Column], widths: list[int], room: int) -> None:
         widths[max(cut, key=widths.__getitem__)] -= 1
 
 
-def _row(cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int], room: int) -> Line:
+def _row(cells: Sequence[Cell], columns: Sequence[TableColumn], widths: Sequence[int], room: int) -> Line:
     line: Line = []
     for cell, column, width in zip(cells, columns, widths, strict=True):
         if isinstance(cell, Bar):

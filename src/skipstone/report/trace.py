@@ -276,7 +276,7 @@ class ScanTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class LevelAnswer:
     """Units of one level whose aggregates were known without reading them."""
 
     level: str
@@ -296,7 +296,7 @@ class ColumnUse:
     """Its name; empty for the count of rows."""
     functions: tuple[str, ...]
     """As the answer names them."""
-    answered: tuple[Answered, ...]
+    answered: tuple[LevelAnswer, ...]
     """From the largest units to the smallest; a unit counts at the largest level that proves it."""
     read: int
     """Rows that are read for it."""

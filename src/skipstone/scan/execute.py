@@ -27,10 +27,20 @@ from skipstone.engine.jobs import Engine, stream
 from skipstone.errors import UsageError
 from skipstone.lake.conform import conform
 from skipstone.lake.files import Io
-from skipstone.parquet.slice import Part as SlicePart
+from skipstone.parquet.slice import SlicePart
 from skipstone.parquet.slice.columns import taken
 from skipstone.report.trace import Run, ScanTrace
-from skipstone.scan.parts import Growth, Part, Piece, bundled, cut_task, merge_whole, nth_rows, shared, split
+from skipstone.scan.parts import (
+    Growth,
+    Piece,
+    TaskGroup,
+    bundled,
+    cut_task,
+    merge_whole,
+    nth_rows,
+    shared,
+    split,
+)
 from skipstone.scan.plan import ScanPlan, check_rows
 from skipstone.scan.projection import Path, Projection, with_hidden
 from skipstone.scan.reader import FileReader, Log, decode_all, filtered, joined
@@ -531,7 +541,7 @@ def count_on(plan: ScanPlan, engine: Engine) -> int:
     return proven + sum(engine.map(_count_part, [(common, part) for part in parts]))
 
 
-def _count_part(work: tuple[ScanPlan, Part]) -> int:
+def _count_part(work: tuple[ScanPlan, TaskGroup]) -> int:
     common, part = work
     return count_rows(replace(common, tasks=part))
 

@@ -17,7 +17,7 @@ from skipstone.index.index import LakeIndex
 from skipstone.lake.directory import DirectorySnapshot, is_visible
 from skipstone.lake.files import CACHE_BYTES, Files, Io
 from skipstone.lake.snapshot import FileEntry, Snapshot
-from skipstone.prune.survey import Footers, Part, Survey
+from skipstone.prune.survey import Footers, Survey, SurveyPart
 from skipstone.scan.options import ScanOptions, scan_options
 from skipstone.scan.scan import Scan
 from skipstone.store.cache import Cache
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from skipstone.iceberg.metadata import SnapshotInfo
     from skipstone.iceberg.plan import FilePlan
     from skipstone.iceberg.table import TableSnapshot
-    from skipstone.index.coverage import Coverage
+    from skipstone.index.coverage import IndexCoverage
     from skipstone.scan.statistics import LakeStatistics
 
 _SURVEYS = 4
@@ -79,7 +79,7 @@ class Lake:
         self.pinned = snapshot
         self.uri, self.access, self.plans = snapshot.uri, snapshot.access, snapshot.plans
         self._surveys: OrderedDict[Hashable, Any] = OrderedDict()
-        self._fitting: Coverage | None = None
+        self._fitting: IndexCoverage | None = None
 
     def _relist(self, engine: Engine | None) -> None:
         snapshot = self.pinned.latest(engine)
@@ -196,11 +196,11 @@ class Lake:
     def survey(self, files: Array) -> Survey:
         """The footers of the numbered files, opened where they aren't known yet."""
         return self.remembered(
-            files.tobytes(), lambda: Survey.joined([self.footers(files)], self.pinned.stated(files))
+            files.tobytes(), lambda: Survey.joined([self.footers(files)], self.pinned.overrides(files))
         )
 
     def surveyed(
-        self, coverage: Coverage, known: Sequence[tuple[int, Array]], unknown: Array
+        self, coverage: IndexCoverage, known: Sequence[tuple[int, Array]], unknown: Array
     ) -> tuple[Survey, Array]:
         """Files of segments, and others from their footers, with their numbers in the listing."""
         if self._fitting is not coverage:
@@ -208,13 +208,13 @@ class Lake:
             if self.pinned.has_own_schema:
                 self.pinned.check(coverage.kinds())
             self._fitting = coverage
-        parts: list[Part] = [coverage.part(segment, rows) for segment, rows in known]
+        parts: list[SurveyPart] = [coverage.part(segment, rows) for segment, rows in known]
         numbers = [coverage.files_of(segment, rows) for segment, rows in known]
         if len(unknown):
             parts.append(self.footers(unknown))
             numbers.append(unknown)
         chosen = np.concatenate([unknown[:0], *numbers])
-        return Survey.joined(parts, self.pinned.stated(chosen)), chosen
+        return Survey.joined(parts, self.pinned.overrides(chosen)), chosen
 
     def remembered(self, key: Hashable, make: Callable[[], T]) -> T:
         """One of the last few surveys, or a new one."""

@@ -17,7 +17,7 @@ from skipstone.parquet.pageindex import page_index_ranges
 from skipstone.scan.plan import ScanPlan, Task
 from skipstone.scan.reader import estimate
 
-Part: TypeAlias = tuple[Task, ...]
+TaskGroup: TypeAlias = tuple[Task, ...]
 
 PART_BYTES: Final = 128 * 1024 * 1024
 """Compressed bytes of one part, about."""
@@ -61,7 +61,7 @@ def _column_share(plan: ScanPlan) -> float:
     return wanted / size if size else 0.0
 
 
-def split(plan: ScanPlan, parallelism: int, part_bytes: int = PART_BYTES) -> list[Part]:
+def split(plan: ScanPlan, parallelism: int, part_bytes: int = PART_BYTES) -> list[TaskGroup]:
     """Parts in order of the plan's tasks; few bytes make few parts, many at least ``parallelism``."""
     each = weights(plan)[0] + _OPEN_BYTES
     total = float(each.sum())
@@ -242,7 +242,7 @@ def _has_pages(metadata: ParquetMetadata, group: int, leaves: Iterable[int]) -> 
     """Whether a part of the row group can be read without decoding all of it."""
     return all(
         page_index_ranges(metadata, group, leaf)[1] is not None
-        or metadata.known_places(group, leaf) is not None
+        or metadata.page_places(group, leaf) is not None
         for leaf in leaves
     )
 

@@ -12,12 +12,12 @@ import numpy as np
 from skipstone.core.domain import ColumnDomain, ColumnHandle
 from skipstone.core.evidence import Array
 from skipstone.core.ir import Compiled, compile_predicate
-from skipstone.core.ir.nodes import All, ColumnRef, Leaf, Node, columns_of
+from skipstone.core.ir.nodes import AndNode, ColumnRef, Leaf, Node, columns_of
 from skipstone.core.judge import Verdict
 from skipstone.core.rows import RowSet
 from skipstone.errors import UnknownColumnError, UsageError
 from skipstone.index.container import BadIndex
-from skipstone.lake.snapshot import FileEntry, Sifted, Snapshot
+from skipstone.lake.snapshot import FileEntry, PrunedFiles, Snapshot
 from skipstone.predicate import predicate as to_predicate
 from skipstone.predicate.tree import Predicate
 from skipstone.prune.cascade import Cascade, Outcome
@@ -31,7 +31,7 @@ from skipstone.store.place import Listed
 from skipstone.store.source import ByteRange, drive
 
 if TYPE_CHECKING:
-    from skipstone.index.coverage import Coverage
+    from skipstone.index.coverage import IndexCoverage
     from skipstone.scan.lake import Lake
 
 _FIRST_FOOTERS = 8
@@ -132,7 +132,7 @@ class _Planner:
     snapshot: Snapshot
     question: Question
     ledger: Ledger
-    coverage: Coverage | None
+    coverage: IndexCoverage | None
     rows: Array = field(init=False)
     """Rows of the files that were looked at, or of their row groups."""
     dropped: int = 0
@@ -140,7 +140,7 @@ class _Planner:
     deletes: DeleteUse | None = None
 
     def plan(self) -> ScanPlan:
-        compiled, sifted = self._sifted()
+        compiled, sifted = self._prune_files()
         tasks = self._at_once(compiled, sifted)
         if tasks is None:
             survey, files = self._survey(sifted.others, compiled)
@@ -152,7 +152,7 @@ class _Planner:
             tasks = self._tasks(files, outcome, sifted)
         return self._package(compiled, tasks, sifted)
 
-    def _at_once(self, compiled: Compiled | None, sifted: Sifted) -> tuple[Task, ...] | None:
+    def _at_once(self, compiled: Compiled | None, sifted: PrunedFiles) -> tuple[Task, ...] | None:
         """Some files of a lake that the index knows, from the pages of all of them; None if it doesn't."""
         coverage, files = self.coverage, sifted.others
         if compiled is None or files is None or coverage is None or not coverage.small:
@@ -184,7 +184,7 @@ class _Planner:
 
     def row_groups(self) -> dict[int, tuple[int, list[int]]]:
         """By number in the listing, files that may hold a match: their rows, and the row groups that may."""
-        compiled, sifted = self._sifted()
+        compiled, sifted = self._prune_files()
         survey, files = self._survey(sifted.files, compiled)
         outcome = self._outcome(survey, files, compiled, by_file=not sifted.judged)
         assert outcome.verdicts is not None
@@ -194,16 +194,16 @@ class _Planner:
             found.setdefault(int(files[owner]), (int(survey.totals[owner]), []))[1].append(number)
         return dict(sorted(found.items()))
 
-    def _sifted(self) -> tuple[Compiled | None, Sifted]:
+    def _prune_files(self) -> tuple[Compiled | None, PrunedFiles]:
         """The predicate bound to the lake, and the files that are left before any footer is opened."""
         # What was spent before is no part of this plan.
         self.ledger.start()
         compiled = self._compile()
         options = self.question.options
         if compiled is not None and not options.skipping:
-            return compiled, Sifted()
+            return compiled, PrunedFiles()
         node = None if compiled is None else compiled.node
-        return compiled, self.snapshot.sift(node, self.ledger, strict=options.strict)
+        return compiled, self.snapshot.prune_files(node, self.ledger, strict=options.strict)
 
     def _compile(self) -> Compiled | None:
         predicate, options = self.question.predicate, self.question.options
@@ -239,7 +239,7 @@ class _Planner:
             return self.lake.surveyed(coverage, coverage.rows_of(files), files[coverage.owner[files] < 0])
         refs = columns_of(compiled.node)
         if not coverage.small:
-            return self.lake.surveyed(coverage, *self._sieved(coverage, files, compiled.node, refs))
+            return self.lake.surveyed(coverage, *self._prune_segments(coverage, files, compiled.node, refs))
         # A small lake is looked at whole, and the same for every question: what was found is kept.
         served = coverage.served(refs, self.snapshot.partition_names)
         key = (coverage, served, None if files is None else files.tobytes())
@@ -253,12 +253,12 @@ class _Planner:
 
         return self.lake.remembered(key, make)
 
-    def _sieved(
-        self, coverage: Coverage, files: Array | None, node: Node, refs: Sequence[ColumnRef]
+    def _prune_segments(
+        self, coverage: IndexCoverage, files: Array | None, node: Node, refs: Sequence[ColumnRef]
     ) -> tuple[Sequence[tuple[int, Array]], Array]:
         """Files that the index keeps, by segment, and those whose footers must be opened."""
         unknown = coverage.unknown if files is None else files[coverage.owner[files] < 0]
-        sieved = coverage.sieve(node, refs, files, self.snapshot.all_stated)
+        sieved = coverage.prune_segments(node, refs, files, self.snapshot.all_overrides)
         self.dropped = sieved.rows_dropped
         spent = self.ledger.spend()
         self.ledger.add(
@@ -306,7 +306,7 @@ class _Planner:
 
     # -- the plan ----------------------------------------------------------------------------
 
-    def _tasks(self, files: Array, outcome: Outcome, sifted: Sifted) -> tuple[Task, ...]:
+    def _tasks(self, files: Array, outcome: Outcome, sifted: PrunedFiles) -> tuple[Task, ...]:
         found = {
             int(files[file]): (rows, outcome.proven.get(file) or _none(rows.total))
             for file, rows in outcome.rows.items()
@@ -348,7 +348,7 @@ class _Planner:
             self.lake.index.uri, coverage.manifest.number, coverage.covered, tuple(coverage.problems)
         )
 
-    def _package(self, compiled: Compiled | None, tasks: tuple[Task, ...], sifted: Sifted) -> ScanPlan:
+    def _package(self, compiled: Compiled | None, tasks: tuple[Task, ...], sifted: PrunedFiles) -> ScanPlan:
         snapshot, asked = self.snapshot, self.question
         # As they are now: the lake may be listed again before anybody asks.
         version, files = snapshot.version, len(snapshot.entries)
@@ -409,7 +409,7 @@ class _Planner:
 def _is_simple(compiled: Compiled) -> bool:
     """Whether the predicate is nothing but conditions on columns, which rows can always be tested for."""
     node = compiled.node
-    args = node.args if isinstance(node, All) else (node,)
+    args = node.args if isinstance(node, AndNode) else (node,)
     return not compiled.unsupported and all([isinstance(n, Leaf) and not n.ref.via for n in args])  # noqa: C419
 
 

@@ -26,8 +26,8 @@ from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.slice import (
     FAILURES,
     Decoder,
-    Part,
     RowGroupPages,
+    SlicePart,
     decode_batches,
     decode_together,
     part_steps,
@@ -144,7 +144,9 @@ class FileReader:
         """The chosen rows (counted within the row group) of the wanted columns, in the lake's types."""
         return self.finish(self.fetch(group, rows, wanted, phase), group, rows, wanted)
 
-    def fetch(self, group: int, rows: RowSet, wanted: Projection, phase: str = "rows") -> Part | pa.Table:
+    def fetch(
+        self, group: int, rows: RowSet, wanted: Projection, phase: str = "rows"
+    ) -> SlicePart | pa.Table:
         """What ``read`` decodes; or has decoded already, where pages are not cut out."""
         mine = self.columns(wanted)
         if not mine.fields:
@@ -155,7 +157,7 @@ class FileReader:
             return joined([*self._chosen(group, rows, mine, _STEP, phase, use_threads=False)])
         return self._part(group, rows, mine, phase)
 
-    def finish(self, found: Part | pa.Table, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
+    def finish(self, found: SlicePart | pa.Table, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
         """What was fetched of some rows in the lake's types."""
         table = self._decoded(found)
         if table.num_rows != len(rows):
@@ -163,7 +165,7 @@ class FileReader:
         return self.to_lake_schema(table, wanted)
 
     def decode_matching(
-        self, part: Part, first: Projection, rest: Projection, test: Callable[[pa.Table], Array]
+        self, part: SlicePart, first: Projection, rest: Projection, test: Callable[[pa.Table], Array]
     ) -> tuple[pa.Table, pa.Table | None]:
         """The first columns of fetched rows that a test picks, and the others; None if it picks no row.
 
@@ -181,8 +183,8 @@ class FileReader:
         others = decoder.rows_at([places[number] for number in self.columns(rest).fields], chosen)
         return taken(table, chosen), self.to_lake_schema(others, rest)
 
-    def _decoded(self, found: Part | pa.Table) -> pa.Table:
-        return Decoder(found, checksums=self.checksums).table() if isinstance(found, Part) else found
+    def _decoded(self, found: SlicePart | pa.Table) -> pa.Table:
+        return Decoder(found, checksums=self.checksums).table() if isinstance(found, SlicePart) else found
 
     def planned(self, group: int, rows: RowSet, wanted: Projection) -> list[ByteRange]:
         """The ranges a read would ask for, as far as the page indexes at hand tell."""
@@ -270,7 +272,7 @@ class FileReader:
                     yield pa.Table.from_batches([batch])
         else:
             part = self._part(group, RowSet.all(total), mine, phase)
-            if isinstance(part, Part):
+            if isinstance(part, SlicePart):
                 yield from decode_batches(part, most, checksums=self.checksums)
             else:
                 yield part
@@ -345,7 +347,7 @@ class FileReader:
     def _corrupt(self, message: str, group: int, column: str | None) -> CorruptFileError:
         return CorruptFileError(message, path=self.metadata.path, unit=f"row group {group}", column=column)
 
-    def _part(self, group: int, rows: RowSet, mine: FileColumns, phase: str) -> Part | pa.Table:
+    def _part(self, group: int, rows: RowSet, mine: FileColumns, phase: str) -> SlicePart | pa.Table:
         pages = self._pages(group, rows, mine, phase)
         plans = plan_leaves(pages.chunks, rows)
         pieces = [plan for plan in plans if plan.chosen is not None]
@@ -359,7 +361,7 @@ class FileReader:
                 self.log.reads(phase, need.ranges, self.files.source(self.entry))
                 self.files.read_into(self.entry, need.ranges, need.views)
         except StopIteration as stop:
-            found: Part | pa.Table = stop.value
+            found: SlicePart | pa.Table = stop.value
             return found
         except ReadError as error:
             _locate(error, group, mine.names)
@@ -439,7 +441,7 @@ class FileReader:
 
 
 def decode_all(
-    found: Sequence[Part | pa.Table],
+    found: Sequence[SlicePart | pa.Table],
     places: Sequence[tuple[FileReader, int, RowSet]],
     wanted: Projection,
 ) -> pa.Table:
@@ -451,7 +453,7 @@ def decode_all(
         reader, group, rows = places[0]
         return reader.finish(found[0], group, rows, wanted)
     table = None
-    parts = [part for part in found if isinstance(part, Part)]
+    parts = [part for part in found if isinstance(part, SlicePart)]
     if len(parts) == len(found):
         table = decode_together(parts, checksums=places[0][0].checksums)
     if table is not None:

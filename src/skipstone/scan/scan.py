@@ -104,10 +104,10 @@ class Scan:
         check_format(format)
         trace = self._explained(analyze)
         if session is not None:
-            from skipstone.spark.frames import told_by, way_of
+            from skipstone.spark.frames import route_of, schema_from_spark
 
-            told = told_by(self.lake)
-            trace = replace(trace, spark=way_of(self.plan(), session, route, told=told).use)
+            told = schema_from_spark(self.lake)
+            trace = replace(trace, spark=route_of(self.plan(), session, route, told=told).use)
         return render(trace, scan_tree, format, f"Scan of {trace.lake}")
 
     def _explained(self, analyze: bool) -> ScanTrace:

@@ -19,7 +19,7 @@ from skipstone.core.domain.keys import Kind, key_space, to_key
 from skipstone.core.evidence import Array, ColumnFacts
 from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.bind import Binder
-from skipstone.core.ir.nodes import All, ColumnRef, Leaf
+from skipstone.core.ir.nodes import AndNode, ColumnRef, Leaf
 from skipstone.core.rows import RowSet
 from skipstone.engine.jobs import gather
 from skipstone.parquet.evidence import row_group_facts
@@ -179,7 +179,7 @@ def _allowed(work: Work, ref: ColumnRef) -> tuple[bool, bool]:
     node = compile_predicate(
         plan.predicate, plan.schemas.query, case_sensitive=plan.options.case_sensitive
     ).node
-    conjuncts = node.args if isinstance(node, All) else (node,)
+    conjuncts = node.args if isinstance(node, AndNode) else (node,)
     mine = [leaf for leaf in conjuncts if isinstance(leaf, Leaf) and leaf.ref == ref]
     return all(leaf.true.nulls for leaf in mine), all(leaf.true.nans for leaf in mine)
 

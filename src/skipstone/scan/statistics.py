@@ -33,7 +33,7 @@ from skipstone.prune.survey import Survey
 from skipstone.report import render
 
 if TYPE_CHECKING:
-    from skipstone.report.node import Node
+    from skipstone.report.node import ReportNode
     from skipstone.scan.lake import Lake
 
 _UNKNOWN = -1
@@ -408,9 +408,9 @@ def _shown(scalar: pa.Scalar) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def statistics_tree(found: LakeStatistics) -> Node:
+def statistics_tree(found: LakeStatistics) -> ReportNode:
     """A line per column: ≥ and ≤ mark bounds that may not be values, ? what footers don't say."""
-    from skipstone.report.node import Node, Table, number, text
+    from skipstone.report.node import NodeTable, ReportNode, number, text
     from skipstone.report.units import plural, size
 
     rows = [_cells(column) for column in found.columns]
@@ -424,8 +424,8 @@ def statistics_tree(found: LakeStatistics) -> Node:
         *(number("NaN", 2), number("size", 1)),
     )
     said = f"{plural(found.rows, 'row')}, {plural(found.file_count, 'file')}, {size(found.bytes)}"
-    tables = (Table(columns, rows, tuple(notes), most=40, noun="column"),) if rows else ()
-    return Node(found.lake, said, body=tables)
+    tables = (NodeTable(columns, rows, tuple(notes), most=40, noun="column"),) if rows else ()
+    return ReportNode(found.lake, said, body=tables)
 
 
 def _cells(column: ColumnStatistics) -> tuple[str, ...]:

@@ -314,7 +314,7 @@ class _Reading:
         """The first place where the answer is wrong."""
         missing = self.plan.limit
         with closing(execute(self.plan).to_batches()) as batches:
-            answer = Stream(batches)
+            answer = RowComparison(batches)
             for task in self.plan.tasks:
                 footer = self.plan.files.footer(task.entry)
                 for group, mine in group_rows(footer, self._expected(task)):
@@ -389,7 +389,7 @@ def _compare_order(
 # -- answers compared value by value -----------------------------------------------------------
 
 
-class Stream:
+class RowComparison:
     """Batches taken by numbers of rows."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:

@@ -24,7 +24,7 @@ from itertools import groupby
 
 from skipstone.core.judge import Verdict
 from skipstone.report.explain import EVERY_ROW, cause_name
-from skipstone.report.node import Bar, Block, Items, Node, Text
+from skipstone.report.node import Bar, Block, Items, ReportNode, Text
 from skipstone.report.units import count, duration, percent, plural, size, span_text
 from skipstone.scan.results import Kind, Verification, Why, WhyStep
 
@@ -40,31 +40,31 @@ _MEANING: dict[Kind, str] = {
 }
 
 
-def why_tree(why: Why) -> Node:
+def why_tree(why: Why) -> ReportNode:
     """What each level says of the unit, and the conclusion."""
     unit = why.unit
     if why.rows is not None and why.rows[0] < why.rows[1]:
         rows = span_text(*why.rows)
         unit = unit if rows in unit else f"{unit}, {rows}"
     levels = [_level(name, list(steps)) for name, steps in groupby(why.steps, key=lambda step: step.level)]
-    return Node(
+    return ReportNode(
         why.path,
         why.predicate or EVERY_ROW,
         "code",
         body=(Text(unit, "dim", 1),),
-        children=(*levels, Node(said=why.conclusion, style="bold")),
+        children=(*levels, ReportNode(said=why.conclusion, style="bold")),
         tail=(Items("notes", why.notes),),
     )
 
 
-def _level(name: str, steps: Sequence[WhyStep]) -> Node:
+def _level(name: str, steps: Sequence[WhyStep]) -> ReportNode:
     if len(steps) == 1:
         (only,) = steps
-        return Node(name, _verdict(only), _STYLES[only.verdict], body=(_evidence(only),))
+        return ReportNode(name, _verdict(only), _STYLES[only.verdict], body=(_evidence(only),))
     kept = sum(step.verdict is not Verdict.NONE for step in steps)
     whole = sum(step.verdict is Verdict.ALL for step in steps)
     said = f"kept {count(kept)} of {count(len(steps))}{f', {count(whole)} whole' if whole else ''}"
-    return Node(name, said, "kept" if kept else "bad", body=tuple(_units(steps)))
+    return ReportNode(name, said, "kept" if kept else "bad", body=tuple(_units(steps)))
 
 
 def _units(steps: Sequence[WhyStep]) -> Iterator[Block]:
@@ -89,7 +89,7 @@ def _evidence(step: WhyStep, indent: int = 0) -> Text:
     return Text(text, indent=indent, hang=2)
 
 
-def verification_tree(found: Verification) -> Node:
+def verification_tree(found: Verification) -> ReportNode:
     """What was compared, what skipping saved, and every difference."""
     seen = f"{plural(found.files, 'file')}, {plural(found.rows_read_without, 'row')}"
     proven = f"{count(found.rows_proven)} of them proven by metadata"
@@ -98,20 +98,24 @@ def verification_tree(found: Verification) -> Node:
         ("bytes", found.bytes_with, found.bytes_without, size),
     )
     differences = plural(len(found.differences) + found.left_out, "difference")
-    same = Node(said="✓ no difference: the same rows with the same values", style="kept")
-    return Node(
+    same = ReportNode(said="✓ no difference: the same rows with the same values", style="kept")
+    return ReportNode(
         found.lake,
         found.predicate or EVERY_ROW,
         "code",
         children=(
-            Node("compared", (f"{seen}: each read whole by pyarrow and tested row by row", seen)),
-            Node("matching", f"{plural(found.rows_matching, 'row')}, {proven}"),
+            ReportNode("compared", (f"{seen}: each read whole by pyarrow and tested row by row", seen)),
+            ReportNode("matching", f"{plural(found.rows_matching, 'row')}, {proven}"),
             *(
-                Node(name, _saved(text(part), text(of), percent(part, of)), bar=Bar.of(part, of))
+                ReportNode(name, _saved(text(part), text(of), percent(part, of)), bar=Bar.of(part, of))
                 for name, part, of, text in shares
             ),
-            Node("time", f"{duration(found.seconds_with)} instead of {duration(found.seconds_without)}"),
-            same if found.ok else Node(said=f"✗ {differences}", style="bad", body=tuple(_differences(found))),
+            ReportNode(
+                "time", f"{duration(found.seconds_with)} instead of {duration(found.seconds_without)}"
+            ),
+            same
+            if found.ok
+            else ReportNode(said=f"✗ {differences}", style="bad", body=tuple(_differences(found))),
         ),
     )
 

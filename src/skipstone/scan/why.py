@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.core.domain.keys import Key, is_ordered, key_text, storage_type
-from skipstone.core.evidence import Array, Bounds, ColumnFacts, Evidence, Stated
+from skipstone.core.evidence import Array, Bounds, ColumnFacts, Evidence, FactOverride
 from skipstone.core.ir import compile_predicate
-from skipstone.core.ir.nodes import Any as Either
-from skipstone.core.ir.nodes import ColumnRef, Decided, Leaf, Node
+from skipstone.core.ir.nodes import ColumnRef, ConstantNode, Leaf, Node
+from skipstone.core.ir.nodes import OrNode as Either
 from skipstone.core.judge import Judgement, Verdict, judge
 from skipstone.errors import UsageError
 from skipstone.lake.directory import is_visible
@@ -345,8 +345,10 @@ def _span(metadata: ParquetMetadata, group: int | None) -> tuple[int, int]:
     return start, start + int(metadata.row_group_rows[group])
 
 
-def _partition_facts(partitions: Partitions) -> dict[Path, Stated]:
-    return {(name,): Stated(partitions.facts(number)) for number, name in enumerate(partitions.schema.names)}
+def _partition_facts(partitions: Partitions) -> dict[Path, FactOverride]:
+    return {
+        (name,): FactOverride(partitions.facts(number)) for number, name in enumerate(partitions.schema.names)
+    }
 
 
 def _partition_texts(partitions: Partitions) -> dict[Path, str]:
@@ -396,7 +398,7 @@ def tell(
 
 def _cause(node: Node, evidence: Evidence, at: int, cause: Cause) -> Cause:
     """As the account of a plan has it: nulls where a unit holds nothing else."""
-    if isinstance(node, Decided):
+    if isinstance(node, ConstantNode):
         return Cause.CONSTANT
     if isinstance(node, Leaf) and cause is not Cause.PARTITION:
         facts = evidence.facts(node.ref)
@@ -504,7 +506,7 @@ def _paths(node: Node) -> list[Path]:
 
 
 def _no_columns(node: Node) -> str:
-    if isinstance(node, Decided):
+    if isinstance(node, ConstantNode):
         return f"it is {node} for every row"
     return "metadata says nothing about it"
 

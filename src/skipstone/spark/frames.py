@@ -15,10 +15,10 @@ from skipstone.engine.session import parallelism_of
 from skipstone.engine.spark import payload_frame
 from skipstone.engine.spark_types import (
     arrow_schema,
+    schema_in_footers,
     spark_schema,
     to_spark_batch,
     to_spark_table,
-    told_schema,
 )
 from skipstone.errors import SchemaError, UsageError
 from skipstone.scan.execute import execute
@@ -26,7 +26,7 @@ from skipstone.scan.lake import Lake
 from skipstone.scan.parts import shared
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Path, Projection
-from skipstone.spark.routes import Manner, Way, choose, is_table
+from skipstone.spark.routes import RouteChoice, SessionTraits, choose, is_table
 from skipstone.spark.source import quoted, shaped
 from skipstone.store.options import carry
 
@@ -43,8 +43,8 @@ def to_spark(
     plan: ScanPlan, session: SparkSession, route: str = "auto", *, lake: Lake | None = None
 ) -> DataFrame:
     """The plan's rows as a data frame of the session."""
-    told = told_by(lake)
-    way = way_of(plan, session, route, told=told)
+    told = schema_from_spark(lake)
+    way = route_of(plan, session, route, told=told)
     wanted = schema_of(plan, told)
     if way.use.route == "driver":
         return _handed_over(plan, session, wanted)
@@ -61,9 +61,9 @@ def to_spark(
     return shaped(_ordered(frame, plan), has, wanted)
 
 
-def way_of(
+def route_of(
     plan: ScanPlan, session: SparkSession, route: str = "auto", *, told: StructType | None = None
-) -> Way:
+) -> RouteChoice:
     """The way that :func:`to_spark` takes, and why."""
     schema_of(plan, told)  # types that Spark doesn't have are refused before anything is read
     refused = _refused_order(plan, told)
@@ -71,17 +71,17 @@ def way_of(
         raise UsageError(f"Spark can't put the rows in order: {refused}", hint='use route="driver"')
     if refused is not None and route == "auto":
         route = "driver"
-    return choose(plan, route, parallelism=parallelism_of(session), manner=Manner.of(session))
+    return choose(plan, route, parallelism=parallelism_of(session), manner=SessionTraits.of(session))
 
 
-def told_by(lake: Lake | None) -> StructType | None:
+def schema_from_spark(lake: Lake | None) -> StructType | None:
     """The schema that Spark has left in the first files of a lake, whichever of them a plan keeps.
 
     A table needs none: it has types of its own, and maybe other names than its files.
     """
     if lake is None or is_table(lake.access):
         return None
-    return told_schema(lake.access.layout(entry).key_value_metadata for entry in lake.entries[:_TOLD])
+    return schema_in_footers(lake.access.layout(entry).key_value_metadata for entry in lake.entries[:_TOLD])
 
 
 def schema_of(plan: ScanPlan, told: StructType | None = None) -> StructType:
@@ -111,7 +111,7 @@ def _handed_over(plan: ScanPlan, session: SparkSession, schema: StructType) -> D
 # -- page slices -------------------------------------------------------------------------------
 
 
-def _sliced(plan: ScanPlan, session: SparkSession, way: Way, schema: StructType) -> DataFrame:
+def _sliced(plan: ScanPlan, session: SparkSession, way: RouteChoice, schema: StructType) -> DataFrame:
     common = shared(plan if plan.limit is not None else replace(plan, order=()))
     payloads = [pickle.dumps(part, protocol=pickle.HIGHEST_PROTOCOL) for part in way.parts]
     frame = payload_frame(session, payloads)
@@ -145,7 +145,7 @@ def _reader(
 # -- Spark's own reader ------------------------------------------------------------------------
 
 
-def _by_reader(plan: ScanPlan, session: SparkSession, way: Way, every: StructType) -> DataFrame:
+def _by_reader(plan: ScanPlan, session: SparkSession, way: RouteChoice, every: StructType) -> DataFrame:
     """The kept files, as they are now the same as when they were listed, read and tested by Spark."""
     gather(lambda task: plan.files.source(task.entry).tail(1), plan.tasks, threads=plan.files.threads)
     reader = session.read.schema(every)

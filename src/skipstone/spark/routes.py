@@ -24,7 +24,7 @@ from skipstone.predicate import tree
 from skipstone.predicate.spark import to_spark_sql
 from skipstone.report.trace import SparkUse
 from skipstone.report.units import plural, size
-from skipstone.scan.parts import Part, split, weights
+from skipstone.scan.parts import TaskGroup, split, weights
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Projection
 
@@ -41,16 +41,16 @@ _ASKED: Final = "asked for"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class RouteChoice:
     """The way that is taken: with ``parts`` for slices, with ``condition`` (SQL) for Spark's reader."""
 
     use: SparkUse
-    parts: tuple[Part, ...] = ()
+    parts: tuple[TaskGroup, ...] = ()
     condition: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class SessionTraits:
     """Settings of a session that say what a condition means there."""
 
     zone: str = "UTC"
@@ -62,7 +62,7 @@ class Manner:
     """Whether names that differ in case are different names."""
 
     @classmethod
-    def of(cls, session: SparkSession) -> Manner:
+    def of(cls, session: SparkSession) -> SessionTraits:
         """Ask the session."""
 
         def holds(name: str, usual: str) -> bool:
@@ -76,7 +76,7 @@ class Manner:
         )
 
 
-def choose(plan: ScanPlan, asked: str, *, parallelism: int, manner: Manner) -> Way:
+def choose(plan: ScanPlan, asked: str, *, parallelism: int, manner: SessionTraits) -> RouteChoice:
     """The way for a plan, in a session of that many cores and that manner."""
     if asked not in get_args(Route):
         raise UsageError(f"route={asked!r}", hint=f"give one of {', '.join(get_args(Route))}")
@@ -87,12 +87,14 @@ def choose(plan: ScanPlan, asked: str, *, parallelism: int, manner: Manner) -> W
         raise UsageError(f"Spark's own reader can't answer this: {obstacle}", hint='use route="slices"')
     if asked == "driver" or (asked == "auto" and _is_small(plan, amount)):
         why = _ASKED if asked == "driver" else _small_words(plan, amount)
-        return Way(SparkUse("driver", why, 0, amount))
+        return RouteChoice(SparkUse("driver", why, 0, amount))
     if asked == "reader" or (asked == "auto" and obstacle is None and amount * _READER_FASTER >= whole):
         why = _ASKED if asked == "reader" else _most_words(amount, whole)
-        return Way(SparkUse("reader", why, len(plan.tasks), amount), condition=_condition(plan))
+        return RouteChoice(SparkUse("reader", why, len(plan.tasks), amount), condition=_condition(plan))
     parts = tuple(split(plan, parallelism))
-    return Way(SparkUse("slices", _slices_words(asked, amount, whole, obstacle), len(parts), amount), parts)
+    return RouteChoice(
+        SparkUse("slices", _slices_words(asked, amount, whole, obstacle), len(parts), amount), parts
+    )
 
 
 def _is_small(plan: ScanPlan, amount: int) -> bool:
@@ -129,7 +131,7 @@ def is_table(files: Files) -> bool:
     return files.naming is not None
 
 
-def unreadable(plan: ScanPlan, manner: Manner) -> str | None:
+def unreadable(plan: ScanPlan, manner: SessionTraits) -> str | None:
     """Why Spark's own reader can't be given the plan; None if it can."""
     if is_table(plan.files):
         return "a table's columns go by field id, and its files may hold rows that are deleted"
@@ -182,19 +184,19 @@ def _condition(plan: ScanPlan) -> str | None:
 
 
 @singledispatch
-def _oddity(node: tree.Expr, _schema: pa.Schema, _manner: Manner) -> str | None:
+def _oddity(node: tree.Expr, _schema: pa.Schema, _manner: SessionTraits) -> str | None:
     """What in a predicate may mean something else in a session with its own zone and settings."""
     return f"{node} is for Skipstone to evaluate"
 
 
 @_oddity.register(tree.Constant)
-def _(_node: tree.Constant, _schema: pa.Schema, _manner: Manner) -> str | None:
+def _(_node: tree.Constant, _schema: pa.Schema, _manner: SessionTraits) -> str | None:
     return None
 
 
 @_oddity.register(tree.And)
 @_oddity.register(tree.Or)
-def _(node: tree.And | tree.Or, schema: pa.Schema, manner: Manner) -> str | None:
+def _(node: tree.And | tree.Or, schema: pa.Schema, manner: SessionTraits) -> str | None:
     return next((odd for arg in node.args if (odd := _oddity(arg, schema, manner)) is not None), None)
 
 
@@ -205,17 +207,17 @@ def _(node: tree.And | tree.Or, schema: pa.Schema, manner: Manner) -> str | None
 @_oddity.register(tree.Match)
 @_oddity.register(tree.Like)
 @_oddity.register(tree.Holds)
-def _(node: tree.Not, schema: pa.Schema, manner: Manner) -> str | None:
+def _(node: tree.Not, schema: pa.Schema, manner: SessionTraits) -> str | None:
     return _oddity(node.arg, schema, manner)
 
 
 @_oddity.register(tree.Column)
-def _(node: tree.Column, schema: pa.Schema, _manner: Manner) -> str | None:
+def _(node: tree.Column, schema: pa.Schema, _manner: SessionTraits) -> str | None:
     return None if _type_of(node, schema) is not None else f"{node} is for Skipstone to evaluate"
 
 
 @_oddity.register(tree.Compare)
-def _(node: tree.Compare, schema: pa.Schema, manner: Manner) -> str | None:
+def _(node: tree.Compare, schema: pa.Schema, manner: SessionTraits) -> str | None:
     sides = (node.left, node.right)
     literals = [side for side in sides if isinstance(side, tree.Literal)]
     columns = [side for side in sides if not isinstance(side, tree.Literal)]
@@ -227,17 +229,19 @@ def _(node: tree.Compare, schema: pa.Schema, manner: Manner) -> str | None:
 
 
 @_oddity.register(tree.Between)
-def _(node: tree.Between, schema: pa.Schema, manner: Manner) -> str | None:
+def _(node: tree.Between, schema: pa.Schema, manner: SessionTraits) -> str | None:
     low = _oddity(tree.Compare(">=", node.arg, node.low), schema, manner)
     return low or _oddity(tree.Compare("<=", node.arg, node.high), schema, manner)
 
 
 @_oddity.register(tree.IsIn)
-def _(node: tree.IsIn, schema: pa.Schema, manner: Manner) -> str | None:
+def _(node: tree.IsIn, schema: pa.Schema, manner: SessionTraits) -> str | None:
     return _oddity(node.arg, schema, manner) or _zoned(node.arg, node.values.type, node.zone, schema, manner)
 
 
-def _zoned(arg: tree.Expr, literal: pa.DataType, own: str, schema: pa.Schema, manner: Manner) -> str | None:
+def _zoned(
+    arg: tree.Expr, literal: pa.DataType, own: str, schema: pa.Schema, manner: SessionTraits
+) -> str | None:
     """Texts, days and local times that meet an instant are read in a zone."""
     found = _type_of(arg, schema)
     if found is None:

@@ -23,7 +23,7 @@ from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SkipstoneError, UsageError
 from skipstone.lake.append import Append, Lease
 from skipstone.parquet.write.files import Written, sort_batch, write_files
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import Profile, profile
 from skipstone.spark.source import CATALOG, STORAGE, names_of, taken
 from skipstone.store.options import with_credentials
@@ -49,7 +49,7 @@ _MEMORY: Final = 512 * 1024 * 1024
 
 
 @dataclass
-class Files(WriterCommitMessage):
+class WrittenFiles(WriterCommitMessage):
     """What one task wrote."""
 
     written: tuple[Written, ...]
@@ -63,10 +63,10 @@ def make_writer(options: dict[str, str], schema: StructType, overwrite: bool) ->
         return TableWriter(options, schema, overwrite)
     if overwrite:
         raise refuse_overwrite(options.get("path", ""))
-    return Writer(options, schema)
+    return SinkWriter(options, schema)
 
 
-class Writer(DataSourceArrowWriter):
+class SinkWriter(DataSourceArrowWriter):
     """One append: begun by the driver, written by tasks, published by the driver."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
@@ -95,11 +95,11 @@ class Writer(DataSourceArrowWriter):
         for number, (rows, seen) in enumerate(runs):
             task = f"{task_name()}-{number}"
             found += write_files(rows, stage, self._job, task, self._layout, seen, metadata=self._metadata)
-        return Files(tuple(found))
+        return WrittenFiles(tuple(found))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the files of the tasks that have won, then index them."""
-        keys = [file.key for each in messages if isinstance(each, Files) for file in each.written]
+        keys = [file.key for each in messages if isinstance(each, WrittenFiles) for file in each.written]
         with self._append() as append:
             append.publish(keys)
         if keys and self._index:
@@ -115,7 +115,7 @@ class Writer(DataSourceArrowWriter):
         return Append(self._place, self._job, self._lease)
 
 
-def write_options(given: dict[str, str]) -> tuple[Place, Layout, bool]:
+def write_options(given: dict[str, str]) -> tuple[Place, PageLayout, bool]:
     """What ``option(...)`` and ``save`` have said; an option that nobody knows is an error."""
     storage = taken(given, STORAGE)
     path = given.pop("path", "")
@@ -141,7 +141,7 @@ def is_true(given: dict[str, str], name: str, usual: str = "true") -> bool:
 
 def layout_options(given: dict[str, str]) -> dict[str, Any]:
     """Options of a layout in the types that it has."""
-    whole = {field.name for field in fields(Layout) if field.type in ("int", "int | None")}
+    whole = {field.name for field in fields(PageLayout) if field.type in ("int", "int | None")}
     chosen: dict[str, Any] = {}
     for name, text in given.items():
         if name in _LISTS:
@@ -166,7 +166,7 @@ def _number(name: str, text: str, kind: Callable[[str], float], what: str) -> fl
 
 
 def runs_of(
-    batches: Iterable[pa.RecordBatch], layout: Layout, *, parted: bool
+    batches: Iterable[pa.RecordBatch], layout: PageLayout, *, parted: bool
 ) -> Iterator[tuple[Iterable[pa.RecordBatch], Profile]]:
     """The rows in runs that are written apart: one file each where an order is asked for, else all."""
     rest = iter(batches)
@@ -191,7 +191,7 @@ def runs_of(
         yield _ordered(held, layout), seen or profile(pa.Table.from_batches(held), layout)
 
 
-def _ordered(held: Sequence[pa.RecordBatch], layout: Layout) -> list[pa.RecordBatch]:
+def _ordered(held: Sequence[pa.RecordBatch], layout: PageLayout) -> list[pa.RecordBatch]:
     found: list[pa.RecordBatch] = sort_batch(pa.Table.from_batches(held), layout).to_batches()
     return found
 

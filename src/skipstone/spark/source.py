@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from skipstone.predicate import Predicate
     from skipstone.scan.lake import Lake, Table
-    from skipstone.scan.parts import Part
+    from skipstone.scan.parts import TaskGroup
     from skipstone.scan.plan import ScanPlan
     from skipstone.store.place import Place
 
@@ -90,7 +90,7 @@ class SkipstoneSource(DataSource):
         it is: but a worker that pushes is another program than one that only plans.
         """
         asked = ReadOptions.of(dict(self.options))
-        kind = PushingReader if asked.pushdown and _is_pushing() else Reader
+        kind = PushingReader if asked.pushdown and _is_pushing() else SourceReader
         # Spark sends this source to every task, which needs nothing but the plan.
         pinned, self._pinned = self._pinned, None
         return kind(asked, schema, pinned)
@@ -162,12 +162,14 @@ def _condition(asked: ReadOptions, pushed: Sequence[Predicate]) -> Predicate | N
 def _schema(lake: Lake, columns: list[str] | None) -> StructType:
     from skipstone.engine.spark_types import spark_schema
     from skipstone.scan.projection import resolve
-    from skipstone.spark.frames import told_by
+    from skipstone.spark.frames import schema_from_spark
     from skipstone.spark.routes import is_table
 
     wanted = resolve(columns, lake.schema, case_sensitive=True)
     given = sorted(lake.partition_names)
-    return spark_schema(wanted.schema, lake.query_schema, told_by(lake), given, table=is_table(lake.access))
+    return spark_schema(
+        wanted.schema, lake.query_schema, schema_from_spark(lake), given, table=is_table(lake.access)
+    )
 
 
 def _is_ours(lake: Lake, columns: list[str] | None, schema: StructType) -> bool:
@@ -243,7 +245,7 @@ class ReadOptions:
         return open_root(self.index_root, storage_options=self.storage or None)
 
 
-class Reader(DataSourceReader):
+class SourceReader(DataSourceReader):
     """Reads what ``where`` leaves."""
 
     def __init__(self, asked: ReadOptions, schema: StructType, pinned: Table | None) -> None:
@@ -292,7 +294,7 @@ class Reader(DataSourceReader):
             yield from read_part(replace(self._common, tasks=partition.tasks), self._target)
 
 
-class PushingReader(Reader):
+class PushingReader(SourceReader):
     """A reader that leaves nothing of a filter it understands to Spark."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
@@ -321,7 +323,7 @@ class PushingReader(Reader):
 class Slices(InputPartition):
     """Work for one task."""
 
-    tasks: Part
+    tasks: TaskGroup
 
 
 def _is_pushing() -> bool:

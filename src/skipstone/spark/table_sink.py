@@ -29,7 +29,7 @@ from skipstone.iceberg.partitions.values import is_unpartitioned
 from skipstone.iceberg.writing.commit import JOB, append, summaries
 from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.parquet.write.files import write_files
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import Profile, profile
 from skipstone.scan.lake import Table as LakeTable
 from skipstone.spark.sink import is_true, layout_options, runs_of
@@ -106,7 +106,7 @@ class Tasks:
     def __init__(self, options: TableOptions, schema: StructType) -> None:
         self.options = options
         table = options.load()
-        self.layout: Layout = table_layout(table, options.layout)
+        self.layout: PageLayout = table_layout(table, options.layout)
         self.target: Target = Target.of(table, self.layout.cluster_by, options.storage)
         check_schema(schema, self.target)
         self.layout.check(self.target.schema)

@@ -441,7 +441,7 @@ class _Folder(NamedTuple):
     line: frozenset[tuple[int, int]]
 
 
-class _Found(NamedTuple):
+class _DirectoryListing(NamedTuple):
     """What is in a directory."""
 
     files: list[Listed]
@@ -484,8 +484,8 @@ def _walk(start: _Folder, bound: str | None) -> list[Listed]:
 _KIND = 0o170000
 
 
-def _scan(folder: _Folder, bound: str | None) -> _Found:
-    here = _Found([], [])
+def _scan(folder: _Folder, bound: str | None) -> _DirectoryListing:
+    here = _DirectoryListing([], [])
     files = here.files
     prefix = f"{folder.key}/" if folder.key else ""
     for entry in _entries(folder):

@@ -13,8 +13,8 @@ import pyarrow as pa
 from skipstone.engine.session import require_pyspark, spark_session
 from skipstone.errors import SchemaError, UsageError
 from skipstone.parquet.write.columns import find_path, find_type, stored_schema
-from skipstone.parquet.write.files import Shape, Written, sort_batch, write_files
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.files import FileShape, Written, sort_batch, write_files
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.order import Cluster
 from skipstone.parquet.write.profile import Profile, profile
 from skipstone.store.options import carry
@@ -38,7 +38,7 @@ _SEED: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class FrameSurvey:
     """What is to be written: how many rows, what a sample of them is like, and so how many files."""
 
     rows: int
@@ -85,8 +85,8 @@ def as_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def survey(
-    frame: DataFrame, layout: Layout, stored: Callable[[pa.Table], pa.Table] = lambda table: table
-) -> Survey:
+    frame: DataFrame, layout: PageLayout, stored: Callable[[pa.Table], pa.Table] = lambda table: table
+) -> FrameSurvey:
     """Count the rows and look at some of them, from everywhere; ``stored`` makes of rows what is written."""
     from pyspark.sql import functions as f
 
@@ -101,7 +101,7 @@ def survey(
     sample = sort_batch(stored(table), layout)
     found = profile(sample, layout)
     files = max(math.ceil(rows * found.bytes_per_row / layout.target_file_bytes - _STRETCHED), 1)
-    return Survey(rows, sample, found, files)
+    return FrameSurvey(rows, sample, found, files)
 
 
 def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -121,7 +121,9 @@ def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 _STRETCHED: Final = 0.5
 
 
-def in_order(frame: DataFrame, layout: Layout, found: Survey, parted: Column | None = None) -> DataFrame:
+def in_order(
+    frame: DataFrame, layout: PageLayout, found: FrameSurvey, parted: Column | None = None
+) -> DataFrame:
     """The rows in as many Spark partitions as there shall be files, each a range of the order asked for.
 
     ``parted`` tells rows of different partitions apart, where the layout doesn't.
@@ -162,21 +164,21 @@ def _along(cluster: Cluster, names: Sequence[str], schema: pa.Schema) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class FrameOutput:
     """Where tasks write, and how."""
 
     stage: Place
     job: str
-    layout: Layout
+    layout: PageLayout
     profile: Profile
     expected: float | None
     """Bytes that one task is to write, if that is known."""
     metadata: tuple[tuple[str, str], ...]
-    shape: Shape | None = None
+    shape: FileShape | None = None
     """What the lake demands, unless it is a directory."""
 
 
-def written(frame: DataFrame, output: Output) -> list[Written]:
+def written(frame: DataFrame, output: FrameOutput) -> list[Written]:
     """Write the rows, a task for each Spark partition; only files of tasks that have won are told of."""
     told = frame.mapInArrow(_task(carry(output)), "files binary").toArrow()
     return [file for body in told["files"].to_pylist() for file in pickle.loads(body)]  # noqa: S301
@@ -184,7 +186,7 @@ def written(frame: DataFrame, output: Output) -> list[Written]:
 
 def _task(output_bytes: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        output: Output = pickle.loads(output_bytes)  # noqa: S301
+        output: FrameOutput = pickle.loads(output_bytes)  # noqa: S301
         files = write_files(
             map(_without_key, batches),
             output.stage,
@@ -214,7 +216,7 @@ def _without_key(batch: pa.RecordBatch) -> pa.RecordBatch:
     return as_rows(batch.drop_columns([name for name in (_KEY, _PARTITION) if name in batch.schema.names]))
 
 
-def row_metadata(schema: StructType, layout: Layout) -> tuple[tuple[str, str], ...]:
+def row_metadata(schema: StructType, layout: PageLayout) -> tuple[tuple[str, str], ...]:
     """What Spark would leave in the files, so that it reads back the very same types, and the clustering."""
     kept = [field for field in schema.fields if field.name not in layout.partition_by]
     return ((ROW_METADATA, type(schema)(kept).json()), *cluster_metadata(layout))

@@ -11,16 +11,16 @@ import pyarrow as pa
 
 from skipstone.engine.spark import SparkEngine
 from skipstone.errors import ConflictError, ReadError, SkipstoneError, UsageError
-from skipstone.lake.append import Append, Source
+from skipstone.lake.append import Append, JournalSource
 from skipstone.lake.journal import claim
 from skipstone.parquet.write.files import Written
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import profile
 from skipstone.scan.lake import Lake, Table
 from skipstone.store.place import Place
 from skipstone.write.frame import (
-    Output,
-    Survey,
+    FrameOutput,
+    FrameSurvey,
     frame_of,
     in_order,
     row_metadata,
@@ -56,7 +56,7 @@ class Ingest:
     """What is needed to take data frames into one lake."""
 
     place: Place
-    layout: Layout
+    layout: PageLayout
     session: SparkSession
     index: bool = True
     queries: Any = None
@@ -72,7 +72,7 @@ class Ingest:
     def take(
         self,
         frame: DataFrame,
-        sources: Sequence[Source] = (),
+        sources: Sequence[JournalSource] = (),
         *,
         before_publish: Callable[[], None] = lambda: None,
     ) -> IngestReport:
@@ -96,10 +96,10 @@ class Ingest:
             files: list[Written] = []
             if found.rows:
                 metadata = row_metadata(frame.schema, layout)
-                output = Output(
+                output = FrameOutput(
                     append.stage, append.job, layout, found.profile, task_bytes(found, layout), metadata
                 )
-                told = Told(WRITING, self.progress)
+                told = MonotoneProgress(WRITING, self.progress)
                 ordered = in_order(frame, layout, found)
                 files = engine.follow(lambda: written(ordered, output), told)
                 told.end()
@@ -127,7 +127,7 @@ class Ingest:
             clustered_as_before=layout.cluster_by != self.layout.cluster_by,
         )
 
-    def _check_again(self, layout: Layout, schema: pa.Schema) -> None:
+    def _check_again(self, layout: PageLayout, schema: pa.Schema) -> None:
         """Refuse what doesn't fit any more: another job may have begun the lake meanwhile, or changed it."""
         lake = opened(self.place)
         if lake is None:
@@ -138,11 +138,13 @@ class Ingest:
             raise ConflictError(problem, path=lake.uri, hint="run this one again")
         check_fits(lake, schema, evolve=self.evolve)
 
-    def _settled(self, layout: Layout, found: Survey, engine: SparkEngine) -> tuple[str, tuple[LookUps, ...]]:
+    def _settled(
+        self, layout: PageLayout, found: FrameSurvey, engine: SparkEngine
+    ) -> tuple[str, tuple[LookUps, ...]]:
         """Index the new files, and see how well they skip; what fails is told, for the rows are in."""
         try:
             if self.index:
-                told = Told(INDEXING, self.progress)
+                told = MonotoneProgress(INDEXING, self.progress)
                 self.lake = index_new(self.place, layout, engine, told)
                 told.end()
             else:
@@ -152,7 +154,7 @@ class Ingest:
             return str(error), ()
 
 
-def task_bytes(found: Survey, layout: Layout) -> float | None:
+def task_bytes(found: FrameSurvey, layout: PageLayout) -> float | None:
     """Bytes that each task is to write; rows that stay in their partitions come in parts of any size."""
     return found.bytes / found.files if layout.partition_by or layout.cluster_by else None
 
@@ -226,11 +228,11 @@ def make_layout(
     target_file_bytes: int | None,
     blooms: Sequence[str] | None,
     others: Mapping[str, Any],
-) -> Layout:
+) -> PageLayout:
     """The layout that the words of a caller mean."""
     if others.get("mode", "append") != "append":
         raise refuse_overwrite("")
-    known = Layout.__dataclass_fields__
+    known = PageLayout.__dataclass_fields__
     unknown = sorted(set(others) - set(known))
     if unknown:
         hint = f"there are {', '.join(known)}"
@@ -241,7 +243,7 @@ def make_layout(
             raise UsageError(f"{name}={value!r}", hint="give a list of column names")
     size = {} if target_file_bytes is None else {"target_file_bytes": target_file_bytes}
     lists = {name: tuple(value) for name, value in named.items()}
-    return Layout(**lists, cluster=cluster, **size, **others)  # type: ignore[arg-type]
+    return PageLayout(**lists, cluster=cluster, **size, **others)  # type: ignore[arg-type]
 
 
 def check_count(rows: int, files: Sequence[Written], path: str) -> None:
@@ -271,7 +273,7 @@ class Clock:
         return Seconds(**self._laps)
 
 
-class Told:
+class MonotoneProgress:
     """Progress of one phase, in numbers that only grow and end at the total."""
 
     def __init__(self, phase: str, progress: Progress | None) -> None:

@@ -35,7 +35,7 @@ from skipstone.lake.records import (
 )
 from skipstone.lake.schema import children, merge_schemas
 from skipstone.parquet.write.columns import find_path
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.scan.lake import Lake
 from skipstone.store.place import Place, open_root
 
@@ -96,7 +96,7 @@ def check_names(names: Iterable[str]) -> None:
         seen[name.casefold()] = name
 
 
-def fitted(layout: Layout, lake: Lake, schema: pa.Schema) -> Layout:
+def fitted(layout: PageLayout, lake: Lake, schema: pa.Schema) -> PageLayout:
     """The layout with the lake's partitions and, unless others are asked for, its filters and clustering."""
     names = lake.partition_names
     if layout.partition_by and tuple(layout.partition_by) != tuple(names):
@@ -112,14 +112,14 @@ def fitted(layout: Layout, lake: Lake, schema: pa.Schema) -> Layout:
     return fitted if layout.cluster_by else _clustered(fitted, lake, schema)
 
 
-def cluster_metadata(layout: Layout) -> tuple[tuple[str, str], ...]:
+def cluster_metadata(layout: PageLayout) -> tuple[tuple[str, str], ...]:
     """What files keep of how their rows are clustered."""
     if not layout.cluster_by:
         return ()
     return ((_CLUSTER, json.dumps({"by": layout.cluster_by, "order": layout.cluster})),)
 
 
-def _clustered(layout: Layout, lake: Lake, schema: pa.Schema) -> Layout:
+def _clustered(layout: PageLayout, lake: Lake, schema: pa.Schema) -> PageLayout:
     """The layout clustered as the lake's newest ingested file is, by columns that the new rows have."""
     files = [entry for entry in lake.entries if job_of(entry.key) is not None]
     if not files:
@@ -177,7 +177,7 @@ def _unknown(new: Mapping[str, list[str]], uri: str) -> SchemaError:
 
 
 def index_new(
-    place: Place, layout: Layout, engine: Engine, progress: Callable[[int, int], None] | None = None
+    place: Place, layout: PageLayout, engine: Engine, progress: Callable[[int, int], None] | None = None
 ) -> Lake | None:
     """The lake as it is now, its new files indexed as the others are, or else by default."""
     lake = opened(place)

@@ -13,19 +13,19 @@ from skipstone.index.advise.advisor import bloom_pays, mean
 from skipstone.index.advise.questions import read_questions
 from skipstone.index.advise.rows import RowSample, SampledColumn, keys_of
 from skipstone.parquet.write.columns import find_column, find_path
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.predicate import tree
 from skipstone.scan.lake import Lake
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.scan import Scan
-from skipstone.write.frame import Survey
+from skipstone.write.frame import FrameSurvey
 from skipstone.write.report import LookUps
 
 _TRIED: Final = 8
 _SEED: Final = 7
 
 
-def look_ups(lake: Lake, layout: Layout, sample: pa.Table) -> tuple[LookUps, ...]:
+def look_ups(lake: Lake, layout: PageLayout, sample: pa.Table) -> tuple[LookUps, ...]:
     """For each column that rows are clustered by, or that has a filter, what an equality has to read."""
     names = dict.fromkeys((*layout.partition_by, *layout.cluster_by, *layout.blooms))
     rows = Scan(lake, None, None, None, None, ScanOptions()).plan().rows
@@ -50,7 +50,7 @@ def _look_up(lake: Lake, total: int, name: str, sample: pa.Table) -> LookUps | N
     return LookUps(name, kept / rows if rows else 0.0, tasks / files if files else 0.0)
 
 
-def advised(found: Survey, layout: Layout, queries: Any) -> Layout:
+def advised(found: FrameSurvey, layout: PageLayout, queries: Any) -> PageLayout:
     """The layout with bloom filters of the columns that these queries would profit by."""
     if not found.rows:
         return layout
@@ -80,7 +80,7 @@ def advised(found: Survey, layout: Layout, queries: Any) -> Layout:
     return replace(layout, blooms=tuple(dict.fromkeys((*layout.blooms, *names))))
 
 
-def _group_rows(found: Survey, layout: Layout) -> float:
+def _group_rows(found: FrameSurvey, layout: PageLayout) -> float:
     """Rows of a row group, each of which gets a filter."""
     in_memory = found.sample.nbytes / found.sample.num_rows
     by_size = layout.row_group_bytes / max(in_memory, 1.0)

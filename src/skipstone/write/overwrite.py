@@ -23,7 +23,7 @@ from skipstone.iceberg.partitions.values import PartitionKey, is_unpartitioned, 
 from skipstone.iceberg.writing.commit import Changes, replace
 from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.parquet.write.files import Written, write_files
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import Profile
 from skipstone.predicate.tree import Predicate, col, conjunction, disjunction
 from skipstone.scan.execute import execute
@@ -167,7 +167,7 @@ class Matching(Overwrite):
 
 
 @dataclass(frozen=True, slots=True)
-class Partitions(Overwrite):
+class PartitionOverwrite(Overwrite):
     """The rows of the partitions that new rows fall into, whatever spec their files were written under."""
 
     def plan(self, lake: LakeTable, target: Target, files: Sequence[NewFile]) -> Plan:
@@ -273,7 +273,7 @@ class Rewriting:
     """How rows that stay are written: to the table, under a job's name, in the order they have."""
 
     target: Target
-    layout: Layout
+    layout: PageLayout
     profile: Profile
     job: str
 

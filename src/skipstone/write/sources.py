@@ -13,7 +13,7 @@ from skipstone.engine.session import spark_session
 from skipstone.engine.spark import SparkEngine
 from skipstone.engine.spark_types import spark_schema
 from skipstone.errors import ReadError, UsageError
-from skipstone.lake.append import Source
+from skipstone.lake.append import JournalSource
 from skipstone.lake.directory import is_visible, refuse_part_of_table, refuse_tables
 from skipstone.lake.journal import ingested
 from skipstone.scan.lake import Lake
@@ -53,7 +53,7 @@ class Sources:
         path = self.place.path(entry.key)
         return f"file://{path}" if self.place.local else path
 
-    def noted(self, entries: Sequence[Listed]) -> list[Source]:
+    def noted(self, entries: Sequence[Listed]) -> list[JournalSource]:
         """What the lake is to remember of files that were taken in."""
         return [_source(self.place, entry) for entry in entries]
 
@@ -153,12 +153,12 @@ def _is_below(path: str, place: Place) -> bool:
     return f"{path.rstrip('/')}/".startswith(f"{above.rstrip('/')}/")
 
 
-def _source(place: Place, entry: Listed) -> Source:
+def _source(place: Place, entry: Listed) -> JournalSource:
     path = place.path(entry.key)
     if place.local:
         # The same file by another way is the same file.
         path = os.path.join(os.path.realpath(place.uri), entry.key)  # noqa: PTH118
-    return Source(path, entry.size, repr(entry.version))
+    return JournalSource(path, entry.size, repr(entry.version))
 
 
 def _format(place: Place, listed: Sequence[Listed]) -> str:

@@ -18,14 +18,23 @@ from skipstone.iceberg.writing.commit import JOB, append
 from skipstone.iceberg.writing.target import NewFile, Target, check_columns
 from skipstone.parquet.write.columns import find_path
 from skipstone.parquet.write.files import Written
-from skipstone.parquet.write.layout import CODECS, Layout
+from skipstone.parquet.write.layout import CODECS, PageLayout
 from skipstone.parquet.write.profile import profile
 from skipstone.scan.lake import Table as LakeTable
-from skipstone.write.frame import Output, Survey, in_order, quoted, rows_schema, survey, written
-from skipstone.write.job import INDEXING, WRITING, Clock, Progress, Told, check_count, make_layout, task_bytes
+from skipstone.write.frame import FrameOutput, FrameSurvey, in_order, quoted, rows_schema, survey, written
+from skipstone.write.job import (
+    INDEXING,
+    WRITING,
+    Clock,
+    MonotoneProgress,
+    Progress,
+    check_count,
+    make_layout,
+    task_bytes,
+)
 from skipstone.write.lakes import index_bytes
 from skipstone.write.lookups import advised, look_ups
-from skipstone.write.overwrite import Everything, Matching, Overwrite, Partitions, Rewriting
+from skipstone.write.overwrite import Everything, Matching, Overwrite, PartitionOverwrite, Rewriting
 from skipstone.write.overwrite import overwrite as overwrite_files
 from skipstone.write.report import IngestReport, LookUps
 
@@ -103,7 +112,7 @@ def replacing(mode: str, overwrite: str | None, where: Any) -> Overwrite | None:
         from skipstone.predicate import predicate
 
         return Matching(predicate(where))
-    return Partitions() if overwrite == "partitions" else Everything()
+    return PartitionOverwrite() if overwrite == "partitions" else Everything()
 
 
 @dataclass(slots=True)
@@ -111,7 +120,7 @@ class TableIngest:
     """What is needed to take a data frame into a table."""
 
     table: Table
-    layout: Layout
+    layout: PageLayout
     how: Overwrite | None = None
     branch: str = "main"
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -167,14 +176,20 @@ class TableIngest:
         )
 
     def _written(
-        self, frame: DataFrame, target: Target, job: str, layout: Layout, found: Survey, engine: SparkEngine
+        self,
+        frame: DataFrame,
+        target: Target,
+        job: str,
+        layout: PageLayout,
+        found: FrameSurvey,
+        engine: SparkEngine,
     ) -> list[Written]:
         if not found.rows:
             return []
         parted = partition_of(frame, target)
         each = found.bytes / found.files if parted is not None else task_bytes(found, layout)
-        output = Output(target.place, job, layout, found.profile, each, (), target)
-        told = Told(WRITING, self.progress)
+        output = FrameOutput(target.place, job, layout, found.profile, each, (), target)
+        told = MonotoneProgress(WRITING, self.progress)
         ordered = in_order(frame, layout, found, parted)
         files = engine.follow(lambda: written(ordered, output), told)
         told.end()
@@ -186,8 +201,8 @@ class TableIngest:
         target: Target,
         files: Sequence[NewFile],
         job: str,
-        layout: Layout,
-        found: Survey,
+        layout: PageLayout,
+        found: FrameSurvey,
         engine: SparkEngine,
     ) -> tuple[int | None, int, Sequence[NewFile]]:
         """The snapshot, how many files it dropped, and those that hold what stays of them."""
@@ -201,7 +216,7 @@ class TableIngest:
         return done.snapshot, done.replaced, done.moved
 
     def _settled(
-        self, layout: Layout, found: Survey, engine: SparkEngine
+        self, layout: PageLayout, found: FrameSurvey, engine: SparkEngine
     ) -> tuple[str, tuple[LookUps, ...], int]:
         """Index the new files, and see how well they skip; what fails is told, for the rows are in."""
         if self.branch != "main":
@@ -210,7 +225,7 @@ class TableIngest:
             lake = LakeTable(self.table)
             size = 0
             if self.index:
-                told = Told(INDEXING, self.progress)
+                told = MonotoneProgress(INDEXING, self.progress)
                 size = index_table(lake, layout, engine, told)
                 told.end()
             return "", look_ups(lake, layout, found.sample) if found.rows else (), size
@@ -260,7 +275,7 @@ def clear(target: Target, job: str, kept: Sequence[NewFile] = ()) -> None:
         target.place.delete(target.leftovers(job, kept))
 
 
-def index_table(lake: LakeTable, layout: Layout, engine: Engine, progress: Any = None) -> int:
+def index_table(lake: LakeTable, layout: PageLayout, engine: Engine, progress: Any = None) -> int:
     """Index a table's new files as the others are, or else by default; the index's bytes."""
     if lake.index.coverage is not None:
         lake.index.refresh(engine=engine, progress=progress)
@@ -281,7 +296,7 @@ _LEVEL: Final = "write.parquet.compression-level"
 _BLOOM: Final = "write.parquet.bloom-filter-enabled.column."
 
 
-def table_layout(table: Table, given: Mapping[str, Any]) -> Layout:
+def table_layout(table: Table, given: Mapping[str, Any]) -> PageLayout:
     """The layout of a table's files; partitions are the spec's affair, and the sort order is the default."""
     if given.get("partition_by"):
         hint = "leave partition_by out; a table's spec is changed with pyiceberg's update_spec"

@@ -9,17 +9,17 @@ event_id       █░░░░░░░░░░░░░░░░░░░  <0.
 
 from __future__ import annotations
 
-from skipstone.report.node import Bar, Block, Column, Items, Node, Table, Text, text
+from skipstone.report.node import Bar, Block, Items, NodeTable, ReportNode, TableColumn, Text, text
 from skipstone.report.units import count, duration, percent, plural, size
 from skipstone.write.report import IngestReport, PipelineReport
 
 
-def ingest_tree(report: IngestReport) -> Node:
+def ingest_tree(report: IngestReport) -> ReportNode:
     """What was written, how long it took, and how well it will skip."""
-    return Node(body=_blocks(report))
+    return ReportNode(body=_blocks(report))
 
 
-def pipeline_tree(report: PipelineReport) -> Node:
+def pipeline_tree(report: PipelineReport) -> ReportNode:
     """Which files of a source were ingested, and each batch of them."""
     known = f"; {count(report.known)} already ingested" if report.known else ""
     if report.new:
@@ -30,7 +30,7 @@ def pipeline_tree(report: PipelineReport) -> Node:
         head = "no new files"
     changed = Items("changed files skipped", report.changed)
     batches = [block for batch in report.batches for block in _blocks(batch)]
-    return Node(body=(Text(head, "bold"), changed, *batches))
+    return ReportNode(body=(Text(head, "bold"), changed, *batches))
 
 
 def _blocks(report: IngestReport) -> tuple[Block, ...]:
@@ -43,7 +43,11 @@ def _blocks(report: IngestReport) -> tuple[Block, ...]:
         Text(_written(report), "bold"),
         Text(_spent(report), "dim"),
         *([Text(problem, "bold")] if report.index_problem else []),
-        *([Table((text("lookup column"), Column("share of lake read"), Column()), rows)] if rows else []),
+        *(
+            [NodeTable((text("lookup column"), TableColumn("share of lake read"), TableColumn()), rows)]
+            if rows
+            else []
+        ),
     )
 
 

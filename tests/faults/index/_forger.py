@@ -54,7 +54,7 @@ def forge(folder: Path, rng: random.Random) -> tuple[str, bool]:
         arrays = {key: opened.whole(key).copy() for key in opened.arrays()}
         head = json.loads(opened.head["segment"])
         what, structural = _lie(arrays, head, rng)
-        writer = box.Writer()
+        writer = box.ContainerWriter()
         for (column, name), array in arrays.items():
             writer.add(column, name, array)
         parts, tail = writer.parts({"segment": json.dumps(head)})

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
 from skipstone.aggregate.members import (
-    All,
+    AllMembers,
     Ids,
     Members,
-    Not,
+    NotMembers,
     Outside,
     Places,
     Some,
@@ -318,10 +318,10 @@ def test_what_a_scan_is_given() -> None:
     assert isinstance(one, Ids)
     assert allowed(one, None, None) is one
     assert isinstance(allowed([1, 2], None, None), Places)
-    assert isinstance(allowed(None, RowSet.all(3), "id"), Not)
+    assert isinstance(allowed(None, RowSet.all(3), "id"), NotMembers)
     several = allowed([BitMap([1]), one], (one | one, [3, 4]), "id")
-    assert isinstance(several, All)
-    assert [type(part) for part in several.parts] == [Ids, Ids, Not, Not]
+    assert isinstance(several, AllMembers)
+    assert [type(part) for part in several.parts] == [Ids, Ids, NotMembers, NotMembers]
     assert isinstance(one | one, Some)
     # A list of numbers is a set, and so is a list of none: nothing is in it.
     nothing = allowed([], None, "id")
@@ -360,7 +360,7 @@ def test_members_are_coerced_once() -> None:
 def test_lists_of_any_sets_are_lists_of_sets() -> None:
     for sets in ([np.array([1, 2]), np.array([2, 3])], [[1, 2], [2]], [{1, 2}, {2}], [range(3), range(2, 5)]):
         found = allowed(sets, None, "id")
-        assert isinstance(found, All)
+        assert isinstance(found, AllMembers)
         assert [leaf.ids.contains(np.array([2]))[0] for leaf in found.leaves()] == [True, True]
     assert isinstance(allowed([1, 2], None, "id"), Ids)
 

@@ -22,7 +22,7 @@ import skipstone as sk
 from skipstone.cli.output import Exit
 from skipstone.cli.rows import answer_blocks
 from skipstone.report.lines import width_of
-from skipstone.report.node import Node
+from skipstone.report.node import ReportNode
 from skipstone.report.text import to_text
 
 Run = Callable[..., Any]
@@ -135,7 +135,7 @@ class TestText:
             "wide": (None, None),
             "odd": (float("nan"),) * 2,
         }
-        tree = Node(body=answer_blocks(answer, bounds, grouped=False))
+        tree = ReportNode(body=answer_blocks(answer, bounds, grouped=False))
         assert to_text(tree) == dedent("""
             function            answer                                  type           at least  at most
             approx_distinct(d)  1499120                                 int64          1480000   1520000

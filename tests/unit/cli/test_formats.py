@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.cli.formats import json_texts, row_writer, texts
-from skipstone.cli.output import Stream
+from skipstone.cli.output import RowStream
 
 Run = Callable[..., Any]
 
 
 def written(format: str, *batches: pa.RecordBatch) -> bytes:
     raw = io.BytesIO()
-    writer = row_writer(format, batches[0].schema, Stream(raw))
+    writer = row_writer(format, batches[0].schema, RowStream(raw))
     for batch in batches:
         writer.write(batch)
     writer.finish()
@@ -77,7 +77,7 @@ class TestBinary:
         from skipstone.errors import UsageError
 
         with pytest.raises(UsageError, match="Parquet can't hold"):
-            row_writer("parquet", pa.schema([("s", pa.struct([]))]), Stream(io.BytesIO()))
+            row_writer("parquet", pa.schema([("s", pa.struct([]))]), RowStream(io.BytesIO()))
 
 
 class TestCsv:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from skipstone.cli.ingest import ClusterOrder, Codec, InputFormat
-from skipstone.cli.options import Cluster, read_size
+from skipstone.cli.options import ClusterOptions, read_size
 from skipstone.cli.output import Exit
 from skipstone.cli.progress import Steps
 from skipstone.errors import JobError, UsageError
-from skipstone.parquet.write.layout import CLUSTERS, CODECS, Layout
+from skipstone.parquet.write.layout import CLUSTERS, CODECS, PageLayout
 from skipstone.report.trace import SparkUse
 from skipstone.write.report import IngestReport, PipelineReport, Seconds
 from skipstone.write.sources import FORMATS
@@ -52,13 +52,13 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return REPORT
 
     @contextmanager
-    def session(self: Cluster) -> Iterator[Any]:
+    def session(self: ClusterOptions) -> Iterator[Any]:
         given["cluster"] = self.arguments()
         yield "the session"
 
     monkeypatch.setattr("skipstone.api.ingest_new", ingest_new)
     monkeypatch.setattr("skipstone.ingest_new", ingest_new, raising=False)
-    monkeypatch.setattr(Cluster, "session", session)
+    monkeypatch.setattr(ClusterOptions, "session", session)
     return given
 
 
@@ -246,7 +246,7 @@ def test_help_tells_the_defaults_of_the_library(run: Run, words: Words) -> None:
     from skipstone.write.sources import BATCH_BYTES
 
     text = words(run("ingest", "--help").stdout)
-    usual = Layout()
+    usual = PageLayout()
     for size in (usual.target_file_bytes, BATCH_BYTES):
         power = 3 if size >= 2**30 else 2
         assert f"by default {size >> 10 * power}{'MG'[power - 2]}iB" in text
@@ -301,16 +301,16 @@ class TestExplain:
         found: list[Any] = []
 
         @contextmanager
-        def session(self: Cluster) -> Iterator[Any]:
+        def session(self: ClusterOptions) -> Iterator[Any]:
             yield self.master
 
-        def way_of(plan: Any, session: Any, route: str, **_: Any) -> Any:
+        def route_of(plan: Any, session: Any, route: str, **_: Any) -> Any:
             found.append((session, route))
             return SimpleNamespace(use=SparkUse("slices", "asked for", 3, 100))
 
         pytest.importorskip("pyspark")
-        monkeypatch.setattr(Cluster, "session", session)
-        monkeypatch.setattr(importlib.import_module("skipstone.spark.frames"), "way_of", way_of)
+        monkeypatch.setattr(ClusterOptions, "session", session)
+        monkeypatch.setattr(importlib.import_module("skipstone.spark.frames"), "route_of", route_of)
         return found
 
     def test_the_route(self, run: Run, hive: Path, asked: list[Any]) -> None:

@@ -18,14 +18,14 @@ import pytest
 from skipstone.cli.output import Exit
 from skipstone.cli.rows import row_table, type_name
 from skipstone.report.lines import width_of
-from skipstone.report.node import Node
+from skipstone.report.node import ReportNode
 from skipstone.report.text import to_text
 
 Run = Callable[..., Any]
 
 
 def drawn(table: pa.Table, width: int = 100) -> str:
-    return to_text(Node(body=(row_table(table),)), width)
+    return to_text(ReportNode(body=(row_table(table),)), width)
 
 
 def dedent(text: str) -> str:

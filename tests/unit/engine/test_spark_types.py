@@ -10,10 +10,10 @@ from pyspark.sql import types as st
 
 from skipstone.engine.spark_types import (
     arrow_schema,
+    schema_in_footers,
     spark_schema,
     to_spark_batch,
     to_spark_table,
-    told_schema,
 )
 from skipstone.errors import SchemaError
 
@@ -80,7 +80,7 @@ def test_what_spark_has_told() -> None:
         ]
     )
     text = told.json().encode()
-    again = told_schema(
+    again = schema_in_footers(
         [
             {},
             {b"org.apache.spark.sql.parquet.row.metadata": b"{"},

@@ -13,8 +13,8 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import CorruptFileError
-from skipstone.iceberg.inventory import Inventory, Kept, Listing, identities
-from skipstone.iceberg.manifests.entries import Entries, Part
+from skipstone.iceberg.inventory import CachedEntries, Inventory, Listing, identities
+from skipstone.iceberg.manifests.entries import Entries, ManifestPart
 from skipstone.iceberg.manifests.lists import ManifestNote
 from tests.iceberg._maker import Maker
 
@@ -28,10 +28,10 @@ class Manifests:
     specs: dict[int, object]
     asked: list[str] = field(default_factory=list)
 
-    def load(self, notes: Sequence[ManifestNote]) -> list[Part]:
+    def load(self, notes: Sequence[ManifestNote]) -> list[ManifestPart]:
         self.asked += [note.path for note in notes]
         known = {note.path: part for note, part in zip(self.notes, self.parts, strict=True)}
-        return [Part(known[note.path], 0, len(known[note.path])) for note in notes]
+        return [ManifestPart(known[note.path], 0, len(known[note.path])) for note in notes]
 
     def inventory(
         self, kept: Sequence[int] | None = None, notes: list[ManifestNote] | None = None
@@ -44,7 +44,7 @@ class Manifests:
             ranges = {
                 name: (end - len(self.parts[n]), end) for name, n, end in zip(names, kept, ends, strict=True)
             }
-            found = Kept(Entries.concat([self.parts[n] for n in kept]), ranges)
+            found = CachedEntries(Entries.concat([self.parts[n] for n in kept]), ranges)
         self.asked.clear()
         return Inventory(lambda: notes or self.notes, self.load, self.specs, found)  # type: ignore[arg-type]
 

@@ -15,7 +15,7 @@ import pytest
 import skipstone as sk
 from skipstone.errors import PredicateError, ReadError, UsageError
 from skipstone.index.advise.advice import Advice, LayoutAdvice
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.order import sort_batch
 from tests.property._lakes import random_lake
 
@@ -264,7 +264,7 @@ SOME = [pytest.param(name, marks=() if name in EVERY_TIME else pytest.mark.slow)
 
 def rewritten(root: Path, table: pa.Table, layout: LayoutAdvice, **sizes: Any) -> sk.Lake:
     """The table as ``ingest`` would order it, in files of the same sizes as before."""
-    return write(root, sort_batch(table, Layout(cluster_by=layout.columns, cluster=layout.kind)), **sizes)
+    return write(root, sort_batch(table, PageLayout(cluster_by=layout.columns, cluster=layout.kind)), **sizes)
 
 
 def asked_of(table: pa.Table, wheres: tuple[str, ...]) -> pa.Table:

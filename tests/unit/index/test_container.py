@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from skipstone.errors import ReadError
 from skipstone.index import container as module
-from skipstone.index.container import COMMON, BadIndex, Container, Fetched, LocalFile, Writer
+from skipstone.index.container import COMMON, BadIndex, Container, ContainerWriter, Fetched, LocalFile
 from skipstone.store.cache import Cache
 from skipstone.store.source import ByteRange
 
@@ -35,7 +35,7 @@ class Remote:
 
 
 def written(arrays: dict[tuple[int, str], Any], head: dict[str, Any] | None = None) -> tuple[bytes, int]:
-    writer = Writer()
+    writer = ContainerWriter()
     for (column, name), array in arrays.items():
         writer.add(column, name, array)
     parts, tail = writer.parts(head or {})

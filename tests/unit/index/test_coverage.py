@@ -105,7 +105,7 @@ def check_sieve(lake: Any, ask: str) -> None:
     coverage = lake.index.coverage
     may, whole = expected(lake, node, refs)
     for chosen in (np.arange(FILES), np.arange(0, FILES, 2), np.array([5]), np.zeros(0, dtype=np.int64)):
-        sieved = coverage.sieve(node, refs, chosen, {})
+        sieved = coverage.prune_segments(node, refs, chosen, {})
         kept = [
             number for segment, rows in sieved.kept for number in coverage.files_of(segment, rows).tolist()
         ]

@@ -18,7 +18,7 @@ from skipstone.aggregate.states.answers import sums, variances
 from skipstone.aggregate.states.state import EVERY
 from skipstone.index.container import Container, Fetched, LocalFile
 from skipstone.index.draft import ColumnDraft, Draft, ranges
-from skipstone.index.levels import Level
+from skipstone.index.levels import LevelBounds
 from skipstone.index.record import record_files
 from skipstone.index.segment import Segment
 from skipstone.index.spec import Spec
@@ -118,7 +118,7 @@ def _file(draft: Draft) -> dict[str, Any]:
     }
 
 
-def _level(level: Level) -> list[Any]:
+def _level(level: LevelBounds) -> list[Any]:
     facts = level.facts
     bounds = [
         b.to_pylist() if isinstance(b, pa.Array) else [repr(v) for v in b.tolist()]

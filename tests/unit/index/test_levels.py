@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from skipstone.core.domain.keys import Kind, key_space
 from skipstone.core.evidence import ColumnFacts
-from skipstone.index.container import Container, Fetched, LocalFile, Writer
+from skipstone.index.container import Container, ContainerWriter, Fetched, LocalFile
 from skipstone.index.levels import (
     COUNTS,
     UNKNOWN,
-    Level,
+    LevelBounds,
     LevelReader,
     join_bytes,
     split_bytes,
@@ -48,7 +48,7 @@ KEYS: dict[pa.DataType, st.SearchStrategy[Any]] = {
 
 
 @st.composite
-def levels(draw: st.DrawFn, type: pa.DataType | None = None, most: int = 12) -> Level:
+def levels(draw: st.DrawFn, type: pa.DataType | None = None, most: int = 12) -> LevelBounds:
     """Any facts that can be written down."""
     type = draw(st.sampled_from([*KEYS])) if type is None else type
     space = key_space(type)
@@ -67,7 +67,7 @@ def levels(draw: st.DrawFn, type: pa.DataType | None = None, most: int = 12) -> 
     counts = [
         np.array(some(st.integers(UNKNOWN, 9) if known else st.just(UNKNOWN)), dtype=np.int64) for _ in COUNTS
     ]
-    return Level(ColumnFacts(type, *bounds, *flags), *counts)
+    return LevelBounds(ColumnFacts(type, *bounds, *flags), *counts)
 
 
 def listed(bounds: Any) -> list[Any]:
@@ -82,8 +82,8 @@ def assert_same(found: ColumnFacts, wanted: ColumnFacts) -> None:
         assert getattr(found, name).tolist() == getattr(wanted, name).tolist(), name
 
 
-def readers(level: Level, folder: Path) -> list[LevelReader]:
-    writer = Writer()
+def readers(level: LevelBounds, folder: Path) -> list[LevelReader]:
+    writer = ContainerWriter()
     writer.add(3, "other", np.arange(4))
     write_level(writer, 7, "deep", level)
     write_facts(writer, 7, "flat", level.facts)
@@ -101,7 +101,7 @@ def readers(level: Level, folder: Path) -> list[LevelReader]:
 @settings(max_examples=250)
 @given(levels(), st.data())
 def test_levels_come_back(
-    tmp_path_factory: pytest.TempPathFactory, level: Level, data: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory, level: LevelBounds, data: st.DataObject
 ) -> None:
     units = len(level)
     rows = np.array(data.draw(st.lists(st.integers(0, max(units - 1, 0)), max_size=6)), dtype=np.int64)
@@ -131,8 +131,8 @@ def test_byte_strings_are_split_and_joined(values: list[bytes | None], skip: int
 
 
 @given(st.lists(levels(pa.int64()), min_size=1, max_size=4), st.data())
-def test_concat_take_and_hull(parts: list[Level], data: st.DataObject) -> None:
-    whole = Level.concat(parts)
+def test_concat_take_and_hull(parts: list[LevelBounds], data: st.DataObject) -> None:
+    whole = LevelBounds.concat(parts)
     assert len(whole) == sum(map(len, parts))
     units = data.draw(st.permutations(range(len(whole))))
     taken = whole.take(np.array(units, dtype=np.int64))

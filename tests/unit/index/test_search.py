@@ -15,9 +15,9 @@ from skipstone.core.evidence import ColumnFacts, Evidence, widest
 from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import Leaf
 from skipstone.core.judge import judge
-from skipstone.index.container import Container, Fetched, Writer
+from skipstone.index.container import Container, ContainerWriter, Fetched
 from skipstone.index.levels import write_facts
-from skipstone.index.search import Found, head, heads, search, search_arrays, search_leaf
+from skipstone.index.search import UnitRuns, head, heads, search, search_arrays, search_leaf
 from skipstone.predicate import col
 from skipstone.store.cache import Cache
 
@@ -96,7 +96,7 @@ def trees(leaf: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def container(facts: dict[int, ColumnFacts]) -> Container:
-    writer = Writer()
+    writer = ContainerWriter()
     for column, one in facts.items():
         write_facts(writer, column, "file", one)
         for name, array in search_arrays(one).items():
@@ -120,9 +120,9 @@ def test_a_search_misses_nothing_the_judge_keeps(data: st.DataObject) -> None:
     predicate = data.draw(trees(leaf), label="predicate")
     node = compile_predicate(predicate, schema).node
     box = container(facts)
-    asked: list[Found | None] = []
+    asked: list[UnitRuns | None] = []
 
-    def look(leaf: Leaf) -> Found | None:
+    def look(leaf: Leaf) -> UnitRuns | None:
         number = {("a",): 0, ("b",): 1}[leaf.ref.path]
         asked.append(search_leaf(leaf, box, number, types[number]))
         return asked[-1]

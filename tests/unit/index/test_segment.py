@@ -85,7 +85,7 @@ def test_facts_are_those_of_the_footers(root: Path) -> None:
     refs += [ColumnRef(("st", "a"), pa.int64()), ColumnRef(("gone",), pa.int64())]
     for footer, recorded in metadata(root):
         for ref in refs:
-            theirs, ours = row_group_facts(footer, ref), recorded.known_facts(ref)
+            theirs, ours = row_group_facts(footer, ref), recorded.recorded_facts(ref)
             for name in ("may_value", "may_null", "may_nan", "lower_exact", "upper_exact"):
                 assert getattr(ours, name).tolist() == getattr(theirs, name).tolist(), (ref.path, name)
             for name in ("lower", "upper"):
@@ -102,7 +102,7 @@ def test_places_of_pages_are_those_of_the_page_index(root: Path) -> None:
     for number, (footer, recorded) in enumerate(metadata(root)):
         for group in range(footer.row_group_count):
             for leaf in footer.leaves:
-                places = recorded.known_places(group, leaf.index)
+                places = recorded.page_places(group, leaf.index)
                 _bounds, where = page_index_ranges(footer, group, leaf.index)
                 assert (places is None) == (where is None) == (number == 2)
                 if where is None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from skipstone.index.results import (
-    Asked,
+    BuildChoices,
     ColumnStatus,
     IndexStatus,
     Origins,
@@ -50,12 +50,12 @@ STATUS = IndexStatus(
     columns=(USER, AMOUNT),
     data_bytes=44_600_000,
     old_bytes=30_000,
-    asked=Asked(("user_id", "place.amount"), True, ("user_id",), True, (), ("place.amount",), ()),
+    asked=BuildChoices(("user_id", "place.amount"), True, ("user_id",), True, (), ("place.amount",), ()),
     problems=(),
 )
 NONE = replace(
     STATUS, version=0, covered=0, stale=0, stale_such_as=(), unknown_such_as=(), segments=(), sizes=Sizes(),
-    columns=(), old_bytes=0, asked=Asked(),
+    columns=(), old_bytes=0, asked=BuildChoices(),
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from obstore.store import LocalStore, MemoryStore
 import skipstone as sk
 from skipstone.errors import ReadError, WriteError
 from skipstone.lake.append import Append, staged_as
-from skipstone.lake.journal import Source, ingested
+from skipstone.lake.journal import JournalSource, ingested
 from skipstone.lake.records import BESIDE, FOLDER, BesidePlace, open_lake_root, with_own_files
 from skipstone.store.objects import bucket_root
 from skipstone.store.place import Place, open_root
@@ -27,7 +27,7 @@ from tests.support.readers import READERS
 TABLE = pa.table({"i": range(100)})
 
 
-def publish(place: Place, sources: list[Source] | None = None) -> str:
+def publish(place: Place, sources: list[JournalSource] | None = None) -> str:
     """Append a file of a hundred rows, and give its key."""
     with Append.begin(place) as job:
         key = f"p=1/new-{job.job}.parquet"
@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def busy(root: Path) -> Iterator[Path]:
     """The same with an index, records of a job that is done, its journal, and a job that is at work."""
-    publish(open_lake_root(root), [Source("s", 1, "v")])
+    publish(open_lake_root(root), [JournalSource("s", 1, "v")])
     sk.open(root).index.build(blooms=["i"], engine="local")
     with Append.begin(open_lake_root(root)) as job:
         job.stage.write(staged_as(f"p=1/x-{job.job}.parquet"), [b"not yet a file"])
@@ -80,25 +80,25 @@ def test_others_pass_over_it_in_the_directory_above(busy: Path, reader: str) -> 
 def test_an_older_place_is_still_used(root: Path) -> None:
     """Where an older version has written, in the lake, its index and records are found, and go on."""
     old = open_root(root)
-    key = publish(old, [Source("s", 1, "v")])
+    key = publish(old, [JournalSource("s", 1, "v")])
     sk.open(root, index_root=root / FOLDER).index.build(engine="local")
     lake = sk.open(root)
     assert lake.index.uri == str(root / FOLDER)
     assert lake.scan("i = 5").trace().index.covered == 3
-    assert ingested(open_lake_root(root)) == {Source("s", 1, "v")}
+    assert ingested(open_lake_root(root)) == {JournalSource("s", 1, "v")}
     (root / FOLDER / "appends" / f"{key[-28:-8]}.done").unlink()
     assert sk.open(root).scan().count() == 200, "a job that is not done is not seen"
     assert not own_files(root).exists()
 
 
 def test_moved_by_hand_from_the_older_place(root: Path) -> None:
-    publish(open_root(root), [Source("s", 1, "v")])
+    publish(open_root(root), [JournalSource("s", 1, "v")])
     sk.open(root).index.build(engine="local")
     own_files(root).parent.mkdir()
     (root / FOLDER).rename(own_files(root))
     lake = sk.open(root)
     assert lake.scan("i = 5").trace().index.covered == 3
-    assert ingested(open_lake_root(root)) == {Source("s", 1, "v")}
+    assert ingested(open_lake_root(root)) == {JournalSource("s", 1, "v")}
     for reader in READERS.values():
         assert reader(root) == 300
 
@@ -109,19 +109,19 @@ def test_a_lake_that_is_moved_with_its_own_files(busy: Path, tmp_path: Path) -> 
     own_files(busy).rename(own_files(tmp_path / "b" / "other"))
     lake = sk.open(tmp_path / "b" / "other")
     assert lake.scan("i = 5").trace().index.covered == 3
-    assert ingested(lake.access.place) == {Source("s", 1, "v")}
+    assert ingested(lake.access.place) == {JournalSource("s", 1, "v")}
     own_files(tmp_path / "b" / "other").rename(own_files(busy))
     (tmp_path / "b" / "other").rename(busy)
 
 
 def test_a_new_lake_of_the_same_name_has_taken_nothing_in(root: Path, tmp_path: Path) -> None:
     """Else what the old one took in would be missing from the new one for ever."""
-    publish(open_lake_root(root), [Source("s", 1, "v"), Source("t", 1, "v")])
+    publish(open_lake_root(root), [JournalSource("s", 1, "v"), JournalSource("t", 1, "v")])
     root.rename(tmp_path / "old")
     assert ingested(open_lake_root(root)) == set()
     shutil.copytree(tmp_path / "old" / "p=2", root / "p=2")
-    publish(open_lake_root(root), [Source("s", 1, "v")])
-    assert ingested(open_lake_root(root)) == {Source("s", 1, "v")}
+    publish(open_lake_root(root), [JournalSource("s", 1, "v")])
+    assert ingested(open_lake_root(root)) == {JournalSource("s", 1, "v")}
     assert sk.open(root).scan().count() == 200
 
 
@@ -135,13 +135,13 @@ def test_places_that_can_only_be_in_the_lake(root: Path, tmp_path: Path) -> None
 
 def test_a_link_to_a_lake_is_the_lake(root: Path, tmp_path: Path) -> None:
     """Else what was taken in by one name would be taken in again by the other."""
-    publish(open_lake_root(root), [Source("s", 1, "v")])
+    publish(open_lake_root(root), [JournalSource("s", 1, "v")])
     (tmp_path / "links").mkdir()
     link = tmp_path / "links" / "link"
     link.symlink_to(root)
-    assert ingested(open_lake_root(link)) == {Source("s", 1, "v")}
-    publish(open_lake_root(link), [Source("t", 1, "v")])
-    assert ingested(open_lake_root(root)) == {Source("s", 1, "v"), Source("t", 1, "v")}
+    assert ingested(open_lake_root(link)) == {JournalSource("s", 1, "v")}
+    publish(open_lake_root(link), [JournalSource("t", 1, "v")])
+    assert ingested(open_lake_root(root)) == {JournalSource("s", 1, "v"), JournalSource("t", 1, "v")}
     assert sk.open(root).scan().count() == sk.open(link).scan().count()
     sk.open(link).index.build(engine="local")
     assert sk.open(root).scan("i = 5").trace().index.covered == len(sk.open(root).files)
@@ -149,20 +149,20 @@ def test_a_link_to_a_lake_is_the_lake(root: Path, tmp_path: Path) -> None:
 
 
 def test_an_empty_directory_in_the_lake_hides_no_records(root: Path) -> None:
-    publish(open_lake_root(root), [Source("s", 1, "v")])
+    publish(open_lake_root(root), [JournalSource("s", 1, "v")])
     (root / FOLDER).mkdir()
-    assert ingested(open_lake_root(root)) == {Source("s", 1, "v")}
+    assert ingested(open_lake_root(root)) == {JournalSource("s", 1, "v")}
 
 
 def test_an_empty_directory_asks_for_records_in_the_lake(root: Path) -> None:
     (root / FOLDER).mkdir()
-    publish(open_lake_root(root), [Source("s", 1, "v")])
-    assert ingested(open_lake_root(root)) == {Source("s", 1, "v")}
+    publish(open_lake_root(root), [JournalSource("s", 1, "v")])
+    assert ingested(open_lake_root(root)) == {JournalSource("s", 1, "v")}
     assert not own_files(root).exists()
 
 
 def test_records_that_can_t_be_looked_into(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish(open_lake_root(root), [Source("s", 1, "v")])
+    publish(open_lake_root(root), [JournalSource("s", 1, "v")])
 
     look = os.stat
 
@@ -199,11 +199,11 @@ def test_another_user_in_a_shared_directory(root: Path, monkeypatch: pytest.Monk
 def test_on_an_object_store(tmp_path: Path, root: Path) -> None:
     store = LocalStore(tmp_path)
     place = with_own_files(bucket_root("lake", None, store))
-    publish(place, [Source("s", 1, "v")])
+    publish(place, [JournalSource("s", 1, "v")])
     lake = sk.open("lake", store=store)
     lake.index.build(engine="local")
     assert sk.open("lake", store=store).scan("i = 5").trace().index.covered == 3
-    assert ingested(lake.access.place) == {Source("s", 1, "v")}
+    assert ingested(lake.access.place) == {JournalSource("s", 1, "v")}
     assert lake.index.uri.endswith("/.skipstone/lake")
     for reader in READERS.values():
         assert reader(root) == 300

@@ -9,7 +9,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.predicate.sql import parse_sql
-from skipstone.predicate.sql.read import Reader
+from skipstone.predicate.sql.read import SqlReader
 from skipstone.predicate.sql.types import DIALECTS, syntax
 
 NUMBERS = ("0", "7", "007", "42", "999999999999999999", "9223372036854775807", "1.5", "1e3", ".5", "5.", "-3")
@@ -65,7 +65,7 @@ def outcome(parse: object, text: str, dialect: str) -> str:
 
 
 def parsed(text: str, dialect: str) -> sk.Predicate:
-    return Reader(dialect, "UTC").condition(syntax(text, dialect))
+    return SqlReader(dialect, "UTC").condition(syntax(text, dialect))
 
 
 def by_shape(text: str, dialect: str) -> sk.Predicate:
@@ -88,7 +88,7 @@ def _filled(rng: random.Random, condition: str) -> str:
 
 def test_the_second_text_of_a_shape_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(Reader, "condition", _counting(asked))
+    monkeypatch.setattr(SqlReader, "condition", _counting(asked))
     for key in (11, 12, 13):
         assert str(sk.parse(f"shaped_once = {key} and name = 'k{key}'")) == (
             f"shaped_once = {key} AND name = 'k{key}'"
@@ -97,9 +97,9 @@ def test_the_second_text_of_a_shape_is_not_parsed(monkeypatch: pytest.MonkeyPatc
 
 
 def _counting(asked: list[str]) -> object:
-    plain = Reader.condition
+    plain = SqlReader.condition
 
-    def condition(self: Reader, node: object) -> sk.Predicate:
+    def condition(self: SqlReader, node: object) -> sk.Predicate:
         asked.append(str(node))
         return plain(self, node)  # type: ignore[arg-type]
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from skipstone.report.trace import (
     AggregateRun,
     AggregateTrace,
-    Answered,
     Cause,
     ColumnUse,
     Drop,
     Hints,
     IndexUse,
     Level,
+    LevelAnswer,
     MemberUse,
     Phase,
     ScanTrace,
@@ -52,9 +52,9 @@ PLANNED = AggregateTrace(
             "",
             ("count",),
             (
-                Answered("files", 4, 400_000),
-                Answered("row groups", 6, 150_000),
-                Answered("pages", 16, 40_000),
+                LevelAnswer("files", 4, 400_000),
+                LevelAnswer("row groups", 6, 150_000),
+                LevelAnswer("pages", 16, 40_000),
             ),
             10_000,
             ("the predicate is tested on rows of 1 row group", "ids of 1 row group are looked up one by one"),
@@ -62,7 +62,7 @@ PLANNED = AggregateTrace(
         ColumnUse(
             "amount",
             ("sum(amount)", "avg(amount)"),
-            (Answered("files", 4, 400_000), Answered("row groups", 6, 150_000)),
+            (LevelAnswer("files", 4, 400_000), LevelAnswer("row groups", 6, 150_000)),
             50_000,
             ("ids of 2 row groups are looked up one by one",),
         ),
@@ -90,8 +90,8 @@ KNOWN = AggregateTrace(
     group_by=(),
     rows=12_000,
     columns=(
-        ColumnUse("", ("count",), (Answered("files", 1, 12_000),), 0, ()),
-        ColumnUse("population", ("max(population)",), (Answered("rows", 12_000, 12_000),), 0, ()),
+        ColumnUse("", ("count",), (LevelAnswer("files", 1, 12_000),), 0, ()),
+        ColumnUse("population", ("max(population)",), (LevelAnswer("rows", 12_000, 12_000),), 0, ()),
     ),
     run=AggregateRun(0, 0, 0, 0, 0.0004, "1 thread"),
 )
@@ -121,7 +121,7 @@ EVIL = AggregateTrace(
     group_by=(scans.EVIL_TEXT,),
     rows=1,
     columns=(
-        ColumnUse(scans.EVIL_TEXT, (scans.EVIL_TEXT,), (Answered("pages", 1, 1),), 1, (scans.EVIL_TEXT,)),
+        ColumnUse(scans.EVIL_TEXT, (scans.EVIL_TEXT,), (LevelAnswer("pages", 1, 1),), 1, (scans.EVIL_TEXT,)),
     ),
     members=MemberUse((scans.EVIL_TEXT,), 2, 1, 0, 1),
     notes=(scans.EVIL_TEXT,),

@@ -11,7 +11,7 @@ import pytest
 
 from skipstone.report.html import ROOT, style
 from skipstone.report.lines import width_of
-from skipstone.report.trace import AggregateTrace, Answered, ColumnUse
+from skipstone.report.trace import AggregateTrace, ColumnUse, LevelAnswer
 from skipstone.report.units import shares
 from tests.unit.report import _aggregates as samples
 from tests.unit.report._drawing import (
@@ -256,5 +256,5 @@ class TestJson:
 
 
 def test_known_rows_of_a_column() -> None:
-    use = ColumnUse("x", (), (Answered("files", 2, 5), Answered("pages", 1, 3)), 7, ())
+    use = ColumnUse("x", (), (LevelAnswer("files", 2, 5), LevelAnswer("pages", 1, 3)), 7, ())
     assert use.known == 8

@@ -15,7 +15,18 @@ from skipstone.index.views import advice_tree, build_tree, status_tree
 from skipstone.report.explain import aggregate_tree, prune_tree, scan_tree
 from skipstone.report.html import ROOT, style, to_html, to_page
 from skipstone.report.lines import width_of
-from skipstone.report.node import Bar, Code, Column, Facts, Items, Node, Table, Text, number, text
+from skipstone.report.node import (
+    Bar,
+    Code,
+    Facts,
+    Items,
+    NodeTable,
+    ReportNode,
+    TableColumn,
+    Text,
+    number,
+    text,
+)
 from skipstone.report.text import to_text
 from skipstone.report.trace import Cause
 from skipstone.scan.results import Difference, Verification, Why, WhyStep
@@ -48,10 +59,13 @@ TREES = {
     "build": build_tree(TestReport.REPORT),
     "advice": advice_tree(ADVICE),
     "ingest": ingest_tree(REPORT),
-    "rows": Node(body=(row_table(ROWS), Text("2 rows", "bold", aside="read 1 kB"))),
-    "answers": Node(body=answer_blocks(ROWS.slice(0, 1), {"id": (0, 2)}, grouped=False)),
-    "sections": Node(
-        children=(Node("one", body=(Facts([("a", "b")]),)), Node("two", body=(Text("c", "warn"),))),
+    "rows": ReportNode(body=(row_table(ROWS), Text("2 rows", "bold", aside="read 1 kB"))),
+    "answers": ReportNode(body=answer_blocks(ROWS.slice(0, 1), {"id": (0, 2)}, grouped=False)),
+    "sections": ReportNode(
+        children=(
+            ReportNode("one", body=(Facts([("a", "b")]),)),
+            ReportNode("two", body=(Text("c", "warn"),)),
+        ),
         tree=False,
     ),
 }
@@ -60,7 +74,7 @@ every_tree = pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 
 
 @every_tree
-def test_html(tree: Node) -> None:
+def test_html(tree: ReportNode) -> None:
     for page in (to_html(tree), to_page(tree, "t")):
         read = Reader(page)
         assert set(read.tags) <= TAGS
@@ -72,7 +86,7 @@ def test_html(tree: Node) -> None:
 
 @every_tree
 @pytest.mark.parametrize("width", [40, 60, 100, 200])
-def test_text_fits(tree: Node, width: int) -> None:
+def test_text_fits(tree: ReportNode, width: int) -> None:
     lines = to_text(tree, width).splitlines()
     commands = [line for block in tree.body if isinstance(block, Code) for line in block.lines]
     assert max(width_of(line) for line in lines if line not in commands) <= max(width, 48)
@@ -80,7 +94,7 @@ def test_text_fits(tree: Node, width: int) -> None:
 
 
 @every_tree
-def test_colours_change_nothing_else(tree: Node) -> None:
+def test_colours_change_nothing_else(tree: ReportNode) -> None:
     plain, colored = to_text(tree), to_text(tree, color=True)
     assert "\x1b" not in plain
     stripped = re.sub(r"\x1b\[[0-9]+m", "", colored)
@@ -104,14 +118,14 @@ def test_the_certificate_of_a_difference_is_drawn_below_it() -> None:
 
 
 def test_tables_lose_spare_columns_then_parts_of_texts() -> None:
-    table = Table(
-        (text("name"), number("rows"), number("share", spare=1), Column("note", spare=2)),
+    table = NodeTable(
+        (text("name"), number("rows"), number("share", spare=1), TableColumn("note", spare=2)),
         [("a long name of a column", "1,000", "10 %", "something"), ("b", "2", "90 %", "")],
     )
-    tree = Node(body=(table,))
+    tree = ReportNode(body=(table,))
     assert to_text(tree, 60).splitlines()[1] == "a long name of a column  1,000   10 %  something"
     assert to_text(tree, 42).splitlines()[0] == "name                      rows  share"
-    narrow = Node(body=(Table(table.columns, [("x" * 80, "1,000", "10 %", "")]),))
+    narrow = ReportNode(body=(NodeTable(table.columns, [("x" * 80, "1,000", "10 %", "")]),))
     assert to_text(narrow, 40).splitlines() == [
         "name                                rows",
         f"{'x' * 32}…  1,000",
@@ -119,11 +133,13 @@ def test_tables_lose_spare_columns_then_parts_of_texts() -> None:
 
 
 def test_empty_lines_around_tables_only() -> None:
-    table = Table((text("a"),), [("1",)], notes=("noted",))
-    tree = Node(body=(Text("first"), Text("second"), table, Items("notes", ["n"]), Items("none", [])))
+    table = NodeTable((text("a"),), [("1",)], notes=("noted",))
+    tree = ReportNode(body=(Text("first"), Text("second"), table, Items("notes", ["n"]), Items("none", [])))
     assert to_text(tree) == "first\nsecond\n\na\n1\nnoted\n\nnotes: n"
 
 
 def test_bars_show_every_part() -> None:
-    tree = Node(children=(Node("a", "x", bar=Bar.of(1, 10**9)), Node("b", "y", bar=Bar.of(0, 0))))
+    tree = ReportNode(
+        children=(ReportNode("a", "x", bar=Bar.of(1, 10**9)), ReportNode("b", "y", bar=Bar.of(0, 0)))
+    )
     assert to_text(tree) == "├─ a  █░░░░░░░░░░░░░░░░░░░  x\n└─ b  ░░░░░░░░░░░░░░░░░░░░  y"

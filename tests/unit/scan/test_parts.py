@@ -25,7 +25,7 @@ def plan(tmp_path: Path) -> ScanPlan:
     return sk.open(tmp_path).scan("id % 3 = 1").plan()
 
 
-def rows(plan: ScanPlan, found: list[parts.Part]) -> list[int]:
+def rows(plan: ScanPlan, found: list[parts.TaskGroup]) -> list[int]:
     return [
         id
         for part in found

@@ -12,7 +12,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import CorruptFileError
-from skipstone.parquet.slice import Part
+from skipstone.parquet.slice import SlicePart
 from skipstone.scan import reader
 
 FILES, ROWS = 6, 1_000
@@ -48,7 +48,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     true = reader.decode_together
 
-    def watched(parts: list[Part], *, checksums: bool) -> pa.Table | None:
+    def watched(parts: list[SlicePart], *, checksums: bool) -> pa.Table | None:
         found = true(parts, checksums=checksums)
         counts.extend([len(parts)] if found is not None else [])
         return found

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 
 from skipstone.errors import PredicateError
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.order import sort_batch
 from skipstone.parquet.write.profile import profile
-from skipstone.write.frame import Survey
+from skipstone.write.frame import FrameSurvey
 from skipstone.write.lookups import advised
 
 SAMPLED = 20_000
 
 
-def survey(rows: int, layout: Layout) -> Survey:
+def survey(rows: int, layout: PageLayout) -> FrameSurvey:
     """A sample of ``rows`` rows: ``ts`` and ``id`` never repeat, ``user`` has 100,000 values."""
     rng = np.random.default_rng(1)
     table = pa.table(
@@ -33,11 +33,11 @@ def survey(rows: int, layout: Layout) -> Survey:
         }
     )
     sample = sort_batch(table, layout)
-    return Survey(rows, sample, profile(sample, layout), 10)
+    return FrameSurvey(rows, sample, profile(sample, layout), 10)
 
 
 def blooms(rows: int, queries: Any, **settings: Any) -> tuple[str, ...]:
-    layout = Layout(**{"cluster_by": ("ts",), "row_group_rows": rows // 40, **settings})
+    layout = PageLayout(**{"cluster_by": ("ts",), "row_group_rows": rows // 40, **settings})
     return advised(survey(rows, layout), layout, queries).blooms
 
 
@@ -74,8 +74,8 @@ def test_a_query_log(tmp_path: Path) -> None:
 
 
 def test_no_rows_and_no_questions() -> None:
-    layout = Layout()
+    layout = PageLayout()
     empty = pa.table({"id": pa.array([], pa.int64())})
-    assert advised(Survey(0, empty, profile(empty, layout), 1), layout, ["id = 3"]) is layout
+    assert advised(FrameSurvey(0, empty, profile(empty, layout), 1), layout, ["id = 3"]) is layout
     with pytest.raises(PredicateError, match="nope"):
         blooms(1_000_000, ["nope = 3"])

@@ -16,7 +16,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from skipstone.engine.jobs import LocalEngine
 from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.parquet.write.files import write_files
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import profile
 from skipstone.predicate import predicate
 from skipstone.scan.lake import Table
@@ -27,7 +27,7 @@ from skipstone.write.overwrite import (
     Everything,
     Matching,
     Overwrite,
-    Partitions,
+    PartitionOverwrite,
     Plan,
     Rewriting,
     overwrite,
@@ -88,7 +88,7 @@ class World:
         return pa.table(columns)
 
     def overwrite(self, table: Any, how: Overwrite, new: pa.Table) -> tuple[Done, list[NewFile]]:
-        target, layout = Target.of(table), Layout()
+        target, layout = Target.of(table), PageLayout()
         seen = profile(new, layout)
         found = write_files(new.to_batches(), target.place, "ab", "new", layout, seen, shape=target)
         files = [target.new_file(one) for one in found]
@@ -188,7 +188,7 @@ def test_partitions_of_every_spec(tmp_path: Path, seed: int) -> None:
     table = world.register()
     before = world.oracle()
     new = new_rows(1, 1, 2)
-    world.overwrite(table, Partitions(), new)
+    world.overwrite(table, PartitionOverwrite(), new)
     assert read(table) == listed(pa.concat_tables([staying(before, "g in (1, 2)"), new]))
 
 
@@ -210,9 +210,9 @@ def test_files_of_other_specs_are_looked_at_where_they_may_have_rows(tmp_path: P
     ):
         new = new_rows(*groups)
         found = write_files(
-            new.to_batches(), target.place, "aa", "n", Layout(), profile(new, Layout()), shape=target
+            new.to_batches(), target.place, "aa", "n", PageLayout(), profile(new, PageLayout()), shape=target
         )
-        plan = Partitions().plan(Table(table), target, [target.new_file(one) for one in found])
+        plan = PartitionOverwrite().plan(Table(table), target, [target.new_file(one) for one in found])
         touched = {one.stays.entry.key for one in plan.rewrites}
         held = {one.file.path: maker.column(one.file, maker.field("g"))[0] for one in maker.live()}
         assert {held[path] for path in touched} == wanted
@@ -285,7 +285,7 @@ def test_deletes_elsewhere_are_no_conflict(tmp_path: Path, monkeypatch: pytest.M
     assert read(table) == listed(pa.concat_tables([staying(world.oracle(), "id = 0"), new]))
 
 
-@pytest.mark.parametrize("kind", [Matching, Partitions, Everything])
+@pytest.mark.parametrize("kind", [Matching, PartitionOverwrite, Everything])
 def test_rows_that_come_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Overwrite]
 ) -> None:

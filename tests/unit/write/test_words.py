@@ -18,9 +18,9 @@ from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SchemaError, UsageError
 from skipstone.lake.append import Append, staged_as
 from skipstone.lake.records import open_lake_root
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.scan.lake import Lake
-from skipstone.spark.sink import Writer, write_options
+from skipstone.spark.sink import SinkWriter, write_options
 from skipstone.store.place import open_root
 from skipstone.write.frame import as_table, frame_of
 from skipstone.write.job import make_layout
@@ -38,7 +38,7 @@ from skipstone.write.lakes import (
 )
 
 
-def layout(**words: Any) -> Layout:
+def layout(**words: Any) -> PageLayout:
     given = {
         "partition_by": (),
         "cluster_by": (),
@@ -52,10 +52,10 @@ def layout(**words: Any) -> Layout:
 
 def test_a_layout_in_words() -> None:
     found = layout(partition_by=["p"], cluster_by=["a", "b"], cluster="hilbert", blooms=["c"], page_rows=7)
-    assert found == Layout(
+    assert found == PageLayout(
         partition_by=("p",), cluster_by=("a", "b"), cluster="hilbert", blooms=("c",), page_rows=7
     )
-    assert layout() == Layout()
+    assert layout() == PageLayout()
     assert layout(target_file_bytes=5).target_file_bytes == 5
 
 
@@ -95,7 +95,7 @@ def test_options_of_the_data_source(tmp_path: Path) -> None:
         }
     )
     assert (place.uri, index) == (str(tmp_path), False)
-    assert found == Layout(
+    assert found == PageLayout(
         partition_by=("p",),
         cluster_by=("a", "b"),
         cluster="zorder",
@@ -106,7 +106,7 @@ def test_options_of_the_data_source(tmp_path: Path) -> None:
         bloom_fpp=0.05,
         compression="snappy",
     )
-    assert write_options({"path": str(tmp_path)})[1:] == (Layout(), True)
+    assert write_options({"path": str(tmp_path)})[1:] == (PageLayout(), True)
 
 
 @pytest.mark.parametrize(
@@ -213,10 +213,10 @@ NEW = pa.schema([("id", pa.int64()), ("name", pa.string()), ("day", pa.int64())]
 
 def test_a_layout_fitted_to_a_lake(lake: Lake) -> None:
     # A filter on a column that the new rows don't have is none of theirs.
-    assert fitted(Layout(), lake, NEW) == Layout(partition_by=("day",), blooms=("name",))
-    assert fitted(Layout(blooms=("id",)), lake, NEW).blooms == ("id",)
+    assert fitted(PageLayout(), lake, NEW) == PageLayout(partition_by=("day",), blooms=("name",))
+    assert fitted(PageLayout(blooms=("id",)), lake, NEW).blooms == ("id",)
     with pytest.raises(UsageError, match="the lake is partitioned by day, not by id"):
-        fitted(Layout(partition_by=("id",)), lake, NEW)
+        fitted(PageLayout(partition_by=("id",)), lake, NEW)
 
 
 @pytest.mark.parametrize(
@@ -270,10 +270,10 @@ def test_the_data_source_is_as_strict(tmp_path: Path) -> None:
     schema = StructType().add("id", "long").add("new", "long")
     for evolve in ({}, {"evolve": "false"}):
         with pytest.raises(SchemaError, match="column new: the lake has no such column"):
-            Writer({"path": str(tmp_path), **evolve}, schema)
+            SinkWriter({"path": str(tmp_path), **evolve}, schema)
     with pytest.raises(UsageError, match=r"evolve is 'yes' \(give true or false"):
-        Writer({"path": str(tmp_path), "evolve": "yes"}, schema)
-    Writer({"path": str(tmp_path), "evolve": "true"}, schema).abort([])
+        SinkWriter({"path": str(tmp_path), "evolve": "yes"}, schema)
+    SinkWriter({"path": str(tmp_path), "evolve": "true"}, schema).abort([])
 
 
 # -- clustering --------------------------------------------------------------------------------
@@ -296,21 +296,21 @@ def grown(root: Path, name: str, metadata: tuple[tuple[str, str], ...], at: int)
 def test_a_lake_stays_clustered_as_it_is(tmp_path: Path) -> None:
     """As the newest ingest has left it, whatever the order of the names, and unless another is asked for."""
     schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("s", pa.struct([("x", pa.int64())]))])
-    first = Layout(cluster_by=("a", "s.x"), cluster="hilbert")
-    assert cluster_metadata(Layout()) == ()
+    first = PageLayout(cluster_by=("a", "s.x"), cluster="hilbert")
+    assert cluster_metadata(PageLayout()) == ()
     lake = grown(tmp_path, "z", cluster_metadata(first), 1_000)
-    assert fitted(Layout(), lake, schema) == first
-    assert fitted(Layout(cluster_by=("b",)), lake, schema) == Layout(cluster_by=("b",))
+    assert fitted(PageLayout(), lake, schema) == first
+    assert fitted(PageLayout(cluster_by=("b",)), lake, schema) == PageLayout(cluster_by=("b",))
     # Columns that the new rows don't have can't order them.
-    assert fitted(Layout(), lake, pa.schema([("a", pa.int64())])).cluster_by == ("a",)
-    assert fitted(Layout(), lake, pa.schema([("b", pa.int64())])) == Layout()
-    lake = grown(tmp_path, "a", cluster_metadata(Layout(cluster_by=("b",))), 2_000)
-    assert fitted(Layout(), lake, schema) == Layout(cluster_by=("b",))
+    assert fitted(PageLayout(), lake, pa.schema([("a", pa.int64())])).cluster_by == ("a",)
+    assert fitted(PageLayout(), lake, pa.schema([("b", pa.int64())])) == PageLayout()
+    lake = grown(tmp_path, "a", cluster_metadata(PageLayout(cluster_by=("b",))), 2_000)
+    assert fitted(PageLayout(), lake, schema) == PageLayout(cluster_by=("b",))
     # A file of somebody else says nothing, one of an ingest that was not clustered does.
     pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
     lake.refresh()
-    assert fitted(Layout(), lake, schema) == Layout(cluster_by=("b",))
-    assert fitted(Layout(), grown(tmp_path, "b", (), 3_000), schema) == Layout()
+    assert fitted(PageLayout(), lake, schema) == PageLayout(cluster_by=("b",))
+    assert fitted(PageLayout(), grown(tmp_path, "b", (), 3_000), schema) == PageLayout()
 
 
 @pytest.mark.parametrize(
@@ -330,16 +330,16 @@ def test_a_lake_stays_clustered_as_it_is(tmp_path: Path) -> None:
 )
 def test_clustering_that_makes_no_sense_is_none(tmp_path: Path, told: str) -> None:
     lake = grown(tmp_path, "a", (("skipstone.cluster", told),), 1_000)
-    assert fitted(Layout(), lake, pa.schema([("a", pa.int64())])) == Layout()
+    assert fitted(PageLayout(), lake, pa.schema([("a", pa.int64())])) == PageLayout()
 
 
 def test_new_filters_leave_the_index_as_it_was(lake: Lake) -> None:
     place = open_root(lake.uri)
-    found = index_new(place, Layout(blooms=("name",)), LocalEngine())
+    found = index_new(place, PageLayout(blooms=("name",)), LocalEngine())
     assert found is not None
     assert found.index.coverage is not None
     before = found.index.coverage.manifest.spec
-    found = index_new(place, Layout(blooms=("id",)), LocalEngine())
+    found = index_new(place, PageLayout(blooms=("id",)), LocalEngine())
     assert found is not None
     assert found.index.coverage is not None
     spec = found.index.coverage.manifest.spec

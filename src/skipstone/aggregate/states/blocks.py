@@ -35,11 +35,11 @@ from skipstone.aggregate.states.exact import (
     whole_sums,
     whole_terms,
 )
-from skipstone.aggregate.states.state import EVERY, Facet, Measure, Path, Rows
+from skipstone.aggregate.states.state import EVERY, Facet, Measure, Path, RowSelection
 from skipstone.core.arrays import texts
 from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.core.evidence import Array, Bounds, reduce_blocks
-from skipstone.parquet.measure import Column, NumberKeys, byte_keys, read_column
+from skipstone.parquet.measure import ColumnMeasure, NumberKeys, byte_keys, read_column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -233,7 +233,7 @@ class BlockMeasure(Measure[Blocks]):
     def columns(self) -> tuple[Path, ...]:
         return (self.path,)
 
-    def update(self, rows: Rows) -> Blocks:
+    def update(self, rows: RowSelection) -> Blocks:
         return read_blocks(self.type, rows.column(self.path), rows.starts, self.facets)
 
     def join(self, states: Sequence[Blocks]) -> Blocks:
@@ -375,7 +375,7 @@ def _float_squares(keys: Array, starts: Array, most: float) -> dict[str, Any]:
     return {"squares": np.vstack([squares, np.where(beyond, np.inf, 0.0)])}
 
 
-def _texts(column: Column, starts: Array, wanted: Facet) -> dict[str, Any]:
+def _texts(column: ColumnMeasure, starts: Array, wanted: Facet) -> dict[str, Any]:
     if not wanted & Facet.MIN_MAX:
         return {}
     chunks = [key.cast(pa.large_binary()).drop_null() for key in byte_keys(column.chunks).chunks]
@@ -383,7 +383,7 @@ def _texts(column: Column, starts: Array, wanted: Facet) -> dict[str, Any]:
     return dict(zip(("lower", "upper"), min_max(keys, starts), strict=True))
 
 
-def _decimals(column: Column, type: pa.DataType, starts: Array, wanted: Facet) -> dict[str, Any]:
+def _decimals(column: ColumnMeasure, type: pa.DataType, starts: Array, wanted: Facet) -> dict[str, Any]:
     """The same of decimals that are wider than a word."""
     none = pa.array([], type)
     words = np.concatenate([decimal_limbs(chunk.drop_null()) for chunk in (*column.chunks, none)])

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from skipstone.aggregate.states.state import Measure, Path, Rows, joined, runs
+from skipstone.aggregate.states.state import Measure, Path, RowSelection, joined, runs
 from skipstone.core.evidence import Array
 from skipstone.errors import SkipstoneError, UsageError
 
@@ -41,7 +41,7 @@ class Custom(Measure[list[Any]]):
     def columns(self) -> tuple[Path, ...]:
         return self.paths
 
-    def update(self, rows: Rows) -> list[Any]:
+    def update(self, rows: RowSelection) -> list[Any]:
         """A state of each group, by calls for it alone."""
         table = rows.table.select([])
         for name, path in zip(self.names, self.paths, strict=True):

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.aggregate.states.state import Measure, Path, Rows
+from skipstone.aggregate.states.state import Measure, Path, RowSelection
 from skipstone.core.arrays import plain, plain_type
 from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.core.evidence import Array, reduce_blocks
@@ -59,7 +59,7 @@ class FirstLast(Measure[PickedRows]):
         """The column that is picked from, and the one that picks."""
         return (self.path, self.by)
 
-    def update(self, rows: Rows) -> PickedRows:
+    def update(self, rows: RowSelection) -> PickedRows:
         return self._picked(rows.column(self.by), rows.column(self.path), rows.starts)
 
     def join(self, states: Sequence[PickedRows]) -> PickedRows:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.aggregate.states.blocks import Blocks, is_number, scale_of
-from skipstone.aggregate.states.state import Facet, Measure, Path, Rows, present
+from skipstone.aggregate.states.state import Facet, Measure, Path, RowSelection, present
 from skipstone.core.domain.keys import KeySpace, Kind, from_key, is_ordered, key_space, storage_type, wide_key
 from skipstone.core.evidence import Array, Bounds
 from skipstone.core.ir.transforms import DAY, UNITS
@@ -54,7 +54,7 @@ class Histogram(Measure["NDArray[np.int64]"]):
     def columns(self) -> tuple[Path, ...]:
         return (self.path,)
 
-    def update(self, rows: Rows) -> NDArray[np.int64]:
+    def update(self, rows: RowSelection) -> NDArray[np.int64]:
         column = read_column(self.type, rows.column(self.path))
         if key_space(self.type).kind is Kind.BYTES:
             keys: Bounds = byte_keys(column.chunks).combine_chunks()

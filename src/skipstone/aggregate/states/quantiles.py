@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from skipstone.aggregate.states.blocks import scale_of
 from skipstone.aggregate.states.sketches import check_quantiles, compact_keys, merge_kll
-from skipstone.aggregate.states.state import Measure, Path, Rows, moved, present
+from skipstone.aggregate.states.state import Measure, Path, RowSelection, moved, present
 from skipstone.core.evidence import Array
 from skipstone.parquet.measure import read_column
 
@@ -69,7 +69,7 @@ class AllValues(Measure[KeysByGroup]):
     def columns(self) -> tuple[Path, ...]:
         return (self.path,)
 
-    def update(self, rows: Rows) -> KeysByGroup:
+    def update(self, rows: RowSelection) -> KeysByGroup:
         column = read_column(self.type, rows.column(self.path))
         return KeysByGroup(
             *present(compact_keys(self.type, column), column.valid, rows.starts), scale_of(self.type)

@@ -23,12 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.aggregate.states.blocks import is_number, scale_of
-from skipstone.aggregate.states.state import Measure, Path, Rows, joined, present, runs
+from skipstone.aggregate.states.state import Measure, Path, RowSelection, joined, present, runs
 from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.core.evidence import Array
 from skipstone.errors import TypeMismatchError
 from skipstone.parquet.bloom import hash_values
-from skipstone.parquet.measure import Column, NumberKeys, byte_keys, read_column
+from skipstone.parquet.measure import ColumnMeasure, NumberKeys, byte_keys, read_column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -120,7 +120,7 @@ def cpc_sketches(type: pa.DataType, values: pa.Array | pa.ChunkedArray, starts: 
     return made
 
 
-def _marks(type: pa.DataType, column: Column) -> tuple[Array, Array]:
+def _marks(type: pa.DataType, column: ColumnMeasure) -> tuple[Array, Array]:
     """What stands for each value in a CPC sketch, and its coupon there."""
     if key_space(type).kind is not Kind.BYTES:
         words = _words(NumberKeys.of(column).keys)
@@ -257,7 +257,7 @@ class SketchMeasure(Measure[list[bytes]]):
     def columns(self) -> tuple[Path, ...]:
         return (self.path,)
 
-    def update(self, rows: Rows) -> list[bytes]:
+    def update(self, rows: RowSelection) -> list[bytes]:
         make = cpc_sketches if self.kind == CPC else kll_sketches
         return make(self.type, rows.column(self.path), rows.starts)
 
@@ -304,7 +304,7 @@ def distinct_bounds(state: Sequence[bytes]) -> tuple[list[int], list[int]]:
 # -- numbers as doubles --------------------------------------------------------------------------
 
 
-def compact_keys(type: pa.DataType, column: Column) -> Array:
+def compact_keys(type: pa.DataType, column: ColumnMeasure) -> Array:
     """The keys in the narrowest form that holds those of all columns of the type.
 
     Decimals of more than 18 digits are doubles, at their scale. What lies under NULL is garbage.
@@ -319,12 +319,12 @@ def compact_keys(type: pa.DataType, column: Column) -> Array:
     return keys.astype(narrow, copy=False)
 
 
-def doubles(type: pa.DataType, column: Column) -> NDArray[np.float64]:
+def doubles(type: pa.DataType, column: ColumnMeasure) -> NDArray[np.float64]:
     """The numbers as doubles, rounded if need be, with one zero only; times as their keys."""
     return compact_keys(type, column).astype(np.float64, copy=False) / 10.0 ** scale_of(type) + 0.0
 
 
-def _wide_decimals(column: Column) -> NDArray[np.float64]:
+def _wide_decimals(column: ColumnMeasure) -> NDArray[np.float64]:
     parts = [np.zeros(0, dtype=np.float64)]
     for chunk in column.chunks:
         whole = pa.decimal128(38, 0) if chunk.type.bit_width == 128 else pa.decimal256(76, 0)

@@ -37,7 +37,7 @@ EVERY = Facet.COUNT | Facet.SUM | Facet.SQUARES | Facet.MIN_MAX
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class RowSelection:
     """Rows in the order of their groups; ``starts`` are the first rows of the groups.
 
     A group may be empty only if it is the one group there is.
@@ -66,7 +66,7 @@ class Measure(ABC, Generic[S]):
         """What it reads of a row."""
 
     @abstractmethod
-    def update(self, rows: Rows) -> S:
+    def update(self, rows: RowSelection) -> S:
         """The state of each group of some rows."""
 
     @abstractmethod
@@ -109,7 +109,7 @@ class RowCount(Measure[Array]):
     def columns(self) -> tuple[Path, ...]:
         return ()
 
-    def update(self, rows: Rows) -> Array:
+    def update(self, rows: RowSelection) -> Array:
         return np.diff(rows.starts, append=len(rows.table))
 
     def join(self, states: Sequence[Array]) -> Array:

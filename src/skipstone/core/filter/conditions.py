@@ -19,19 +19,19 @@ from skipstone.predicate import tree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Truth:
+class TruthMask:
     """Which rows are TRUE and which are NULL (None: no row is); the rest are FALSE."""
 
     true: Array
     null: Array | None = None
 
     @classmethod
-    def constant(cls, rows: int, value: bool | None) -> Truth:
+    def constant(cls, rows: int, value: bool | None) -> TruthMask:
         """The same answer for every row."""
         return cls(np.full(rows, value is True), np.ones(rows, dtype=bool) if value is None else None)
 
     @classmethod
-    def of(cls, answer: pa.Array) -> Truth:
+    def of(cls, answer: pa.Array) -> TruthMask:
         """An Arrow array of booleans."""
         null = None if answer.null_count == 0 else bools(answer.is_null())
         return cls(bools(answer), null)
@@ -44,26 +44,26 @@ class Truth:
         """The rows that are not FALSE."""
         return self.true if self.null is None else self.true | self.null
 
-    def __and__(self, other: Truth) -> Truth:
+    def __and__(self, other: TruthMask) -> TruthMask:
         true = self.true & other.true
         if self.null is None and other.null is None:
-            return Truth(true)
-        return Truth(true, self.possible & other.possible & ~true)
+            return TruthMask(true)
+        return TruthMask(true, self.possible & other.possible & ~true)
 
-    def __or__(self, other: Truth) -> Truth:
+    def __or__(self, other: TruthMask) -> TruthMask:
         true = self.true | other.true
         if self.null is None:
-            return Truth(true, None if other.null is None else other.null & ~true)
-        return Truth(true, (self.null if other.null is None else self.null | other.null) & ~true)
+            return TruthMask(true, None if other.null is None else other.null & ~true)
+        return TruthMask(true, (self.null if other.null is None else self.null | other.null) & ~true)
 
-    def __invert__(self) -> Truth:
-        return Truth(~self.possible, self.null)
+    def __invert__(self) -> TruthMask:
+        return TruthMask(~self.possible, self.null)
 
-    def test(self, value: bool | None) -> Truth:
+    def test(self, value: bool | None) -> TruthMask:
         """IS TRUE, IS FALSE or IS UNKNOWN: never NULL."""
         if value is None:
-            return Truth(np.zeros(len(self), dtype=bool) if self.null is None else self.null)
-        return Truth(self.true if value else ~self.possible)
+            return TruthMask(np.zeros(len(self), dtype=bool) if self.null is None else self.null)
+        return TruthMask(self.true if value else ~self.possible)
 
     def array(self) -> pa.Array:
         """As an Arrow array of booleans."""
@@ -73,7 +73,7 @@ class Truth:
 Path = tuple[str, ...]
 
 
-class Rows:
+class BatchRows:
     """The rows of one batch; belongs to one call, so it may remember what it computed."""
 
     __slots__ = ("_batch", "_memo", "_raw", "_types", "count")
@@ -85,7 +85,7 @@ class Rows:
         self._raw: dict[Path, pa.Array] = {}
         self.count: int = batch.num_rows
 
-    def remember(self, key: Hashable, make: Callable[[Rows], pa.Array]) -> pa.Array:
+    def remember(self, key: Hashable, make: Callable[[BatchRows], pa.Array]) -> pa.Array:
         """The array of this key, made at the first call."""
         found = self._memo.get(key)
         if found is None:
@@ -135,17 +135,17 @@ class Rows:
         # A view: the same integers, now read as instants (or in the schema's zone).
         return array.view(pa.timestamp(own.unit, wanted.tz)) if unzoned else array
 
-    def where(self, chosen: Array) -> Rows:
+    def where(self, chosen: Array) -> BatchRows:
         """Only these rows."""
         return _Some(self, chosen)
 
 
-class _Some(Rows):
+class _Some(BatchRows):
     """Some rows of a batch; a column is cut down when it is first asked for."""
 
     __slots__ = ("_chosen", "_from")
 
-    def __init__(self, rows: Rows, chosen: Array) -> None:
+    def __init__(self, rows: BatchRows, chosen: Array) -> None:
         super().__init__(rows._batch, rows._types)
         self._from = rows
         self._chosen = pa.array(chosen)
@@ -160,55 +160,57 @@ EXPENSIVE = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Condition(Node):
+class ConditionNode(Node):
     """A part answered row by row; it stands in the IR where metadata has no node for it."""
 
-    truth: Callable[[Rows], Truth]
+    truth: Callable[[BatchRows], TruthMask]
     cost: int = 0
     risky: bool = False
     """Whether it can fail on a row, and so must see only the rows that Spark would compute it for."""
 
-    def inverted(self) -> Condition:
+    def inverted(self) -> ConditionNode:
         """NOT."""
         truth = self.truth
-        return Condition(lambda rows: ~truth(rows), self.cost, self.risky)
+        return ConditionNode(lambda rows: ~truth(rows), self.cost, self.risky)
 
-    def tested(self, value: bool | None, *, negated: bool) -> Condition:
+    def tested(self, value: bool | None, *, negated: bool) -> ConditionNode:
         """IS [NOT] TRUE, FALSE or UNKNOWN."""
         truth = self.truth
 
-        def test(rows: Rows) -> Truth:
+        def test(rows: BatchRows) -> TruthMask:
             answer = truth(rows).test(value)
             return ~answer if negated else answer
 
-        return Condition(test, self.cost, self.risky)
+        return ConditionNode(test, self.cost, self.risky)
 
 
-def every(parts: Sequence[Condition]) -> Condition:
+def every(parts: Sequence[ConditionNode]) -> ConditionNode:
     """AND."""
     return _joined(parts, lambda a, b: a & b, lambda truth: truth.possible)
 
 
-def some(parts: Sequence[Condition]) -> Condition:
+def some(parts: Sequence[ConditionNode]) -> ConditionNode:
     """OR."""
     return _joined(parts, lambda a, b: a | b, lambda truth: ~truth.true)
 
 
 def _joined(
-    parts: Sequence[Condition], join: Callable[[Truth, Truth], Truth], undecided: Callable[[Truth], Array]
-) -> Condition:
+    parts: Sequence[ConditionNode],
+    join: Callable[[TruthMask, TruthMask], TruthMask],
+    undecided: Callable[[TruthMask], Array],
+) -> ConditionNode:
     ordered = sorted(parts, key=lambda part: (part.risky, part.cost))
 
-    def truth(rows: Rows) -> Truth:
+    def truth(rows: BatchRows) -> TruthMask:
         answer = ordered[0].truth(rows)
         for part in ordered[1:]:
             answer = join(answer, _where_needed(part, rows, undecided(answer)))
         return answer
 
-    return Condition(truth, sum(p.cost for p in parts), any(p.risky for p in parts))
+    return ConditionNode(truth, sum(p.cost for p in parts), any(p.risky for p in parts))
 
 
-def _where_needed(part: Condition, rows: Rows, needed: Array) -> Truth:
+def _where_needed(part: ConditionNode, rows: BatchRows, needed: Array) -> TruthMask:
     """The part's answer on the rows that need it; any answer does on the others."""
     if not part.risky and part.cost < EXPENSIVE:
         return part.truth(rows)
@@ -217,14 +219,14 @@ def _where_needed(part: Condition, rows: Rows, needed: Array) -> Truth:
         return part.truth(rows)
     true = np.zeros(rows.count, dtype=bool)
     if count == 0:
-        return Truth(true)
+        return TruthMask(true)
     answer = part.truth(rows.where(needed))
     true[needed] = answer.true
     if answer.null is None:
-        return Truth(true)
+        return TruthMask(true)
     null = np.zeros(rows.count, dtype=bool)
     null[needed] = answer.null
-    return Truth(true, null)
+    return TruthMask(true, null)
 
 
 Kernel = Callable[..., pa.Array]
@@ -242,7 +244,7 @@ class Series:
     """An expression bound to columns; ``type`` is a plain one."""
 
     type: pa.DataType
-    compute: Callable[[Rows], pa.Array]
+    compute: Callable[[BatchRows], pa.Array]
     risky: bool = False
     """Whether it can fail on a row, and so must see only the rows that Spark would compute it for."""
     cost: int = 0
@@ -288,7 +290,7 @@ def apply(
     # Nothing that is computed from a value known to fail is safe either.
     risky = risky or any(s.risky for s in args)
 
-    def make(rows: Rows) -> pa.Array:
+    def make(rows: BatchRows) -> pa.Array:
         arrays = [s.compute(rows) for s in args]
         try:
             return kernel(*arrays)

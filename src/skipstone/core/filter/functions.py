@@ -12,7 +12,7 @@ from skipstone.core.arrays import bools
 from skipstone.core.domain.keys import is_text
 from skipstone.core.filter import arithmetic, texts, times
 from skipstone.core.filter.arithmetic import as_type, common_type, is_number
-from skipstone.core.filter.conditions import Arguments, Rows, Series, apply
+from skipstone.core.filter.conditions import Arguments, BatchRows, Series, apply
 
 Build = Callable[[Arguments], Series]
 
@@ -52,7 +52,7 @@ def _if(to: Arguments) -> Series:
     type = _meeting_type(to, list(to.types[1:]))
     test, yes, no = to.series
 
-    def choose(rows: Rows) -> pa.Array:
+    def choose(rows: BatchRows) -> pa.Array:
         chosen = bools(test.compute(rows))
         # Each value for its own rows only: the test may be there to keep the others from failing.
         parts = [_met(s.compute(rows.where(m)), type) for s, m in ((yes, chosen), (no, ~chosen))]

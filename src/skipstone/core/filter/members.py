@@ -12,7 +12,7 @@ from skipstone.core.arrays import Array, bools, numbers, plain, texts, valid_row
 from skipstone.core.domain import Domain
 from skipstone.core.domain.keys import PRESENCE, Kind
 from skipstone.core.domain.spans import ByteSpans, NumberSpans, prefix_end
-from skipstone.core.filter.conditions import Truth
+from skipstone.core.filter.conditions import TruthMask
 from skipstone.core.ir.nodes import Leaf
 
 FEW = 8
@@ -34,55 +34,55 @@ def is_exact(leaf: Leaf) -> bool:
     return not (true.overlaps(false) or true.overlaps(null) or false.overlaps(null))
 
 
-def leaf_test(leaf: Leaf) -> Callable[[pa.Array], Truth]:
+def leaf_test(leaf: Leaf) -> Callable[[pa.Array], TruthMask]:
     """How to answer an exact leaf for an array of its column's values."""
     few = leaf.is_plain and len(leaf.true.spans) <= FEW and not leaf.true.nulls
     of_values = _by_true(leaf.true) if few else _by_two(leaf)
 
-    def answer(array: pa.Array) -> Truth:
+    def answer(array: pa.Array) -> TruthMask:
         if array.type.id == _DICTIONARY and 0 < len(array.dictionary) <= len(array):
             return by_dictionary(array)
         array = plain(array)
         return of_values(array, None if array.null_count == 0 else valid_rows(array))
 
-    def by_dictionary(array: pa.Array) -> Truth:
+    def by_dictionary(array: pa.Array) -> TruthMask:
         each, valid = answer(array.dictionary), valid_rows(array.indices)
         codes = numbers(array.indices if valid is None else array.indices.fill_null(0))
         true = each.true[codes]
         null = None if each.null is None else each.null[codes]
         if valid is None:
-            return Truth(true, null)
+            return TruthMask(true, null)
         null = np.zeros(len(array), dtype=bool) if null is None else null
-        return Truth(np.where(valid, true, leaf.true.nulls), np.where(valid, null, leaf.null.nulls))
+        return TruthMask(np.where(valid, true, leaf.true.nulls), np.where(valid, null, leaf.null.nulls))
 
     return answer
 
 
-def _by_true(domain: Domain) -> Callable[[pa.Array, Array | None], Truth]:
+def _by_true(domain: Domain) -> Callable[[pa.Array, Array | None], TruthMask]:
     """For a leaf that is NULL for NULL, TRUE for values of the domain and FALSE for all others."""
     member = _member(domain)
 
-    def answer(array: pa.Array, valid: Array | None) -> Truth:
+    def answer(array: pa.Array, valid: Array | None) -> TruthMask:
         true = member(array, valid)
         if true is None:
             true = np.zeros(len(array), dtype=bool)
-        return Truth(true, None if valid is None else ~valid)
+        return TruthMask(true, None if valid is None else ~valid)
 
     return answer
 
 
-def _by_two(leaf: Leaf) -> Callable[[pa.Array, Array | None], Truth]:
+def _by_two(leaf: Leaf) -> Callable[[pa.Array, Array | None], TruthMask]:
     """For any leaf: its sets share out all values, and the one with most spans is what the others leave."""
     sets = (leaf.true, leaf.false, leaf.null)
     one, other, rest = sorted((_TRUE, _FALSE, _NULL), key=lambda at: _work(sets[at]))
     members = _member(sets[one]), _member(sets[other])
 
-    def answer(array: pa.Array, valid: Array | None) -> Truth:
+    def answer(array: pa.Array, valid: Array | None) -> TruthMask:
         found = {one: members[0](array, valid), other: members[1](array, valid)}
         if rest != _FALSE:
             found[rest] = _neither(found[one], found[other], len(array))
         true = found[_TRUE]
-        return Truth(np.zeros(len(array), dtype=bool) if true is None else true, found[_NULL])
+        return TruthMask(np.zeros(len(array), dtype=bool) if true is None else true, found[_NULL])
 
     return answer
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from skipstone.core.arrays import Array, bools, both_valid, numbers, texts, valid_rows
 from skipstone.core.domain.keys import is_binary, is_text
 from skipstone.core.filter.arithmetic import doubles
-from skipstone.core.filter.conditions import Truth
+from skipstone.core.filter.conditions import TruthMask
 from skipstone.core.ir.transforms import DAY, UNITS
 from skipstone.predicate.tree import CompareOp
 
@@ -31,16 +31,16 @@ _ANSWERS: dict[CompareOp, Callable[[Array, Array], Array]] = {
 }
 
 
-def compare(op: CompareOp, order: Order, left: pa.Array, right: pa.Array) -> Truth:
+def compare(op: CompareOp, order: Order, left: pa.Array, right: pa.Array) -> TruthMask:
     """``left op right`` for each row."""
     less, equal = order(left, right)
     valid = both_valid(valid_rows(left), valid_rows(right))
     if op == "<=>":
         if valid is None:
-            return Truth(equal)
-        return Truth((equal & valid) | bools(pc.and_(left.is_null(), right.is_null())))
+            return TruthMask(equal)
+        return TruthMask((equal & valid) | bools(pc.and_(left.is_null(), right.is_null())))
     true = _ANSWERS[op](less, equal)
-    return Truth(true) if valid is None else Truth(true & valid, ~valid)
+    return TruthMask(true) if valid is None else TruthMask(true & valid, ~valid)
 
 
 def order_of(left: pa.DataType, right: pa.DataType) -> Order | None:

@@ -19,11 +19,11 @@ from skipstone.core.arrays import Array, plain_type
 from skipstone.core.domain.keys import Kind, is_binary, is_ordered, is_text, key_space, storage_type
 from skipstone.core.filter.conditions import (
     Arguments,
-    Condition,
+    BatchRows,
+    ConditionNode,
     Path,
-    Rows,
     Series,
-    Truth,
+    TruthMask,
     cannot,
     every,
     some,
@@ -34,7 +34,18 @@ from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.compile import NODE_PASSES, PREDICATE_PASSES
 from skipstone.core.ir.literals import float_readings
 from skipstone.core.ir.lower import Lowering, lower_node, negate
-from skipstone.core.ir.nodes import All, Any, CantJudge, ColumnRef, Decided, Leaf, Node, Pair, Test, Value
+from skipstone.core.ir.nodes import (
+    AndNode,
+    CantJudge,
+    ColumnRef,
+    ConstantNode,
+    IsNode,
+    Leaf,
+    Node,
+    OrNode,
+    Pair,
+    Value,
+)
 from skipstone.errors import NotExpressibleError, PredicateError, SkipstoneError
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate, conjunction, disjunction, too_deep
@@ -77,7 +88,7 @@ class RowBinder(Binder):
             folded = Binder.operand(self, expr)
             assert isinstance(folded, Value)
         except CantJudge:
-            one = Rows(pa.record_batch([pa.nulls(1)], ["none"]), {})
+            one = BatchRows(pa.record_batch([pa.nulls(1)], ["none"]), {})
             return Value(self.series(expr).compute(one)[0], "UTC")
         return folded
 
@@ -159,14 +170,14 @@ class Planner:
 
     binder: RowBinder
 
-    def condition(self, predicate: Predicate) -> Condition:
+    def condition(self, predicate: Predicate) -> ConditionNode:
         """The condition that answers ``predicate``."""
         passes = (_expand, *PREDICATE_PASSES)
         rewritten = functools.reduce(lambda p, rewrite: rewrite(p), passes, predicate)
         node = functools.reduce(lambda n, rewrite: rewrite(n), NODE_PASSES, self._node(rewritten))
         return self._plan(node)
 
-    def from_exact(self, node: Node) -> Condition | None:
+    def from_exact(self, node: Node) -> ConditionNode | None:
         """The condition of IR made for metadata, if that says all there is to say about plain columns."""
         if not _is_exact(node):
             return None
@@ -179,18 +190,18 @@ class Planner:
     def _node(self, predicate: Predicate) -> Node:
         match predicate:
             case tree.And(args):
-                return All(tuple(self._node(a) for a in args))
+                return AndNode(tuple(self._node(a) for a in args))
             case tree.Or(args):
-                return Any(tuple(self._node(a) for a in args))
+                return OrNode(tuple(self._node(a) for a in args))
             case tree.Not(arg):
                 return negate(self._node(arg))
             case tree.Truth(arg, value):
-                return Test(self._node(arg), value)
+                return IsNode(self._node(arg), value)
             case tree.IsNull(Predicate() as arg):
-                return Test(self._node(arg), None)
+                return IsNode(self._node(arg), None)
             case tree.Opaque(args):
                 paths = tuple(self.binder.column(a.path).path for a in args)
-                return Condition(opaque_test(predicate, paths), cost=1_000)
+                return ConditionNode(opaque_test(predicate, paths), cost=1_000)
         return self._leaf(predicate)
 
     def _leaf(self, predicate: Predicate) -> Node:
@@ -220,9 +231,9 @@ class Planner:
                         return self._node(tree.IsNull(other))
                 return None
             case tree.Compare(_, left, right):
-                return Decided(None) if self._is_nothing(left) or self._is_nothing(right) else None
+                return ConstantNode(None) if self._is_nothing(left) or self._is_nothing(right) else None
             case tree.IsIn(arg) | tree.IsNan(arg) | tree.Match(_, arg) | tree.Like(arg) | tree.Holds(arg):
-                return Decided(None) if self._is_nothing(arg) else None
+                return ConstantNode(None) if self._is_nothing(arg) else None
         return None
 
     def _is_nothing(self, expr: tree.Expr) -> bool:
@@ -273,15 +284,15 @@ class Planner:
         raise cannot(predicate, why)
 
     def _tested(
-        self, arg: tree.Expr, make: Callable[[pa.DataType], Callable[[pa.Array], Truth]], cost: int = 20
-    ) -> Condition:
+        self, arg: tree.Expr, make: Callable[[pa.DataType], Callable[[pa.Array], TruthMask]], cost: int = 20
+    ) -> ConditionNode:
         series = self.binder.series(arg)
         if not (is_text(series.type) or is_binary(series.type)):
             from skipstone.core.filter.casts import cast
 
             series = cast(tree.Cast(arg, pa.string()), series)
         test = make(series.type)
-        return Condition(lambda rows: test(series.compute(rows)), cost + series.cost, series.risky)
+        return ConditionNode(lambda rows: test(series.compute(rows)), cost + series.cost, series.risky)
 
     def _recast(
         self, arg: tree.Expr, other: tree.Expr, *, turn: bool = False
@@ -303,7 +314,7 @@ class Planner:
         made = tree.Cast(arg, wanted, zone)
         return (other, made) if turn else (made, other)
 
-    def _pair(self, predicate: tree.Compare) -> Condition:
+    def _pair(self, predicate: tree.Compare) -> ConditionNode:
         left, right = self.binder.series(predicate.left), self.binder.series(predicate.right)
         condition = _compared(predicate.op, left, right)
         if condition is None:
@@ -312,48 +323,48 @@ class Planner:
 
     # -- from IR -----------------------------------------------------------------------------
 
-    def _plan(self, node: Node) -> Condition:
+    def _plan(self, node: Node) -> ConditionNode:
         match node:
-            case Condition():
+            case ConditionNode():
                 return node
-            case All(args):
+            case AndNode(args):
                 return every([self._plan(a) for a in args])
-            case Any(args):
+            case OrNode(args):
                 return some([self._plan(a) for a in args])
-            case Test(arg, value, negated):
+            case IsNode(arg, value, negated):
                 return self._plan(arg).tested(value, negated=negated)
-            case Decided(value):
-                return Condition(lambda rows: Truth.constant(rows.count, value))
+            case ConstantNode(value):
+                return ConditionNode(lambda rows: TruthMask.constant(rows.count, value))
             case Pair(op, left, right):
                 return self._plan_pair(op, left, right)
             case Leaf():
                 return self._plan_leaf(node)
         raise AssertionError(f"no plan for {type(node).__name__}")
 
-    def _plan_leaf(self, leaf: Leaf) -> Condition:
+    def _plan_leaf(self, leaf: Leaf) -> ConditionNode:
         test = leaf_test(leaf)
         made = self.binder.computed.get(leaf.ref.path)
         if made is not None:
-            return Condition(lambda rows: test(made.compute(rows)), 1 + made.cost, made.risky)
+            return ConditionNode(lambda rows: test(made.compute(rows)), 1 + made.cost, made.risky)
         path = leaf.ref.path
         if isinstance(leaf.ref.type, pa.DictionaryType):
-            return Condition(lambda rows: test(rows.raw(path)), 1)
-        return Condition(lambda rows: test(rows.column(path)), 1)
+            return ConditionNode(lambda rows: test(rows.raw(path)), 1)
+        return ConditionNode(lambda rows: test(rows.column(path)), 1)
 
-    def _plan_pair(self, op: tree.CompareOp, left: ColumnRef, right: ColumnRef) -> Condition:
+    def _plan_pair(self, op: tree.CompareOp, left: ColumnRef, right: ColumnRef) -> ConditionNode:
         condition = _compared(op, self.binder.values_of(left), self.binder.values_of(right))
         assert condition is not None
         return condition
 
 
-def _compared(op: tree.CompareOp, left: Series, right: Series) -> Condition | None:
+def _compared(op: tree.CompareOp, left: Series, right: Series) -> ConditionNode | None:
     """Two computed values compared row by row; None if their types have no common order."""
     from skipstone.core.filter.pairs import compare, order_of
 
     order = order_of(left.type, right.type)
     if order is None:
         return None
-    return Condition(
+    return ConditionNode(
         lambda rows: compare(op, order, left.compute(rows), right.compute(rows)),
         2 + left.cost + right.cost,
         left.risky or right.risky,
@@ -364,9 +375,9 @@ def _is_exact(node: Node) -> bool:
     match node:
         case Leaf(ref):
             return not ref.via and is_ordered(ref.type) and is_exact(node)
-        case All(args) | Any(args):
+        case AndNode(args) | OrNode(args):
             return all(_is_exact(arg) for arg in args)
-        case Test(arg):
+        case IsNode(arg):
             return _is_exact(arg)
     return False
 
@@ -469,11 +480,11 @@ class RowFilter:
         null = [np.zeros(len(a), dtype=bool) if a.null is None else a.null for a in answers]
         return _concatenated([a.true for a in answers]), _concatenated(null)
 
-    def _answers(self, batch: pa.RecordBatch | pa.Table) -> list[Truth]:
+    def _answers(self, batch: pa.RecordBatch | pa.Table) -> list[TruthMask]:
         """For each of its parts."""
         parts = [batch] if isinstance(batch, pa.RecordBatch) else batch.to_batches()
         try:
-            return [self._condition.truth(Rows(part, self._types)) for part in parts]
+            return [self._condition.truth(BatchRows(part, self._types)) for part in parts]
         except RecursionError:
             raise too_deep() from None
 
@@ -489,7 +500,7 @@ def _restored(predicate: Predicate, schema: pa.Schema, case_sensitive: bool) -> 
 # -- functions of the caller --------------------------------------------------------------------
 
 
-def opaque_test(leaf: tree.Opaque, paths: tuple[Path, ...]) -> Callable[[Rows], Truth]:
+def opaque_test(leaf: tree.Opaque, paths: tuple[Path, ...]) -> Callable[[BatchRows], TruthMask]:
     """Calls the leaf's function with the columns at ``paths``, named as the leaf names them."""
     evaluate = leaf.evaluate
     if evaluate is None:
@@ -499,7 +510,7 @@ def opaque_test(leaf: tree.Opaque, paths: tuple[Path, ...]) -> Callable[[Rows], 
         )
     names = [".".join(arg.path) for arg in leaf.args]
 
-    def truth(rows: Rows) -> Truth:
+    def truth(rows: BatchRows) -> TruthMask:
         arrays = [rows.raw(path) for path in paths]
         if arrays:
             batch = pa.record_batch(arrays, names)
@@ -511,7 +522,7 @@ def opaque_test(leaf: tree.Opaque, paths: tuple[Path, ...]) -> Callable[[Rows], 
             raise
         except Exception as error:
             raise PredicateError(f"{leaf} failed: {type(error).__name__}: {error}") from error
-        return Truth.of(_checked(leaf, answer, rows.count))
+        return TruthMask.of(_checked(leaf, answer, rows.count))
 
     return truth
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.core.domain.keys import is_binary, is_text
-from skipstone.core.filter.conditions import Arguments, Kernel, Series, Truth, apply, cannot
+from skipstone.core.filter.conditions import Arguments, Kernel, Series, TruthMask, apply, cannot
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import like_pieces, like_regex
 
@@ -130,7 +130,7 @@ def replaced(to: Arguments) -> Series:
     )
 
 
-Test = Callable[[pa.Array], Truth]
+Test = Callable[[pa.Array], TruthMask]
 _LONG = 2_000
 """Characters of a LIKE pattern up to which a regular expression does it."""
 
@@ -142,8 +142,8 @@ def match_test(match: tree.Match, type: pa.DataType) -> Test:
     kernel = {"prefix": pc.starts_with, "suffix": pc.ends_with, "contains": pc.match_substring}[match.kind]
     text = match.text.encode("utf-8", "surrogatepass") if isinstance(match.text, str) else match.text
     if not text:
-        return lambda array: Truth.of(pc.if_else(array.is_valid(), True, pa.scalar(None, pa.bool_())))
-    return lambda array: Truth.of(kernel(_bytes(array), text))
+        return lambda array: TruthMask.of(pc.if_else(array.is_valid(), True, pa.scalar(None, pa.bool_())))
+    return lambda array: TruthMask.of(kernel(_bytes(array), text))
 
 
 def _bytes(array: pa.Array) -> pa.Array:
@@ -172,7 +172,7 @@ def like_test(like: tree.Like, type: pa.DataType) -> Test:
     if len(plain) > _LONG:
         return _long_like(like)
     regex = like_regex(like)
-    return lambda array: Truth.of(pc.match_substring_regex(array, regex))
+    return lambda array: TruthMask.of(pc.match_substring_regex(array, regex))
 
 
 def _long_like(like: tree.Like) -> Test:
@@ -197,12 +197,12 @@ def _long_like(like: tree.Like) -> Test:
         end = len(text) - len(rest[-1])
         return at <= end and _is_at(rest[-1], text, end)
 
-    def test(array: pa.Array) -> Truth:
+    def test(array: pa.Array) -> TruthMask:
         answers = pc.greater_equal(pc.utf8_length(array), shortest).to_pylist()
         for at, long in enumerate(answers):
             if long:
                 answers[at] = holds(array[at].as_py())
-        return Truth.of(pa.array(answers, pa.bool_()))
+        return TruthMask.of(pa.array(answers, pa.bool_()))
 
     return test
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from skipstone.core.ir.bind import Binder, binder_of
 from skipstone.core.ir.lower import Lowering, truth_test
-from skipstone.core.ir.nodes import All, Any, ColumnRef, Compiled, Decided, Leaf, Node, Test
+from skipstone.core.ir.nodes import AndNode, ColumnRef, Compiled, ConstantNode, IsNode, Leaf, Node, OrNode
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate, conjunction, disjunction, too_deep
 
@@ -120,8 +120,8 @@ def _gathered(args: tuple[Predicate, ...]) -> Predicate:
 def merge_columns(node: Node) -> Node:
     """Conditions on one column under one AND or OR become a single leaf, by set algebra."""
     match node:
-        case All(args) | Any(args):
-            join = and_leaves if isinstance(node, All) else or_leaves
+        case AndNode(args) | OrNode(args):
+            join = and_leaves if isinstance(node, AndNode) else or_leaves
             leaves: dict[ColumnRef, list[Leaf]] = {}
             rest: list[Node] = []
             for arg in _flat(type(node), (merge_columns(a) for a in args)):
@@ -131,7 +131,7 @@ def merge_columns(node: Node) -> Node:
                     rest.append(arg)
             parts = (*(_joined(join, group) for group in leaves.values()), *rest)
             return parts[0] if len(parts) == 1 else type(node)(parts)
-        case Test(arg, value, negated):
+        case IsNode(arg, value, negated):
             return truth_test(merge_columns(arg), value, negated=negated)
     return node
 
@@ -174,19 +174,19 @@ def _or(leaf: Leaf) -> str:
 def simplify(node: Node) -> Node:
     """AND and OR with decided arguments shortened."""
     match node:
-        case All(args) | Any(args):
-            is_and = isinstance(node, All)
+        case AndNode(args) | OrNode(args):
+            is_and = isinstance(node, AndNode)
             kept: list[Node] = []
             for arg in (simplify(a) for a in args):
-                if isinstance(arg, Decided) and arg.value is not None:
+                if isinstance(arg, ConstantNode) and arg.value is not None:
                     if arg.value is not is_and:
                         return arg
                     continue
                 kept.append(arg)
             if not kept:
-                return Decided(is_and)
+                return ConstantNode(is_and)
             return kept[0] if len(kept) == 1 else type(node)(tuple(kept))
-        case Test(arg, value, negated):
+        case IsNode(arg, value, negated):
             return truth_test(simplify(arg), value, negated=negated)
     return node
 
@@ -226,7 +226,7 @@ def _compile(
     lowering = Lowering(binder)
     parts = rewritten.args if isinstance(rewritten, tree.And) else (rewritten,)
     conjuncts = tuple([(part, lowering.lower(part)) for part in parts])
-    node = All(tuple(n for _, n in conjuncts)) if len(conjuncts) > 1 else conjuncts[0][1]
+    node = AndNode(tuple(n for _, n in conjuncts)) if len(conjuncts) > 1 else conjuncts[0][1]
     for rewrite in node_passes:
         node = rewrite(node)
     return Compiled(node, rewritten, tuple(lowering.unsupported), conjuncts, paths)

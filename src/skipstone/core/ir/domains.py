@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from skipstone.core.domain import ColumnDomain, ColumnHandle, DomainTree, all_of, any_of
 from skipstone.core.ir.compile import compile_predicate
-from skipstone.core.ir.nodes import All, Any, Decided, Leaf, Node
+from skipstone.core.ir.nodes import AndNode, ConstantNode, Leaf, Node, OrNode
 from skipstone.errors import NotExpressibleError
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate
@@ -34,11 +34,11 @@ def _tree(node: Node) -> DomainTree:
             if true.overlaps(false | null):
                 raise NotExpressibleError(f"a domain can't hold {node}, which bounds don't decide")
             return ColumnDomain.of({ColumnHandle(ref.path[0], ref.type, ref.path[1:]): true})
-        case All(args):
+        case AndNode(args):
             return all_of(*(_tree(a) for a in args))
-        case Any(args):
+        case OrNode(args):
             return any_of(*(_tree(a) for a in args))
-        case Decided(value):
+        case ConstantNode(value):
             return ColumnDomain.all() if value else ColumnDomain.none()
     raise NotExpressibleError(f"a domain can't hold {node}")
 

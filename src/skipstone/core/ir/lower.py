@@ -31,18 +31,18 @@ from skipstone.core.domain.spans import ByteSpans, NumberSpans, all_keys, no_key
 from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.literals import Cuts, NotComparable, cuts, float_readings, is_nan, text_key
 from skipstone.core.ir.nodes import (
-    All,
-    Any,
+    AndNode,
     CantJudge,
     ColumnRef,
-    Decided,
+    ConstantNode,
     Diagnostic,
+    IsNode,
     Leaf,
     Node,
+    OpaqueNode,
+    OrNode,
     Pair,
     Reason,
-    Test,
-    Unknown,
     Value,
 )
 from skipstone.errors import TypeMismatchError
@@ -74,7 +74,7 @@ class Lowering:
     def unknown(self, part: Predicate, reason: Reason, detail: str) -> Node:
         """An Unknown for ``part``, with its diagnostic."""
         self.note(part, reason, detail)
-        return Unknown(str(part))
+        return OpaqueNode(str(part))
 
     def note(self, part: Predicate, reason: Reason, detail: str) -> None:
         """Record why a part is left to the rows, once."""
@@ -100,12 +100,12 @@ _lowering: Callable[[object], Callable[..., Node]] = functools.cache(lower_node.
 
 @lower_node.register
 def _(predicate: tree.And, to: Lowering) -> Node:
-    return All(tuple(to.lower(arg) for arg in predicate.args))
+    return AndNode(tuple(to.lower(arg) for arg in predicate.args))
 
 
 @lower_node.register
 def _(predicate: tree.Or, to: Lowering) -> Node:
-    return Any(tuple(to.lower(arg) for arg in predicate.args))
+    return OrNode(tuple(to.lower(arg) for arg in predicate.args))
 
 
 @lower_node.register
@@ -123,7 +123,7 @@ def _(predicate: tree.Truth, to: Lowering) -> Node:
 
 @lower_node.register
 def _(predicate: tree.Constant, to: Lowering) -> Node:
-    return Decided(predicate.value)
+    return ConstantNode(predicate.value)
 
 
 @lower_node.register
@@ -136,27 +136,27 @@ def negate(node: Node) -> Node:
     match node:
         case Leaf(ref, true, false, null, text):
             return Leaf(ref, false, true, null, f"NOT ({text})")
-        case Decided(value):
-            return Decided(None if value is None else not value)
-        case All(args):
-            return Any(tuple(negate(arg) for arg in args))
-        case Any(args):
-            return All(tuple(negate(arg) for arg in args))
-        case Test(arg, value, negated):
-            return Test(arg, value, not negated)
+        case ConstantNode(value):
+            return ConstantNode(None if value is None else not value)
+        case AndNode(args):
+            return OrNode(tuple(negate(arg) for arg in args))
+        case OrNode(args):
+            return AndNode(tuple(negate(arg) for arg in args))
+        case IsNode(arg, value, negated):
+            return IsNode(arg, value, not negated)
         case Pair(op, left, right, text):
             if op == "<=>":
-                return Test(node, True, negated=True)
+                return IsNode(node, True, negated=True)
             return Pair(tree.NEGATED[op], left, right, f"NOT ({text})")
     return node.inverted()
 
 
 def truth_test(node: Node, value: bool | None, *, negated: bool = False) -> Node:
     """IS [NOT] TRUE, FALSE or UNKNOWN: decided on a leaf's own sets where there is one."""
-    if isinstance(node, Decided):
-        return Decided((node.value is value) != negated)
+    if isinstance(node, ConstantNode):
+        return ConstantNode((node.value is value) != negated)
     if not isinstance(node, Leaf):
-        return Test(node, value, negated)
+        return IsNode(node, value, negated)
     parts = {True: node.true, False: node.false, None: node.null}
     holds = parts.pop(value)
     fails = functools.reduce(Domain.union, parts.values())
@@ -231,7 +231,7 @@ def integer_leaf(ref: ColumnRef, low: End | None, high: End | None, text: Callab
 def _compare(predicate: Predicate, op: CompareOp, ref: ColumnRef, value: Value) -> Node:
     if not value.scalar.is_valid:
         if op != "<=>":
-            return Decided(None)
+            return ConstantNode(None)
         only_null = Domain.only_null(ref.out)
         return Leaf(ref, only_null, Domain.not_null(ref.out), Domain.none(ref.out), str(predicate))
     readings = [matching(op, ref.out, Value(scalar, value.zone)) for scalar in _readings(ref.out, value)]
@@ -305,7 +305,7 @@ def _compare_values(predicate: tree.Compare, left: Value, right: Value) -> Node:
     """Two constants: the left one stands in for a column of its own type."""
     if not left.scalar.is_valid or not right.scalar.is_valid:
         both = not left.scalar.is_valid and not right.scalar.is_valid
-        return Decided(both if predicate.op == "<=>" else None)
+        return ConstantNode(both if predicate.op == "<=>" else None)
     type = left.scalar.type
     if is_text(storage_type(type)) and not is_text(storage_type(right.scalar.type)):
         return _compare_values(
@@ -317,7 +317,7 @@ def _compare_values(predicate: tree.Compare, left: Value, right: Value) -> Node:
         answers.add(true.nans if is_nan(left.scalar) else true.contains(left.scalar))
     if len(answers) > 1:
         raise CantJudge(Reason.TYPES, "engines differ in how they compare these constants")
-    return Decided(answers.pop())
+    return ConstantNode(answers.pop())
 
 
 def _pair(predicate: tree.Compare, left: ColumnRef, right: ColumnRef) -> Node:
@@ -353,7 +353,7 @@ def _(predicate: tree.IsIn, to: Lowering) -> Node:
         return _value_in(predicate, operand)
     ref, values = operand, predicate.values
     if len(values) == 0:
-        return Decided(False)
+        return ConstantNode(False)
     if not is_ordered(ref.out):
         raise CantJudge(Reason.TYPES, f"values of type {ref.out} are compared row by row")
     may, sure = _members(ref.out, _present(values), predicate.zone)
@@ -416,14 +416,14 @@ def _equal(type: pa.DataType, values: pa.Array, zone: str) -> Domain:
 
 def _value_in(predicate: tree.IsIn, value: Value) -> Node:
     if len(predicate.values) == 0:
-        return Decided(False)
+        return ConstantNode(False)
     if not value.scalar.is_valid:
-        return Decided(None)
+        return ConstantNode(None)
     type = value.scalar.type
     domain, _ = _members(type, _present(predicate.values), predicate.zone)
     if domain.nans if is_nan(value.scalar) else domain.contains(value.scalar):
-        return Decided(True)
-    return Decided(None if predicate.values.null_count else False)
+        return ConstantNode(True)
+    return ConstantNode(None if predicate.values.null_count else False)
 
 
 # -- NULL and NaN ------------------------------------------------------------------------------
@@ -435,7 +435,7 @@ def _(predicate: tree.IsNull, to: Lowering) -> Node:
         return truth_test(to.lower(predicate.arg), None)
     operand = to.column(predicate.arg)
     if isinstance(operand, Value):
-        return Decided(not operand.scalar.is_valid)
+        return ConstantNode(not operand.scalar.is_valid)
     nothing = Domain.none(operand.out)
     return Leaf(operand, Domain.only_null(operand.out), Domain.not_null(operand.out), nothing, str(predicate))
 
@@ -444,7 +444,7 @@ def _(predicate: tree.IsNull, to: Lowering) -> Node:
 def _(predicate: tree.IsNan, to: Lowering) -> Node:
     operand = to.column(predicate.arg)
     if isinstance(operand, Value):
-        return Decided(is_nan(operand.scalar) if operand.scalar.is_valid else None)
+        return ConstantNode(is_nan(operand.scalar) if operand.scalar.is_valid else None)
     return null_for_null(operand, Domain.only_nan(operand.out), predicate)
 
 
@@ -454,7 +454,7 @@ def _(predicate: tree.Holds, to: Lowering) -> Node:
     if isinstance(operand, Value):
         value = operand.scalar.as_py()
         if value is None or isinstance(value, bool):
-            return Decided(value)
+            return ConstantNode(value)
     elif pa.types.is_boolean(storage_type(operand.out)):
         return null_for_null(operand, Domain.values(operand.out, [True]), predicate)
     raise TypeMismatchError(f"{predicate} is not a condition", hint="compare it with something")
@@ -481,7 +481,7 @@ def _(predicate: tree.Between, to: Lowering) -> Node:
             )
             if one is not None:
                 return one
-    return All(tuple(to.lower(end) for end in ends()))
+    return AndNode(tuple(to.lower(end) for end in ends()))
 
 
 # -- patterns ----------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided(Node):
+class ConstantNode(Node):
     """TRUE, FALSE or NULL whatever the row."""
 
     value: bool | None
@@ -86,7 +86,7 @@ class Decided(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown(Node):
+class OpaqueNode(Node):
     """A part metadata can't judge: TRUE, FALSE and NULL are all possible."""
 
     text: str
@@ -213,7 +213,7 @@ class _Many(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class All(_Many):
+class AndNode(_Many):
     """AND."""
 
     @property
@@ -221,11 +221,11 @@ class All(_Many):
         return any(arg.can_drop for arg in self.args)
 
     def __str__(self) -> str:
-        return " AND ".join(f"({a})" if isinstance(a, Any) else str(a) for a in self.args)
+        return " AND ".join(f"({a})" if isinstance(a, OrNode) else str(a) for a in self.args)
 
 
 @dataclass(frozen=True, slots=True)
-class Any(_Many):
+class OrNode(_Many):
     """OR."""
 
     @property
@@ -233,11 +233,11 @@ class Any(_Many):
         return all(arg.can_drop for arg in self.args)
 
     def __str__(self) -> str:
-        return " OR ".join(f"({a})" if isinstance(a, All) else str(a) for a in self.args)
+        return " OR ".join(f"({a})" if isinstance(a, AndNode) else str(a) for a in self.args)
 
 
 @dataclass(frozen=True, slots=True)
-class Test(Node):
+class IsNode(Node):
     """``arg IS TRUE``, ``IS FALSE`` or (None) ``IS UNKNOWN``: TRUE or FALSE, never NULL."""
 
     arg: Node

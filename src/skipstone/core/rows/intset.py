@@ -341,7 +341,7 @@ class Sorted(IntSet):
 
 
 @dataclass(frozen=True, eq=False)
-class Bits(IntSet):
+class BitSet(IntSet):
     """One bit per number from ``first``, a multiple of 64, in at least one word of 64."""
 
     first: int
@@ -400,7 +400,7 @@ class Bits(IntSet):
 
     def _between(self, low: int, high: int) -> IntSet:
         begin, end = (max(low, self.first) - self.first) >> 6, ((min(high, self._last) - self.first) >> 6) + 1
-        return Bits(self.first + 64 * begin, self.words[begin:end]) if begin < end else _empty()
+        return BitSet(self.first + 64 * begin, self.words[begin:end]) if begin < end else _empty()
 
     def _rows(self, start: int, total: int) -> RowSet:
         return RowSet.from_mask(self._flags(start, start + total - 1))
@@ -437,15 +437,15 @@ def _smallest(runs: int, size: int, low: int, high: int) -> type[IntSet]:
     listed, bits = (4 if high < LIMIT_32 else 8) * size, (high - low) >> 3
     if runs <= _FEW_RUNS or _RUN_BYTES * runs <= min(listed, bits):
         return Runs
-    return Bits if bits <= listed else Sorted
+    return BitSet if bits <= listed else Sorted
 
 
 def _of_bitmap(bitmap: Bitmap) -> IntSet:
     if not bitmap:
         return _empty()
     form = _smallest(roaring.run_count(bitmap), len(bitmap), bitmap.min(), bitmap.max())
-    if form is Bits:
-        return Bits(*roaring.to_words(bitmap))
+    if form is BitSet:
+        return BitSet(*roaring.to_words(bitmap))
     if form is Sorted:
         return Sorted.narrow(np.asarray(bitmap.to_array()))
     return Runs(*map(np.ascontiguousarray, roaring.run_ends(bitmap)))
@@ -468,12 +468,12 @@ def _of_members(members: Array) -> IntSet:
     form = _smallest(len(after_gap) + 1, len(members), int(members[0]), int(members[-1]))
     if form is Sorted:
         return Sorted.narrow(members)
-    if form is Bits:
+    if form is BitSet:
         return _packed(members)
     return Runs(members[np.append(0, after_gap)], members[np.append(after_gap, 0) - 1])
 
 
-def _packed(members: Array) -> Bits:
+def _packed(members: Array) -> BitSet:
     """Rising members as bits, made of flags for so many numbers at a time as the cache holds."""
     listed, first = Sorted.narrow(members), int(members[0]) & ~63
     words = np.zeros((int(members[-1]) - first) // 64 + 1, np.uint64)
@@ -482,7 +482,7 @@ def _packed(members: Array) -> Bits:
         high = min(low + _FLAGS, end)
         flags = listed._flags(low, high - 1)
         bits[(low - first) >> 3 : (high - first) >> 3] = np.packbits(flags, bitorder="little")
-    return Bits(first, words)
+    return BitSet(first, words)
 
 
 def whole_numbers(values: object) -> Array:

@@ -142,12 +142,12 @@ class RowSet:
         total = checked_total(sum(part.total for part in sets))
         ends = np.cumsum([part.total for part in sets], dtype=np.int64)
         # One round per row group; the runs inside each stay in NumPy.
-        placed = [
+        shifted = [
             (starts + offset, stops + offset)
             for part, offset in zip(sets, [0, *ends.tolist()], strict=False)
             for starts, stops in (part.runs(),)
         ]
-        starts, stops = (np.concatenate(side) for side in zip(run.empty(), *placed, strict=True))
+        starts, stops = (np.concatenate(side) for side in zip(run.empty(), *shifted, strict=True))
         return cls._of_runs(total, run.normalise(starts, stops))
 
     @classmethod

@@ -181,7 +181,7 @@ _FEW = frozenset(range(0, 128, 2))
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class AvroFile:
     """A container unpacked: its metadata, and the records of all blocks one after the other."""
 
     meta: Mapping[str, bytes]
@@ -203,7 +203,7 @@ class Container:
         return None if value is None else value.decode("utf-8", "replace")
 
 
-def read_container(data: bytes, headers: dict[bytes, Mapping[str, bytes]] | None = None) -> Container:
+def read_container(data: bytes, headers: dict[bytes, Mapping[str, bytes]] | None = None) -> AvroFile:
     """Unpack a whole container; every block must end in the file's sync marker.
 
     ``headers`` are those read before, which is enough for containers of one writer: they begin with the same
@@ -247,7 +247,7 @@ def read_container(data: bytes, headers: dict[bytes, Mapping[str, bytes]] | None
         bodies.append(body)
         blocks.append((count, end))
         pos = after + _SYNC
-    return Container(meta, b"".join(bodies), tuple(blocks))
+    return AvroFile(meta, b"".join(bodies), tuple(blocks))
 
 
 def read_header(data: bytes) -> tuple[dict[str, bytes], int]:
@@ -255,7 +255,7 @@ def read_header(data: bytes) -> tuple[dict[str, bytes], int]:
     if data[:4] != _MAGIC:
         raise AvroError("the file is not an Avro container")
     # The header is itself Avro: a map of bytes.
-    found, pos = read_value(Node("map", [Node("bytes")]), data, 4)
+    found, pos = read_value(AvroNode("map", [AvroNode("bytes")]), data, 4)
     return found, pos
 
 
@@ -279,11 +279,11 @@ class Field:
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class AvroNode:
     """A type of the writer's schema; every mention is a node of its own, but for named types."""
 
     kind: str
-    parts: list[Node] = field(default_factory=list)
+    parts: list[AvroNode] = field(default_factory=list)
     fields: tuple[Field, ...] = ()
     keys: tuple[int | str, ...] = ()
     """The keys of a record's fields."""
@@ -304,13 +304,13 @@ class Node:
                 return place
         return None
 
-    def record(self) -> Node | None:
+    def record(self) -> AvroNode | None:
         """The record that this is, or the only one in a union."""
         found = [part for part in (self.parts if self.kind == "union" else [self]) if part.kind == "record"]
         return found[0] if len(found) == 1 else None
 
 
-def parse_schema(text: bytes) -> Node:
+def parse_schema(text: bytes) -> AvroNode:
     """The writer's schema as a tree."""
     try:
         return _node(json.loads(text), {}, "")
@@ -318,12 +318,12 @@ def parse_schema(text: bytes) -> Node:
         raise AvroError(f"the schema can't be read: {error!r}") from None
 
 
-def _node(schema: Any, names: dict[str, Node], space: str) -> Node:
+def _node(schema: Any, names: dict[str, AvroNode], space: str) -> AvroNode:
     if isinstance(schema, list):
-        return Node("union", [_node(branch, names, space) for branch in schema])
+        return AvroNode("union", [_node(branch, names, space) for branch in schema])
     if isinstance(schema, str):
         if schema in _PRIMITIVES:
-            return Node(schema)
+            return AvroNode(schema)
         found = names.get(_full_name(schema, "", space)) or names.get(schema)
         if found is None:
             raise ValueError(f"the type {schema!r} is not known")
@@ -332,7 +332,7 @@ def _node(schema: Any, names: dict[str, Node], space: str) -> Node:
     if not isinstance(kind, str) or kind not in ("array", "map", "fixed", "enum", "record", "error"):
         node = _node(kind, names, space)
     elif kind in ("array", "map"):
-        return Node(kind, [_node(schema["items" if kind == "array" else "values"], names, space)])
+        return AvroNode(kind, [_node(schema["items" if kind == "array" else "values"], names, space)])
     else:
         node = _named(kind, schema, names, space)
     if "logicalType" in schema:
@@ -340,9 +340,9 @@ def _node(schema: Any, names: dict[str, Node], space: str) -> Node:
     return node
 
 
-def _named(kind: str, schema: Any, names: dict[str, Node], space: str) -> Node:
+def _named(kind: str, schema: Any, names: dict[str, AvroNode], space: str) -> AvroNode:
     full = _full_name(schema.get("name", ""), schema.get("namespace", ""), space)
-    node = Node("record" if kind == "error" else kind)
+    node = AvroNode("record" if kind == "error" else kind)
     if full:
         names[full] = node
     if kind == "fixed":
@@ -413,7 +413,7 @@ def write_block(items: Iterable[bytes]) -> bytes:
     return write_long(len(written)) + b"".join(written) + b"\x00" if written else b"\x00"
 
 
-def read_branch(node: Node, data: bytes, pos: int) -> tuple[Node, int]:
+def read_branch(node: AvroNode, data: bytes, pos: int) -> tuple[AvroNode, int]:
     """The branch of a union that a value takes."""
     chosen, pos = read_long(data, pos)
     if not 0 <= chosen < len(node.parts):
@@ -421,61 +421,61 @@ def read_branch(node: Node, data: bytes, pos: int) -> tuple[Node, int]:
     return node.parts[chosen], pos
 
 
-def read_value(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+def read_value(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
     """One value in Iceberg's internal form, and the position after it; records are dicts by field key."""
     return _READERS[node.kind](node, data, pos)
 
 
-def _read_union(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+def _read_union(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
     chosen, pos = read_branch(node, data, pos)
     return _READERS[chosen.kind](chosen, data, pos)
 
 
-def _read_record(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+def _read_record(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
     record = {}
     for key, part in zip(node.keys, node.parts, strict=True):
         record[key], pos = _READERS[part.kind](part, data, pos)
     return record, pos
 
 
-def _read_null(_node: Node, _data: bytes, pos: int) -> tuple[Any, int]:
+def _read_null(_node: AvroNode, _data: bytes, pos: int) -> tuple[Any, int]:
     return None, pos
 
 
-def _read_whole(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+def _read_whole(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
     number, pos = read_long(data, pos)
     return number * 1000 if node.logical in _MILLIS else number, pos
 
 
-def _read_enum(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+def _read_enum(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
     number, pos = read_long(data, pos)
     if not 0 <= number < len(node.symbols):
         raise AvroError(f"an enum has no symbol {number}")
     return node.symbols[number], pos
 
 
-def _read_boolean(_node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+def _read_boolean(_node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
     return _take(data, pos, 1) != b"\x00", pos + 1
 
 
-def _read_floating(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+def _read_floating(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
     form = _FLOATS[node.kind]
     return form.unpack(_take(data, pos, form.size))[0], pos + form.size
 
 
-def _read_fixed(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+def _read_fixed(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
     raw = _take(data, pos, node.size)
     return _decimal(node, raw) if node.logical == "decimal" else raw, pos + node.size
 
 
-def _read_bytes(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+def _read_bytes(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
     size, pos = read_long(data, pos)
     raw = _take(data, pos, size)
     node.seen[size] = node.seen.get(size, 0) + 1
     return _decimal(node, raw) if node.logical == "decimal" else raw, pos + size
 
 
-def _read_string(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+def _read_string(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
     size, pos = read_long(data, pos)
     raw = _take(data, pos, size)
     node.seen[size] = node.seen.get(size, 0) + 1
@@ -486,7 +486,7 @@ def _read_string(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
         raise AvroError(f"a text can't be read: {error}") from None
 
 
-def _read_array(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+def _read_array(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
     items: list[Any] = []
     item = node.parts[0]
     read = _READERS[item.kind]
@@ -502,7 +502,7 @@ def _read_array(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
             items.append(value)
 
 
-def _read_pairs(item: Node, count: int, data: bytes, pos: int, into: list[Any]) -> int:
+def _read_pairs(item: AvroNode, count: int, data: bytes, pos: int, into: list[Any]) -> int:
     """Records of two fields, which maps by field id are made of: most of what is in an entry."""
     (first, second), (one, other) = item.parts, item.keys
     read_first, read_second = _READERS[first.kind], _READERS[second.kind]
@@ -513,7 +513,7 @@ def _read_pairs(item: Node, count: int, data: bytes, pos: int, into: list[Any]) 
     return pos
 
 
-def _read_map(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
+def _read_map(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
     items: dict[str, Any] = {}
     while True:
         count, pos = _read_count(node, data, pos)
@@ -525,7 +525,7 @@ def _read_map(node: Node, data: bytes, pos: int) -> tuple[Any, int]:
             items[key], pos = read_value(node.parts[0], data, pos + size)
 
 
-def _read_count(node: Node, data: bytes, pos: int) -> tuple[int, int]:
+def _read_count(node: AvroNode, data: bytes, pos: int) -> tuple[int, int]:
     """How many items the next block of an array or map has, and where they begin."""
     count, pos = read_long(data, pos)
     if count < 0:
@@ -539,7 +539,7 @@ def _read_count(node: Node, data: bytes, pos: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=4096)
-def _is_empty(node: Node) -> bool:
+def _is_empty(node: AvroNode) -> bool:
     """Whether values of a type take no byte at all."""
     if node.kind == "record":
         return all(map(_is_empty, node.parts))
@@ -552,12 +552,12 @@ def _take(data: bytes, pos: int, size: int) -> bytes:
     return data[pos : pos + size]
 
 
-def _decimal(node: Node, data: bytes) -> decimal.Decimal:
+def _decimal(node: AvroNode, data: bytes) -> decimal.Decimal:
     return decimal.Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-node.scale, _EXACT)
 
 
 # A look-up here costs less than asking for one kind after the other.
-_READERS: Mapping[str, Callable[[Node, bytes, int], tuple[Any, int]]] = {
+_READERS: Mapping[str, Callable[[AvroNode, bytes, int], tuple[Any, int]]] = {
     "union": _read_union,
     "record": _read_record,
     "array": _read_array,

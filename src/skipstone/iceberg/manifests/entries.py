@@ -404,7 +404,7 @@ def _value_from_json(data: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class ManifestPart:
     """The entries of one manifest, as a run of a batch."""
 
     batch: Entries
@@ -420,7 +420,7 @@ class Part:
         return joined([self])
 
 
-def joined(parts: Sequence[Part]) -> Entries:
+def joined(parts: Sequence[ManifestPart]) -> Entries:
     """The entries of parts one after the other; a batch that is needed whole is not copied."""
     batches = {id(part.batch): part.batch for part in parts if len(part)}
     if not batches:

@@ -35,7 +35,7 @@ from skipstone.core.domain.keys import PRESENCE, Kind, key_space, storage_type
 from skipstone.core.evidence import Array, Bounds, ColumnFacts, widest
 from skipstone.errors import SchemaError
 from skipstone.iceberg.manifests.entries import Entries, raw_bytes
-from skipstone.iceberg.partitions.evidence import where_known
+from skipstone.iceberg.partitions.evidence import bounds_or
 from skipstone.iceberg.schema import arrow_type
 from skipstone.parquet.values import widen
 
@@ -177,8 +177,8 @@ def file_facts(
     floor, ceiling = widest(own, units)
     facts = ColumnFacts(
         own,
-        where_known(low_ok, low, floor),
-        where_known(high_ok, high, ceiling),
+        bounds_or(low_ok, low, floor),
+        bounds_or(high_ok, high, ceiling),
         exact,
         exact,
         may_value=~all_null & ~all_nan,

@@ -17,8 +17,8 @@ from skipstone.engine.jobs import gather
 from skipstone.errors import CorruptFileError, SchemaError, UsageError
 from skipstone.iceberg.manifests.avro import (
     AvroError,
-    Container,
-    Node,
+    AvroFile,
+    AvroNode,
     parse_schema,
     read_container,
     read_value,
@@ -26,7 +26,7 @@ from skipstone.iceberg.manifests.avro import (
 from skipstone.iceberg.manifests.entries import (
     MAPS,
     Entries,
-    Part,
+    ManifestPart,
     RawMeasures,
     decode_numbers,
     joined,
@@ -45,7 +45,7 @@ _FETCHED_BYTES = 64 << 20
 # Some thousand entries: more together are read no faster, and stay as long as one manifest of them does.
 _BATCH_BYTES = 1 << 20
 
-_cache: Cache[tuple[Any, ...], Part] = Cache(_CACHE_BYTES)
+_cache: Cache[tuple[Any, ...], ManifestPart] = Cache(_CACHE_BYTES)
 
 
 class Manifests:
@@ -63,7 +63,7 @@ class Manifests:
         """The live entries of all these manifests as one, in the order of the notes."""
         return joined(self.each(notes))
 
-    def each(self, notes: Sequence[ManifestNote]) -> list[Part]:
+    def each(self, notes: Sequence[ManifestNote]) -> list[ManifestPart]:
         """The live entries of each of these manifests."""
         names = [self._name(note) for note in notes]
         found = {name: part for name in names if (part := _cache.get(name)) is not None}
@@ -76,7 +76,7 @@ class Manifests:
             found[name] = part
         return [found[name] for name in names]
 
-    def _fresh(self, notes: Sequence[ManifestNote]) -> Iterator[Part]:
+    def _fresh(self, notes: Sequence[ManifestNote]) -> Iterator[ManifestPart]:
         for some in _portions(notes, _FETCHED_BYTES):
             data = gather(self._read, [note.path for note in some], threads=self._threads)
             bodies = dict(zip(some, data, strict=True))
@@ -118,11 +118,11 @@ def read_manifest(data: bytes, note: ManifestNote, specs: Mapping[int, Partition
 
 def _read_batch(
     bodies: Sequence[tuple[ManifestNote, bytes]], specs: Mapping[int, PartitionSpec]
-) -> list[Part]:
+) -> list[ManifestPart]:
     """The live entries of manifests, those of one schema and one spec together."""
     headers: dict[bytes, Mapping[str, bytes]] = {}
     groups: dict[tuple[int, bytes], list[int]] = {}
-    containers: list[Container] = []
+    containers: list[AvroFile] = []
     for number, (note, data) in enumerate(bodies):
         if note.spec_id not in specs:
             known = ", ".join(map(str, sorted(specs))) or "none"
@@ -141,14 +141,14 @@ def _read_batch(
         except (AvroError, RecursionError) as error:
             raise _corrupt(note, error) from None
         containers.append(container)
-    found: dict[int, Part] = {}
+    found: dict[int, ManifestPart] = {}
     for (spec_id, _), members in groups.items():
         opened = [(bodies[number][0], containers[number]) for number in members]
         found |= zip(members, _decode_parts(opened, specs[spec_id]), strict=True)
     return [found[number] for number in range(len(bodies))]
 
 
-def _decode_parts(opened: Sequence[tuple[ManifestNote, Container]], spec: PartitionSpec) -> list[Part]:
+def _decode_parts(opened: Sequence[tuple[ManifestNote, AvroFile]], spec: PartitionSpec) -> list[ManifestPart]:
     notes, containers = zip(*opened, strict=True)
     try:
         entries, counts = _decode(containers, notes, spec)
@@ -159,7 +159,7 @@ def _decode_parts(opened: Sequence[tuple[ManifestNote, Container]], spec: Partit
         return [part for one in opened for part in _decode_parts([one], spec)]
     stops = np.cumsum(counts)
     spans = zip((stops - counts).tolist(), stops.tolist(), strict=True)
-    return [Part(entries, start, stop) for start, stop in spans]
+    return [ManifestPart(entries, start, stop) for start, stop in spans]
 
 
 def _corrupt(note: ManifestNote, error: Exception | str) -> CorruptFileError:
@@ -201,7 +201,7 @@ def slicer_of(schema: bytes) -> Slicer:
 
 
 def _decode(
-    containers: Sequence[Container], notes: Sequence[ManifestNote], spec: PartitionSpec
+    containers: Sequence[AvroFile], notes: Sequence[ManifestNote], spec: PartitionSpec
 ) -> tuple[Entries, Array]:
     """The live entries of manifests of one schema and one spec, and how many each of them has."""
     slicer = slicer_of(containers[0].schema)
@@ -326,7 +326,7 @@ def _formats(found: Sequence[bytes | None]) -> pa.Array:
     return pa.array([names[cut] for cut in found], pa.string())
 
 
-def _sequences(cut: _LiveSlices, containers: Sequence[Container], notes: Sequence[ManifestNote]) -> Array:
+def _sequences(cut: _LiveSlices, containers: Sequence[AvroFile], notes: Sequence[ManifestNote]) -> Array:
     """Data sequence numbers: an added file has its manifest's, files of version 1 have 0."""
     found = cut.numbers("sequences")
     absent = found < 0
@@ -371,7 +371,7 @@ def _equality_ids(found: Sequence[bytes | None] | None, count: int) -> tuple[tup
 
 
 def _keys(
-    found: Sequence[bytes | None] | None, node: Node | None, spec: PartitionSpec, count: int
+    found: Sequence[bytes | None] | None, node: AvroNode | None, spec: PartitionSpec, count: int
 ) -> tuple[tuple[PartitionKey, ...], Array]:
     """The distinct partition keys, and which of them each file has; equal bytes are read once."""
     if is_unpartitioned(spec):
@@ -395,7 +395,7 @@ def _keys(
     return keys, np.fromiter((codes[cut] for cut in found), np.int32, count)
 
 
-def _partition_slots(node: Node, spec: PartitionSpec) -> list[int | str | None]:
+def _partition_slots(node: AvroNode, spec: PartitionSpec) -> list[int | str | None]:
     """The keys of a partition record's values in the spec's order; None for a void one that it leaves out."""
     record = node.record()
     if record is None:

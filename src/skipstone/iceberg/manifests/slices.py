@@ -18,7 +18,7 @@ from typing import Any
 
 from skipstone.iceberg.manifests.avro import (
     AvroError,
-    Node,
+    AvroNode,
     read_branch,
     read_value,
     write_block,
@@ -49,7 +49,7 @@ class Site:
 class _Step:
     """A field of a record in the order of the schema: cut out, gone into, or skipped."""
 
-    node: Node
+    node: AvroNode
     slot: str | None = None
     form: Form = Form.RAW
     inner: tuple[_Step, ...] = ()
@@ -58,7 +58,7 @@ class _Step:
 class Slicer:
     """Cuts records of one schema; what it learns about them serves the next container."""
 
-    def __init__(self, schema: Node, sites: Mapping[str, Site]) -> None:
+    def __init__(self, schema: AvroNode, sites: Mapping[str, Site]) -> None:
         if schema.kind != "record":
             raise AvroError(f"the schema is a {schema.kind}, not a record")
         self._steps = _steps(schema, sites, 0)
@@ -111,7 +111,7 @@ class Slicer:
         return self._match
 
 
-def _steps(record: Node, sites: Mapping[str, Site], depth: int) -> tuple[_Step, ...]:
+def _steps(record: AvroNode, sites: Mapping[str, Site], depth: int) -> tuple[_Step, ...]:
     """The steps through a record that cut out the sites; those that it doesn't have are left out."""
     places: dict[int, dict[str, Site]] = {}
     for slot, site in sites.items():
@@ -131,7 +131,7 @@ def _steps(record: Node, sites: Mapping[str, Site], depth: int) -> tuple[_Step, 
     return tuple(steps)
 
 
-def _slots(steps: Sequence[_Step]) -> Iterator[tuple[str, Node]]:
+def _slots(steps: Sequence[_Step]) -> Iterator[tuple[str, AvroNode]]:
     """What is cut out, and its type, in the order of the slices."""
     for step in steps:
         if step.slot is not None:
@@ -165,7 +165,7 @@ def _read(steps: Sequence[_Step], data: bytes, pos: int, cuts: list[bytes | None
     return pos
 
 
-def _cut(value: Any, written: bytes, node: Node, step: _Step) -> bytes | None:
+def _cut(value: Any, written: bytes, node: AvroNode, step: _Step) -> bytes | None:
     """A value in the form of its slice: as it was written if that is plain, else encoded."""
     if value is None:
         return None
@@ -199,7 +199,7 @@ def _text(value: Any) -> bytes:
     return write_long(len(data)) + data
 
 
-def _pairs(value: Any, node: Node) -> Iterator[tuple[int, Any]]:
+def _pairs(value: Any, node: AvroNode) -> Iterator[tuple[int, Any]]:
     """The items of a map that have a value: an Avro map, or an array of keys and values."""
     if isinstance(value, dict):
         yield from ((int(key), item) for key, item in value.items() if item is not None)
@@ -213,7 +213,7 @@ def _pairs(value: Any, node: Node) -> Iterator[tuple[int, Any]]:
             yield _whole(pair[place]), pair[1 - place]
 
 
-def _key_place(item: Node) -> int | None:
+def _key_place(item: AvroNode) -> int | None:
     """Which field of an item is the key; None if it isn't a pair."""
     if item.kind != "record" or len(item.fields) != 2:
         return None
@@ -273,7 +273,7 @@ def _step_pattern(step: _Step) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _is_plain(node: Node, form: Form) -> bool:
+def _is_plain(node: AvroNode, form: Form) -> bool:
     """Whether values of the type are encoded as the form says."""
     match form:
         case Form.NUMBER:
@@ -288,7 +288,7 @@ def _is_plain(node: Node, form: Form) -> bool:
     return key.kind in _WHOLE and value.kind in (_WHOLE if form is Form.COUNTS else _TEXTS)
 
 
-def _pattern(node: Node) -> bytes:
+def _pattern(node: AvroNode) -> bytes:
     match node.kind:
         case "int" | "long":
             return _NUMBER
@@ -324,7 +324,7 @@ def _times(item: bytes, count: int) -> bytes:
     return rb"(?:%b){%d}" % (item * 2, count // 2) + item * (count % 2)
 
 
-def _lengths(node: Node) -> list[int]:
+def _lengths(node: AvroNode) -> list[int]:
     """Lengths to expect, the common ones first: those met, and those near them if they are close together."""
     seen = dict(node.seen)
     if len(seen) > _FEW_LENGTHS and max(seen) - min(seen) <= _NARROW:

@@ -303,8 +303,8 @@ def summary_facts(
     is_float = key_space(type).kind is Kind.FLOAT
     return ColumnFacts(
         type,
-        where_known(low_ok, low.lower, floor),
-        where_known(surely, high.upper, ceiling),
+        bounds_or(low_ok, low.lower, floor),
+        bounds_or(surely, high.upper, ceiling),
         no,
         no,
         yes,
@@ -339,7 +339,7 @@ def _stored_as(storage: pa.DataType) -> PrimitiveType:
     return BinaryType() if is_binary(storage) else LongType()
 
 
-def where_known(known: Array, bounds: Bounds, otherwise: Bounds) -> Bounds:
+def bounds_or(known: Array, bounds: Bounds, otherwise: Bounds) -> Bounds:
     """Bounds, and others where they are not known."""
     if isinstance(bounds, pa.Array):
         return bounds if known.all() else pc.if_else(pa.array(known), bounds, otherwise)

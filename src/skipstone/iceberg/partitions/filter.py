@@ -15,8 +15,8 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.transforms import BucketTransform, Transform, UnknownTransform
 
 from skipstone.core.evidence import Array, ColumnFacts, Evidence
-from skipstone.core.ir.nodes import All, ColumnRef, Decided, Node
-from skipstone.core.judge import Bits, Judgement, Verdict, judge
+from skipstone.core.ir.nodes import AndNode, ColumnRef, ConstantNode, Node
+from skipstone.core.judge import Judgement, Verdict, VerdictBits, judge
 from skipstone.errors import SchemaError
 from skipstone.iceberg.manifests.lists import PartitionSummary
 from skipstone.iceberg.partitions.evidence import (
@@ -55,7 +55,7 @@ class SourceField:
 
 
 @dataclass(frozen=True, slots=True)
-class Projection:
+class PartitionProjection:
     """A predicate seen through the fields of one spec."""
 
     node: Node
@@ -81,7 +81,7 @@ class Projection:
         return bucket_cleared(self.node, buckets)
 
 
-def project_spec(node: Node, spec: PartitionSpec, columns: Mapping[int, ColumnRef]) -> Projection:
+def project_spec(node: Node, spec: PartitionSpec, columns: Mapping[int, ColumnRef]) -> PartitionProjection:
     """What ``spec`` can say about ``node``; an error if that is not known.
 
     Void fields, and fields whose source is no longer a column, say nothing. Neither does a transform that
@@ -104,16 +104,18 @@ def project_spec(node: Node, spec: PartitionSpec, columns: Mapping[int, ColumnRe
             column=columns[ignored[0].source_id].name,
             hint="partitions can't tell its files apart",
         )
-    return Projection(node, tuple(fields), tuple(field.name for field in ignored))
+    return PartitionProjection(node, tuple(fields), tuple(field.name for field in ignored))
 
 
-def evaluate(projection: Projection, partitions: Sequence[Partition]) -> Judgement:
+def evaluate(projection: PartitionProjection, partitions: Sequence[Partition]) -> Judgement:
     """What the values of N partitions prove about the predicate."""
     evidence = _evidence(len(partitions), projection.facts(partitions))
     return judge(projection.node, evidence, projection.cleared(partitions))
 
 
-def evaluate_summaries(projection: Projection, manifests: Sequence[Sequence[PartitionSummary]]) -> Judgement:
+def evaluate_summaries(
+    projection: PartitionProjection, manifests: Sequence[Sequence[PartitionSummary]]
+) -> Judgement:
     """What the ranges of partition values in N manifests prove about the predicate."""
     columns: dict[Path, ColumnFacts] = {}
     buckets: dict[Path, list[Buckets]] = {}
@@ -187,7 +189,7 @@ class PartitionFilter:
         *,
         strict: bool = False,
     ) -> None:
-        self.node = Decided(True) if node is None else node
+        self.node = ConstantNode(True) if node is None else node
         self.strict = strict
         self.evaluations = 0
         """How many keys have been evaluated."""
@@ -254,7 +256,7 @@ class PartitionFilter:
     def stats(self, candidates: Sequence[PartitionKey] = ()) -> FilterStats:
         """The counts so far; ``candidates`` has the key of each candidate file."""
         files = int(self.judge(candidates).fail_open.sum())
-        made = [p for p in self._projections.values() if isinstance(p, Projection)]
+        made = [p for p in self._projections.values() if isinstance(p, PartitionProjection)]
         # A predicate that is decided without looking at any column constrains all specs alike.
         open_ended = judge(self.node, Evidence(np.full(1, -1), {})).verdicts()[0] == Verdict.SOME
         return FilterStats(
@@ -272,7 +274,9 @@ class PartitionFilter:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _project(self, spec: PartitionSpec, columns: Mapping[int, ColumnRef]) -> Projection | Exception:
+    def _project(
+        self, spec: PartitionSpec, columns: Mapping[int, ColumnRef]
+    ) -> PartitionProjection | Exception:
         try:
             projection = project_spec(self.node, spec, columns)
         except Exception as error:  # noqa: BLE001  (whatever goes wrong, the spec's partitions are kept)
@@ -283,7 +287,7 @@ class PartitionFilter:
             self._warn("unknown-transform", spec.spec_id, message)
         return projection
 
-    def _projection(self, spec_id: int) -> Projection | Exception:
+    def _projection(self, spec_id: int) -> PartitionProjection | Exception:
         found = self._projections.get(spec_id)
         if found is None:
             known = ", ".join(map(str, self._specs)) or "none"
@@ -294,7 +298,7 @@ class PartitionFilter:
             )
         return found
 
-    def _evaluate(self, projection: Projection, keys: list[PartitionKey]) -> None:
+    def _evaluate(self, projection: PartitionProjection, keys: list[PartitionKey]) -> None:
         try:
             judgement = evaluate(projection, [key.partition or () for key in keys])
         except Exception as error:  # noqa: BLE001  (whatever goes wrong, the partition is kept)
@@ -326,8 +330,8 @@ class PartitionFilter:
         self._judgement = _joined(self._judgement, judgement)
 
     def _unknown(self, units: int) -> Judgement:
-        conjuncts = self.node.args if isinstance(self.node, All) else (self.node,)
-        bits = Bits.unknown(units)
+        conjuncts = self.node.args if isinstance(self.node, AndNode) else (self.node,)
+        bits = VerdictBits.unknown(units)
         return Judgement(bits, tuple((conjunct, bits) for conjunct in conjuncts))
 
     def _by_spec(self, keys: Sequence[PartitionKey]) -> dict[int, list[int]]:
@@ -338,13 +342,15 @@ class PartitionFilter:
             self._projection(spec_id)
         return groups
 
-    def _judged(self, keys: Sequence[PartitionKey]) -> Iterator[tuple[Array, Projection, list[Partition]]]:
+    def _judged(
+        self, keys: Sequence[PartitionKey]
+    ) -> Iterator[tuple[Array, PartitionProjection, list[Partition]]]:
         """The keys of each spec that did not fail open: their places, the projection and the partitions."""
         fail_open = self.judge(keys).fail_open
         for spec_id, places in self._by_spec(keys).items():
             projection = self._projection(spec_id)
             some = [at for at in places if not fail_open[at]]
-            if some and isinstance(projection, Projection):
+            if some and isinstance(projection, PartitionProjection):
                 yield np.array(some, dtype=np.int64), projection, [keys[at].partition or () for at in some]
 
     def _warn(self, code: str, spec_id: int, message: str, count: int = 1) -> None:
@@ -361,8 +367,10 @@ def _joined(a: Judgement, b: Judgement) -> Judgement:
     return Judgement(_joined_bits(a.bits, b.bits), parts)
 
 
-def _joined_bits(a: Bits, b: Bits) -> Bits:
-    return Bits(*(np.concatenate((getattr(a, name), getattr(b, name))) for name in ("true", "false", "null")))
+def _joined_bits(a: VerdictBits, b: VerdictBits) -> VerdictBits:
+    return VerdictBits(
+        *(np.concatenate((getattr(a, name), getattr(b, name))) for name in ("true", "false", "null"))
+    )
 
 
 def _spread(parts: list[tuple[Array, dict[Path, ColumnFacts]]], ref: ColumnRef, units: int) -> ColumnFacts:

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from skipstone.core.domain.keys import Kind, from_key, is_ordered, key_space, storage_type
 from skipstone.core.ir.bind import Binder
-from skipstone.core.ir.nodes import All, ColumnRef
+from skipstone.core.ir.nodes import AndNode, ColumnRef
 from skipstone.errors import PredicateError, UsageError
 from skipstone.index.advise.advice import Advice, ColumnAdvice, LayoutAdvice
-from skipstone.index.advise.questions import Question, Workload, bind, pick, read_questions
+from skipstone.index.advise.questions import SampleQuery, Workload, bind, pick, read_questions
 from skipstone.index.advise.rows import Path, RowSample, SampledColumn
 from skipstone.index.advise.sample import LakeSample, Skips
 from skipstone.lake.snapshot import Snapshot
@@ -107,7 +107,7 @@ def _leaves(schema: pa.Schema) -> list[ColumnRef]:
     return found
 
 
-def _look_ups(rows: RowSample, refs: Sequence[ColumnRef], schema: pa.Schema) -> Iterator[Question]:
+def _look_ups(rows: RowSample, refs: Sequence[ColumnRef], schema: pa.Schema) -> Iterator[SampleQuery]:
     """Values and ranges of every column, evenly spread over its sampled values; columns weigh the same."""
     for ref in refs:
         predicates = _of_column(ref, rows.columns[ref.path]) if ref.path in rows.columns else []
@@ -133,7 +133,7 @@ def _of_column(ref: ColumnRef, column: SampledColumn) -> list[Predicate]:
     return found
 
 
-def mean(questions: Sequence[Question], figures: Iterable[float]) -> float:
+def mean(questions: Sequence[SampleQuery], figures: Iterable[float]) -> float:
     """The mean of a figure of each question, by weight."""
     weights = sum(question.weight for question in questions)
     pairs = zip(questions, figures, strict=True)
@@ -144,11 +144,11 @@ def mean(questions: Sequence[Question], figures: Iterable[float]) -> float:
 
 
 def _advise_column(
-    files: LakeSample, rows: RowSample, ref: ColumnRef, questions: Sequence[Question]
+    files: LakeSample, rows: RowSample, ref: ColumnRef, questions: Sequence[SampleQuery]
 ) -> ColumnAdvice:
     mine = [question for question in questions if ref.path in question.columns]
     parts = [question.conjuncts(ref.path) for question in mine]
-    skips = [files.skips(All(part)) if part else Skips() for part in parts]
+    skips = [files.skips(AndNode(part)) if part else Skips() for part in parts]
     read = [1 - own.best for own in skips]
     is_partition = files.survey.gives(ref.path)
     filtered = [
@@ -214,7 +214,7 @@ def _index_bytes(files: LakeSample, rows: RowSample, ref: ColumnRef) -> int:
 
 
 def _advise_layouts(
-    files: LakeSample, rows: RowSample, questions: tuple[Question, ...]
+    files: LakeSample, rows: RowSample, questions: tuple[SampleQuery, ...]
 ) -> list[LayoutAdvice]:
     """Layouts that would read less, the best first; of the columns that are asked for most."""
     weights = {

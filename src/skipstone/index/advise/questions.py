@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.core.ir import compile_predicate
-from skipstone.core.ir.nodes import All, Node
+from skipstone.core.ir.nodes import AndNode, Node
 from skipstone.errors import ParseError, PredicateError, ReadError, SkipstoneError, UsageError
 from skipstone.index.advise.advice import Refused
 from skipstone.predicate import Expr, Predicate
@@ -31,7 +31,7 @@ _SELECT = re.compile(r"(select|with)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SampleQuery:
     """A predicate bound to the lake's schema, and how often it is asked."""
 
     node: Node
@@ -41,7 +41,7 @@ class Question:
 
     def conjuncts(self, path: tuple[str, ...]) -> tuple[Node, ...]:
         """The parts of its AND that metadata judges by a column."""
-        parts = self.node.args if isinstance(self.node, All) else (self.node,)
+        parts = self.node.args if isinstance(self.node, AndNode) else (self.node,)
         return tuple(part for part in parts if any(ref.path == path for ref in part.refs()))
 
 
@@ -49,19 +49,19 @@ class Question:
 class Workload:
     """The questions that were understood, how many there were, and those that were not understood."""
 
-    questions: tuple[Question, ...]
+    questions: tuple[SampleQuery, ...]
     understood: int = 0
     refused: tuple[Refused, ...] = ()
 
 
-def bind(predicate: Predicate, schema: pa.Schema, weight: float) -> Question:
+def bind(predicate: Predicate, schema: pa.Schema, weight: float) -> SampleQuery:
     """The predicate as a question to a lake of this schema."""
-    return Question(compile_predicate(predicate, schema).node, predicate.columns(), weight)
+    return SampleQuery(compile_predicate(predicate, schema).node, predicate.columns(), weight)
 
 
 def read_questions(queries: Any, schema: pa.Schema) -> Workload:
     """Bind every question to ``schema``; one that can't be is reported, all of them failing is an error."""
-    questions: dict[Predicate, Question] = {}
+    questions: dict[Predicate, SampleQuery] = {}
     refused: list[Refused] = []
     understood = 0
     for place, entry in _entries(queries):
@@ -85,7 +85,7 @@ def read_questions(queries: Any, schema: pa.Schema) -> Workload:
     return Workload(pick(tuple(questions.values()), _MOST_QUESTIONS), understood, tuple(refused))
 
 
-def pick(questions: tuple[Question, ...], most: int) -> tuple[Question, ...]:
+def pick(questions: tuple[SampleQuery, ...], most: int) -> tuple[SampleQuery, ...]:
     """At most ``most`` of the questions, evenly spread over their weights, which stand for all of them."""
     if len(questions) <= most:
         return questions

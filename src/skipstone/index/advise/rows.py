@@ -15,7 +15,7 @@ from skipstone.core.domain.keys import Kind, key_space
 from skipstone.core.evidence import Array, Bounds, ColumnFacts, Evidence
 from skipstone.core.ir.nodes import Leaf, Node
 from skipstone.core.judge import Verdict, judge
-from skipstone.index.advise.questions import Question
+from skipstone.index.advise.questions import SampleQuery
 from skipstone.parquet.measure import NotMeasurable, NumberKeys, byte_keys, read_column
 from skipstone.parquet.write.order import Cluster
 
@@ -151,7 +151,7 @@ class RowSample:
         """Rows of the finest units with bounds of these columns: pages, or else row groups."""
         return max((self.page_rows.get(path, self.group_rows) for path in paths), default=self.group_rows)
 
-    def shares_read(self, questions: Sequence[Question], by: Sequence[Path] = ()) -> Array:
+    def shares_read(self, questions: Sequence[SampleQuery], by: Sequence[Path] = ()) -> Array:
         """Per question, the share of the lake it would read if each partition were ordered by these columns.
 
         The rows are sorted by one column, or along a Z-order curve through several; by none they stay as
@@ -177,7 +177,7 @@ class RowSample:
             numbers = [np.asarray(Cluster.of(table, names, "zorder").keys(table))]
         return np.lexsort((*numbers, self.partitions))
 
-    def _judge(self, questions: Sequence[Question], order: Array, block: float) -> Array:
+    def _judge(self, questions: Sequence[SampleQuery], order: Array, block: float) -> Array:
         """Per question the share of rows in blocks that may hold a match."""
         starts = _starts(self.partitions[order], block)
         rows = np.diff(starts, append=len(self))
@@ -191,7 +191,7 @@ class RowSample:
 
     # -- bloom filters -----------------------------------------------------------------------
 
-    def read_with_bloom(self, question: Question, path: Path, read: float) -> float | None:
+    def read_with_bloom(self, question: SampleQuery, path: Path, read: float) -> float | None:
         """The share of the lake that is read if units have bloom filters of a column.
 
         ``read`` is the share by bounds alone. None if filters can't help: nobody asks for a few values.

@@ -71,7 +71,7 @@ class LakeSample:
         """Up to ``most`` files, spread evenly over the listing."""
         files = spread(np.arange(len(lake.entries)), most)
         footers = tuple(lake.access.footers([lake.entries[number] for number in files.tolist()]))
-        return cls(lake, files, footers, Survey.of(footers, lake.stated(files)))
+        return cls(lake, files, footers, Survey.of(footers, lake.overrides(files)))
 
     @property
     def is_whole(self) -> bool:
@@ -101,7 +101,7 @@ class LakeSample:
         evidence = survey.evidence(refs)
         verdicts = judge(node, evidence).verdicts().copy()
         # A table's manifests may know more than footers.
-        files = self.lake.sift(node, Ledger(lambda: (0, 0))).files
+        files = self.lake.prune_files(node, Ledger(lambda: (0, 0))).files
         if files is not None:
             verdicts[~np.isin(self.files, files)[survey.owners]] = Verdict.NONE
         kept = np.where(verdicts != Verdict.NONE, survey.rows, 0)

@@ -8,7 +8,7 @@ and reads it, ``columns`` brings them to the wanted rows.
 from skipstone.parquet.slice.decode import (
     FAILURES,
     Decoder,
-    Part,
+    SlicePart,
     decode_batches,
     decode_part,
     decode_together,
@@ -20,8 +20,8 @@ __all__ = [
     "FAILURES",
     "Decoder",
     "LeafPlan",
-    "Part",
     "RowGroupPages",
+    "SlicePart",
     "decode_batches",
     "decode_part",
     "decode_together",

@@ -15,8 +15,8 @@ from skipstone.errors import CorruptFileError
 from skipstone.parquet import compact as c
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.slice.columns import Cut, UnevenLeaves, bare, cut_for, merge, taken
-from skipstone.parquet.slice.pages import ELSEWHERE, WITHOUT_INDEX, Chosen, Chunk, ChunkPages
-from skipstone.parquet.slice.projection import Projection, Wanted
+from skipstone.parquet.slice.pages import ELSEWHERE, WITHOUT_INDEX, Chunk, ChunkPages, PageSelection
+from skipstone.parquet.slice.projection import SliceProjection, Wanted
 from skipstone.store.source import ByteRange
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ _MORE_ROOM: Final = 64
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class SlicePart:
     """Chosen pages of one row group, at hand and checked, and the rows that are wanted of them."""
 
     metadata: ParquetMetadata
     group: int
-    projection: Projection
+    projection: SliceProjection
     chunks: dict[int, Chunk]
     rows: RowSet
     fields: Sequence[int]
@@ -78,7 +78,7 @@ class FooterTemplate:
 
     @classmethod
     def of(
-        cls, metadata: ParquetMetadata, projection: Projection, chunks: Iterable[ChunkPages]
+        cls, metadata: ParquetMetadata, projection: SliceProjection, chunks: Iterable[ChunkPages]
     ) -> FooterTemplate:
         """Made once for all row groups of files of one schema."""
         slots = projection.slots
@@ -95,7 +95,7 @@ class FooterTemplate:
         return found
 
 
-def file_of(part: Part, rows: int) -> pa.Buffer:
+def file_of(part: SlicePart, rows: int) -> pa.Buffer:
     """The file that holds a part as a row group of so many rows; its columns may differ in length.
 
     pyarrow gives at most that many rows of a column, and all rows of a column that has fewer. The file is
@@ -112,7 +112,7 @@ def file_of(part: Part, rows: int) -> pa.Buffer:
     return part.buffer.slice(0, stop)
 
 
-def build_file(projection: Projection, parts: Iterable[tuple[Part, int]]) -> pa.Buffer:
+def build_file(projection: SliceProjection, parts: Iterable[tuple[SlicePart, int]]) -> pa.Buffer:
     """The file that holds each part as a row group of so many rows, put together of its pieces."""
     pieces: list[bytes | memoryview] = [MAGIC]
     position = len(MAGIC)
@@ -134,7 +134,7 @@ def build_file(projection: Projection, parts: Iterable[tuple[Part, int]]) -> pa.
     return pa.py_buffer(b"".join(pieces))
 
 
-def _row_group(part: Part, rows: int, places: Sequence[int], footer: list[bytes]) -> None:
+def _row_group(part: SlicePart, rows: int, places: Sequence[int], footer: list[bytes]) -> None:
     """Add a row group to a footer."""
     projection = part.projection
     total = 0
@@ -150,7 +150,7 @@ def _row_group(part: Part, rows: int, places: Sequence[int], footer: list[bytes]
     footer += (b"\x16", c.integer(total), b"\x16", c.integer(rows), b"\0")
 
 
-def _footer(projection: Projection, rows: int, groups: int, footer: list[bytes]) -> list[bytes]:
+def _footer(projection: SliceProjection, rows: int, groups: int, footer: list[bytes]) -> list[bytes]:
     """A footer around its row groups, and the end of the file."""
     # Fields 3 and 4: the row count, and the row groups.
     head = [projection.head, b"\x16", c.integer(rows), b"\x19", c.list_head(c.STRUCT, groups)]
@@ -205,17 +205,17 @@ def open_file(data: pa.Buffer, *, checksums: bool) -> pq.core.ParquetReader:
 # -- decoding ----------------------------------------------------------------------------------
 
 
-def decode_part(part: Part, *, checksums: bool) -> pa.Table:
+def decode_part(part: SlicePart, *, checksums: bool) -> pa.Table:
     """The wanted rows of a part."""
     return Decoder(part, checksums=checksums).table()
 
 
-def decode_batches(part: Part, rows: int, *, checksums: bool) -> Generator[pa.Table]:
+def decode_batches(part: SlicePart, rows: int, *, checksums: bool) -> Generator[pa.Table]:
     """All rows of a part that has whole chunks, so many at a time."""
     yield from Decoder(part, checksums=checksums).batches(rows)
 
 
-def decode_together(parts: Sequence[Part], *, checksums: bool) -> pa.Table | None:
+def decode_together(parts: Sequence[SlicePart], *, checksums: bool) -> pa.Table | None:
     """The wanted rows of all parts, one after the other, decoded as one file.
 
     None if they are not alike, or if something is wrong with one: alone, each tells what.
@@ -250,12 +250,12 @@ class Decoder:
 
     __slots__ = ("_checksums", "_chunks", "_cuts", "_limit", "_opened", "_part", "_projection")
 
-    def __init__(self, part: Part, *, checksums: bool) -> None:
+    def __init__(self, part: SlicePart, *, checksums: bool) -> None:
         self._part = part
         self._projection = part.projection
         self._checksums = checksums
         self._chunks = part.chunks
-        cuts: dict[Chosen | None, Cut] = {}
+        cuts: dict[PageSelection | None, Cut] = {}
         self._cuts = cuts
         proven, held = True, 0
         for chunk in part.chunks.values():

@@ -18,7 +18,7 @@ from skipstone.core.rows.rowset import RowSet
 from skipstone.errors import CorruptFileError
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import PageIndex
-from skipstone.parquet.slice.projection import Shape, shape_of
+from skipstone.parquet.slice.projection import SliceShape, shape_of
 from skipstone.parquet.structs import PageHead
 from skipstone.parquet.wire import decode_prefix
 from skipstone.store.source import ByteRange
@@ -50,7 +50,7 @@ class Use(Enum):
     ALL = "all"
 
 
-class Chosen(NamedTuple):
+class PageSelection(NamedTuple):
     """Pages that hold some rows, as intervals of page numbers, and the rows they hold as intervals.
 
     The second tells columns apart that hold different rows.
@@ -75,7 +75,7 @@ class Borders:
         # To pyarrow a page without rows is the chunk's end.
         self.has_empty = bool(np.logical_or.reduce(index.first_rows[1:] == index.first_rows[:-1]))
 
-    def choose(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> Chosen | None:
+    def choose(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> PageSelection | None:
         """The pages that hold rows of these runs; None if that is every page."""
         # Of pages that begin at one row the last is the one that has it; the others have no rows.
         at = self.rows
@@ -84,7 +84,7 @@ class Borders:
             last = bisect_left(at, stops.item(0), 0, self.count)
             if first == 0 and last == self.count and not self.has_empty:
                 return None
-            return Chosen(((first, last),), ((at[first], at[last]),), at[last] - at[first])
+            return PageSelection(((first, last),), ((at[first], at[last]),), at[last] - at[first])
         firsts = self.first_rows.searchsorted(starts, "right") - 1
         lasts = self.first_rows.searchsorted(stops, "left")
         apart = firsts[1:] > lasts[:-1]
@@ -98,7 +98,7 @@ class Borders:
         if pages[0] == (0, self.count) and not self.has_empty:
             return None
         rows = tuple([(at[first], at[last]) for first, last in pages])
-        return Chosen(pages, rows, sum([stop - start for start, stop in rows]))
+        return PageSelection(pages, rows, sum([stop - start for start, stop in rows]))
 
 
 @dataclass(slots=True, eq=False)
@@ -131,7 +131,7 @@ class LeafPlan:
     def __init__(
         self,
         chunk: ChunkPages,
-        chosen: Chosen | None,
+        chosen: PageSelection | None,
         ranges: list[ByteRange],
         spans: Sequence[Interval] = (),
     ) -> None:
@@ -177,7 +177,7 @@ def plan_leaves(chunks: Sequence[ChunkPages], rows: RowSet) -> list[LeafPlan]:
     """One plan per chunk, in their order."""
     starts, stops = rows.runs()
     # Most writers begin the pages of all columns at the same rows.
-    known: dict[Borders, Chosen | None] = {}
+    known: dict[Borders, PageSelection | None] = {}
     # Lists are added to by +=, which is no call: this is done for every column of every row group.
     plans: list[LeafPlan] = []
     for chunk in chunks:
@@ -214,7 +214,7 @@ def _side_by_side(chunk: ChunkPages, pages: Iterable[Interval]) -> list[Interval
     return found
 
 
-def _read_together(shape: Shape, leaves: Sequence[int]) -> set[int]:
+def _read_together(shape: SliceShape, leaves: Sequence[int]) -> set[int]:
     """Leaves of fields whose leaves can only be read together, or their rows could differ."""
     owners = [shape.owners[leaf] for leaf in leaves]
     if len(set(owners)) == len(owners):
@@ -298,7 +298,7 @@ class Chunk:
     they do, because repeated values have their rows in levels, whatever a page's header says.
     """
 
-    chosen: Chosen | None
+    chosen: PageSelection | None
     pieces: Sequence[memoryview]
     values: int
     rows: int
@@ -359,7 +359,7 @@ def _open_pages(
     metadata: ParquetMetadata,
     group: int,
     plan: LeafPlan,
-    chosen: Chosen,
+    chosen: PageSelection,
     bodies: Sequence[memoryview],
     place: int,
 ) -> Chunk | Missing:

@@ -40,18 +40,18 @@ class TopField:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SliceShape:
     """All top-level fields of a file, and for each leaf which field it belongs to."""
 
     fields: tuple[TopField, ...]
     owners: tuple[int, ...]
 
 
-def shape_of(metadata: ParquetMetadata) -> Shape | None:
+def shape_of(metadata: ParquetMetadata) -> SliceShape | None:
     """The shape of a file, None when its footer can't be taken apart so; made once per footer."""
     if "slice shape" not in metadata.kin.memo:
         metadata.kin.memo["slice shape"] = _shape(metadata)
-    found: Shape | None = metadata.kin.memo["slice shape"]
+    found: SliceShape | None = metadata.kin.memo["slice shape"]
     return found
 
 
@@ -66,7 +66,7 @@ def leaf_count(type: pa.DataType) -> int:
     return sum(leaf_count(type.field(i).type) for i in range(type.num_fields)) if type.num_fields else 0
 
 
-def _shape(metadata: ParquetMetadata) -> Shape | None:
+def _shape(metadata: ParquetMetadata) -> SliceShape | None:
     try:
         fields = _top_fields(metadata.footer, metadata.arrow_schema)
     except (UnusualFooter, IndexError, RecursionError):
@@ -76,7 +76,7 @@ def _shape(metadata: ParquetMetadata) -> Shape | None:
         return None
     if not all(field.leaves for field in fields):
         return None
-    return Shape(tuple(fields), owners)
+    return SliceShape(tuple(fields), owners)
 
 
 def _top_fields(footer: bytes, schema: pa.Schema) -> list[TopField]:
@@ -174,7 +174,7 @@ class Wanted:
 
 
 @dataclass(slots=True, eq=False)
-class Projection:
+class SliceProjection:
     """The chosen fields in output order, and the slice's footer before and after its row groups.
 
     ``slots`` has one entry per column of the slice: the leaf of the file, and whether it is wanted.
@@ -203,13 +203,13 @@ class Projection:
 
 def projection_of(
     metadata: ParquetMetadata, fields: Sequence[int], leaves: Collection[int] | None
-) -> Projection | None:
+) -> SliceProjection | None:
     """The projection of these fields, None when the footer can't be taken apart."""
     key = ("slice projection", tuple(fields), None if leaves is None else frozenset(leaves))
     if key not in metadata.kin.memo:
         shape = shape_of(metadata)
         metadata.kin.memo[key] = None if shape is None else _projection(metadata, shape, key[1], key[2])
-    found: Projection | None = metadata.kin.memo[key]
+    found: SliceProjection | None = metadata.kin.memo[key]
     return found
 
 
@@ -221,8 +221,8 @@ def wanted_leaves(all_leaves: Sequence[int], leaves: Collection[int] | None) -> 
 
 
 def _projection(
-    metadata: ParquetMetadata, shape: Shape, fields: tuple[int, ...], leaves: frozenset[int] | None
-) -> Projection:
+    metadata: ParquetMetadata, shape: SliceShape, fields: tuple[int, ...], leaves: frozenset[int] | None
+) -> SliceProjection:
     pairs = metadata.key_value_metadata
     kept: Sequence[int] = fields
     schema = pairs.get(_ARROW_SCHEMA)
@@ -244,7 +244,7 @@ def _projection(
     if any(metadata.leaves[leaf].logical.kind in _GEO for leaf, _ in slots):
         # Their reference systems may be defined in another entry.
         entries = {**pairs, **entries}
-    return Projection(
+    return SliceProjection(
         fields=tuple(places[number] for number in fields),
         slots=tuple(slots),
         head=_head(

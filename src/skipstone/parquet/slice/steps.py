@@ -17,7 +17,7 @@ from skipstone.errors import CorruptFileError, ReadError, UsageError
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import PageIndex
 from skipstone.parquet.slice.columns import cut_for
-from skipstone.parquet.slice.decode import FAILURES, MAGIC, FooterTemplate, Part, allocate, decode_part
+from skipstone.parquet.slice.decode import FAILURES, MAGIC, FooterTemplate, SlicePart, allocate, decode_part
 from skipstone.parquet.slice.pages import (
     Chunk,
     ChunkPages,
@@ -28,7 +28,7 @@ from skipstone.parquet.slice.pages import (
     open_leaf,
     plan_leaves,
 )
-from skipstone.parquet.slice.projection import Projection, projection_of
+from skipstone.parquet.slice.projection import SliceProjection, projection_of
 from skipstone.store.source import ByteRange
 
 
@@ -64,7 +64,7 @@ def slice_steps(
             for view, body in zip(need.views, bodies, strict=True):
                 view[:] = body
     except StopIteration as stop:
-        found: Part | pa.Table = stop.value
+        found: SlicePart | pa.Table = stop.value
     table = found if isinstance(found, pa.Table) else decode_part(found, checksums=checksums)
     return table if len(distinct) == len(fields) else table.select([distinct.index(f) for f in fields])
 
@@ -76,7 +76,7 @@ class RowGroupPages:
     metadata: ParquetMetadata
     group: int
     fields: Sequence[int]
-    projection: Projection | None
+    projection: SliceProjection | None
     """None for a schema that can't be taken apart."""
     footer: FooterTemplate | None
     chunks: tuple[ChunkPages, ...]
@@ -108,7 +108,7 @@ class Need(NamedTuple):
 
 def part_steps(
     pages: RowGroupPages, rows: RowSet, plans: Sequence[LeafPlan], *, checksums: bool = False
-) -> Generator[Need, None, Part | pa.Table]:
+) -> Generator[Need, None, SlicePart | pa.Table]:
     """``slice_steps`` up to decoding, so that several parts can be decoded as one.
 
     ``plans`` are those of the rows. A row group whose schema can't be taken apart comes decoded. Bytes are
@@ -136,7 +136,7 @@ def part_steps(
             chunks[plan.leaf] = found
     while missing:
         chunks.update((yield from _second_round(metadata, group, missing)))
-    return Part(metadata, group, projection, chunks, rows, pages.fields, footer, buffer, place)
+    return SlicePart(metadata, group, projection, chunks, rows, pages.fields, footer, buffer, place)
 
 
 def _second_round(

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from skipstone.errors import SchemaError, SkipstoneError, UsageError, WriteError
 from skipstone.parquet.write.columns import conform, stored_schema
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.order import sort_batch
 from skipstone.parquet.write.partition import Split, split_rows
 from skipstone.parquet.write.profile import Profile, writer_options
@@ -58,12 +58,12 @@ def write_files(
     stage: Place,
     job: str,
     task: str,
-    layout: Layout,
+    layout: PageLayout,
     profile: Profile,
     *,
     expected_bytes: float | None = None,
     metadata: Mapping[str, str] | None = None,
-    shape: Shape | None = None,
+    shape: FileShape | None = None,
 ) -> list[Written]:
     """Write rows, which come in the order that files shall have them, to ``part-<task>-<n>-<job>.parquet``.
 
@@ -115,11 +115,11 @@ class _Work:
         stage: Place,
         job: str,
         task: str,
-        layout: Layout,
+        layout: PageLayout,
         profile: Profile,
         expected: float | None,
         metadata: Mapping[str, str] | None,
-        shape: Shape,
+        shape: FileShape,
     ) -> None:
         self.written: list[Written] = []
         self._stage, self._job, self._task = stage, job, task
@@ -296,7 +296,7 @@ class Tally(Protocol):
         """All that was noted; picklable."""
 
 
-class Shape(Protocol):
+class FileShape(Protocol):
     """How rows become files of one lake."""
 
     @property
@@ -324,7 +324,7 @@ def staged_as(key: str) -> str:
 class Folders:
     """The shape of a directory: staged files, a folder for each value of the partition columns."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: PageLayout) -> None:
         self._layout = layout
         self._schema: pa.Schema | None = None
 

@@ -20,7 +20,7 @@ _MOST_AXES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PageLayout:
     """How files are laid out; :meth:`check` tells whether a schema can be.
 
     A row group ends at ``row_group_rows`` or at ``row_group_bytes`` of rows in memory, whichever is first.

@@ -16,10 +16,10 @@ from skipstone.core.domain.keys import Kind, is_ordered, key_space
 from skipstone.core.evidence import Array
 from skipstone.errors import SchemaError, UsageError
 from skipstone.parquet.write.columns import find_column, find_type
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 
 
-def sort_batch(table: pa.Table, layout: Layout, cluster: Cluster | None = None) -> pa.Table:
+def sort_batch(table: pa.Table, layout: PageLayout, cluster: Cluster | None = None) -> pa.Table:
     """The rows by partition, then by the layout's order: NULL first, NaN last, equal ones as they were.
 
     A curve goes through the table's own values unless one is given.

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from skipstone.core.arrays import plain
 from skipstone.parquet.write.columns import conform, find_path, leaf_paths, leaves, leaves_of, stored_schema
-from skipstone.parquet.write.layout import MIB, Layout
+from skipstone.parquet.write.layout import MIB, PageLayout
 
 # Rows end pages; bytes do only where a page would be too large to be read for a few rows.
 _PAGE_BYTES = 16 * MIB
@@ -59,7 +59,7 @@ class Profile:
     """Of each bloom column."""
     leaves: int
 
-    def tail_bytes(self, layout: Layout, rows: int, groups: int) -> float:
+    def tail_bytes(self, layout: PageLayout, rows: int, groups: int) -> float:
         """About what follows the pages of that many rows: blooms, page indexes and the footer."""
         each = rows / max(groups, 1)
         blooms = sum(_bloom_bytes(found.among(each), layout.bloom_fpp) for _, found in self.distinct)
@@ -67,7 +67,7 @@ class Profile:
         return groups * blooms + self.leaves * (groups * _CHUNK_TAIL + pages * _PAGE_TAIL)
 
 
-def profile(sample: pa.Table, layout: Layout) -> Profile:
+def profile(sample: pa.Table, layout: PageLayout) -> Profile:
     """Measure a sample as it would be written; rows in the order of the files tell the most."""
     layout.check(sample.schema)
     schema = stored_schema(layout.stored_part(sample.schema))
@@ -98,7 +98,7 @@ def profile(sample: pa.Table, layout: Layout) -> Profile:
     return Profile(per_row, chosen, blooms, len(paths))
 
 
-def writer_options(layout: Layout, profile: Profile, schema: pa.Schema) -> dict[str, Any]:
+def writer_options(layout: PageLayout, profile: Profile, schema: pa.Schema) -> dict[str, Any]:
     """All that ``pq.ParquetWriter`` takes but the sink, for files of a stored ``schema``."""
     # pyarrow folds a filter that turns out too large, so this is for the largest row group there may be.
     rows = 2 * _group_rows(layout, profile.bytes_per_row)
@@ -156,7 +156,7 @@ def _count(leaf: pa.Array) -> Distinct:
     return Distinct(len(values), len(counts), int((counts == 1).sum()))
 
 
-def _written(table: pa.Table, layout: Layout, dictionary: tuple[str, ...]) -> tuple[list[int], list[int]]:
+def _written(table: pa.Table, layout: PageLayout, dictionary: tuple[str, ...]) -> tuple[list[int], list[int]]:
     """Bytes of data pages and of dictionary pages, per leaf."""
     sink = pa.BufferOutputStream()
     options = writer_options(layout, Profile(1.0, dictionary, (), 0), table.schema)
@@ -171,7 +171,7 @@ def _written(table: pa.Table, layout: Layout, dictionary: tuple[str, ...]) -> tu
     return [c.total_compressed_size - page for c, page in zip(chunks, pages, strict=True)], pages
 
 
-def _pays(found: Distinct, without: int, coded: int, page: int, rows: int, layout: Layout) -> bool:
+def _pays(found: Distinct, without: int, coded: int, page: int, rows: int, layout: PageLayout) -> bool:
     """Whether a dictionary makes a leaf smaller, and one page of it not much dearer to read."""
     if not page:
         return False
@@ -183,7 +183,7 @@ def _pays(found: Distinct, without: int, coded: int, page: int, rows: int, layou
     return small and coded * group / rows + grown < without * group / rows
 
 
-def _group_rows(layout: Layout, bytes_per_row: float) -> int:
+def _group_rows(layout: PageLayout, bytes_per_row: float) -> int:
     return max(int(min(layout.row_group_rows, layout.target_file_bytes / max(bytes_per_row, 1e-3))), 1)
 
 

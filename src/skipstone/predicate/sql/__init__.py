@@ -18,8 +18,8 @@ import pyarrow as pa
 from skipstone.core.plain import int_scalar, text_scalar
 from skipstone.errors import ParseError, SkipstoneError
 from skipstone.predicate import tree
-from skipstone.predicate.sql.read import Reader
-from skipstone.predicate.sql.types import known_dialect, syntax, zone_info
+from skipstone.predicate.sql.read import SqlReader
+from skipstone.predicate.sql.types import check_dialect, syntax, zone_info
 
 __all__ = ["parse_sql"]
 
@@ -35,7 +35,7 @@ _LONGEST = 2_048
 
 def parse_sql(text: str, dialect: str = "spark", tz: str = "UTC") -> tree.Predicate:
     """One SQL condition as a Predicate; zoneless timestamps take the zone ``tz``."""
-    name = known_dialect(dialect)
+    name = check_dialect(dialect)
     zone_info(tz)
     try:
         return _condition(text, name, tz)
@@ -62,7 +62,7 @@ def _condition(text: str, dialect: str, zone: str) -> tree.Predicate:
 
 
 def _parse(text: str, dialect: str, zone: str) -> tree.Predicate:
-    return Reader(dialect, zone).condition(syntax(text, dialect))
+    return SqlReader(dialect, zone).condition(syntax(text, dialect))
 
 
 @functools.lru_cache(maxsize=_SHAPES)

@@ -30,7 +30,7 @@ from skipstone.predicate.values import value_array
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class SqlReader:
     """Reads sqlglot nodes; the dialect decides what a word means."""
 
     dialect: str
@@ -63,7 +63,7 @@ class Reader:
 
 
 @functools.singledispatch
-def _read(node: exp.Expr, to: Reader) -> tree.Expr:
+def _read(node: exp.Expr, to: SqlReader) -> tree.Expr:
     args = [
         child for value in node.args.values() for child in (value if isinstance(value, list) else [value])
     ]
@@ -87,14 +87,14 @@ _REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str], ...] = (
 
 
 @_read.register
-def _(node: exp.Column, _to: Reader) -> tree.Expr:
+def _(node: exp.Column, _to: SqlReader) -> tree.Expr:
     if isinstance(node.this, exp.Star):
         refuse(node, "*")
     return tree.Column(tuple(part.name for part in node.parts))
 
 
 @_read.register
-def _(node: exp.Dot, to: Reader) -> tree.Expr:
+def _(node: exp.Dot, to: SqlReader) -> tree.Expr:
     if isinstance(node.expression, exp.Anonymous):
         name = ".".join(part.name for part in (*node.parts[:-1], node.expression))
         return to.call(name, *(to.value(arg) for arg in node.expression.expressions))
@@ -105,44 +105,44 @@ def _(node: exp.Dot, to: Reader) -> tree.Expr:
 
 
 @_read.register
-def _(node: exp.Paren, to: Reader) -> tree.Expr:
+def _(node: exp.Paren, to: SqlReader) -> tree.Expr:
     return to.value(node.this)
 
 
 @_read.register
-def _(node: exp.Literal, to: Reader) -> tree.Expr:
+def _(node: exp.Literal, to: SqlReader) -> tree.Expr:
     return to.literal(text_scalar(node.this) if node.is_string else number(node.this))
 
 
 @_read.register(exp.RawString)
 @_read.register(exp.ByteString)
 @_read.register(exp.National)
-def _(node: exp.Expr, to: Reader) -> tree.Expr:
+def _(node: exp.Expr, to: SqlReader) -> tree.Expr:
     return to.literal(pa.scalar(node.this))
 
 
 @_read.register
-def _(node: exp.Concat, to: Reader) -> tree.Expr:
+def _(node: exp.Concat, to: SqlReader) -> tree.Expr:
     return to.literal(pa.scalar("".join(part.name for part in node.expressions)))
 
 
 @_read.register
-def _(node: exp.Boolean, to: Reader) -> tree.Expr:
+def _(node: exp.Boolean, to: SqlReader) -> tree.Expr:
     return to.literal(pa.scalar(node.this))
 
 
 @_read.register
-def _(_node: exp.Null, to: Reader) -> tree.Expr:
+def _(_node: exp.Null, to: SqlReader) -> tree.Expr:
     return to.literal(pa.scalar(None))
 
 
 @_read.register
-def _(node: exp.HexString, to: Reader) -> tree.Expr:
+def _(node: exp.HexString, to: SqlReader) -> tree.Expr:
     return to.literal(pa.scalar(bytes.fromhex(node.this.rjust(len(node.this) + len(node.this) % 2, "0"))))
 
 
 @_read.register
-def _(node: exp.Cast, to: Reader) -> tree.Expr:
+def _(node: exp.Cast, to: SqlReader) -> tree.Expr:
     # sqlglot makes Spark's and Hive's CAST a TryCast; only "safe" tells the real TRY_CAST.
     lenient = bool(node.args.get("safe"))
     kind = arrow_type(node.to, to.dialect)
@@ -170,7 +170,7 @@ def _is_call(node: exp.Expr, name: str) -> bool:
 
 
 @_read.register
-def _(node: exp.Neg, to: Reader) -> tree.Expr:
+def _(node: exp.Neg, to: SqlReader) -> tree.Expr:
     operand = node.this.unnest()
     if isinstance(operand, exp.Literal) and not operand.is_string:
         return to.literal(number(f"-{operand.this}"))
@@ -202,7 +202,7 @@ _OPERATORS: MappingProxyType[type[exp.Expr], str] = MappingProxyType(
 @_read.register(exp.Mod)
 @_read.register(exp.DPipe)
 @_read.register(exp.IntDiv)
-def _(node: exp.Binary, to: Reader) -> tree.Expr:
+def _(node: exp.Binary, to: SqlReader) -> tree.Expr:
     name = _OPERATORS[type(node)]
     if name == "div" or (name == "/" and to.dialect in ("trino", "presto")):
         name = to.foreign(name)  # there, integers divide to an integer
@@ -210,7 +210,7 @@ def _(node: exp.Binary, to: Reader) -> tree.Expr:
 
 
 @_read.register
-def _(node: exp.Anonymous, to: Reader) -> tree.Expr:
+def _(node: exp.Anonymous, to: SqlReader) -> tree.Expr:
     name = node.name.lower()
     if name in _AGGREGATES:
         refuse(node, f"the aggregate {name}")
@@ -223,13 +223,13 @@ _AGGREGATES = frozenset(
 
 
 @_read.register
-def _(node: exp.Substring, to: Reader) -> tree.Expr:
+def _(node: exp.Substring, to: SqlReader) -> tree.Expr:
     given = (node.this, node.args.get("start"), node.args.get("length"))
     return function("substr", tuple(to.value(arg) for arg in given if arg is not None), to.dialect, to.zone)
 
 
 @_read.register
-def _(node: exp.Trim, to: Reader) -> tree.Expr:
+def _(node: exp.Trim, to: SqlReader) -> tree.Expr:
     name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(node.args.get("position") or "", "trim")
     if node.expression:
         return to.call(to.foreign(name), to.value(node.expression), to.value(node.this))
@@ -237,24 +237,24 @@ def _(node: exp.Trim, to: Reader) -> tree.Expr:
 
 
 @_read.register
-def _(node: exp.StrPosition, to: Reader) -> tree.Expr:
+def _(node: exp.StrPosition, to: SqlReader) -> tree.Expr:
     return to.call(to.foreign("position"), to.value(node.args["substr"]), to.value(node.this))
 
 
 @_read.register
-def _(node: exp.Extract, to: Reader) -> tree.Expr:
+def _(node: exp.Extract, to: SqlReader) -> tree.Expr:
     return extract(node.this.name, to.value(node.expression), to.dialect, to.zone)
 
 
 @_read.register
-def _(node: exp.If, to: Reader) -> tree.Expr:
+def _(node: exp.If, to: SqlReader) -> tree.Expr:
     otherwise = node.args.get("false")
     other = to.value(otherwise) if otherwise else to.literal(pa.scalar(None))
     return to.call("if", to.condition(node.this), to.value(node.args["true"]), other)
 
 
 @_read.register
-def _(node: exp.Case, to: Reader) -> tree.Expr:
+def _(node: exp.Case, to: SqlReader) -> tree.Expr:
     default = node.args.get("default")
     result = to.value(default) if default else to.literal(pa.scalar(None))
     subject = to.value(node.this) if node.this else None
@@ -270,19 +270,19 @@ def _(node: exp.Case, to: Reader) -> tree.Expr:
 
 
 @_read.register
-def _(node: exp.Interval, to: Reader) -> tree.Expr:
+def _(node: exp.Interval, to: SqlReader) -> tree.Expr:
     unit = node.args.get("unit")
     amount = to.value(node.this) if node.this else to.literal(pa.scalar(None))
     return to.call("interval", amount, to.literal(pa.scalar(unit.sql(to.dialect).lower() if unit else "")))
 
 
 @_read.register
-def _(node: exp.Bracket, to: Reader) -> tree.Expr:
+def _(node: exp.Bracket, to: SqlReader) -> tree.Expr:
     return to.call(to.foreign("getitem"), to.value(node.this), *(to.value(e) for e in node.expressions))
 
 
 @_read.register
-def _(node: exp.Lambda, to: Reader) -> tree.Expr:
+def _(node: exp.Lambda, to: SqlReader) -> tree.Expr:
     # Its variables would look like columns, so it stays text.
     return to.call("lambda", to.literal(pa.scalar(node.sql(to.dialect))))
 
@@ -300,12 +300,12 @@ _COMPARISONS: MappingProxyType[type[exp.Expr], tree.CompareOp] = MappingProxyTyp
 @_read.register(exp.LTE)
 @_read.register(exp.GT)
 @_read.register(exp.GTE)
-def _(node: exp.Binary, to: Reader) -> tree.Expr:
+def _(node: exp.Binary, to: SqlReader) -> tree.Expr:
     return tree.Compare(_COMPARISONS[type(node)], to.value(node.this), to.value(node.expression))
 
 
 @_read.register
-def _(node: exp.NullSafeEQ, to: Reader) -> tree.Expr:
+def _(node: exp.NullSafeEQ, to: SqlReader) -> tree.Expr:
     left, right = to.value(node.this), to.value(node.expression)
     if isinstance(left, tree.Predicate) and isinstance(right, tree.Literal):
         plain = right.scalar.as_py()
@@ -315,27 +315,27 @@ def _(node: exp.NullSafeEQ, to: Reader) -> tree.Expr:
 
 
 @_read.register
-def _(node: exp.NullSafeNEQ, to: Reader) -> tree.Expr:
+def _(node: exp.NullSafeNEQ, to: SqlReader) -> tree.Expr:
     return tree.Not(to.condition(exp.NullSafeEQ(this=node.this, expression=node.expression)))
 
 
 @_read.register
-def _(node: exp.And, to: Reader) -> tree.Expr:
+def _(node: exp.And, to: SqlReader) -> tree.Expr:
     return tree.conjunction(to.condition(part) for part in node.flatten())
 
 
 @_read.register
-def _(node: exp.Or, to: Reader) -> tree.Expr:
+def _(node: exp.Or, to: SqlReader) -> tree.Expr:
     return tree.disjunction(to.condition(part) for part in node.flatten())
 
 
 @_read.register
-def _(node: exp.Not, to: Reader) -> tree.Expr:
+def _(node: exp.Not, to: SqlReader) -> tree.Expr:
     return tree.Not(to.condition(node.this))
 
 
 @_read.register
-def _(node: exp.Is, to: Reader) -> tree.Expr:
+def _(node: exp.Is, to: SqlReader) -> tree.Expr:
     value = to.value(node.this)
     if isinstance(node.expression, exp.Boolean):
         return tree.Truth(tree.condition(value), node.expression.this)
@@ -345,7 +345,7 @@ def _(node: exp.Is, to: Reader) -> tree.Expr:
 
 
 @_read.register
-def _(node: exp.Between, to: Reader) -> tree.Expr:
+def _(node: exp.Between, to: SqlReader) -> tree.Expr:
     arg, low, high = (to.value(node.args[name]) for name in ("this", "low", "high"))
     if node.args.get("symmetric"):
         return tree.disjunction((tree.Between(arg, low, high), tree.Between(arg, high, low)))
@@ -353,7 +353,7 @@ def _(node: exp.Between, to: Reader) -> tree.Expr:
 
 
 @_read.register
-def _(node: exp.In, to: Reader) -> tree.Expr:
+def _(node: exp.In, to: SqlReader) -> tree.Expr:
     if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
         refuse(node, "a subquery")
     arg = to.value(node.this)
@@ -369,12 +369,12 @@ def _(node: exp.In, to: Reader) -> tree.Expr:
 
 @_read.register(exp.Like)
 @_read.register(exp.ILike)
-def _(node: exp.Binary, to: Reader) -> tree.Expr:
+def _(node: exp.Binary, to: SqlReader) -> tree.Expr:
     return _like(node, "\\" if to.spark_like else None, to)
 
 
 @_read.register
-def _(node: exp.Escape, to: Reader) -> tree.Expr:
+def _(node: exp.Escape, to: SqlReader) -> tree.Expr:
     mark = to.value(node.expression)
     text = mark.scalar.as_py() if isinstance(mark, tree.Literal) else None
     if not isinstance(text, str) or len(text) > 1 or (text == "" and to.dialect != "duckdb"):
@@ -382,7 +382,7 @@ def _(node: exp.Escape, to: Reader) -> tree.Expr:
     return _like(node.this, text or None, to)
 
 
-def _like(node: exp.Binary, escape: str | None, to: Reader) -> tree.Predicate:
+def _like(node: exp.Binary, escape: str | None, to: SqlReader) -> tree.Predicate:
     arg, quantified = to.value(node.this), node.expression
     several = isinstance(quantified, (exp.Any, exp.All))
     patterns = quantified.this.unnest().expressions or [quantified.this.unnest()] if several else [quantified]
@@ -396,7 +396,7 @@ def _like(node: exp.Binary, escape: str | None, to: Reader) -> tree.Predicate:
 
 
 def _like_one(
-    arg: tree.Expr, pattern: tree.Expr, escape: str | None, ignore_case: bool, to: Reader
+    arg: tree.Expr, pattern: tree.Expr, escape: str | None, ignore_case: bool, to: SqlReader
 ) -> tree.Predicate:
     if isinstance(pattern, tree.Literal) and pa.types.is_string(pattern.scalar.type) and not pattern.missing:
         return tree.Like(arg, pattern.scalar.as_py(), escape, ignore_case)
@@ -405,7 +405,7 @@ def _like_one(
 
 
 @_read.register
-def _(node: exp.RegexpLike, to: Reader) -> tree.Expr:
+def _(node: exp.RegexpLike, to: SqlReader) -> tree.Expr:
     return tree.Holds(to.call(to.foreign("rlike"), to.value(node.this), to.value(node.expression)))
 
 

@@ -44,7 +44,7 @@ _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 _SPECIAL_FLOATS = frozenset({"nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"})
 
 
-def known_dialect(dialect: str) -> str:
+def check_dialect(dialect: str) -> str:
     """``dialect`` in lower case, or an error that names the supported ones."""
     name = dialect.lower()
     if name not in DIALECTS:

@@ -29,13 +29,13 @@ from sqlglot import exp
 
 from skipstone.errors import NotExpressibleError
 from skipstone.predicate import tree
-from skipstone.predicate.sql.types import FOREIGN, SPARK_LIKE, UNIT_DIGITS, known_dialect, number, type_name
+from skipstone.predicate.sql.types import FOREIGN, SPARK_LIKE, UNIT_DIGITS, check_dialect, number, type_name
 
 
 def to_sql(predicate: tree.Predicate, dialect: str = "spark") -> str:
     """``predicate`` as SQL text of the dialect, or an error naming the part it has no words for."""
-    name = known_dialect(dialect)
-    return cast("str", _write(predicate, Writer(name)).sql(name, normalize_functions=False))
+    name = check_dialect(dialect)
+    return cast("str", _write(predicate, SqlWriter(name)).sql(name, normalize_functions=False))
 
 
 _ATOMS = (
@@ -55,7 +55,7 @@ _ATOMS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class SqlWriter:
     """What a dialect needs to say values: strings, casts, refusals."""
 
     dialect: str
@@ -86,7 +86,7 @@ class Writer:
         return exp.TryCast(this=node, to=to, safe=True) if lenient else exp.Cast(this=node, to=to)
 
 
-def literal(node: tree.Literal, to: Writer) -> exp.Expr:
+def literal(node: tree.Literal, to: SqlWriter) -> exp.Expr:
     """The literal in words that give the target engine the same type and value."""
     scalar = node.scalar
     kind = scalar.type
@@ -111,17 +111,17 @@ def raw_number(text: str) -> exp.Expr:
     return exp.Var(this=text)
 
 
-def _boolean(_node: tree.Literal, scalar: pa.Scalar, _to: Writer) -> exp.Expr:
+def _boolean(_node: tree.Literal, scalar: pa.Scalar, _to: SqlWriter) -> exp.Expr:
     return exp.Boolean(this=scalar.as_py())
 
 
-def _integer(node: tree.Literal, scalar: pa.Scalar, to: Writer) -> exp.Expr:
+def _integer(node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr:
     text = raw_number(str(scalar.as_py()))
     typed = scalar.type != pa.int64() and type_name(scalar.type, to.dialect)
     return to.cast(text, scalar.type, node) if typed else text
 
 
-def _double(node: tree.Literal, scalar: pa.Scalar, to: Writer) -> exp.Expr:
+def _double(node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr:
     value = scalar.as_py()
     wide = scalar.type == pa.float64()
     if math.isfinite(value):
@@ -134,7 +134,7 @@ def _double(node: tree.Literal, scalar: pa.Scalar, to: Writer) -> exp.Expr:
     return to.cast(text, pa.float64() if wide else pa.float32(), node)
 
 
-def _decimal(node: tree.Literal, scalar: pa.Scalar, to: Writer) -> exp.Expr:
+def _decimal(node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr:
     text = f"{scalar.as_py():f}"
     natural = number(text).type
     if natural == scalar.type and natural.precision <= 38:
@@ -142,11 +142,11 @@ def _decimal(node: tree.Literal, scalar: pa.Scalar, to: Writer) -> exp.Expr:
     return to.cast(raw_number(text), scalar.type, node)
 
 
-def _text(_node: tree.Literal, scalar: pa.Scalar, to: Writer) -> exp.Expr:
+def _text(_node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr:
     return to.string(scalar.as_py())
 
 
-def _bytes(node: tree.Literal, scalar: pa.Scalar, to: Writer) -> exp.Expr:
+def _bytes(node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr:
     digits = scalar.as_py().hex().upper()
     if to.dialect == "hive":
         return exp.Anonymous(this="unhex", expressions=[to.string(digits)])
@@ -156,7 +156,7 @@ def _bytes(node: tree.Literal, scalar: pa.Scalar, to: Writer) -> exp.Expr:
     return exp.Var(this=f"X'{digits}'")
 
 
-def _date(node: tree.Literal, scalar: pa.Scalar, to: Writer) -> exp.Expr:
+def _date(node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr:
     try:
         day = scalar.cast(pa.date32()).as_py()
     except (ValueError, OverflowError):
@@ -164,7 +164,7 @@ def _date(node: tree.Literal, scalar: pa.Scalar, to: Writer) -> exp.Expr:
     return to.cast(to.string(day.isoformat()), pa.date32(), node)
 
 
-def _timestamp(node: tree.Literal, scalar: pa.Scalar, to: Writer) -> exp.Expr:
+def _timestamp(node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr:
     unit, tz = scalar.type.unit, scalar.type.tz and "UTC"
     scale = 10 ** UNIT_DIGITS[unit]
     seconds, fraction = divmod(scalar.value, scale)
@@ -182,13 +182,13 @@ def _timestamp(node: tree.Literal, scalar: pa.Scalar, to: Writer) -> exp.Expr:
     return to.cast(to.string(text), pa.timestamp(finest, tz), node)
 
 
-def _time(node: tree.Literal, scalar: pa.Scalar, to: Writer) -> exp.Expr:
+def _time(node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr:
     if scalar.type == pa.time64("ns") and scalar.value % 1000:
         raise to.refuse(node, "microseconds are the finest time")
     return to.cast(to.string(scalar.cast(pa.time64("us")).as_py().isoformat()), pa.time64("us"), node)
 
 
-_Build = Callable[[tree.Literal, pa.Scalar, Writer], exp.Expr]
+_Build = Callable[[tree.Literal, pa.Scalar, SqlWriter], exp.Expr]
 _LITERALS: tuple[tuple[Callable[[pa.DataType], bool], _Build], ...] = (
     (pa.types.is_boolean, _boolean),
     (pa.types.is_integer, _integer),
@@ -208,14 +208,14 @@ _LITERALS: tuple[tuple[Callable[[pa.DataType], bool], _Build], ...] = (
 # -- nodes of the tree -----------------------------------------------------------------------
 
 
-def _inner(node: tree.Expr, to: Writer) -> exp.Expr:
+def _inner(node: tree.Expr, to: SqlWriter) -> exp.Expr:
     """The node as an operand: in parentheses unless it is one word."""
     built = _write(node, to)
     return built if isinstance(built, _ATOMS) else exp.Paren(this=built)
 
 
 @functools.singledispatch
-def _write(node: tree.Expr, to: Writer) -> exp.Expr:
+def _write(node: tree.Expr, to: SqlWriter) -> exp.Expr:
     raise to.refuse(node)
 
 
@@ -223,18 +223,18 @@ def _write(node: tree.Expr, to: Writer) -> exp.Expr:
 
 
 @_write.register
-def _(node: tree.Column, _to: Writer) -> exp.Expr:
+def _(node: tree.Column, _to: SqlWriter) -> exp.Expr:
     names = [exp.to_identifier(part, quoted=True) for part in node.path]
     return exp.Column(this=names[0]) if len(names) == 1 else exp.Dot.build(names)
 
 
 @_write.register
-def _(node: tree.Literal, to: Writer) -> exp.Expr:
+def _(node: tree.Literal, to: SqlWriter) -> exp.Expr:
     return literal(node, to)
 
 
 @_write.register
-def _(node: tree.Cast, to: Writer) -> exp.Expr:
+def _(node: tree.Cast, to: SqlWriter) -> exp.Expr:
     arg = _write(node.arg, to)
     if to.dialect == "duckdb" and pa.types.is_integer(node.type):
         arg = exp.Anonymous(this="trunc", expressions=[arg])  # DuckDB rounds, Spark cuts
@@ -247,7 +247,7 @@ _OPERATORS: MappingProxyType[str, type[exp.Binary]] = MappingProxyType(
 
 
 @_write.register
-def _(node: tree.Call, to: Writer) -> exp.Expr:
+def _(node: tree.Call, to: SqlWriter) -> exp.Expr:
     own, _, bare = node.name.rpartition(".")
     if (own == to.dialect and bare == "/") or (node.name in _OPERATORS and len(node.args) == 2):
         if node.name == "/" and to.dialect in ("trino", "presto"):
@@ -262,7 +262,7 @@ def _(node: tree.Call, to: Writer) -> exp.Expr:
     return exp.Anonymous(this=name, expressions=[_write(arg, to) for arg in node.args])
 
 
-def _function_name(node: tree.Call, to: Writer) -> str:
+def _function_name(node: tree.Call, to: SqlWriter) -> str:
     if to.spark_like:
         if "." in node.name:
             raise to.refuse(node)
@@ -284,45 +284,45 @@ def _below_one(arg: tree.Expr) -> bool:
     return not isinstance(value, int) or value < 1
 
 
-def _negative(node: tree.Call, to: Writer) -> exp.Expr:
+def _negative(node: tree.Call, to: SqlWriter) -> exp.Expr:
     return exp.Neg(this=exp.Paren(this=_write(node.args[0], to)))
 
 
-def _concat(node: tree.Call, to: Writer) -> exp.Expr:
+def _concat(node: tree.Call, to: SqlWriter) -> exp.Expr:
     # DuckDB's concat() skips NULLs, || does not.
     return functools.reduce(
         lambda left, right: exp.DPipe(this=left, expression=right), (_inner(arg, to) for arg in node.args)
     )
 
 
-def _if(node: tree.Call, to: Writer) -> exp.Expr:
+def _if(node: tree.Call, to: SqlWriter) -> exp.Expr:
     when, then, otherwise = (_write(arg, to) for arg in node.args)
     return exp.Case(ifs=[exp.If(this=when, true=then)], default=otherwise)
 
 
-def _interval(node: tree.Call, to: Writer) -> exp.Expr:
+def _interval(node: tree.Call, to: SqlWriter) -> exp.Expr:
     amount, unit = (cast("tree.Literal", arg).scalar.as_py() for arg in node.args)
     return exp.Interval(this=to.string(str(amount)), unit=exp.Var(this=unit) if unit else None)
 
 
-def _getitem(node: tree.Call, to: Writer) -> exp.Expr:
+def _getitem(node: tree.Call, to: SqlWriter) -> exp.Expr:
     if not to.spark_like:
         raise to.refuse(node)
     return exp.Bracket(this=_inner(node.args[0], to), expressions=[_write(arg, to) for arg in node.args[1:]])
 
 
-def _getfield(node: tree.Call, to: Writer) -> exp.Expr:
+def _getfield(node: tree.Call, to: SqlWriter) -> exp.Expr:
     name = cast("tree.Literal", node.args[1]).scalar.as_py()
     return exp.Dot(this=_inner(node.args[0], to), expression=exp.to_identifier(name, quoted=True))
 
 
-def _lambda(node: tree.Call, to: Writer) -> exp.Expr:
+def _lambda(node: tree.Call, to: SqlWriter) -> exp.Expr:
     if not to.spark_like:
         raise to.refuse(node)
     return exp.Var(this=cast("tree.Literal", node.args[0]).scalar.as_py())
 
 
-_SPECIAL: MappingProxyType[str, Callable[[tree.Call, Writer], exp.Expr]] = MappingProxyType(
+_SPECIAL: MappingProxyType[str, Callable[[tree.Call, SqlWriter], exp.Expr]] = MappingProxyType(
     {
         "concat": _concat,
         "getfield": _getfield,
@@ -351,22 +351,22 @@ _COMPARISONS: MappingProxyType[str, type[exp.Binary]] = MappingProxyType(
 
 
 @_write.register
-def _(node: tree.Constant, to: Writer) -> exp.Expr:
+def _(node: tree.Constant, to: SqlWriter) -> exp.Expr:
     return to.cast(exp.Null(), pa.bool_(), node) if node.value is None else exp.Boolean(this=node.value)
 
 
 @_write.register
-def _(node: tree.Holds, to: Writer) -> exp.Expr:
+def _(node: tree.Holds, to: SqlWriter) -> exp.Expr:
     return _write(node.arg, to)
 
 
 @_write.register
-def _(node: tree.Compare, to: Writer) -> exp.Expr:
+def _(node: tree.Compare, to: SqlWriter) -> exp.Expr:
     return _COMPARISONS[node.op](this=_inner(node.left, to), expression=_inner(node.right, to))
 
 
 @_write.register
-def _(node: tree.Between, to: Writer) -> exp.Expr:
+def _(node: tree.Between, to: SqlWriter) -> exp.Expr:
     arg, low, high = (_inner(part, to) for part in (node.arg, node.low, node.high))
     if node.low_inclusive and node.high_inclusive:
         return exp.Between(this=arg, low=low, high=high)
@@ -376,7 +376,7 @@ def _(node: tree.Between, to: Writer) -> exp.Expr:
 
 
 @_write.register
-def _(node: tree.IsIn, to: Writer) -> exp.Expr:
+def _(node: tree.IsIn, to: SqlWriter) -> exp.Expr:
     if len(node.values) == 0:
         return exp.Boolean(this=False)
     kind = node.values.type
@@ -389,19 +389,19 @@ def _(node: tree.IsIn, to: Writer) -> exp.Expr:
     )
 
 
-def _item(scalar: pa.Scalar, zone: str, plain: bool, to: Writer) -> exp.Expr:
+def _item(scalar: pa.Scalar, zone: str, plain: bool, to: SqlWriter) -> exp.Expr:
     if not scalar.is_valid:
         return exp.Null()
     return raw_number(f"{scalar.as_py():f}") if plain else literal(tree.Literal(scalar, zone), to)
 
 
 @_write.register
-def _(node: tree.IsNull, to: Writer) -> exp.Expr:
+def _(node: tree.IsNull, to: SqlWriter) -> exp.Expr:
     return exp.Is(this=_inner(node.arg, to), expression=exp.Null())
 
 
 @_write.register
-def _(node: tree.IsNan, to: Writer) -> exp.Expr:
+def _(node: tree.IsNan, to: SqlWriter) -> exp.Expr:
     if to.spark_like:
         nan = to.cast(to.string("NaN"), pa.float64(), node)
         return exp.EQ(this=_inner(node.arg, to), expression=nan)
@@ -409,7 +409,7 @@ def _(node: tree.IsNan, to: Writer) -> exp.Expr:
 
 
 @_write.register
-def _(node: tree.Match, to: Writer) -> exp.Expr:
+def _(node: tree.Match, to: SqlWriter) -> exp.Expr:
     spark_name = {"prefix": "startswith", "suffix": "endswith", "contains": "contains"}[node.kind]
     name = spark_name if to.dialect == "spark" else _TO_FOREIGN.get(to.dialect, {}).get(spark_name)
     if isinstance(node.text, bytes) and to.dialect != "spark":
@@ -423,7 +423,7 @@ def _(node: tree.Match, to: Writer) -> exp.Expr:
 
 
 @_write.register
-def _(node: tree.Like, to: Writer) -> exp.Expr:
+def _(node: tree.Like, to: SqlWriter) -> exp.Expr:
     pattern, escape = node.pattern, node.escape
     if to.spark_like and escape is None:
         pattern, escape = pattern.replace("\\", "\\\\"), "\\"
@@ -440,7 +440,7 @@ def _(node: tree.Like, to: Writer) -> exp.Expr:
 
 
 @_write.register
-def _(node: tree.Truth, to: Writer) -> exp.Expr:
+def _(node: tree.Truth, to: SqlWriter) -> exp.Expr:
     if to.dialect == "spark" and isinstance(node.arg, tree.IsNan) and node.value is True:
         return exp.Anonymous(this="isnan", expressions=[_write(node.arg.arg, to)])
     if node.value is None:
@@ -450,21 +450,21 @@ def _(node: tree.Truth, to: Writer) -> exp.Expr:
 
 
 @_write.register
-def _(node: tree.And, to: Writer) -> exp.Expr:
+def _(node: tree.And, to: SqlWriter) -> exp.Expr:
     return _chain(exp.And, node, to)
 
 
 @_write.register
-def _(node: tree.Or, to: Writer) -> exp.Expr:
+def _(node: tree.Or, to: SqlWriter) -> exp.Expr:
     return _chain(exp.Or, node, to)
 
 
-def _chain(kind: type[exp.Connector], node: tree.And | tree.Or, to: Writer) -> exp.Expr:
+def _chain(kind: type[exp.Connector], node: tree.And | tree.Or, to: SqlWriter) -> exp.Expr:
     built = (_write(arg, to) for arg in node.args)
     parts = (exp.Paren(this=part) if isinstance(part, exp.Connector) else part for part in built)
     return functools.reduce(lambda left, right: kind(this=left, expression=right), parts)
 
 
 @_write.register
-def _(node: tree.Not, to: Writer) -> exp.Expr:
+def _(node: tree.Not, to: SqlWriter) -> exp.Expr:
     return exp.Not(this=_inner(node.arg, to))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from skipstone.aggregate.states.state import Measure, Rows
+from skipstone.aggregate.states.state import Measure, RowSelection
 
 TYPES = {
     "int8": pa.int8(),
@@ -104,7 +104,7 @@ def _updated(measure: Measure[Any], table: pa.Table) -> tuple[Any, Any]:
     keys, starts = np.unique(groups[order], return_index=True)
     if not len(keys):
         keys, starts = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    rows = Rows(table.take(pa.array(order)), starts)
+    rows = RowSelection(table.take(pa.array(order)), starts)
     # States cross process borders.
     return keys, pickle.loads(pickle.dumps(measure.update(rows)))
 
@@ -119,4 +119,4 @@ def _folded(measure: Measure[Any], pieces: Sequence[tuple[Any, Any]]) -> tuple[A
 def one_group(measure: Measure[Any], *arrays: pa.Array) -> Any:
     """The state of one group whose rows have the columns ``x``, ``y``, ..."""
     table = pa.table(list(arrays), names=list("xyz"[: len(arrays)]))
-    return measure.update(Rows(table, np.zeros(1, dtype=np.int64)))
+    return measure.update(RowSelection(table, np.zeros(1, dtype=np.int64)))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from skipstone.aggregate.states.blocks import BlockMeasure, Blocks, constant_blocks, facets_of, read_blocks
 from skipstone.aggregate.states.exact import HUGE_BITS, fraction, totals
-from skipstone.aggregate.states.state import EVERY, Facet, Rows
+from skipstone.aggregate.states.state import EVERY, Facet, RowSelection
 from skipstone.core.domain.keys import Kind, key_space, to_key, wide_value
 from skipstone.parquet.measure import NotMeasurable
 
@@ -224,8 +224,8 @@ def test_the_measure() -> None:
     table = pa.table({"s": pa.array([{"x": 1}, {"x": 5}, None, {"x": 2}]), "day": [datetime.date.min] * 4})
     measure = BlockMeasure(("s", "x"), pa.int64(), Facet.SUM | Facet.COUNT)
     assert measure.columns == (("s", "x"),)
-    one = measure.update(Rows(table, np.array([0, 1])))
-    two = measure.update(Rows(table.slice(1), np.array([0, 2])))
+    one = measure.update(RowSelection(table, np.array([0, 1])))
+    two = measure.update(RowSelection(table.slice(1), np.array([0, 2])))
     joined = measure.join([one, two])
     folded = measure.fold(joined, np.array([3, 0, 1, 2]), np.array([0, 2]))
     assert [total(folded, n) for n in (0, 1)] == [2 + 1, 7 + 5]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.aggregate.states.custom import Custom, finished
-from skipstone.aggregate.states.state import Rows
+from skipstone.aggregate.states.state import RowSelection
 from skipstone.errors import TypeMismatchError, UsageError
 from tests.unit.aggregate.states._cuts import at_once, in_pieces, one_group, tables
 
@@ -86,7 +86,7 @@ def test_states_are_merged_in_their_order() -> None:
     measure = Custom((("a", "b"),), ("a.b",), Texts(), "texts")
     assert measure.columns == (("a", "b"),)
     column = pa.chunked_array([pa.array([{"b": "p"}]), pa.array([{"b": "q"}, {"b": "r"}])])
-    state = measure.update(Rows(pa.table({"a": column}), np.array([0, 1, 2])))
+    state = measure.update(RowSelection(pa.table({"a": column}), np.array([0, 1, 2])))
     assert state == ["p", "q", "r"]
     assert measure.fold(state, np.array([1, 2, 0]), np.array([0])) == ["((qr)p)"]
     assert finished(measure, state) == pa.array(["p", "q", "r"])
@@ -102,7 +102,7 @@ def test_nothing_and_no_columns() -> None:
             return state + str(batch.num_rows)
 
     measure = Custom((), (), Count(), "count")
-    assert measure.update(Rows(pa.table({"x": [1, 2, 3]}), np.array([0, 1]))) == ["1", "2"]
+    assert measure.update(RowSelection(pa.table({"x": [1, 2, 3]}), np.array([0, 1]))) == ["1", "2"]
 
 
 def test_the_object_is_checked() -> None:
@@ -136,7 +136,7 @@ def test_failures_name_the_aggregate(method: str) -> None:
     measure = Custom((X, Y), ("x", "y"), Broken(method, cause), "mine")
 
     def run(measure: Custom) -> None:
-        state = measure.update(Rows(pa.table({"x": [1, 2], "y": [3, 4]}), np.array([0, 1])))
+        state = measure.update(RowSelection(pa.table({"x": [1, 2], "y": [3, 4]}), np.array([0, 1])))
         finished(measure, measure.fold(state, np.array([0, 1]), np.array([0])))
 
     with pytest.raises(

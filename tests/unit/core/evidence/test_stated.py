@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from skipstone.core.evidence import ColumnFacts, Stated
+from skipstone.core.evidence import ColumnFacts, FactOverride
 
 
 def facts(type: pa.DataType, low: list, high: list) -> ColumnFacts:
@@ -27,10 +27,10 @@ def facts(type: pa.DataType, low: list, high: list) -> ColumnFacts:
 )
 def test_stated_facts_stand_only_where_they_are_stated(type: pa.DataType, stated: list, stored: list) -> None:
     where = np.array([True, False, True])
-    found = Stated(facts(type, stated, stated), where).over(lambda: ColumnFacts.absent(type, 3))
+    found = FactOverride(facts(type, stated, stated), where).over(lambda: ColumnFacts.absent(type, 3))
     assert found.may_value.tolist() == [True, False, True]
     assert found.may_null.tolist() == [False, True, False]
-    mixed = Stated(facts(type, stated, stated), where).over(lambda: facts(type, stored, stored))
+    mixed = FactOverride(facts(type, stated, stated), where).over(lambda: facts(type, stored, stored))
     plain = [v.decode() if isinstance(v, bytes) else v for v in _listed(mixed.lower)]
     assert plain == [stated[0], stored[1], stated[2]]
 
@@ -41,12 +41,12 @@ def test_what_files_say_is_not_asked_for_where_everything_is_stated() -> None:
     def never() -> ColumnFacts:
         raise AssertionError
 
-    assert Stated(mine).over(never) is mine
-    assert Stated(mine, np.array([True])).over(never) is mine
+    assert FactOverride(mine).over(never) is mine
+    assert FactOverride(mine, np.array([True])).over(never) is mine
 
 
 def test_files_are_taken_with_what_is_stated_of_them() -> None:
-    taken = Stated(facts(pa.int64(), [1, 2], [1, 2]), np.array([True, False])).take(np.array([1, 0, 0]))
+    taken = FactOverride(facts(pa.int64(), [1, 2], [1, 2]), np.array([True, False])).take(np.array([1, 0, 0]))
     assert taken.where is not None
     assert taken.where.tolist() == [False, True, True]
     assert taken.facts.lower.tolist() == [2, 1, 1]

@@ -15,7 +15,7 @@ from skipstone.core.domain.spans import NumberSpans
 from skipstone.core.evidence import ColumnFacts, Evidence
 from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import ColumnRef
-from skipstone.core.judge import Bits, Verdict, judge
+from skipstone.core.judge import Verdict, VerdictBits, judge
 from skipstone.predicate import tree
 
 SCHEMA = pa.schema([("i", pa.int64()), ("f", pa.float64()), ("s", pa.string())])
@@ -237,7 +237,7 @@ def test_bits_follow_kleene() -> None:
     values = (True, False, None)
     for a in sets:
         for b in sets:
-            left, right = (Bits(*(np.array([bool(bit)]) for bit in bits)) for bits in (a, b))
+            left, right = (VerdictBits(*(np.array([bool(bit)]) for bit in bits)) for bits in (a, b))
             for stop, result in ((False, left & right), (True, left | right)):
                 reach = {
                     _kleene(x, y, stop=stop)

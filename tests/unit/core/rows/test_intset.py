@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64, FrozenBitMap, FrozenBitMap64
 
 from skipstone.core.rows import RowSet
-from skipstone.core.rows.intset import MOST, Bits, IntSet, Runs, Sorted
+from skipstone.core.rows.intset import MOST, BitSet, IntSet, Runs, Sorted
 from skipstone.core.rows.roaring import to_words
 from skipstone.errors import UsageError
 
-FORMS = [Runs, Sorted, Bits]
+FORMS = [Runs, Sorted, BitSet]
 NEAR = [0, 1, 63, 64, 65_535, 65_536, 2**32 - 1, 2**32, 2**63 - 1, 2**63, MOST]
 DTYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
 
@@ -38,8 +38,8 @@ def in_form(ids: set[int], form: type) -> IntSet:
     if form is Runs and ids:
         gaps = np.flatnonzero(np.diff(members) != 1) + 1
         held = Runs(members[np.append(0, gaps)], members[np.append(gaps, 0) - 1])
-    elif form is Bits and ids and max(ids) - min(ids) < 10**7:
-        held = Bits(*to_words(BitMap64(sorted(ids))))
+    elif form is BitSet and ids and max(ids) - min(ids) < 10**7:
+        held = BitSet(*to_words(BitMap64(sorted(ids))))
     assert held.size == len(ids)
     return held
 
@@ -59,7 +59,7 @@ def near(ids: set[int]) -> list[int]:
     [
         (range(10, 20), Runs),
         ([*range(5), *range(100, 200), *range(300, 310), *range(400, 500), 10**6], Runs),
-        (range(0, 3000, 3), Bits),
+        (range(0, 3000, 3), BitSet),
         (range(7, 10**6, 9_973), Sorted),
         ([], Sorted),
     ],
@@ -185,7 +185,7 @@ def test_a_restricted_set_is_the_same_between_its_bounds(
 
 
 @pytest.mark.parametrize("bitmap", [BitMap, BitMap64])
-@pytest.mark.parametrize(("share", "form"), [(0.6, Bits), (0.06, Bits), (0.0005, Sorted)])
+@pytest.mark.parametrize(("share", "form"), [(0.6, BitSet), (0.06, BitSet), (0.0005, Sorted)])
 def test_large_sets_by_every_way_of_looking_up(share: float, form: type, bitmap: Any) -> None:
     rng, total = np.random.default_rng(7), 400_000
     member = rng.random(total) < share

@@ -11,7 +11,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
 from skipstone.errors import CorruptFileError
-from skipstone.iceberg.manifests.entries import Entries, Part, joined, runs
+from skipstone.iceberg.manifests.entries import Entries, ManifestPart, joined, runs
 from skipstone.iceberg.manifests.lists import ManifestNote
 from skipstone.iceberg.manifests.reading import Manifests, clear_cache, read_manifest
 from tests.unit.iceberg import _avro as av
@@ -100,12 +100,12 @@ def test_parts_are_joined_in_their_own_order() -> None:
         for _ in range(rng.randrange(6)):
             batch = rng.choice(batches)
             start = rng.randint(0, len(batch))
-            parts.append(Part(batch, start, rng.randint(start, len(batch))))
+            parts.append(ManifestPart(batch, start, rng.randint(start, len(batch))))
         wanted = [path for p in parts for path in p.batch.paths.to_pylist()[p.start : p.stop]]
         assert joined(parts).paths.to_pylist() == wanted
         assert sum(map(len, parts)) == len(wanted)
     # What is wanted whole is not copied.
-    assert joined([Part(batches[0], 0, 3), Part(batches[0], 3, 7)]) is batches[0]
+    assert joined([ManifestPart(batches[0], 0, 3), ManifestPart(batches[0], 3, 7)]) is batches[0]
     assert len(joined([])) == 0
 
 

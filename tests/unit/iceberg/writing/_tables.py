@@ -30,7 +30,7 @@ from pyiceberg.types import (
 
 from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.parquet.write.files import write_files
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import profile
 
 SCHEMA = Schema(
@@ -76,8 +76,10 @@ def rows(start: int, stop: int) -> pa.Table:
     )
 
 
-def write(target: Target, table: pa.Table, job: str = "ab", layout: Layout | None = None) -> list[NewFile]:
-    layout = layout or Layout()
+def write(
+    target: Target, table: pa.Table, job: str = "ab", layout: PageLayout | None = None
+) -> list[NewFile]:
+    layout = layout or PageLayout()
     seen = profile(table, layout)
     found = write_files(table.to_batches(), target.place, job, "0", layout, seen, shape=target)
     return [target.new_file(one) for one in found]

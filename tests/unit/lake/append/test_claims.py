@@ -9,11 +9,11 @@ import pytest
 from obstore.store import MemoryStore
 
 from skipstone.errors import ConflictError, CorruptFileError, ReadError
-from skipstone.lake.append import Append, Source
+from skipstone.lake.append import Append, JournalSource
 from skipstone.lake.journal import claim, ingested
 from skipstone.store.place import Place, open_root
 
-A, B, C = (Source(f"s3://in/{name}.csv", 5, "etag") for name in "abc")
+A, B, C = (JournalSource(f"s3://in/{name}.csv", 5, "etag") for name in "abc")
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -28,10 +28,10 @@ def test_a_file_is_taken_in_by_one(place: Place) -> None:
         claim(place, first, [A, B])
         with pytest.raises(ConflictError, match=r"b\.csv: another run is taking it in \(wait"):
             claim(place, second, [B, C])
-        claim(place, third, [Source("s3://in/d.csv", 5, "etag")])
+        claim(place, third, [JournalSource("s3://in/d.csv", 5, "etag")])
         # It would have to see a file in another version, too.
         with pytest.raises(ConflictError, match=r"a\.csv"):
-            claim(place, second, [Source(A.uri, 9, "other")])
+            claim(place, second, [JournalSource(A.uri, 9, "other")])
 
 
 def test_what_was_done_meanwhile_is_seen(place: Place) -> None:

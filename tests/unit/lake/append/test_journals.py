@@ -10,13 +10,13 @@ import pytest
 from skipstone.errors import CorruptFileError, ReadError
 from skipstone.lake import journal
 from skipstone.lake.append import Append
-from skipstone.lake.journal import Source, ingested
+from skipstone.lake.journal import JournalSource, ingested
 from skipstone.store.place import Place
 from tests.unit.lake.append._jobs import Counted, gone_pid, half, publish, sign
 
 
-def source(number: int) -> Source:
-    return Source(f"in/{number}.csv", number, f"etag{number}")
+def source(number: int) -> JournalSource:
+    return JournalSource(f"in/{number}.csv", number, f"etag{number}")
 
 
 def test_what_was_taken_in(place: Place) -> None:

@@ -14,7 +14,7 @@ import pytest
 import skipstone as sk
 from skipstone.errors import UsageError, WriteError
 from skipstone.lake.append import Append, staged_as
-from skipstone.lake.journal import Source, ingested
+from skipstone.lake.journal import JournalSource, ingested
 from skipstone.lake.records import (
     done_key,
     job_of,
@@ -52,9 +52,9 @@ def test_files_staged_by_their_own_keys(place: Place) -> None:
 
 def test_nothing_is_published_of_a_job_with_nothing(place: Place) -> None:
     with Append.begin(place) as append:
-        assert append.publish([], sources=[Source("empty.csv", 0, "1")]) == []
+        assert append.publish([], sources=[JournalSource("empty.csv", 0, "1")]) == []
     assert visible(place) == []
-    assert ingested(place) == {Source("empty.csv", 0, "1")}
+    assert ingested(place) == {JournalSource("empty.csv", 0, "1")}
 
 
 def test_workers_elsewhere_need_the_stage_and_the_name(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_many_jobs_in_threads(place: Place) -> None:
 
     def work() -> None:
         name = threading.current_thread().name
-        done.extend(publish(place, 2, sources=[Source(name, 1, "")]) for _ in range(3))
+        done.extend(publish(place, 2, sources=[JournalSource(name, 1, "")]) for _ in range(3))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:

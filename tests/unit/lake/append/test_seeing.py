@@ -18,7 +18,7 @@ from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import ReadError
 from skipstone.lake import records
 from skipstone.lake.append import Append
-from skipstone.lake.journal import Source, ingested
+from skipstone.lake.journal import JournalSource, ingested
 from skipstone.lake.records import (
     done_key,
     job_of,
@@ -145,7 +145,7 @@ def test_what_publishing_costs_on_s3(s3: dict[str, str], monkeypatch: pytest.Mon
     assert asked == {"put": 1, "list": 2}
     names = stage(append, 8)
     asked.clear()
-    listed = append.publish(names, sources=[Source("u", 1, "v")])
+    listed = append.publish(names, sources=[JournalSource("u", 1, "v")])
     assert asked == {
         "list": 3,  # the stage, journals, the stage again
         "put": 3,  # that it is publishing, its journal, that it is done
@@ -161,7 +161,7 @@ def test_what_publishing_costs_on_s3(s3: dict[str, str], monkeypatch: pytest.Mon
     assert sk.open("s3://bucket/appended", storage_options=s3).scan().count() == 8
     half(place)
     assert sk.open("s3://bucket/appended", storage_options=s3).scan().count() == 8
-    assert ingested(place) == {Source("u", 1, "v")}
+    assert ingested(place) == {JournalSource("u", 1, "v")}
 
 
 # -- other readers, and the index ----------------------------------------------------------------

@@ -13,8 +13,8 @@ import pytest
 from skipstone.core.rows import RowSet
 from skipstone.errors import CorruptFileError
 from skipstone.parquet.slice import (
-    Part,
     RowGroupPages,
+    SlicePart,
     decode_part,
     decode_together,
     part_steps,
@@ -56,7 +56,7 @@ def part(
     rows: RowSet,
     fields: list[int] | None = None,
     asked: list[ByteRange] | None = None,
-) -> Part:
+) -> SlicePart:
     wanted = list(range(len(file.metadata.arrow_schema))) if fields is None else fields
     pages = RowGroupPages.of(file.metadata, group, wanted, None, file.indexes(group))
 
@@ -67,11 +67,11 @@ def part(
             asked.extend(need.ranges)
 
     found = drive(part_steps(pages, rows, plan_leaves(pages.chunks, rows)), fill)
-    assert isinstance(found, Part)
+    assert isinstance(found, SlicePart)
     return found
 
 
-def alone(parts: list[Part]) -> pa.Table:
+def alone(parts: list[SlicePart]) -> pa.Table:
     return pa.concat_tables([decode_part(one, checksums=False) for one in parts])
 
 

@@ -21,7 +21,7 @@ import skipstone as sk
 from skipstone.errors import ReadError, SchemaError, UsageError, WriteError
 from skipstone.parquet.write import files as files_module
 from skipstone.parquet.write.files import Sink, Written, staged_as, write_files
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import Profile, profile
 from skipstone.report.trace import Cause
 from skipstone.store.local import LocalPlace
@@ -32,12 +32,12 @@ JOB = "0a1b2c"
 KIB = 1 << 10
 
 
-def sampled(table: pa.Table, layout: Layout) -> Profile:
+def sampled(table: pa.Table, layout: PageLayout) -> Profile:
     return profile(table.slice(0, 4_000), layout)
 
 
 def write(
-    table: pa.Table, stage: Place, layout: Layout, *, rows: int = 1_777, **options: Any
+    table: pa.Table, stage: Place, layout: PageLayout, *, rows: int = 1_777, **options: Any
 ) -> list[Written]:
     return write_files(pieces(table, rows), stage, JOB, "7", layout, sampled(table, layout), **options)
 
@@ -58,7 +58,7 @@ def test_files_end_near_the_target(
     events: pa.Table, stage: LocalPlace, compression: str, row_group_rows: int, blooms: tuple[str, ...]
 ) -> None:
     target = 400 * KIB
-    layout = Layout(
+    layout = PageLayout(
         target_file_bytes=target,
         row_group_rows=row_group_rows,
         page_rows=500,
@@ -87,7 +87,7 @@ def test_files_end_near_the_target(
 
 def test_a_wrong_profile_is_put_right_by_what_is_written(events: pa.Table, stage: LocalPlace) -> None:
     target = 300 * KIB
-    layout = Layout(target_file_bytes=target, page_rows=500)
+    layout = PageLayout(target_file_bytes=target, page_rows=500)
     right = sampled(events, layout)
     for factor in (0.6, 1.0, 5.0):
         wrong = Profile(right.bytes_per_row * factor, right.dictionary, (), right.leaves)
@@ -101,10 +101,10 @@ def test_a_wrong_profile_is_put_right_by_what_is_written(events: pa.Table, stage
 def test_no_slivers_where_the_size_is_expected(
     events: pa.Table, stage: LocalPlace, share: float, files: int
 ) -> None:
-    found = sampled(events, Layout(page_rows=500))
+    found = sampled(events, PageLayout(page_rows=500))
     expected = found.bytes_per_row * events.num_rows
     target = int(expected / share)
-    layout = Layout(target_file_bytes=target, page_rows=500)
+    layout = PageLayout(target_file_bytes=target, page_rows=500)
     written = write_files(pieces(events), stage, JOB, "7", layout, found, expected_bytes=expected)
     assert len(written) == files == max(1, round(share))
     assert all(0.9 * target <= file.bytes <= 1.1 * target for file in written[:-1])
@@ -113,7 +113,7 @@ def test_no_slivers_where_the_size_is_expected(
 
 def test_more_than_was_expected_makes_more_files(events: pa.Table, stage: LocalPlace) -> None:
     target = 300 * KIB
-    layout = Layout(target_file_bytes=target, page_rows=500)
+    layout = PageLayout(target_file_bytes=target, page_rows=500)
     written = write(events, stage, layout, expected_bytes=1.2 * target)
     assert 1.4 * target <= written[0].bytes <= 1.6 * target
     assert len(written) >= 4
@@ -121,7 +121,7 @@ def test_more_than_was_expected_makes_more_files(events: pa.Table, stage: LocalP
 
 
 def test_row_groups_and_pages(events: pa.Table, stage: LocalPlace) -> None:
-    layout = Layout(row_group_rows=25_000, page_rows=2_000, blooms=("user",))
+    layout = PageLayout(row_group_rows=25_000, page_rows=2_000, blooms=("user",))
     (file,) = write(events, stage, layout, metadata={"made by": "us"})
     path = stage.path(staged_as(file.key))
     metadata = pq.read_metadata(path)
@@ -142,7 +142,7 @@ def test_row_groups_and_pages(events: pa.Table, stage: LocalPlace) -> None:
 
 def test_wide_rows_end_a_row_group_by_bytes(stage: LocalPlace) -> None:
     table = pa.table({"id": range(2_000), "text": ["x" * 1_000] * 2_000})
-    layout = Layout(row_group_bytes=300_000)
+    layout = PageLayout(row_group_bytes=300_000)
     (file,) = write(table, stage, layout, rows=2_000)
     metadata = pq.read_metadata(stage.path(staged_as(file.key)))
     groups = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
@@ -160,7 +160,7 @@ def test_no_more_is_held_than_a_row_group(stage: LocalPlace, monkeypatch: pytest
         held.append(sum(output.rows for output in work._outputs.values()))
 
     monkeypatch.setattr(files_module._Work, "_relieve", watch)
-    write(table, stage, Layout(row_group_rows=2_500, partition_by=("level",)))
+    write(table, stage, PageLayout(row_group_rows=2_500, partition_by=("level",)))
     assert 2_000 < max(held) <= 2_500
 
 
@@ -169,7 +169,7 @@ def test_no_more_is_held_than_a_row_group(stage: LocalPlace, monkeypatch: pytest
 
 def test_partitions_that_come_one_after_the_other(events: pa.Table, stage: LocalPlace) -> None:
     events = events.slice(0, 10_000)
-    layout = Layout(partition_by=("kind", "level"), page_rows=500)
+    layout = PageLayout(partition_by=("kind", "level"), page_rows=500)
     ordered = files_module.sort_batch(events, layout)
     written = write(ordered, stage, layout)
     assert len(written) == 5 * 40
@@ -193,7 +193,7 @@ def test_partitions_in_any_order(
     start, end = Sink.__init__, Sink.close
     monkeypatch.setattr(Sink, "__init__", lambda *args: (opened.append(1), start(*args))[1])
     monkeypatch.setattr(Sink, "close", lambda sink: (opened.append(-1), end(sink))[1])
-    layout = Layout(partition_by=("level",), row_group_rows=10_000, page_rows=500)
+    layout = PageLayout(partition_by=("level",), row_group_rows=10_000, page_rows=500)
     written = write(events, stage, layout)
     assert max(np.cumsum(opened)) == min(most_open, 40)
     assert len(written) == 40 if most_open == 64 else 40 < len(written) < 200
@@ -206,7 +206,7 @@ def test_partitions_in_any_order(
 
 def test_runs_that_turn_out_not_to_be_all(stage: LocalPlace) -> None:
     table = pa.table({"p": ["a"] * 10 + ["b"] * 10 + ["a"] * 10, "id": range(30)})
-    layout = Layout(partition_by=("p",))
+    layout = PageLayout(partition_by=("p",))
     written = write(table, stage, layout, rows=10)
     assert sorted((file.partition, file.rows) for file in written) == [("p=a", 10), ("p=a", 10), ("p=b", 10)]
     assert by_id(read(stage, table)) == by_id(table)
@@ -216,7 +216,7 @@ def test_small_partitions_say_little_about_large_ones(events: pa.Table, stage: L
     sizes = [30_000, 1, 2, 29_997]
     parts = pa.array(np.repeat(["a", "b", "c", "d"], sizes))
     table = events.append_column("p", parts)
-    written = write(table, stage, Layout(partition_by=("p",), target_file_bytes=1 << 20))
+    written = write(table, stage, PageLayout(partition_by=("p",), target_file_bytes=1 << 20))
     assert [(file.partition, file.rows) for file in written] == list(
         zip(["p=a", "p=b", "p=c", "p=d"], sizes, strict=True)
     )
@@ -227,7 +227,7 @@ def test_many_tiny_partitions(stage: LocalPlace) -> None:
     rng = np.random.default_rng(0)
     table = pa.table({"p": rng.permutation(np.repeat(np.arange(100), 6)), "id": np.arange(600)})
     # Six hundred rows of sixteen bytes would fit, if arrays of one row took no more than their values.
-    written = write(table, stage, Layout(partition_by=("p",), row_group_bytes=60_000), rows=100)
+    written = write(table, stage, PageLayout(partition_by=("p",), row_group_bytes=60_000), rows=100)
     assert 100 <= len(written) < 300
     assert read(stage, table).sort_by("id").equals(table)
 
@@ -244,7 +244,7 @@ def test_partitions_of_every_type(stage: LocalPlace) -> None:
             "code": pa.array([("a", "b")[row % 2] for row in range(count)]).dictionary_encode(),
         }
     )
-    layout = Layout(partition_by=("text", "day", "price", "flag", "code"))
+    layout = PageLayout(partition_by=("text", "day", "price", "flag", "code"))
     written = write(table, stage, layout, rows=99)
     empty = "text=__HIVE_DEFAULT_PARTITION__"
     assert {file.partition.split("/")[0] for file in written} == {"text=x%2Fy%3D%25", empty, "text=é"}
@@ -264,14 +264,14 @@ def test_partitions_of_every_type(stage: LocalPlace) -> None:
 def test_a_date_that_no_folder_can_name(stage: LocalPlace) -> None:
     table = pa.table({"d": pa.array([4_000_000], pa.int32()).cast(pa.date32()), "id": [1]})
     with pytest.raises(UsageError, match=r"column d: a value names no partition.*years 1 to 9999"):
-        write(table, stage, Layout(partition_by=("d",)))
+        write(table, stage, PageLayout(partition_by=("d",)))
 
 
 # -- rows --------------------------------------------------------------------------------------
 
 
 def test_every_reader_reads_the_same_rows(events: pa.Table, stage: LocalPlace) -> None:
-    layout = Layout(target_file_bytes=500 * KIB, partition_by=("kind",), cluster_by=("user",))
+    layout = PageLayout(target_file_bytes=500 * KIB, partition_by=("kind",), cluster_by=("user",))
     ordered = files_module.sort_batch(events, layout)
     write(ordered, stage, layout)
     glob = f"{stage.uri}/**/*.parquet.staged"
@@ -315,7 +315,7 @@ def nested(rows: int) -> pa.Table:
 
 def test_types_as_they_come(stage: LocalPlace) -> None:
     table = nested(3_000)
-    layout = Layout(row_group_rows=1_000, page_rows=300, blooms=("s.x", "coded"), cluster_by=("s.x",))
+    layout = PageLayout(row_group_rows=1_000, page_rows=300, blooms=("s.x", "coded"), cluster_by=("s.x",))
     (file,) = write(table, stage, layout, rows=170)
     path = stage.path(staged_as(file.key))
     found = pq.read_table(path)
@@ -341,7 +341,7 @@ def test_batches_of_another_order_and_layout(stage: LocalPlace) -> None:
     views = pa.table(
         {"t": table["t"].cast(pa.large_string()), "p": table["p"], "id": table["id"]}
     ).to_batches()[0]
-    layout = Layout(partition_by=("p",))
+    layout = PageLayout(partition_by=("p",))
     batches = [table.to_batches()[0].slice(0, 0), table.to_batches()[0], other, views, other.slice(0, 0)]
     written = write_files(iter(batches), stage, JOB, "7", layout, profile(table, layout))
     assert sum(file.rows for file in written) == 30
@@ -359,7 +359,7 @@ def test_batches_of_another_order_and_layout(stage: LocalPlace) -> None:
 )
 def test_batches_that_do_not_fit(stage: LocalPlace, other: pa.Table, message: str) -> None:
     table = pa.table({"id": range(10), "t": ["a"] * 10, "p": ["x", "y"] * 5})
-    layout = Layout(partition_by=("p",), row_group_rows=3)
+    layout = PageLayout(partition_by=("p",), row_group_rows=3)
     batches = [*table.to_batches(), *other.to_batches()]
     with pytest.raises(SchemaError, match=message):
         write_files(iter(batches), stage, JOB, "7", layout, profile(table, layout))
@@ -368,7 +368,7 @@ def test_batches_that_do_not_fit(stage: LocalPlace, other: pa.Table, message: st
 
 @pytest.mark.parametrize("partition_by", [(), ("kind",)])
 def test_nothing_makes_no_file(stage: LocalPlace, partition_by: tuple[str, ...]) -> None:
-    layout = Layout(partition_by=partition_by)
+    layout = PageLayout(partition_by=partition_by)
     empty = make_events(0)
     assert write(empty, stage, layout) == []
     batches = [make_events(1).slice(0, 0).to_batches(), pa.RecordBatch.from_pylist([], empty.schema)]
@@ -377,7 +377,7 @@ def test_nothing_makes_no_file(stage: LocalPlace, partition_by: tuple[str, ...])
 
 
 def test_one_row(stage: LocalPlace) -> None:
-    (file,) = write(make_events(1), stage, Layout(target_file_bytes=1, row_group_rows=1, page_rows=1))
+    (file,) = write(make_events(1), stage, PageLayout(target_file_bytes=1, row_group_rows=1, page_rows=1))
     assert (file.rows, file.row_groups, file.partition) == (1, 1, "")
     assert pickle.loads(pickle.dumps(file)) == file
 
@@ -387,7 +387,7 @@ def test_one_row(stage: LocalPlace) -> None:
 )
 def test_ids_that_are_none(stage: LocalPlace, job: str, task: str) -> None:
     with pytest.raises(UsageError, match="id"):
-        write_files(iter([]), stage, job, task, Layout(), Profile(1.0, (), (), 0))
+        write_files(iter([]), stage, job, task, PageLayout(), Profile(1.0, (), (), 0))
 
 
 # -- places and failures -----------------------------------------------------------------------
@@ -397,7 +397,7 @@ def test_an_object_store(events: pa.Table, monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     store = MemoryStore()
     place = open_root("lake/stage", store=store)
-    layout = Layout(target_file_bytes=400 * KIB, partition_by=("kind",))
+    layout = PageLayout(target_file_bytes=400 * KIB, partition_by=("kind",))
     written = write(events, place, layout)
     assert [(file.key, file.size) for file in place.list()] == sorted(
         (staged_as(f.key), f.bytes) for f in written
@@ -433,7 +433,7 @@ def test_a_source_that_breaks_leaves_nothing(
     monkeypatch.setattr(tempfile, "tempdir", str(hidden))
     place: Place = stage if kind == "local" else open_root("stage", store=MemoryStore())
     place.write("other", [b"1"])
-    layout = Layout(target_file_bytes=100 * KIB, row_group_rows=1_000, partition_by=("kind",))
+    layout = PageLayout(target_file_bytes=100 * KIB, row_group_rows=1_000, partition_by=("kind",))
     with pytest.raises(ReadError, match="the source broke"):
         write_files(broken(events, after), place, JOB, "7", layout, sampled(events, layout))
     assert [file.key for file in place.list()] == ["other"]
@@ -455,7 +455,7 @@ def test_a_disk_that_fails_leaves_nothing(
             raise OSError(28, "No space left on device")
         really(handle)
 
-    layout = Layout(target_file_bytes=200 * KIB, page_rows=500)
+    layout = PageLayout(target_file_bytes=200 * KIB, page_rows=500)
     found = sampled(events, layout)
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(WriteError) as caught:
@@ -470,7 +470,7 @@ def test_a_store_that_fails_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     place = open_root("stage", store=MemoryStore())
-    layout = Layout(target_file_bytes=200 * KIB, page_rows=500)
+    layout = PageLayout(target_file_bytes=200 * KIB, page_rows=500)
     really = obstore.put
     puts = 0
 
@@ -492,15 +492,15 @@ def test_a_place_that_is_none(events: pa.Table, tmp_path: Path) -> None:
     (tmp_path / "stage").write_bytes(b"a file")
     place = LocalPlace(str(tmp_path / "stage"))
     with pytest.raises(WriteError, match=f"{tmp_path}/stage/part-7-00000-{JOB}.parquet.staged: "):
-        write(events.slice(0, 10), place, Layout())
+        write(events.slice(0, 10), place, PageLayout())
 
 
 def test_nulls_where_there_may_be_none(stage: LocalPlace) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
     batch = pa.RecordBatch.from_arrays([pa.array([1, None])], schema=schema)
     with pytest.raises(WriteError, match=rf"part-7-00000-{JOB}.parquet.staged: .*id"):
-        write_files(iter([batch]), stage, JOB, "7", Layout(), Profile(8.0, (), (), 1))
+        write_files(iter([batch]), stage, JOB, "7", PageLayout(), Profile(8.0, (), (), 1))
     assert stage.list() == []
     fine = pa.RecordBatch.from_arrays([pa.array([1, 2])], schema=schema)
-    (file,) = write_files(iter([fine]), stage, JOB, "7", Layout(), Profile(8.0, (), (), 1))
+    (file,) = write_files(iter([fine]), stage, JOB, "7", PageLayout(), Profile(8.0, (), (), 1))
     assert not pq.read_schema(stage.path(staged_as(file.key))).field("id").nullable

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from skipstone.errors import SchemaError, UnknownColumnError, UsageError
-from skipstone.parquet.write.layout import CODECS, Layout
+from skipstone.parquet.write.layout import CODECS, PageLayout
 
 SCHEMA = pa.schema(
     [
@@ -50,30 +50,30 @@ SCHEMA = pa.schema(
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Layout(**options)
+        PageLayout(**options)
     assert message in str(caught.value)
     assert caught.value.hint
 
 
 def test_what_makes_sense() -> None:
     for codec in CODECS:
-        Layout(compression=codec)
-    layout = Layout(cluster="zorder", cluster_by=("a",), compression="gzip", compression_level=9)
+        PageLayout(compression=codec)
+    layout = PageLayout(cluster="zorder", cluster_by=("a",), compression="gzip", compression_level=9)
     assert layout.curve is None
-    assert Layout(cluster="hilbert", cluster_by=("a", "b")).curve == "hilbert"
-    assert Layout(cluster_by=("a", "b")).curve is None
+    assert PageLayout(cluster="hilbert", cluster_by=("a", "b")).curve == "hilbert"
+    assert PageLayout(cluster_by=("a", "b")).curve is None
     assert pickle.loads(pickle.dumps(layout)) == layout
 
 
 @pytest.mark.parametrize("name", ["id", "day", "name", "price", "flag", "coded", "dot.ted"])
 def test_types_to_partition_by(name: str) -> None:
-    Layout(partition_by=(name,)).check(SCHEMA)
+    PageLayout(partition_by=(name,)).check(SCHEMA)
 
 
 @pytest.mark.parametrize("name", ["f", "ts", "raw", "tags", "s", "s.x"])
 def test_types_not_to_partition_by(name: str) -> None:
     with pytest.raises(UsageError, match=rf"column {name}: a column of .* can't be partitioned by \(partit"):
-        Layout(partition_by=(name,)).check(SCHEMA)
+        PageLayout(partition_by=(name,)).check(SCHEMA)
 
 
 @pytest.mark.parametrize("what", ["partition_by", "cluster_by", "blooms"])
@@ -81,44 +81,46 @@ def test_types_not_to_partition_by(name: str) -> None:
     ("name", "columns"), [("ID", "id, day, name"), ("s.z", "x, deep"), ("s.x.y", "none"), ("tags.a", "none")]
 )
 def test_unknown_columns(what: str, name: str, columns: str) -> None:
-    layout = Layout(**{what: (name,)})
+    layout = PageLayout(**{what: (name,)})
     with pytest.raises(UnknownColumnError) as caught:
         layout.check(SCHEMA)
     assert f"column {name}: there is no such column (the columns here are: {columns}" in str(caught.value)
 
 
 def test_columns_of_dictionaries() -> None:
-    Layout(dictionary=("name", "s", "tags.list.element")).check(SCHEMA)
+    PageLayout(dictionary=("name", "s", "tags.list.element")).check(SCHEMA)
     with pytest.raises(UnknownColumnError, match=r"column s\.z: .*leaves.*: id, day, .* s\.deep\.y, coded"):
-        Layout(dictionary=("id", "s.z")).check(SCHEMA)
+        PageLayout(dictionary=("id", "s.z")).check(SCHEMA)
 
 
 def test_columns_of_one_name() -> None:
     schema = pa.schema([("a", pa.int64()), ("a", pa.int64())])
     with pytest.raises(UnknownColumnError, match="column a: the name is ambiguous"):
-        Layout(cluster_by=("a",)).check(schema)
+        PageLayout(cluster_by=("a",)).check(schema)
 
 
 def test_a_column_must_be_left() -> None:
     with pytest.raises(UsageError, match="no column is left to write"):
-        Layout(partition_by=("a",)).check(pa.schema([("a", pa.int64())]))
+        PageLayout(partition_by=("a",)).check(pa.schema([("a", pa.int64())]))
     with pytest.raises(UsageError, match="the schema has no columns"):
-        Layout().check(pa.schema([]))
+        PageLayout().check(pa.schema([]))
 
 
 def test_columns_to_cluster_by() -> None:
     names = ("id", "day", "s.x", "s.deep.y", "coded", "f", "raw", "flag", "dot.ted")
-    Layout(cluster_by=names).check(SCHEMA)
+    PageLayout(cluster_by=names).check(SCHEMA)
     for name in ("tags", "s", "s.deep"):
         with pytest.raises(UsageError, match=rf"column {name}: values of .* have no order"):
-            Layout(cluster_by=(name,)).check(SCHEMA)
+            PageLayout(cluster_by=(name,)).check(SCHEMA)
 
 
 def test_columns_of_blooms() -> None:
-    Layout(blooms=("id", "day", "name", "price", "f", "ts", "raw", "s.x", "s.deep.y", "coded")).check(SCHEMA)
+    PageLayout(blooms=("id", "day", "name", "price", "f", "ts", "raw", "s.x", "s.deep.y", "coded")).check(
+        SCHEMA
+    )
     for name in ("flag", "tags", "s"):
         with pytest.raises(UsageError, match=f"column {name}: there is no bloom filter of"):
-            Layout(blooms=(name,)).check(SCHEMA)
+            PageLayout(blooms=(name,)).check(SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -134,4 +136,4 @@ def test_columns_of_blooms() -> None:
 )
 def test_types_that_parquet_lacks(type: pa.DataType) -> None:
     with pytest.raises(SchemaError, match=r"column odd: .*\(leave the column out, or cast it"):
-        Layout().check(pa.schema([("id", pa.int64()), ("odd", type)]))
+        PageLayout().check(pa.schema([("id", pa.int64()), ("odd", type)]))

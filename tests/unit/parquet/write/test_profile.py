@@ -10,7 +10,7 @@ import pytest
 import skipstone as sk
 from skipstone.errors import UnknownColumnError
 from skipstone.parquet.write.columns import leaf_paths, stored_schema
-from skipstone.parquet.write.layout import Layout
+from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import Distinct, Profile, profile, writer_options
 from tests.unit.parquet.write._tables import hexes, make_events, page_index
 
@@ -71,23 +71,23 @@ OFF = [
 @pytest.mark.parametrize("kind", ON + OFF)
 def test_where_a_dictionary_pays(kind: str) -> None:
     table = pa.table({"c": column(kind, np.random.default_rng(0))})
-    assert profile(table, Layout()).dictionary == (("c",) if kind in ON else ())
+    assert profile(table, PageLayout()).dictionary == (("c",) if kind in ON else ())
     # A small sample says the same.
-    assert profile(table.slice(0, 4_000), Layout()).dictionary == (("c",) if kind in ON else ())
+    assert profile(table.slice(0, 4_000), PageLayout()).dictionary == (("c",) if kind in ON else ())
 
 
 def test_fewer_rows_a_page_allow_smaller_dictionaries() -> None:
     words = pa.array([f"a rather long word {number * 7919 % 10**6}" for number in range(1_000)])
     table = pa.table({"c": words.take(np.random.default_rng(0).integers(0, 1_000, ROWS))})
-    assert profile(table, Layout(page_rows=5_000)).dictionary == ("c",)
-    assert profile(table, Layout(page_rows=1_000)).dictionary == ()
+    assert profile(table, PageLayout(page_rows=5_000)).dictionary == ("c",)
+    assert profile(table, PageLayout(page_rows=1_000)).dictionary == ()
 
 
 def test_dictionaries_that_are_asked_for() -> None:
     table = make_events(2_000).append_column("s", pa.array([{"x": 1, "y": "a"}] * 2_000))
-    assert profile(table, Layout(dictionary=())).dictionary == ()
-    assert profile(table, Layout(dictionary=("session", "s"))).dictionary == ("session", "s.x", "s.y")
-    assert profile(table, Layout(dictionary=("s.y",))).dictionary == ("s.y",)
+    assert profile(table, PageLayout(dictionary=())).dictionary == ()
+    assert profile(table, PageLayout(dictionary=("session", "s"))).dictionary == ("session", "s.x", "s.y")
+    assert profile(table, PageLayout(dictionary=("s.y",))).dictionary == ("s.y",)
 
 
 def test_leaves_of_nested_columns() -> None:
@@ -110,9 +110,11 @@ def test_leaves_of_nested_columns() -> None:
         ]
     )
     table = pa.Table.from_pylist(rows, schema)
-    assert profile(table, Layout()).dictionary == ("m.key_value.key", "l.list.element.kind", "s.in.kind")
+    assert profile(table, PageLayout()).dictionary == ("m.key_value.key", "l.list.element.kind", "s.in.kind")
     # A slice is counted without what is left and right of it.
-    assert profile(table.slice(3_000, 4_000), Layout()).dictionary == profile(table, Layout()).dictionary
+    assert (
+        profile(table.slice(3_000, 4_000), PageLayout()).dictionary == profile(table, PageLayout()).dictionary
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_leaves_of_nested_columns() -> None:
 )
 def test_distinct_values_of_a_row_group(spread: Any, truth: int) -> None:
     sample = pa.table({"c": spread(np.random.default_rng(0), 20_000)})
-    ((name, found),) = profile(sample, Layout(blooms=("c",))).distinct
+    ((name, found),) = profile(sample, PageLayout(blooms=("c",))).distinct
     assert name == "c"
     assert truth * 0.6 <= found.among(1_000_000) <= truth * 1.6
     assert found.among(20_000) == found.distinct
@@ -142,7 +144,7 @@ def test_nothing_has_no_distinct_values() -> None:
 @pytest.mark.parametrize("compression", ["zstd", "snappy", "none"])
 def test_bytes_per_row(compression: str) -> None:
     table = make_events(40_000)
-    layout = Layout(compression=compression, page_rows=2_000)
+    layout = PageLayout(compression=compression, page_rows=2_000)
     guess = profile(table.slice(0, 8_000), layout)
     sink = io.BytesIO()
     options = writer_options(layout, guess, stored_schema(table.schema))
@@ -164,12 +166,12 @@ def test_an_empty_sample() -> None:
             ("s", pa.struct([("x", pa.bool_()), ("m", pa.map_(pa.string(), pa.date32()))])),
         ]
     )
-    found = profile(schema.empty_table(), Layout(blooms=("a",)))
+    found = profile(schema.empty_table(), PageLayout(blooms=("a",)))
     assert found.bytes_per_row == 8 + 16 + 4 * 4 + 1 / 8 + 4 * (16 + 4)
     assert (found.dictionary, found.distinct, found.leaves) == ((), (("a", Distinct(0, 0, 0)),), 6)
     assert pickle.loads(pickle.dumps(found)) == found
     # Filters are large enough for whatever comes.
-    options = writer_options(Layout(blooms=("a",), bloom_fpp=0.1), found, schema)
+    options = writer_options(PageLayout(blooms=("a",), bloom_fpp=0.1), found, schema)
     assert options["bloom_filter_options"] == {"a": {"ndv": 1_000_000, "fpp": 0.1}}
 
 
@@ -184,14 +186,14 @@ def test_a_sample_of_nulls_and_odd_types() -> None:
             "r": pa.array(["a", "b"] * 50),
         }
     )
-    found = profile(table, Layout(page_rows=100))
+    found = profile(table, PageLayout(page_rows=100))
     assert found.leaves == 6
     assert set(found.dictionary) <= {"v", "u", "d", "r"}
     assert found.bytes_per_row > 0
 
 
 def test_partition_columns_are_not_in_the_files() -> None:
-    layout = Layout(partition_by=("kind",))
+    layout = PageLayout(partition_by=("kind",))
     table = make_events(3_000)
     assert profile(table, layout).leaves == len(table.column_names) - 1
     assert "kind" not in profile(table, layout).dictionary
@@ -204,7 +206,7 @@ def test_files_have_what_was_asked_for(tmp_path: Any, page_rows: int) -> None:
     table = make_events(11_000).append_column(
         "s", pa.array([{"x": n % 9, "l": [n, n]} for n in range(11_000)])
     )
-    layout = Layout(page_rows=page_rows, blooms=("user", "s.x"), cluster_by=("id", "s.x"))
+    layout = PageLayout(page_rows=page_rows, blooms=("user", "s.x"), cluster_by=("id", "s.x"))
     schema = stored_schema(table.schema)
     options = writer_options(layout, profile(table, layout), schema)
     path = tmp_path / "f.parquet"
@@ -236,7 +238,7 @@ def test_files_have_what_was_asked_for(tmp_path: Any, page_rows: int) -> None:
 def test_no_order_is_claimed_along_a_curve() -> None:
     table = make_events(100)
     blank = Profile(1.0, (), (), 0)
-    for layout in (Layout(cluster="hilbert", cluster_by=("id", "user")), Layout()):
+    for layout in (PageLayout(cluster="hilbert", cluster_by=("id", "user")), PageLayout()):
         assert "sorting_columns" not in writer_options(layout, blank, table.schema)
-    single = Layout(cluster="hilbert", cluster_by=("id",))
+    single = PageLayout(cluster="hilbert", cluster_by=("id",))
     assert "sorting_columns" in writer_options(single, blank, table.schema)

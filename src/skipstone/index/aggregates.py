@@ -20,7 +20,7 @@ _ALWAYS: Final = frozenset(("known", "count", "lower", "upper", "has"))
 
 
 @dataclass(eq=False)
-class Kept:
+class SegmentAggregates:
     """Aggregates and sketches of an open segment; columns by number."""
 
     container: Container
