@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from skipstone.store.objects import GAP, PARALLEL
-from skipstone.store.place import Listed, Place
 from skipstone.store.source import ByteRange, Source, Wrapped, coalesce
+from skipstone.store.store import ListedFile, Store
 
 _PAGE = 1000
 
@@ -60,10 +60,10 @@ class LatencySource(Wrapped):
 
 
 @dataclass(frozen=True, slots=True)
-class SlowPlace:
+class SlowStore:
     """A place whose every request takes ``seconds``, whatever it really takes."""
 
-    place: Place
+    store: Store
     seconds: float
     bytes_per_second: float | None = None
     parallel: int = PARALLEL
@@ -71,50 +71,50 @@ class SlowPlace:
     @property
     def uri(self) -> str:
         """The root's name."""
-        return self.place.uri
+        return self.store.uri
 
     @property
     def local(self) -> bool:
         """It plays a far one."""
         return False
 
-    def below(self, prefix: str) -> list[Listed]:
+    def list_prefix(self, prefix: str) -> list[ListedFile]:
         """The files below a directory, a request's wait for every thousand."""
-        files = self.place.below(prefix)
+        files = self.store.list_prefix(prefix)
         self._wait_for_pages(len(files))
         return files
 
-    def folders(self) -> list[str]:
+    def list_directories(self) -> list[str]:
         """The directories in the root, a request's wait for every thousand."""
-        names = self.place.folders()
+        names = self.store.list_directories()
         self._wait_for_pages(len(names))
         return names
 
-    def files_here(self) -> list[Listed]:
+    def list_files(self) -> list[ListedFile]:
         """The files in the root itself, a request's wait for every thousand."""
-        files = self.place.files_here()
+        files = self.store.list_files()
         self._wait_for_pages(len(files))
         return files
 
     # The last that names the type, which this name hides.
-    def list(self) -> list[Listed]:
+    def list(self) -> list[ListedFile]:
         """The files below, a request's wait for every thousand."""
-        files = self.place.list()
+        files = self.store.list()
         self._wait_for_pages(len(files))
         return files
 
-    def child(self, key: str) -> SlowPlace:
+    def child(self, key: str) -> SlowStore:
         """The place below this one, as slow."""
-        return replace(self, place=self.place.child(key))
+        return replace(self, store=self.store.child(key))
 
-    def parent(self) -> SlowPlace | None:
+    def parent(self) -> SlowStore | None:
         """The place above this one, as slow."""
-        above = self.place.parent()
-        return replace(self, place=above) if above is not None else None
+        above = self.store.parent()
+        return replace(self, store=above) if above is not None else None
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> LatencySource:
         """A file that is slow to read."""
-        below = self.place.open(key, version=version, size=size)
+        below = self.store.open(key, version=version, size=size)
         return LatencySource(below, self.seconds, self.bytes_per_second, parallel=self.parallel)
 
     def write(self, key: str, parts: Iterable[bytes | memoryview], *, exclusive: bool = False) -> None:
@@ -122,28 +122,28 @@ class SlowPlace:
         body = b"".join(parts)
         sending = len(body) / self.bytes_per_second if self.bytes_per_second is not None else 0.0
         time.sleep(self.seconds + sending)
-        self.place.write(key, [body], exclusive=exclusive)
+        self.store.write(key, [body], exclusive=exclusive)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete files, a request's wait for every thousand."""
         names = tuple(keys)
         self._wait_for_pages(len(names))
-        self.place.delete(names)
+        self.store.delete(names)
 
     def move(self, key: str, to: str) -> None:
         """Move a file, after the wait for a look, a copy and a deletion."""
         time.sleep(3 * self.seconds)
-        self.place.move(key, to)
+        self.store.move(key, to)
 
     def clear(self, prefix: str) -> None:
         """Delete all below a directory, a request's wait to list and one to delete every thousand."""
-        pages = max(-(-len(self.place.below(prefix)) // _PAGE), 1)
+        pages = max(-(-len(self.store.list_prefix(prefix)) // _PAGE), 1)
         time.sleep(2 * pages * self.seconds)
-        self.place.clear(prefix)
+        self.store.clear(prefix)
 
     def path(self, key: str) -> str:
         """The full path or URI of a file."""
-        return self.place.path(key)
+        return self.store.path(key)
 
     def _wait_for_pages(self, entries: int) -> None:
         time.sleep(self.seconds * max(-(-entries // _PAGE), 1))

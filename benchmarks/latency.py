@@ -111,11 +111,11 @@ def far_dataset(lake: Lake, seconds: float = 0.0) -> tuple[ds.Dataset, Traffic]:
 def open_slow(folder: Path, seconds: float, index: Path | None = None) -> Any:
     """The lake as Skipstone has it from a simulated store, its index in another one."""
     import skipstone as sk
-    from benchmarks.far_store import SlowPlace
-    from skipstone.store.local import LocalPlace
+    from benchmarks.far_store import SlowStore
+    from skipstone.store.local import LocalStore
 
-    root = None if index is None else SlowPlace(LocalPlace(str(index)), seconds)
-    return sk.Lake(SlowPlace(LocalPlace(str(folder)), seconds), "", index_root=root)
+    root = None if index is None else SlowStore(LocalStore(str(index)), seconds)
+    return sk.Lake(SlowStore(LocalStore(str(folder)), seconds), "", index_root=root)
 
 
 # -- the cases ---------------------------------------------------------------------------------

@@ -35,8 +35,8 @@ from skipstone.lake.files import Files
 from skipstone.parquet.metadata import from_pyarrow
 from skipstone.parquet.recorded import CHUNK
 from skipstone.store.cache import Cache
-from skipstone.store.local import LocalPlace
-from skipstone.store.place import Listed
+from skipstone.store.local import LocalStore
+from skipstone.store.store import ListedFile
 
 Array = NDArray[Any]
 
@@ -240,15 +240,15 @@ class Synthetic:
 
     def write(self, folder: Path, console: Console) -> None:
         """Write the index."""
-        place = LocalPlace(str(folder))
+        store = LocalStore(str(folder))
         shell = _shell(folder)
         notes = []
         starts = range(0, self.files, SEGMENT)
         with Progress(console=console, transient=True) as progress:
             for first in progress.track(starts, description=f"{self.files:,} files"):
                 draft = self.draft(first, min(first + SEGMENT, self.files), shell)
-                notes.append(write_segment(place, draft, "synthetic", own_blooms=True))
-        commit(place, lambda _before: Manifest(1, tuple(notes), {"made by": "benchmarks.synthetic"}))
+                notes.append(write_segment(store, draft, "synthetic", own_blooms=True))
+        commit(store, lambda _before: Manifest(1, tuple(notes), {"made by": "benchmarks.synthetic"}))
 
 
 def _mixed(numbers: Array, salt: int) -> Array:
@@ -277,7 +277,7 @@ def _shell(folder: Path) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entries(Sequence[Listed]):
+class _Entries(Sequence[ListedFile]):
     """A listing that is as long as the index and holds nothing."""
 
     count: int
@@ -286,7 +286,7 @@ class _Entries(Sequence[Listed]):
         return self.count
 
     def __getitem__(self, number: Any) -> Any:
-        return Listed(f"events/part-{number:08d}.parquet", 128 << 20, "1")
+        return ListedFile(f"events/part-{number:08d}.parquet", 128 << 20, "1")
 
 
 class Alone(IndexCoverage):
@@ -310,10 +310,10 @@ class Alone(IndexCoverage):
     @classmethod
     def of(cls, folder: Path) -> Alone:
         """Open an index: its manifest, and its segments as far as opening goes."""
-        place = LocalPlace(str(folder))
-        access = Files(place)
-        listed = place.below("")
-        manifest = read_manifest(place, listed)
+        store = LocalStore(str(folder))
+        access = Files(store)
+        listed = store.list_prefix("")
+        manifest = read_manifest(store, listed)
         entries = {entry.key: entry for entry in listed}
         cache: Cache[object, object] = Cache(_CACHE)
         segments = [open_segment(access, entries[note.name], note, cache) for note in manifest.segments]

@@ -206,7 +206,7 @@ def open(
     paths outside a table's directory that its metadata names.
     """
     from skipstone.scan.lake import Lake
-    from skipstone.store.place import open_place, open_root
+    from skipstone.store.store import open_root, open_store
 
     root = None if index_root is None else open_root(index_root, storage_options=storage_options, store=store)
     if catalog is not None or is_table(path):
@@ -229,7 +229,7 @@ def open(
     if snapshot is not None:
         raise UsageError("a directory has no snapshots", path=str(path), hint="give a table's catalog")
     try:
-        place, pattern = open_place(
+        lake_store, pattern = open_store(
             path, storage_options=storage_options, store=store, stay_below_root=stay_below_root
         )
     except ReadError as error:
@@ -238,7 +238,7 @@ def open(
         if isinstance(path, str) and is_table_name(path) and error.hint is None:
             error.hint = "to open a table of that name, give its catalog"
         raise
-    return Lake(place, pattern, schema=schema, retry=retry, index_root=root)
+    return Lake(lake_store, pattern, schema=schema, retry=retry, index_root=root)
 
 
 def is_table(path: Any) -> bool:

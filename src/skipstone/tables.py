@@ -23,8 +23,8 @@ from skipstone.iceberg.create import create_table
 from skipstone.iceberg.metadata import SnapshotInfo
 from skipstone.scan.lake import Table
 from skipstone.store.options import option_name
-from skipstone.store.place import Place, open_root
 from skipstone.store.retry import RetryPolicy
+from skipstone.store.store import Store, open_root
 
 __all__ = ["Catalog", "SnapshotInfo", "Table", "open_table"]
 
@@ -107,7 +107,7 @@ def open_table(
     snapshot: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     retry: RetryPolicy | None = None,
-    index_root: Place | None = None,
+    index_root: Store | None = None,
     stay_below_root: bool = False,
 ) -> Table:
     """A table: by its name in a catalog, by its metadata file, or as pyiceberg has it."""

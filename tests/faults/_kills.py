@@ -126,7 +126,7 @@ def change(root: Path, how: Overwrite | None, new: pa.Table, job: str) -> None:
     table = sk.catalog(root, **{"py-io-impl": f"{__name__}.SteppedIO"}).iceberg.load_table(TABLE)
     target, layout = Target.of(table), PageLayout()
     seen = profile(new, layout)
-    found = write_files(new.to_batches(), target.place, job, "0", layout, seen, shape=target)
+    found = write_files(new.to_batches(), target.store, job, "0", layout, seen, shape=target)
     files = [target.new_file(one) for one in found]
     if how is None:
         append(table, target, files)

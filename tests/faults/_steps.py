@@ -7,46 +7,46 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from skipstone.store.place import Listed, Place
+from skipstone.store.store import ListedFile, Store
 
-READS = ("below", "folders", "files_here", "list", "open")
+READS = ("list_prefix", "list_directories", "list_files", "list", "open")
 CHANGES = ("write", "delete", "move", "clear")
 
 
 @dataclass
-class SteppedPlace:
+class SteppedStore:
     """Any place; ``before`` and ``after`` are told of each step by its name and arguments, and may raise."""
 
-    place: Place
+    store: Store
     before: Callable[[str, tuple[Any, ...]], None] = lambda _name, _args: None
     after: Callable[[str, tuple[Any, ...]], None] = lambda _name, _args: None
     _lock: Any = field(default_factory=threading.RLock)
 
     @property
     def uri(self) -> str:
-        return self.place.uri
+        return self.store.uri
 
     @property
     def local(self) -> bool:
-        return self.place.local
+        return self.store.local
 
     def path(self, key: str) -> str:
-        return self.place.path(key)
+        return self.store.path(key)
 
     def parent(self) -> Any:
         return None
 
-    def child(self, key: str) -> SteppedPlace:
-        return SteppedPlace(self.place.child(key), self.before, self.after, self._lock)
+    def child(self, key: str) -> SteppedStore:
+        return SteppedStore(self.store.child(key), self.before, self.after, self._lock)
 
-    def below(self, prefix: str) -> Any:
-        return self._step("below", prefix)
+    def list_prefix(self, prefix: str) -> Any:
+        return self._step("list_prefix", prefix)
 
-    def folders(self) -> Any:
-        return self._step("folders")
+    def list_directories(self) -> Any:
+        return self._step("list_directories")
 
-    def files_here(self) -> Any:
-        return self._step("files_here")
+    def list_files(self) -> Any:
+        return self._step("list_files")
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> Any:
         return self._step("open", key, version=version, size=size)
@@ -63,18 +63,18 @@ class SteppedPlace:
     def clear(self, prefix: str) -> None:
         self._step("clear", prefix)
 
-    def list(self) -> list[Listed]:
+    def list(self) -> list[ListedFile]:
         """Folder by folder, as a store's pages come: never all at one time."""
-        files = self.files_here()
-        for folder in self.folders():
-            files += self.below(folder)
+        files = self.list_files()
+        for folder in self.list_directories():
+            files += self.list_prefix(folder)
         return sorted(files, key=lambda entry: entry.key)
 
     def _step(self, name: str, *args: Any, **choice: Any) -> Any:
         # One after the other, so that the n-th is the same thing every time.
         with self._lock:
             self.before(name, args)
-            done = getattr(self.place, name)(*args, **choice)
+            done = getattr(self.store, name)(*args, **choice)
             self.after(name, args)
             return done
 
@@ -90,7 +90,7 @@ class Recorder:
             self.steps.append((name, args))
 
 
-def replay(place: Place, step: tuple[str, tuple[Any, ...]]) -> None:
+def replay(store: Store, step: tuple[str, tuple[Any, ...]]) -> None:
     """Do one step again."""
     name, args = step
-    getattr(place, name)(*args)
+    getattr(store, name)(*args)

@@ -28,7 +28,7 @@ from skipstone.errors import (
 )
 from tests.faults._files import FILES, ROWS, fault_table
 from tests.property._patch import data_pages, page_header_size
-from tests.support.places import own_files
+from tests.support.stores import own_files
 
 VICTIM = "part-1.parquet"
 GROUP = 100

@@ -29,8 +29,8 @@ from skipstone.lake.records import (
     read_records,
     stage_key,
 )
-from skipstone.store.place import Place, open_root
-from tests.faults._steps import CHANGES, READS, Recorder, SteppedPlace, replay
+from skipstone.store.store import Store, open_root
+from tests.faults._steps import CHANGES, READS, Recorder, SteppedStore, replay
 
 FOLDERS = ("", "day=1/", "day=2/", "day=3/")
 BASE = ("day=1/base.parquet", "day=9/base.parquet", "z.parquet")
@@ -46,57 +46,57 @@ def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Callable[[str], Place]:
+def fresh(tmp_path: Path) -> Callable[[str], Store]:
     """New places with nothing in them."""
     count = iter(range(1_000_000))
 
-    def make(kind: str) -> Place:
+    def make(kind: str) -> Store:
         name = f"lake{next(count)}"
         return open_root(tmp_path / name) if kind == "local" else open_root(name, store=MemoryStore())
 
     return make
 
 
-def fill(place: Place, *, copied: bool = False) -> None:
+def fill(store: Store, *, copied: bool = False) -> None:
     keys = [*BASE, *(f"{folder}old-{COPIED}.parquet" for folder in FOLDERS if copied)]
     for key in keys:
-        place.write(key, [b"base"])
+        store.write(key, [b"base"])
 
 
 def stage(append: Append) -> list[str]:
     return stage_in(append.stage, append.job)
 
 
-def stage_in(place: Place, job: str) -> list[str]:
+def stage_in(store: Store, job: str) -> list[str]:
     keys = [f"{folder}new-{job}.parquet" for folder in FOLDERS]
     for key in keys:
-        place.write(staged_as(key), [key.encode()])
-    place.write("day=1/lost-attempt", [b"lost"])
+        store.write(staged_as(key), [key.encode()])
+    store.write("day=1/lost-attempt", [b"lost"])
     return keys
 
 
-def seen(place: Place, job: str) -> int:
+def seen(store: Store, job: str) -> int:
     """How many files of a job a reader sees; the others must all be there."""
-    keys = [entry.key for entry in list_settled(place) if not entry.key.startswith("_")]
+    keys = [entry.key for entry in list_settled(store) if not entry.key.startswith("_")]
     assert set(BASE) <= set(keys)
     assert sum(job_of(key) == COPIED for key in keys) in (0, len(FOLDERS))
     return sum(job_of(key) == job for key in keys)
 
 
-def left(place: Place) -> list[str]:
+def left(store: Store) -> list[str]:
     """What is there besides the lake's first files."""
-    return [entry.key for entry in place.list() if entry.key not in BASE and job_of(entry.key) != COPIED]
+    return [entry.key for entry in store.list() if entry.key not in BASE and job_of(entry.key) != COPIED]
 
 
 # -- between any two steps of one, any step of the other ---------------------------------------
 
 
-def recorded(story: str, make: Callable[[], Place]) -> tuple[str, list[Any]]:
+def recorded(story: str, make: Callable[[], Store]) -> tuple[str, list[Any]]:
     """A job, and the steps of what becomes of it, all being staged."""
-    place = make()
-    fill(place)
+    store = make()
+    fill(store)
     recorder = Recorder()
-    watched = SteppedPlace(place, after=recorder)
+    watched = SteppedStore(store, after=recorder)
 
     def fails(name: str, args: tuple[Any, ...]) -> None:
         if name == "write" and "/sources/" in args[0]:
@@ -127,18 +127,18 @@ def test_every_interleaving(fresh: Any, kind: str, copied: bool, story: str) -> 
     assert len(decided) == (story != "aborts")
     outcomes = set()
     for begun, then, at, last in schedules(len(steps), limit=50 if kind == "local" else 600):
-        place = fresh(kind)
-        fill(place, copied=copied)
-        stage_in(place.child(stage_key(job)), job)
+        store = fresh(kind)
+        fill(store, copied=copied)
+        stage_in(store.child(stage_key(job)), job)
         todo = list(steps)
-        run(place, todo, begun)
+        run(store, todo, begun)
         ticks = iter(range(1_000))
 
         def tick(
             name: str,
             _args: Any,
             *,
-            place: Place = place,
+            store: Store = store,
             todo: Any = todo,
             ticks: Iterator[int] = ticks,
             begun: int = begun,
@@ -149,11 +149,11 @@ def test_every_interleaving(fresh: Any, kind: str, copied: bool, story: str) -> 
             if name in READS:
                 now = next(ticks)
                 if now == at:
-                    run(place, todo, then - begun)
+                    run(store, todo, then - begun)
                 elif now == at + 2:
-                    run(place, todo, last - then)
+                    run(store, todo, last - then)
 
-        found = seen(SteppedPlace(place, before=tick), job)
+        found = seen(SteppedStore(store, before=tick), job)
         outcomes.add(found)
         note = f"{story} {begun} {then} at {at}, {last}"
         assert found in (0, len(FOLDERS)), note
@@ -163,14 +163,14 @@ def test_every_interleaving(fresh: Any, kind: str, copied: bool, story: str) -> 
             assert found == len(FOLDERS), note
         elif last < decided[0]:
             assert found == 0, note
-        run(place, todo, len(todo))
-        assert seen(place, job) == (len(FOLDERS) if story == "publishes" else 0), note
+        run(store, todo, len(todo))
+        assert seen(store, job) == (len(FOLDERS) if story == "publishes" else 0), note
     assert outcomes == ({0, len(FOLDERS)} if story == "publishes" else {0})
 
 
-def run(place: Place, todo: list[Any], count: int) -> None:
+def run(store: Store, todo: list[Any], count: int) -> None:
     for _ in range(min(count, len(todo))):
-        replay(place, todo.pop(0))
+        replay(store, todo.pop(0))
 
 
 def schedules(steps: int, limit: int) -> list[tuple[int, int, int, int]]:
@@ -220,10 +220,10 @@ class Fault:
 def test_a_failure_at_every_step_of_publishing(fresh: Any, kind: str, how: str) -> None:
     outcomes = []
     for number in range(1, 200):
-        place = fresh(kind)
-        fill(place)
+        store = fresh(kind)
+        fill(store)
         fault = Fault(number, how)
-        append = Append.begin(SteppedPlace(place, fault.before, fault.after))
+        append = Append.begin(SteppedStore(store, fault.before, fault.after))
         keys = stage(append)
         fault.off = False
         try:
@@ -231,23 +231,23 @@ def test_a_failure_at_every_step_of_publishing(fresh: Any, kind: str, how: str) 
             wanted = len(keys)
         except FileError as error:
             told = str(error)
-            wanted = seen(place, append.job) if "not known" in told else 0
+            wanted = seen(store, append.job) if "not known" in told else 0
             fault.check(told)
         append.abort()  # too late for a job that is over; one that was not begun is over now
         fault.off = True
         assert wanted in (0, len(keys))
-        assert seen(place, append.job) == wanted, number
-        assert ingested(place) == ({SOURCE} if wanted else set()), number
+        assert seen(store, append.job) == wanted, number
+        assert ingested(store) == ({SOURCE} if wanted else set()), number
         outcomes.append(wanted)
-        Append.begin(place).abort()
-        assert seen(place, append.job) == wanted, number
+        Append.begin(store).abort()
+        assert seen(store, append.job) == wanted, number
         records = [publish_key(append.job), done_key(append.job)]
         if wanted:
             published = {*keys, *records, f"_skipstone/sources/{append.job}.json"}
-            assert set(left(place)) == published, number
+            assert set(left(store)) == published, number
         else:
             # A store may still finish a copy that was given up: there the records go on hiding it.
-            assert set(left(place)) <= (set() if place.local else set(records)), number
+            assert set(left(store)) <= (set() if store.local else set(records)), number
         if not fault.struck:
             break
     else:
@@ -263,46 +263,46 @@ def test_a_failure_at_every_step_of_beginning(fresh: Any, kind: str, how: str) -
     """Beside a job that is dead amid its publishing, and one that is alive."""
     struck = 0
     for number in range(1, 200):
-        place = fresh(kind)
-        fill(place)
-        dead, alive = Append.begin(place), Append.begin(place)
-        die_publishing(place, dead, stage(dead))
+        store = fresh(kind)
+        fill(store)
+        dead, alive = Append.begin(store), Append.begin(store)
+        die_publishing(store, dead, stage(dead))
         fault = Fault(number, how)
         fault.off = False
         try:
-            Append.begin(SteppedPlace(place, fault.before, fault.after)).abort()
+            Append.begin(SteppedStore(store, fault.before, fault.after)).abort()
         except FileError as error:
             fault.check(str(error))
         fault.off = True
-        assert seen(place, dead.job) == 0
-        Append.begin(place).abort()
-        assert seen(place, dead.job) == 0
+        assert seen(store, dead.job) == 0
+        Append.begin(store).abort()
+        assert seen(store, dead.job) == 0
         mine = {lease_key(alive.job)}
         records = {publish_key(dead.job), done_key(dead.job)}
         # One that failed as it wrote its lease is as alive as its process, for a while.
-        others = {key for key in left(place) if key.endswith(".lease")} - mine
+        others = {key for key in left(store) if key.endswith(".lease")} - mine
         assert len(others) <= (how == "after" and number == 1)
-        assert set(left(place)) - others - (set() if place.local else records) == mine, number
+        assert set(left(store)) - others - (set() if store.local else records) == mine, number
         alive.publish(stage(alive))
-        assert seen(place, alive.job) == len(FOLDERS)
+        assert seen(store, alive.job) == len(FOLDERS)
         struck += fault.struck
         if not fault.struck:
             break
     assert struck >= 6
 
 
-def die_publishing(place: Place, append: Append, keys: list[str]) -> None:
+def die_publishing(store: Store, append: Append, keys: list[str]) -> None:
     """Leave a job as a process that dies amid its moves does."""
 
     def dies(name: str, args: tuple[Any, ...]) -> None:
         if name == "move" and args[1] == keys[2]:
             raise Died
 
-    append._place = SteppedPlace(place, before=dies)
+    append._store = SteppedStore(store, before=dies)
     append._roll_back = lambda _keys: True  # type: ignore[method-assign]  # nobody is there to do it
     with pytest.raises(Died):
         append.publish(keys)
-    assert sum(job_of(entry.key) == append.job for entry in place.list()) >= 1
+    assert sum(job_of(entry.key) == append.job for entry in store.list()) >= 1
 
 
 class Died(BaseException):
@@ -316,31 +316,31 @@ class Died(BaseException):
 @pytest.mark.parametrize("when", ["intent", "moved", "journal", "deciding"])
 def test_a_job_that_is_given_up_while_it_publishes(fresh: Any, kind: str, when: str) -> None:
     """It finds out, fails, and no file of it is ever seen; nor if it moves more after that."""
-    place = fresh(kind)
-    fill(place)
+    store = fresh(kind)
+    fill(store)
 
     def gives_up(name: str, args: tuple[Any, ...]) -> None:
         points = {
             "intent": name == "move",
-            "moved": name == "files_here",
+            "moved": name == "list_files",
             "journal": name == "write" and "/sources/" in args[0],
             "deciding": name == "write" and args[0].endswith(".done"),
         }
         if points[when] and not given:
             given.append(True)
-            assert roll_back(place, append.job, certain=False)
+            assert roll_back(store, append.job, certain=False)
 
     given: list[bool] = []
-    append = Append.begin(SteppedPlace(place, before=gives_up))
+    append = Append.begin(SteppedStore(store, before=gives_up))
     with pytest.raises(FileError):
         append.publish(stage(append), sources=[SOURCE])
     assert given
-    assert seen(place, append.job) == 0
-    assert ingested(place) == set()
+    assert seen(store, append.job) == 0
+    assert ingested(store) == set()
     # A copy that the store finishes late.
-    place.write(f"late-{append.job}.parquet", [b"late"])
-    if not place.local:
-        assert seen(place, append.job) == 0
+    store.write(f"late-{append.job}.parquet", [b"late"])
+    if not store.local:
+        assert seen(store, append.job) == 0
 
 
 # -- what a neighbour may have forged ------------------------------------------------------------
@@ -363,20 +363,20 @@ FORGED: dict[str, Callable[[str], str]] = {
 LINKS = ("_skipstone", "_skipstone/staged", "_skipstone/appends", "_skipstone/sources", "day=1", "link")
 
 
-def contents(place: Place) -> dict[str, bytes]:
-    return {entry.key: place.open(entry.key).tail(1 << 20)[0] for entry in place.list()}
+def contents(store: Store) -> dict[str, bytes]:
+    return {entry.key: store.open(entry.key).tail(1 << 20)[0] for entry in store.list()}
 
 
-def use(place: Place) -> None:
+def use(store: Store) -> None:
     """All that jobs do to a lake; what is forged may make them fail, in words of our own."""
     with suppress(FileError):
-        Append.begin(place).abort()
-    with suppress(FileError), Append.begin(place) as append:
-        claim(place, append, [SOURCE])
+        Append.begin(store).abort()
+    with suppress(FileError), Append.begin(store) as append:
+        claim(store, append, [SOURCE])
         append.publish(stage(append), sources=[SOURCE])
     for read in (list_settled, ingested, read_records):
         with suppress(FileError):
-            read(place)
+            read(store)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -386,12 +386,12 @@ def test_forged_names_touch_nothing_outside_the_lake(
     tmp_path: Path, kind: str, name: str, record: str
 ) -> None:
     """A record of a job that is long dead, by whatever name: the next job sweeps, and stays in its lake."""
-    store = MemoryStore()
-    place, other = (
-        open_root(tmp_path / folder) if kind == "local" else open_root(folder, store=store)
+    bucket = MemoryStore()
+    store, other = (
+        open_root(tmp_path / folder) if kind == "local" else open_root(folder, store=bucket)
         for folder in ("lake", OTHER)
     )
-    fill(place)
+    fill(store)
     other.write(f"part-{JOB}.parquet", [b"other"])
     if kind == "local":
         (tmp_path / "lake" / "link").symlink_to(tmp_path / OTHER)
@@ -402,20 +402,20 @@ def test_forged_names_touch_nothing_outside_the_lake(
         "claim": f"{stage_key(JOB)}/sources.json",
     }
     told = {"keys": [f"x-{JOB}.parquet", forged], "replaces": [forged], "sources": [[forged, 1, forged]]}
-    place.write(keys[record], [json.dumps(told).encode()])
+    store.write(keys[record], [json.dumps(told).encode()])
     if kind == "local":
         for path in tmp_path.rglob(f"*{JOB}*"):
             os.utime(path, (time.time() - 3 * 86400,) * 2)
-    use(place)
+    use(store)
     assert contents(other) == {f"part-{JOB}.parquet": b"other"}
-    assert set(BASE) <= set(contents(place))
+    assert set(BASE) <= set(contents(store))
 
 
 @pytest.mark.parametrize("link", LINKS)
 def test_links_lead_no_job_out_of_its_lake(tmp_path: Path, link: str) -> None:
     """A lake whose records, stage or partitions are links to elsewhere: what is there stays as it is."""
-    place, other = open_root(tmp_path / "lake"), open_root(tmp_path / OTHER)
-    place.write("z.parquet", [b"base"])
+    store, other = open_root(tmp_path / "lake"), open_root(tmp_path / OTHER)
+    store.write("z.parquet", [b"base"])
     for key in (f"{JOB}/x/y", f"{JOB}.publish", f"{JOB}.json", f"appends/{JOB}.publish", f"staged/{JOB}/f"):
         other.write(key, [json.dumps({"keys": [f"day=1/part-{JOB}.parquet"], "sources": []}).encode()])
     other.write(f"part-{JOB}.parquet", [b"other"])
@@ -425,14 +425,14 @@ def test_links_lead_no_job_out_of_its_lake(tmp_path: Path, link: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(tmp_path / OTHER)
     if link in ("day=1", "link"):
-        place.write(publish_key(JOB), [json.dumps({"keys": [f"{link}/part-{JOB}.parquet"]}).encode()])
-        os.utime(place.path(publish_key(JOB)), (time.time() - 3 * 86400,) * 2)
+        store.write(publish_key(JOB), [json.dumps({"keys": [f"{link}/part-{JOB}.parquet"]}).encode()])
+        os.utime(store.path(publish_key(JOB)), (time.time() - 3 * 86400,) * 2)
     before = contents(other)
     if link.startswith("_skipstone/staged"):
         # Workers write to a local stage by its path.
         with pytest.raises(WriteError, match="a link leads out of"):
-            Append.begin(place)
-    use(place)
+            Append.begin(store)
+    use(store)
     assert contents(other) == before
 
 
@@ -441,20 +441,20 @@ def test_links_lead_no_job_out_of_its_lake(tmp_path: Path, link: str) -> None:
 WORKER = """
 import sys, time
 from skipstone.lake.append import Append, staged_as
-from skipstone.store.local import LocalPlace
+from skipstone.store.local import LocalStore
 root, story = sys.argv[1:]
-append = Append.begin(LocalPlace(root))
+append = Append.begin(LocalStore(root))
 keys = [f"{folder}new-{append.job}.parquet" for folder in ("", "day=1/", "day=2/", "day=3/")]
 for key in keys:
     append.stage.write(staged_as(key), [b"new"])
-move = LocalPlace.move
+move = LocalStore.move
 def slow(self, key, to):
     if to.startswith("day=2"):
         time.sleep(0.3)
         print(append.job, flush=True)
         time.sleep(60)
     move(self, key, to)
-LocalPlace.move = slow
+LocalStore.move = slow
 if story == "staging":
     print(append.job, flush=True)
     time.sleep(60)
@@ -465,26 +465,26 @@ append.publish(keys)
 @pytest.mark.parametrize("story", ["staging", "publishing"])
 def test_a_process_that_is_killed(tmp_path: Path, story: str) -> None:
     root = tmp_path / "lake"
-    place = open_root(root)
-    fill(place)
+    store = open_root(root)
+    fill(store)
     worker = subprocess.Popen([sys.executable, "-c", WORKER, str(root), story], stdout=subprocess.PIPE)
     assert worker.stdout is not None
     with worker.stdout as out:
         job = out.readline().decode().strip()
         try:
             # It lives: nothing of it is touched.
-            before = left(place)
-            Append.begin(place).abort()
-            assert left(place) == before
-            assert seen(place, job) == 0
+            before = left(store)
+            Append.begin(store).abort()
+            assert left(store) == before
+            assert seen(store, job) == 0
             if story == "publishing":
                 assert sum(job_of(key) == job for key in before) == len(FOLDERS) - 1
         finally:
             worker.send_signal(signal.SIGKILL)
             worker.wait()
-    assert seen(place, job) == 0
-    assert left(place) == before
-    Append.begin(place).abort()
-    assert left(place) == []
+    assert seen(store, job) == 0
+    assert left(store) == before
+    Append.begin(store).abort()
+    assert left(store) == []
     assert not list((root / "_skipstone" / "staged").iterdir())
-    assert read_records(place) == {}
+    assert read_records(store) == {}

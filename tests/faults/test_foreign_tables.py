@@ -28,8 +28,8 @@ import zstandard
 import skipstone as sk
 from skipstone.errors import CorruptFileError, EncryptedFileError, ReadError, SkipstoneError, WriteError
 from skipstone.iceberg.manifests.reading import clear_cache
-from skipstone.store.local import LocalPlace
-from skipstone.store.place import Listed
+from skipstone.store.local import LocalStore
+from skipstone.store.store import ListedFile
 from tests.faults.test_table_faults import ask, make, some, target
 from tests.iceberg._maker import Maker
 
@@ -236,12 +236,12 @@ def add_statistics(table: sk.Table) -> None:
 
 
 @dataclass(frozen=True)
-class ForbiddenPlace(LocalPlace):
+class ForbiddenStore(LocalStore):
     """A folder of a store that lets nobody list it."""
 
     asked: list[str] = field(default_factory=list, compare=False)
 
-    def below(self, prefix: str) -> list[Listed]:
+    def list_prefix(self, prefix: str) -> list[ListedFile]:
         self.asked.append(prefix)
         raise ReadError("permission denied", path=self.uri, hint="check the credentials")
 
@@ -258,7 +258,7 @@ def test_an_index_that_can_not_be_listed_costs_time_only(inside: bool, tmp_path:
         Path(sk.open(maker.metadata_location).index.uri).write_text("no folder")
         table = sk.open(maker.metadata_location)
     else:
-        forbidden = ForbiddenPlace(str(tmp_path / "elsewhere"))
+        forbidden = ForbiddenStore(str(tmp_path / "elsewhere"))
         table = sk.tables.open_table(maker.metadata_location, index_root=forbidden)
     for index in (False, True):
         scan = table.scan("id < 20", index=index)

@@ -128,7 +128,7 @@ def test_a_commit_that_is_killed_is_in_or_not(
         # Nothing but what it made, and all of that: who is killed can't tidy up.
         assert lost == left
         # Its data files are known by their job, as those are that a driver removes.
-        mine = {f"{target.place.uri}/{key}" for key in target.leftovers(killer.job, [])}
+        mine = {f"{target.store.uri}/{key}" for key in target.leftovers(killer.job, [])}
         assert mine == {path for path in created if kind_of(path) == "data"}
     # What is left stands in nobody's way.
     status, steps, _ = killer.order("append", None)

@@ -15,7 +15,7 @@ from skipstone.lake.append import Append, staged_as
 from skipstone.parquet.write.files import write_files
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import profile
-from skipstone.store.place import open_root
+from skipstone.store.store import open_root
 from tests.faults._kills import SCHEMA, rows
 
 
@@ -54,13 +54,13 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 def test_files_of_a_place(disk: Disk, tmp_path: Path) -> None:
-    place = open_root(tmp_path / "new" / "lake")
+    store = open_root(tmp_path / "new" / "lake")
     for exclusive in (False, True):
-        place.write(f"a/b{exclusive}/x", [b"12", b"34"], exclusive=exclusive)
+        store.write(f"a/b{exclusive}/x", [b"12", b"34"], exclusive=exclusive)
         assert disk.lost() == []
-        place.move(f"a/b{exclusive}/x", f"c/d{exclusive}/y")
+        store.move(f"a/b{exclusive}/x", f"c/d{exclusive}/y")
         assert disk.lost() == []
-    place.write("c/dTrue/y", [b"other"])
+    store.write("c/dTrue/y", [b"other"])
     assert disk.lost() == []
     # The check is one: what is written past the store would be lost.
     (tmp_path / "new" / "lake" / "z").write_text("lost")
@@ -68,8 +68,8 @@ def test_files_of_a_place(disk: Disk, tmp_path: Path) -> None:
 
 
 def test_an_append_to_a_directory_and_its_index(disk: Disk, tmp_path: Path) -> None:
-    place, layout, table = open_root(tmp_path / "lake"), PageLayout(partition_by=("p",)), rows(0, 20)
-    with Append.begin(place) as job:
+    store, layout, table = open_root(tmp_path / "lake"), PageLayout(partition_by=("p",)), rows(0, 20)
+    with Append.begin(store) as job:
         found = write_files(table.to_batches(), job.stage, job.job, "0", layout, profile(table, layout))
         assert {staged_as(one.key) for one in found} == {entry.key for entry in job.stage.list()}
         assert disk.lost() == []
@@ -88,7 +88,7 @@ def test_a_commit_to_an_embedded_catalog(disk: Disk, tmp_path: Path) -> None:
     assert disk.lost() == []
     table, layout, new = made.table, PageLayout(), rows(20, 40)
     target = Target.of(table)
-    found = write_files(new.to_batches(), target.place, "ab", "0", layout, profile(new, layout), shape=target)
+    found = write_files(new.to_batches(), target.store, "ab", "0", layout, profile(new, layout), shape=target)
     assert disk.lost() == []
     append(table, target, [target.new_file(one) for one in found])
     made.refresh()

@@ -19,7 +19,7 @@ import pytest
 from skipstone.errors import ReadError, SkipstoneError
 from skipstone.store.retry import RetryPolicy
 from tests.faults._files import FILES, fault_table
-from tests.faults._place import Fails, Fault, Flips, Request, Truncates, WatchedPlace, data_end, open_watched
+from tests.faults._store import Fails, Fault, Flips, Request, Truncates, WatchedStore, data_end, open_watched
 from tests.property._patch import data_pages, dictionary_pages, page_header_size
 
 WHERE = "x < 40 and id between 350 and 700"
@@ -44,11 +44,11 @@ def wanted() -> pa.Table:
 
 
 def query(root: Path, fault: Fault | None = None, *, local: bool = False, **switches: Any) -> pa.Table:
-    return ask(WatchedPlace.at(root, fault, local=local), **switches)
+    return ask(WatchedStore.at(root, fault, local=local), **switches)
 
 
-def ask(place: WatchedPlace, **switches: Any) -> pa.Table:
-    lake = open_watched(place, RetryPolicy(attempts=ATTEMPTS, first_delay=0.0))
+def ask(store: WatchedStore, **switches: Any) -> pa.Table:
+    lake = open_watched(store, RetryPolicy(attempts=ATTEMPTS, first_delay=0.0))
     return lake.scan(WHERE, columns=COLUMNS, **switches).to_arrow()
 
 
@@ -97,9 +97,9 @@ def test_nothing_wrong(lake_path: Path) -> None:
     assert 100 < rows.num_rows < 200
     for switches in SWITCHES.values():
         chosen = dict(switches)
-        place = WatchedPlace.at(lake_path, local=chosen.pop("local", False))
-        assert ask(place, **chosen).equals(rows)
-        assert FILES < len(place.requests) < 60
+        store = WatchedStore.at(lake_path, local=chosen.pop("local", False))
+        assert ask(store, **chosen).equals(rows)
+        assert FILES < len(store.requests) < 60
 
 
 @pytest.mark.parametrize("switches", SWITCHES.values(), ids=SWITCHES)
@@ -149,12 +149,12 @@ class Down(Fault):
 def test_a_file_that_is_down(lake_path: Path, number: int) -> None:
     """It fails whoever needs it, is not asked in vain again and again, and hurts nobody else."""
     key = f"part-{number}.parquet"
-    place = WatchedPlace.at(lake_path, Down(key))
+    store = WatchedStore.at(lake_path, Down(key))
     with pytest.raises(ReadError, match="permission denied") as caught:
-        ask(place)
+        ask(store)
     assert caught.value.path == str(lake_path / key)
     assert (
-        len([r for r in place.requests if r.key == key]) <= 3
+        len([r for r in store.requests if r.key == key]) <= 3
     )  # for the schema, alone and with others, and for the plan
 
 
@@ -163,7 +163,7 @@ def test_a_schema_is_never_inferred_from_a_part_of_the_lake(tmp_path: Path) -> N
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"id": [3, 4], "extra": ["x", "y"]}), tmp_path / "b.parquet")
     for number, times in itertools.product(range(4), range(1, 5)):
-        lake = open_watched(WatchedPlace.at(tmp_path, Fails(number, times)))
+        lake = open_watched(WatchedStore.at(tmp_path, Fails(number, times)))
         try:
             answer = lake.scan().to_arrow()
         except SkipstoneError as error:
@@ -227,22 +227,22 @@ def test_any_flipped_byte_of_a_page_header(lake_path: Path) -> None:
 
 
 def test_faults_in_async_reads(lake_path: Path) -> None:
-    async def collect(place: WatchedPlace) -> pa.Table:
-        lake = open_watched(place, RetryPolicy(attempts=ATTEMPTS, first_delay=0.0))
+    async def collect(store: WatchedStore) -> pa.Table:
+        lake = open_watched(store, RetryPolicy(attempts=ATTEMPTS, first_delay=0.0))
         scan = lake.scan(WHERE, columns=COLUMNS, threads=2)
         return pa.Table.from_batches([batch async for batch in scan.to_batches_async()])
 
-    calm = WatchedPlace.at(lake_path)
+    calm = WatchedStore.at(lake_path)
     assert asyncio.run(collect(calm)).equals(wanted())
     for number in range(0, len(calm.requests), 3):
-        healed = asyncio.run(collect(WatchedPlace.at(lake_path, Fails(number, transient=True))))
+        healed = asyncio.run(collect(WatchedStore.at(lake_path, Fails(number, transient=True))))
         assert healed.equals(wanted())
         with pytest.raises(SkipstoneError, match=r"part-\d\.parquet.*reset"):
-            asyncio.run(collect(WatchedPlace.at(lake_path, Fails(number, times=math.inf))))
+            asyncio.run(collect(WatchedStore.at(lake_path, Fails(number, times=math.inf))))
 
 
 def test_a_count_fails_where_its_metadata_does(lake_path: Path) -> None:
     for number in range(FILES + 1):
-        lake = open_watched(WatchedPlace.at(lake_path, Fails(number, times=math.inf)))
+        lake = open_watched(WatchedStore.at(lake_path, Fails(number, times=math.inf)))
         with pytest.raises(SkipstoneError, match="reset"):
             lake.scan(WHERE).count()

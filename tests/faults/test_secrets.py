@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import skipstone as sk
 from skipstone.cli.main import app
 from skipstone.errors import ReadError
-from skipstone.store.place import open_root
+from skipstone.store.store import open_root
 
 HUSH = "hUsH0123456789abcdefHuSh"
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -38,9 +38,9 @@ def options(s3: dict[str, str]) -> dict[str, str]:
 def directory(options: dict[str, str]) -> str:
     sink = pa.BufferOutputStream()
     pq.write_table(DATA, sink)
-    place = open_root("s3://bucket/secrets/lake", storage_options=options)
-    place.write("f.parquet", [sink.getvalue().to_pybytes()])
-    return place.uri
+    store = open_root("s3://bucket/secrets/lake", storage_options=options)
+    store.write("f.parquet", [sink.getvalue().to_pybytes()])
+    return store.uri
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def parts(lake: Any) -> Iterator[Any]:
     scan = lake.scan("id > 10 and text like 'text%'")
     plan = scan.plan()
     yield from (lake, scan, plan, *plan.tasks, plan.trace, lake.files, lake.index, lake.index.status())
-    yield from (lake.access, lake.access.place, scan.aggregate(sk.count(), sk.sum("id")), lake.statistics())
+    yield from (lake.access, lake.access.store, scan.aggregate(sk.count(), sk.sum("id")), lake.statistics())
     yield from (scan.explain(), scan.explain(format="json"), scan.explain(analyze=True, format="html"))
 
 

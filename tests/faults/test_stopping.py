@@ -16,7 +16,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import SkipstoneError
-from tests.faults._place import Fails, WatchedPlace, open_watched
+from tests.faults._store import Fails, WatchedStore, open_watched
 
 FILES, ROWS = 24, 2_000
 BYTES = ROWS * 8 * 2
@@ -52,24 +52,24 @@ def no_thread_is_left() -> Iterator[None]:
     assert not threads() - before
 
 
-def data_requests(place: WatchedPlace) -> int:
+def data_requests(store: WatchedStore) -> int:
     """Requests for data: footers are read by their tail, which ends where the file does."""
-    sizes = {listed.key: listed.size for listed in place.list()}
-    return sum(any(r.stop < sizes[q.key] - 8 for r in q.ranges) for q in place.requests)
+    sizes = {listed.key: listed.size for listed in store.list()}
+    return sum(any(r.stop < sizes[q.key] - 8 for r in q.ranges) for q in store.requests)
 
 
-def scan_of(place: WatchedPlace, **switches: Any) -> Any:
-    return open_watched(place).scan("x >= 0", columns=["id", "x"], batch_rows=ROWS, **switches)
+def scan_of(store: WatchedStore, **switches: Any) -> Any:
+    return open_watched(store).scan("x >= 0", columns=["id", "x"], batch_rows=ROWS, **switches)
 
 
 SWITCHES = ({"threads": 1}, {"threads": 2}, {"threads": 2, "memory": 2 * BYTES}, {})
 
 
-def settled(place: WatchedPlace) -> int:
+def settled(store: WatchedStore) -> int:
     """How many requests there are once those under way have ended."""
     count = -1
-    while count != len(place.requests):
-        count = len(place.requests)
+    while count != len(store.requests):
+        count = len(store.requests)
         time.sleep(0.05)
     return count
 
@@ -77,9 +77,9 @@ def settled(place: WatchedPlace) -> int:
 @pytest.mark.parametrize("switches", SWITCHES, ids=str)
 @pytest.mark.parametrize("how", ["close", "break", "forget"])
 def test_a_consumer_that_stops(wide_lake: Path, switches: dict[str, Any], how: str) -> None:
-    place = WatchedPlace.at(wide_lake)
-    reader = scan_of(place, **switches).to_reader()
-    place.delay = lambda: time.sleep(0.005)
+    store = WatchedStore.at(wide_lake)
+    reader = scan_of(store, **switches).to_reader()
+    store.delay = lambda: time.sleep(0.005)
     if how == "break":
         for _ in reader:
             break
@@ -89,22 +89,22 @@ def test_a_consumer_that_stops(wide_lake: Path, switches: dict[str, Any], how: s
         reader.close()
     del reader
     gc.collect()
-    after = settled(place)
+    after = settled(store)
     time.sleep(0.1)
-    assert len(place.requests) == after
-    assert 1 <= data_requests(place) < FILES
+    assert len(store.requests) == after
+    assert 1 <= data_requests(store) < FILES
 
 
 @pytest.mark.parametrize("switches", SWITCHES, ids=str)
 def test_an_event_loop_that_is_cancelled(wide_lake: Path, switches: dict[str, Any]) -> None:
-    place = WatchedPlace.at(wide_lake)
-    scan = scan_of(place, **switches)
+    store = WatchedStore.at(wide_lake)
+    scan = scan_of(store, **switches)
     seen = []
 
     async def consume() -> None:
         async for batch in scan.to_batches_async():
             seen.append(batch.num_rows)
-            place.delay = lambda: time.sleep(0.02)
+            store.delay = lambda: time.sleep(0.02)
             await asyncio.sleep(0)
 
     async def main() -> int:
@@ -114,17 +114,17 @@ def test_an_event_loop_that_is_cancelled(wide_lake: Path, switches: dict[str, An
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        return len(place.requests)
+        return len(store.requests)
 
     stopped = asyncio.run(main())
-    assert settled(place) <= stopped + 4  # what was under way
+    assert settled(store) <= stopped + 4  # what was under way
     assert len(seen) >= 1
-    assert data_requests(place) < FILES
+    assert data_requests(store) < FILES
 
 
 def test_an_event_loop_that_breaks_out(wide_lake: Path) -> None:
-    place = WatchedPlace.at(wide_lake)
-    scan = scan_of(place, threads=2)
+    store = WatchedStore.at(wide_lake)
+    scan = scan_of(store, threads=2)
 
     async def main() -> None:
         batches = scan.to_batches_async()
@@ -134,16 +134,16 @@ def test_an_event_loop_that_breaks_out(wide_lake: Path) -> None:
         await batches.aclose()
 
     asyncio.run(main())
-    after = settled(place)
+    after = settled(store)
     time.sleep(0.1)
-    assert len(place.requests) == after
-    assert 1 <= data_requests(place) < FILES
+    assert len(store.requests) == after
+    assert 1 <= data_requests(store) < FILES
 
 
 def test_the_event_loop_goes_on_turning(wide_lake: Path) -> None:
-    place = WatchedPlace.at(wide_lake)
-    scan = scan_of(place, threads=2)
-    place.delay = lambda: time.sleep(0.02)
+    store = WatchedStore.at(wide_lake)
+    scan = scan_of(store, threads=2)
+    store.delay = lambda: time.sleep(0.02)
     pauses = []
 
     async def turn() -> None:
@@ -175,28 +175,28 @@ def test_the_event_loop_goes_on_turning(wide_lake: Path) -> None:
 )
 def test_a_slow_consumer_holds_reads_back(wide_lake: Path, switches: dict[str, Any], most: int) -> None:
     """However long it takes, only so many files have been read ahead of it."""
-    place = WatchedPlace.at(wide_lake)
-    reader = scan_of(place, **switches).to_reader()
+    store = WatchedStore.at(wide_lake)
+    reader = scan_of(store, **switches).to_reader()
     rows, ahead = 0, []
     for number, batch in enumerate(reader):
         rows += batch.num_rows
         if number < 4:
-            waiting = settled(place)
+            waiting = settled(store)
             time.sleep(0.1)
-            assert len(place.requests) == waiting
-        ahead.append(data_requests(place) - rows // ROWS)
+            assert len(store.requests) == waiting
+        ahead.append(data_requests(store) - rows // ROWS)
     assert rows == FILES * ROWS
     assert 0 <= max(ahead) <= most, ahead
 
 
 def test_nothing_is_read_before_it_is_asked_for(wide_lake: Path) -> None:
-    place = WatchedPlace.at(wide_lake)
-    lake = open_watched(place)
-    assert place.requests == []
+    store = WatchedStore.at(wide_lake)
+    lake = open_watched(store)
+    assert store.requests == []
     scan = lake.scan("x >= 0")
     scan.to_reader()
-    settled(place)
-    assert data_requests(place) <= 5
+    settled(store)
+    assert data_requests(store) <= 5
 
 
 def even(values: pa.Array) -> pa.Array:
@@ -204,19 +204,19 @@ def even(values: pa.Array) -> pa.Array:
 
 
 def test_a_limit_stops_reading(wide_lake: Path) -> None:
-    place = WatchedPlace.at(wide_lake)
-    found = open_watched(place).scan(sk.udf(even, ["x"]), columns=["x"], limit=5, threads=1).to_arrow()
+    store = WatchedStore.at(wide_lake)
+    found = open_watched(store).scan(sk.udf(even, ["x"]), columns=["x"], limit=5, threads=1).to_arrow()
     assert found.num_rows == 5
     assert all(x % 2 == 0 for x in found["x"].to_pylist())
-    assert 1 <= data_requests(place) <= 3
+    assert 1 <= data_requests(store) <= 3
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_failure_in_the_middle_ends_the_work(wide_lake: Path, threads: int) -> None:
-    calm = WatchedPlace.at(wide_lake)
+    calm = WatchedStore.at(wide_lake)
     assert scan_of(calm, threads=threads).to_arrow().num_rows == FILES * ROWS
-    place = WatchedPlace.at(wide_lake, Fails(len(calm.requests) - FILES // 2))
+    store = WatchedStore.at(wide_lake, Fails(len(calm.requests) - FILES // 2))
     with pytest.raises(SkipstoneError, match=r"part-\d\d"):
-        scan_of(place, threads=threads).to_arrow()
-    after = settled(place)
+        scan_of(store, threads=threads).to_arrow()
+    after = settled(store)
     assert after < len(calm.requests)

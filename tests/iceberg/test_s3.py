@@ -172,7 +172,7 @@ def test_deletes_in_a_bucket_are_applied(version: int, s3: dict[str, str], tmp_p
     for n in range(0, 60, 10):
         assert lake.scan(f"id = {n}").count() == (n in wanted)
     lake.index.drop()
-    assert not [*lake.index.place.below("")]
+    assert not [*lake.index.store.list_prefix("")]
     assert lake.scan().count() == len(wanted)
 
 

@@ -374,7 +374,7 @@ def test_flipped_bits_never_change_what_is_known(kept: tuple[Maker, bytes, list[
         changed = bytearray(body)
         changed[place] ^= 1 << rng.randrange(8)
         path.write_bytes(changed)
-        found = [read_entries(Files(access.place), one) for one in (version, "another")]
+        found = [read_entries(Files(access.store), one) for one in (version, "another")]
         ignored += found[1] is None
         # Only what pads the file may change unseen.
         assert all(one is None or _told(one) == wanted for one, wanted in zip(found, told, strict=True)), (

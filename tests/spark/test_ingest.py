@@ -23,8 +23,8 @@ import pytest
 import skipstone as sk
 from skipstone.errors import JobError, ReadError, SchemaError, UnknownColumnError, UsageError, WriteError
 from skipstone.index.index import LakeIndex
-from tests.support.places import own_files
 from tests.support.readers import READERS
+from tests.support.stores import own_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -530,7 +530,7 @@ def test_on_s3(spark: SparkSession, s3: dict[str, str]) -> None:
     assert plan.to_spark(spark, route="slices").count() == 18_501
     assert plan.count(engine=spark) == 18_501
     assert plan.aggregate(sk.sum("id"), engine=spark, use_cached=False).to_arrow().num_rows == 1
-    keys = [entry.key for entry in lake.access.place.below("_skipstone")]
+    keys = [entry.key for entry in lake.access.store.list_prefix("_skipstone")]
     assert not [key for key in keys if "staged" in key or key.endswith(".lease")]
     with pytest.raises(UsageError, match="it lies in another lake"):
         sk.ingest(frame, f"{uri}/p=1", storage_options=s3)

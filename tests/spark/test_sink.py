@@ -14,7 +14,7 @@ import pytest
 
 import skipstone as sk
 from tests.spark.test_ingest import TYPES, files, same, staged
-from tests.support.places import own_files
+from tests.support.stores import own_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

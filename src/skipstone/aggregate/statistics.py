@@ -24,7 +24,7 @@ from skipstone.parquet.evidence import find_leaf, page_facts, row_group_counts
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.pageindex import BadPageIndex, page_index_ranges, parse_page_index
 from skipstone.prune.survey import PageFacts, Survey, SurveyPart, segments
-from skipstone.store.place import Listed
+from skipstone.store.store import ListedFile
 
 # What a page index that was read counts for in the cache of files.
 _PAGE_INDEX_WEIGHT = 50_000
@@ -187,7 +187,7 @@ def member_pages(
     )
 
 
-def _pages(files: Files, entry: Listed, survey: Survey, group: int, ref: ColumnRef) -> PageFacts | None:
+def _pages(files: Files, entry: ListedFile, survey: Survey, group: int, ref: ColumnRef) -> PageFacts | None:
     """The pages of a column, from the index or else from the file."""
     if is_overridden(survey, group, ref.path):
         return None
@@ -199,7 +199,7 @@ def _pages(files: Files, entry: Listed, survey: Survey, group: int, ref: ColumnR
 
 
 def _read_pages(
-    files: Files, entry: Listed, metadata: ParquetMetadata, group: int, ref: ColumnRef
+    files: Files, entry: ListedFile, metadata: ParquetMetadata, group: int, ref: ColumnRef
 ) -> PageFacts | None:
     bound = find_leaf(metadata, ref)
     if bound is None:

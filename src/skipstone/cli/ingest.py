@@ -222,7 +222,7 @@ def ingest(
     spark.arguments()
     with job_guarded(spark_only=True), ExitStack() as stack:
         import skipstone as sk
-        from skipstone.write.lakes import lake_place
+        from skipstone.write.lakes import lake_store
         from skipstone.write.sources import find_sources
         from skipstone.write.views import pipeline_tree
 
@@ -231,7 +231,7 @@ def ingest(
             if bar is not None:
                 how |= {"progress": bar.update, "on_batch": partial(bar.batch, phase="counting and sampling")}
             # Spark is started only if there is something to do.
-            new = find_sources(source, lake_place(lake, where["storage_options"]), **where).new
+            new = find_sources(source, lake_store(lake, where["storage_options"]), **where).new
             session = stack.enter_context(spark.session()) if new else None
             report = sk.ingest_new(source, lake, session=session, **where, **how)
         show(report, pipeline_tree, format)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import CorruptFileError, ReadError, SkipstoneError, UsageError, scrub
 from skipstone.lake.files import Files
-from skipstone.store.local import make_folders
+from skipstone.store.absolute import AbsoluteStore, local_name
+from skipstone.store.local import make_directories
 from skipstone.store.options import StoreOptions, option_name
-from skipstone.store.scattered import ScatteredPlace, local_name
 from skipstone.store.source import local_path
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ def static_table(
         # As Iceberg writes locations a percent sign stands for itself, as a URI it does not.
         location = os.path.abspath(bare if Path(bare).exists() else local)  # noqa: PTH100
     try:
-        place = ScatteredPlace(location, _options(properties, location, options))
-        data = Files(place).read_whole(location)
+        store = AbsoluteStore(location, _options(properties, location, options))
+        data = Files(store).read_whole(location)
     except ReadError as error:
         error.hint = error.hint or "give the newest .metadata.json of the table, or its name and a catalog"
         raise
@@ -235,7 +235,7 @@ def _embedded(warehouse: str, properties: Mapping[str, Any], *, make: bool) -> C
     uri = URL.create("sqlite", database=str(folder / CATALOG_FILE)).render_as_string(hide_password=False)
     settings = {"uri": uri, "warehouse": f"file://{folder}", "py-io-impl": _DURABLE, **properties}
     try:
-        make_folders(folder)
+        make_directories(folder)
         with suppress(SQLAlchemyError):
             return SqlCatalog("skipstone", **settings)
         # Somebody else may have been making it at the same moment.

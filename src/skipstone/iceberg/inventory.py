@@ -18,8 +18,8 @@ from skipstone.core.evidence import Array
 from skipstone.errors import CorruptFileError
 from skipstone.iceberg.manifests.entries import Entries, ManifestPart, joined, runs, take_rows
 from skipstone.iceberg.manifests.lists import HINT, ManifestNote
-from skipstone.store.place import Listed
-from skipstone.store.scattered import plain_spelling
+from skipstone.store.absolute import plain_spelling
+from skipstone.store.store import ListedFile
 
 Load = Callable[[Sequence[ManifestNote]], list[ManifestPart]]
 """Reads manifests, or finds them where they were read before."""
@@ -206,7 +206,7 @@ def _ends(counts: Array) -> Array:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Listing(Sequence[Listed]):
+class Listing(Sequence[ListedFile]):
     """The files of an inventory as a listing. They have no versions, since files of a table never change."""
 
     inventory: Inventory
@@ -215,19 +215,19 @@ class Listing(Sequence[Listed]):
         return len(self.inventory)
 
     @overload
-    def __getitem__(self, number: int) -> Listed: ...
+    def __getitem__(self, number: int) -> ListedFile: ...
     @overload
-    def __getitem__(self, number: slice) -> Sequence[Listed]: ...
-    def __getitem__(self, number: int | slice) -> Listed | Sequence[Listed]:
+    def __getitem__(self, number: slice) -> Sequence[ListedFile]: ...
+    def __getitem__(self, number: int | slice) -> ListedFile | Sequence[ListedFile]:
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
         inventory = self.inventory
         owner = int(np.searchsorted(inventory.firsts, number, side="right")) - 1
         entries, _ = inventory.joined(np.array([owner]))
         place = int(number) - int(inventory.firsts[owner])
-        return Listed(entries.paths[place].as_py(), int(entries.sizes[place]), None)
+        return ListedFile(entries.paths[place].as_py(), int(entries.sizes[place]), None)
 
-    def __iter__(self) -> Iterator[Listed]:
+    def __iter__(self) -> Iterator[ListedFile]:
         entries, _ = self.inventory.everything
         for path, size in zip(entries.paths.to_pylist(), entries.sizes.tolist(), strict=True):
-            yield Listed(path, size, None)
+            yield ListedFile(path, size, None)

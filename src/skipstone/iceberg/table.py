@@ -64,11 +64,11 @@ from skipstone.parquet.naming import Naming
 from skipstone.predicate import predicate as to_predicate
 from skipstone.prune.ledger import Ledger
 from skipstone.report.trace import FilterStats
+from skipstone.store.absolute import AbsoluteStore
 from skipstone.store.cache import Cache
 from skipstone.store.options import StoreOptions
-from skipstone.store.place import Listed
 from skipstone.store.retry import RetryPolicy
-from skipstone.store.scattered import ScatteredPlace
+from skipstone.store.store import ListedFile
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -88,7 +88,7 @@ class TableSnapshot:
     partition_names: frozenset[str] = frozenset()
     """None: specs may differ from file to file."""
     is_whole, listed_whole, has_own_schema = True, False, False
-    others: Sequence[Listed] = ()
+    others: Sequence[ListedFile] = ()
 
     def __init__(
         self, metadata: TableMetadata, origin: TableOrigin, options: StoreOptions, asked: Any = None
@@ -110,13 +110,13 @@ class TableSnapshot:
         }
         self.index_naming: Naming | None = IdNaming.of(mapping, metadata.schemas, supplied=given)
         naming = FieldNaming.of(self._pinned.schema, mapping, supplied=given)
-        place = ScatteredPlace(metadata.location.rstrip("/"), options, origin.root)
-        place.check(place.uri)
+        store = AbsoluteStore(metadata.location.rstrip("/"), options, origin.root)
+        store.check(store.uri)
         evolution = Evolution(defaults(self._pinned.schema))
         self.access = Files(
-            place, retry=origin.retry, memory=origin.memory, naming=naming, evolution=evolution
+            store, retry=origin.retry, memory=origin.memory, naming=naming, evolution=evolution
         )
-        self.uri = place.uri
+        self.uri = store.uri
 
     @classmethod
     def open(
@@ -270,12 +270,12 @@ class TableSnapshot:
         return DeleteIndex.of(self.delete_inventory.everything[0])
 
     @cached_property
-    def entries(self) -> Sequence[Listed]:
+    def entries(self) -> Sequence[ListedFile]:
         """The data files."""
         return Listing(self.inventory)
 
     @cached_property
-    def numbers(self) -> dict[Listed, int]:
+    def numbers(self) -> dict[ListedFile, int]:
         """The files' numbers."""
         return {entry: number for number, entry in enumerate(self.entries)}
 

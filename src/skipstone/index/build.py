@@ -34,9 +34,9 @@ from skipstone.index.spec import LISTS, Path, Spec
 from skipstone.lake.files import Files, Io
 from skipstone.parquet.naming import Naming
 from skipstone.store.cache import Cache
-from skipstone.store.place import Listed, Place
 from skipstone.store.retry import RetryPolicy
 from skipstone.store.source import ByteRange
+from skipstone.store.store import ListedFile, Store
 
 if TYPE_CHECKING:
     from skipstone.engine.jobs import Engine
@@ -65,9 +65,9 @@ Progress = Callable[[int, int], None]
 class Group:
     """Work for one executor: the files of a segment to be."""
 
-    lake: Place
-    index: Place
-    entries: tuple[Listed, ...]
+    lake: Store
+    index: Store
+    entries: tuple[ListedFile, ...]
     spec: Spec
     retry: RetryPolicy
     naming: Naming | None
@@ -112,12 +112,12 @@ def index_group(group: Group) -> Indexed:
     return Indexed(note, tuple(skipped), files.io())
 
 
-def write_segment(place: Place, draft: Draft, spec: str, *, own_blooms: bool) -> SegmentNote:
+def write_segment(store: Store, draft: Draft, spec: str, *, own_blooms: bool) -> SegmentNote:
     """Write a segment under the name that its content gives it."""
     parts, tail = draft.write(spec, own_blooms=own_blooms)
     types = types_digest((path, column.type) for path, column in draft.columns.items())
     name = f"segment-{xxh3_128_hexdigest(draft.marks.tobytes() + f'{spec} {types}'.encode())}.skip"
-    place.write(name, parts)
+    store.write(name, parts)
     size = sum(map(len, parts))
     files, groups = len(draft), len(draft.group_rows)
     return SegmentNote(name, size, tail, files, files, groups, spec, types, time.time())
@@ -143,8 +143,8 @@ class Job:
     """One build or refresh of the files that a lake's listing has."""
 
     lake: Files
-    index: Place
-    entries: Sequence[Listed]
+    index: Store
+    entries: Sequence[ListedFile]
     spec: Spec
     engine: Engine
     fresh: bool
@@ -160,7 +160,7 @@ class Job:
         """Index what is missing, and commit it; again, if what the index builds on was deleted meanwhile."""
         for _ in range(_TRIES):
             report = self._once()
-            there = {entry.key: entry for entry in self.index.below("")}
+            there = {entry.key: entry for entry in self.index.list_prefix("")}
             # Of the newest manifest: another job may have adopted what this one has just deleted.
             if all(note.name in there for note in self._read(there).segments):
                 break
@@ -170,7 +170,7 @@ class Job:
         began = time.perf_counter()
         marks = marks_of(self.entries, self.naming)
         access = Files(self.index, retry=self.lake.retry)
-        listed = {entry.key: entry for entry in self.index.below("")}
+        listed = {entry.key: entry for entry in self.index.list_prefix("")}
         before = self._read(listed)
         known = [] if self.fresh else self._open(access, listed, before.segments)
         place = _places(known, marks)
@@ -197,14 +197,14 @@ class Job:
             merged=merged,
         )
 
-    def _read(self, listed: dict[str, Listed]) -> Manifest:
+    def _read(self, listed: dict[str, ListedFile]) -> Manifest:
         try:
             return read_manifest(self.index, listed.values())
         except (BadIndex, ReadError):
             return Manifest()
 
     def _open(
-        self, access: Files, listed: dict[str, Listed], notes: Sequence[SegmentNote]
+        self, access: Files, listed: dict[str, ListedFile], notes: Sequence[SegmentNote]
     ) -> list[tuple[SegmentNote, Segment]]:
         """Segments of this specification that can be read; others are made anew."""
         found = []
@@ -221,7 +221,7 @@ class Job:
         return found
 
     def _adopt(
-        self, access: Files, listed: dict[str, Listed], named: set[str], wanted: Array
+        self, access: Files, listed: dict[str, ListedFile], named: set[str], wanted: Array
     ) -> list[tuple[SegmentNote, Segment]]:
         """Segments that a job wrote and did not live to commit, if all their files are wanted."""
         found: list[tuple[SegmentNote, Segment]] = []
@@ -251,7 +251,7 @@ class Job:
         cuts = np.flatnonzero(np.diff(numbers)) + 1
         return [
             Group(
-                self.lake.place,
+                self.lake.store,
                 self.index,
                 tuple(self.entries[number] for number in run.tolist()),
                 self.spec,
@@ -283,7 +283,7 @@ class Job:
 
         def change(before: Manifest) -> Manifest | None:
             nonlocal swaps, dropped
-            listed = {entry.key: entry for entry in self.index.below("")}
+            listed = {entry.key: entry for entry in self.index.list_prefix("")}
             fresh = {note.name for note in notes}
             others = [note for note in before.segments if note.name not in fresh]
             newer = [note for note in others if note.written > self.listed_at]
@@ -307,7 +307,7 @@ class Job:
         return after, dropped, merged
 
     def _live(
-        self, access: Files, listed: dict[str, Listed], notes: Sequence[SegmentNote], marks: Array
+        self, access: Files, listed: dict[str, ListedFile], notes: Sequence[SegmentNote], marks: Array
     ) -> dict[str, int]:
         """How many files of each segment the listing has; of those made otherwise, and in a rebuild, none."""
         if self.fresh:
@@ -316,7 +316,7 @@ class Job:
         return {note.name: int((match(marks, segment.marks) >= 0).sum()) for note, segment in opened}
 
     def _merge(
-        self, access: Files, listed: dict[str, Listed], notes: Sequence[SegmentNote], marks: Array
+        self, access: Files, listed: dict[str, ListedFile], notes: Sequence[SegmentNote], marks: Array
     ) -> list[tuple[set[str], SegmentNote]]:
         """One segment for each group of small ones, and for one of which many files are gone."""
         alike = together(notes) if len(notes) > MANY_SEGMENTS else []
@@ -344,8 +344,8 @@ class Job:
 class Merge:
     """Work for one executor: segments that become one."""
 
-    index: Place
-    parts: tuple[tuple[Listed, SegmentNote, bytes], ...]
+    index: Store
+    parts: tuple[tuple[ListedFile, SegmentNote, bytes], ...]
     """Each with its rows that are still wanted, as bits."""
     retry: RetryPolicy
 

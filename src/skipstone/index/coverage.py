@@ -23,7 +23,7 @@ from skipstone.prune.blooms import Hashes, bloom_probes
 from skipstone.prune.ledger import Blame
 from skipstone.prune.survey import ColumnPages, PageFacts, RuledOut
 from skipstone.report.trace import Cause, Drop
-from skipstone.store.place import Listed
+from skipstone.store.store import ListedFile
 
 Given = Mapping[tuple[str, ...], FactOverride]
 
@@ -80,7 +80,7 @@ class IndexCoverage:
     manifest: Manifest
     access: Files
     """The lake's files."""
-    entries: Sequence[Listed]
+    entries: Sequence[ListedFile]
     segments: list[Segment]
     problems: list[str]
     """Why parts of the index are not used."""
@@ -173,7 +173,7 @@ class IndexCoverage:
             int(self.row[file]), entry, self.access.path(entry), partial(self._footer, entry)
         )
 
-    def _footer(self, entry: Listed, bad: BadIndex | None) -> ParquetMetadata:
+    def _footer(self, entry: ListedFile, bad: BadIndex | None) -> ParquetMetadata:
         """A file's footer after all, because the index has nothing or nothing good to say."""
         if bad is not None:
             self.distrust(bad)

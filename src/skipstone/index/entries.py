@@ -22,8 +22,8 @@ from skipstone.index.manifest import ENTRIES
 from skipstone.lake.files import Files
 from skipstone.lake.snapshot import Snapshot
 from skipstone.store.cache import Cache
-from skipstone.store.place import Listed
 from skipstone.store.source import ByteRange
+from skipstone.store.store import ListedFile
 
 _CONTENTS: Final = ("data", "deletes")
 # Who has just listed may still read the one before.
@@ -68,9 +68,9 @@ def _kept(container: Container, name: str, *, own: bool) -> CachedEntries:
     return CachedEntries(entries, dict(zip(map(tuple, told), spans, strict=True)))
 
 
-def _bytes(access: Files, entry: Listed) -> LocalFile | Held:
-    if access.place.local:
-        return LocalFile(access.place.path(entry.key))
+def _bytes(access: Files, entry: ListedFile) -> LocalFile | Held:
+    if access.store.local:
+        return LocalFile(access.store.path(entry.key))
     return Held(access.source(entry).read_ranges([ByteRange(0, entry.size)])[0])
 
 
@@ -91,9 +91,9 @@ def keep_manifests(access: Files, snapshot: Snapshot) -> None:
     number = 1 + max((number for number, _ in listed), default=0)
     # Somebody who was faster has written the same, or newer ones.
     with suppress(ConflictError):
-        access.place.write(f"entries-{number:012d}.skip", body, exclusive=True)
+        access.store.write(f"entries-{number:012d}.skip", body, exclusive=True)
         with suppress(FileError):
-            access.place.delete([entry.key for _, entry in listed[_LEFT - 1 :]])
+            access.store.delete([entry.key for _, entry in listed[_LEFT - 1 :]])
 
 
 def _serialised(entries: Entries) -> pa.Buffer:
@@ -104,7 +104,7 @@ def _serialised(entries: Entries) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _listed(access: Files) -> list[tuple[int, Listed]]:
+def _listed(access: Files) -> list[tuple[int, ListedFile]]:
     """Files of entries, newest first."""
-    found = [(int(name[1]), e) for e in access.place.below("") if (name := ENTRIES.fullmatch(e.key))]
+    found = [(int(name[1]), e) for e in access.store.list_prefix("") if (name := ENTRIES.fullmatch(e.key))]
     return sorted(found, key=lambda pair: -pair[0])

@@ -17,8 +17,8 @@ from skipstone.errors import (
 )
 from skipstone.index.container import BadIndex
 from skipstone.lake.files import Files
-from skipstone.lake.records import FOLDER, own_place
-from skipstone.store.place import Listed, Place
+from skipstone.lake.records import FOLDER, index_root
+from skipstone.store.store import ListedFile, Store
 
 # What builds and opens an index is imported where that is done: most questions are put to lakes without one.
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class LakeIndex:
     def __init__(
         self,
         snapshot: Snapshot,
-        root: Place | None,
+        root: Store | None,
         relist: Callable[[Engine], None],
         *,
         changed: bool = False,
@@ -66,15 +66,15 @@ class LakeIndex:
             self._coverage: IndexCoverage | None = None
             if self._served is not snapshot.access:
                 self._served = snapshot.access
-                self.place = own_place(snapshot.access.place) if self._root is None else self._root
-                self.access = Files(self.place, retry=snapshot.access.retry)
+                self.store = index_root(snapshot.access.store) if self._root is None else self._root
+                self.access = Files(self.store, retry=snapshot.access.retry)
         snapshot.access.recorded = self.recorded
         snapshot.use(self)
 
     @property
     def uri(self) -> str:
         """Where the index is."""
-        return self.place.uri
+        return self.store.uri
 
     @property
     def coverage(self) -> IndexCoverage | None:
@@ -88,7 +88,7 @@ class LakeIndex:
 
     def _load(self) -> IndexCoverage | None:
         try:
-            listed: list[Listed] | ReadError = self._files()
+            listed: list[ListedFile] | ReadError = self._files()
         except ReadError as error:
             listed = error
         if listed == []:
@@ -107,7 +107,7 @@ class LakeIndex:
 
     # -- what a snapshot asks for ------------------------------------------------------------
 
-    def recorded(self, entries: Sequence[Listed]) -> list[ParquetMetadata | None] | None:
+    def recorded(self, entries: Sequence[ListedFile]) -> list[ParquetMetadata | None] | None:
         """The metadata of files as the index has recorded it; None where there is no index."""
         while (coverage := self.coverage) is not None:
             numbers = map(self._snapshot.numbers.get, entries)
@@ -132,19 +132,19 @@ class LakeIndex:
 
         return read_entries(self.access, version)
 
-    def _files(self) -> list[Listed]:
+    def _files(self) -> list[ListedFile]:
         """The index's own files: those that the lake's listing saw, if it lies in the lake."""
         if self._root is None and not self.changed and self._snapshot.listed_whole:
             prefix = f"{FOLDER}/"
             seen = [
-                Listed(entry.key.removeprefix(prefix), entry.size, entry.version)
+                ListedFile(entry.key.removeprefix(prefix), entry.size, entry.version)
                 for entry in self._snapshot.others
                 if entry.key.startswith(prefix)
             ]
             # A folder that may not be read looks like none: asking for it tells why.
-            if seen or not self.place.local:
+            if seen or not self.store.local:
                 return seen
-        return self.place.below("")
+        return self.store.list_prefix("")
 
     # -- building ----------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class LakeIndex:
         from skipstone.index.manifest import read_manifest
 
         try:
-            manifest = read_manifest(self.place)
+            manifest = read_manifest(self.store)
         except BadIndex as error:
             raise CorruptFileError(error.reason, path=self.uri, hint="build the index anew") from error
         if not manifest.spec:
@@ -230,7 +230,7 @@ class LakeIndex:
         naming = lake.access.naming
         job = Job(
             lake.access,
-            self.place,
+            self.store,
             lake.entries,
             spec if naming is None else spec.under(naming.stored),
             engine,
@@ -369,11 +369,11 @@ class LakeIndex:
         """Delete the index; the lake's own files stay as they are."""
         from skipstone.index.manifest import is_entries, is_manifest, is_segment, left_behind
 
-        listed = self.place.below("")
+        listed = self.store.list_prefix("")
         names = [entry.key for entry in listed]
         # Manifests first: without one nobody looks for segments.
         manifests, segments = filter(is_manifest, names), filter(is_segment, names)
-        self.place.delete([*manifests, *segments, *filter(is_entries, names), *left_behind(listed)])
+        self.store.delete([*manifests, *segments, *filter(is_entries, names), *left_behind(listed)])
         self._renewed()
 
     def _renewed(self) -> None:

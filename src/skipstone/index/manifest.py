@@ -19,7 +19,7 @@ from xxhash import xxh3_64_hexdigest
 
 from skipstone.errors import ConflictError, FileError, ReadError
 from skipstone.index.container import FORMAT, BadIndex
-from skipstone.store.place import Listed, Place
+from skipstone.store.store import ListedFile, Store
 
 _NAME: Final = re.compile(r"manifest-(\d{12,18})\.json")
 _SEGMENT: Final = re.compile(r"segment-[0-9a-f]{32}\.skip")
@@ -102,35 +102,35 @@ def manifest_name(number: int) -> str:
     return f"manifest-{number:012d}.json"
 
 
-def latest(listed: Iterable[Listed]) -> tuple[int, Listed] | None:
+def latest(listed: Iterable[ListedFile]) -> tuple[int, ListedFile] | None:
     """The newest manifest among the files of an index, and its number."""
     found = [(int(name[1]), entry) for entry in listed if (name := _NAME.fullmatch(entry.key))]
     return max(found, key=lambda pair: pair[0], default=None)
 
 
-def read_manifest(place: Place, listed: Iterable[Listed] | None = None) -> Manifest:
+def read_manifest(store: Store, listed: Iterable[ListedFile] | None = None) -> Manifest:
     """The newest manifest; an empty one if there is no index. :class:`BadIndex` if it can't be used."""
-    newest = latest(place.below("") if listed is None else listed)
+    newest = latest(store.list_prefix("") if listed is None else listed)
     if newest is None:
         return Manifest()
     number, entry = newest
-    source = place.open(entry.key, version=entry.version, size=entry.size)
+    source = store.open(entry.key, version=entry.version, size=entry.size)
     manifest = Manifest.decode(source.tail(entry.size)[0])
     if manifest.number != number:
         raise BadIndex("its manifest is another version's")
     return manifest
 
 
-def commit(place: Place, change: Callable[[Manifest], Manifest | None]) -> Manifest:
+def commit(store: Store, change: Callable[[Manifest], Manifest | None]) -> Manifest:
     """Apply ``change`` to the newest manifest until nobody has come in between; None changes nothing.
 
     A manifest that can't be read is replaced: its segments can't be found without it.
     """
     for _ in range(_TRIES):
-        began, listed = time.monotonic(), place.below("")
+        began, listed = time.monotonic(), store.list_prefix("")
         newest = latest(listed)
         try:
-            before = read_manifest(place, listed)
+            before = read_manifest(store, listed)
         except ReadError:
             continue  # it was swept away since it was listed
         except BadIndex:
@@ -143,50 +143,50 @@ def commit(place: Place, change: Callable[[Manifest], Manifest | None]) -> Manif
             continue
         after = Manifest(before.number + 1, changed.segments, changed.spec, time.time())
         try:
-            place.write(manifest_name(after.number), [after.encode()], exclusive=True)
+            store.write(manifest_name(after.number), [after.encode()], exclusive=True)
         except ConflictError:
             continue
         with suppress(FileError):  # what can't be swept now is swept next time
-            sweep(place, after)
+            sweep(store, after)
         return after
     raise ConflictError(
-        f"{_TRIES} other commits came in between", path=place.uri, hint="try again when it is quiet"
+        f"{_TRIES} other commits came in between", path=store.uri, hint="try again when it is quiet"
     )
 
 
-def sweep(place: Place, current: Manifest) -> None:
+def sweep(store: Store, current: Manifest) -> None:
     """Delete manifests nobody reads any more, and segments that no manifest names and no job may want."""
-    listed = place.below("")
+    listed = store.list_prefix("")
     manifests = [(int(name[1]), entry) for entry in listed if (name := _NAME.fullmatch(entry.key))]
     # Not too soon: who has just listed may still read it, or be about to take the number after it.
     old = [e.key for number, e in manifests if number <= current.number - _KEPT and _age(e) > _SOON_SECONDS]
-    named = named_segments(place, old)
+    named = named_segments(store, old)
     orphans = [e.key for e in listed if is_segment(e.key) and e.key not in named and is_old(e)]
-    place.delete([*old, *orphans, *left_behind(listed)])
+    store.delete([*old, *orphans, *left_behind(listed)])
 
 
-def left_behind(listed: Iterable[Listed]) -> list[str]:
+def left_behind(listed: Iterable[ListedFile]) -> list[str]:
     """What writers that were killed have left of files; no writer is at work on one of them any more."""
     return [entry.key for entry in listed if _LEFT.fullmatch(entry.key) and is_old(entry)]
 
 
-def is_old(entry: Listed) -> bool:
+def is_old(entry: ListedFile) -> bool:
     """Whether a file is so old that no job still wants it if no manifest names it."""
     return _age(entry) > _GRACE_SECONDS
 
 
-def named_segments(place: Place, without: Collection[str] = ()) -> set[str]:
+def named_segments(store: Store, without: Collection[str] = ()) -> set[str]:
     """The segments that any manifest still names, but for some manifests."""
     named: set[str] = set()
-    for entry in place.below(""):
+    for entry in store.list_prefix(""):
         if is_manifest(entry.key) and entry.key not in without:
             with suppress(BadIndex, ReadError):
-                body = place.open(entry.key, version=entry.version, size=entry.size).tail(entry.size)[0]
+                body = store.open(entry.key, version=entry.version, size=entry.size).tail(entry.size)[0]
                 named |= {segment.name for segment in Manifest.decode(body).segments}
     return named
 
 
-def _age(entry: Listed) -> float:
+def _age(entry: ListedFile) -> float:
     """Seconds since a file was written, as far as its store says; 0 where it doesn't."""
     version = entry.version
     if isinstance(version, tuple):

@@ -9,10 +9,10 @@ from xxhash import xxh3_128_digest
 
 from skipstone.core.evidence import Array
 from skipstone.parquet.naming import Naming
-from skipstone.store.place import Listed
+from skipstone.store.store import ListedFile
 
 
-def marks_of(entries: Sequence[Listed], naming: Naming | None = None) -> Array:
+def marks_of(entries: Sequence[ListedFile], naming: Naming | None = None) -> Array:
     """128 bits per file, of its key, size and version, and of the name mapping that its columns go by."""
     fallback = b"" if naming is None else naming.fallback
     digests = b"".join(

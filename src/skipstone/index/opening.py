@@ -16,27 +16,27 @@ from skipstone.lake.files import Files
 from skipstone.lake.snapshot import Snapshot
 from skipstone.parquet.naming import Naming
 from skipstone.store.cache import Cache
-from skipstone.store.place import Listed
 from skipstone.store.source import ByteRange
+from skipstone.store.store import ListedFile
 
 # A segment elsewhere that is no larger is fetched whole: one request costs less than several.
 _SMALL_SEGMENT: Final = 1024 * 1024
 
 
 def open_coverage(
-    lake: Snapshot, access: Files, listed: list[Listed] | ReadError, distrust: Callable[[BadIndex], None]
+    lake: Snapshot, access: Files, listed: list[ListedFile] | ReadError, distrust: Callable[[BadIndex], None]
 ) -> IndexCoverage | None:
     """The index whose files were listed, or could not be; None if there is none among them."""
-    place = access.place
+    store = access.store
     try:
         if isinstance(listed, ReadError):
             raise listed
         try:
-            manifest = read_manifest(place, listed)
+            manifest = read_manifest(store, listed)
         except ReadError:
             # It was swept away since the lake was listed: the newest one will do.
-            listed = place.below("")
-            manifest = read_manifest(place, listed)
+            listed = store.list_prefix("")
+            manifest = read_manifest(store, listed)
         if not manifest.number:
             return None
         entries = {entry.key: entry for entry in listed}
@@ -66,7 +66,7 @@ def _reason(error: Exception) -> str:
 
 def open_segment(
     access: Files,
-    entry: Listed,
+    entry: ListedFile,
     note: SegmentNote,
     cache: Cache[object, object],
     naming: Naming | None = None,
@@ -80,15 +80,15 @@ def open_segment(
     return segment
 
 
-def _bytes(access: Files, entry: Listed) -> LocalFile | Fetched | Held:
-    place = access.place
-    if place.local:
-        return LocalFile(place.path(entry.key))
+def _bytes(access: Files, entry: ListedFile) -> LocalFile | Fetched | Held:
+    store = access.store
+    if store.local:
+        return LocalFile(store.path(entry.key))
     if entry.size <= _SMALL_SEGMENT:
         return Held(access.source(entry).read_ranges([ByteRange(0, entry.size)])[0])
     return Fetched(entry.key, access.source(entry).read_ranges)
 
 
-def adopt_segment(access: Files, entry: Listed, cache: Cache[object, object]) -> Segment:
+def adopt_segment(access: Files, entry: ListedFile, cache: Cache[object, object]) -> Segment:
     """Open a segment that no manifest describes."""
     return Segment(Container.open_alone(entry.key, _bytes(access, entry), entry.size, cache))

@@ -51,8 +51,8 @@ from skipstone.parquet.recorded import check_chunks, record_chunks
 from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.slice import slice_steps
 from skipstone.parquet.values import widen
-from skipstone.store.place import Listed
 from skipstone.store.source import ByteRange, drive
+from skipstone.store.store import ListedFile
 
 # A row group has some pages, each of which may err.
 _PAGE_FPP: Final = 0.003
@@ -69,7 +69,7 @@ class Origin(IntEnum):
     VALUES = 3
 
 
-def record_files(files: Files, entries: Sequence[Listed], spec: Spec) -> Draft:
+def record_files(files: Files, entries: Sequence[ListedFile], spec: Spec) -> Draft:
     """What an index keeps of files, in their order; an error if one of them can't be read.
 
     Files of one schema are recorded together, in arrays, as far as their metadata tells what is asked for.
@@ -97,7 +97,7 @@ class _Recorder:
     """Records files of one schema, whose row groups are numbered through."""
 
     files: Files
-    entries: Sequence[Listed]
+    entries: Sequence[ListedFile]
     footers: Sequence[ParquetMetadata]
     spec: Spec
     owners: list[tuple[ParquetMetadata, int]] = field(default_factory=list)
@@ -331,7 +331,7 @@ class _Recorder:
         except NotMeasurable:
             return None
 
-    def _entry(self, unit: int) -> Listed:
+    def _entry(self, unit: int) -> ListedFile:
         owner = self.owners[unit][0]
         return next(entry for entry, file in zip(self.entries, self.footers, strict=True) if file is owner)
 
@@ -433,7 +433,7 @@ class _Recorder:
             first += file.row_group_count
         return found
 
-    def _file_blooms(self, entry: Listed, file: ParquetMetadata, leaf: int) -> dict[int, BloomFilter]:
+    def _file_blooms(self, entry: ListedFile, file: ParquetMetadata, leaf: int) -> dict[int, BloomFilter]:
         places: dict[int, ByteRange] = {}
         for group in range(file.row_group_count):
             try:
@@ -451,7 +451,7 @@ class _Recorder:
                 continue
         return found
 
-    def _bloom(self, entry: Listed, span: ByteRange, body: bytes) -> BloomFilter:
+    def _bloom(self, entry: ListedFile, span: ByteRange, body: bytes) -> BloomFilter:
         length = bloom_length(body)
         if length > len(body):
             if span.start + length > entry.size:

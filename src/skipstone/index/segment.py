@@ -37,7 +37,7 @@ from skipstone.parquet.recorded import (
 from skipstone.parquet.schema import LeafColumn
 from skipstone.parquet.values import widen
 from skipstone.prune.survey import ColumnPages, PageFacts
-from skipstone.store.place import Listed
+from skipstone.store.store import ListedFile
 
 if TYPE_CHECKING:
     from skipstone.aggregate.states.blocks import Blocks
@@ -294,7 +294,7 @@ class Segment:
         """What is known of files and row groups: schemas, sizes, rows."""
         return self.container.wholes(_OF_FILES)
 
-    def metadata(self, file: int, entry: Listed, path: str, footer: Footer) -> RecordedMetadata:
+    def metadata(self, file: int, entry: ListedFile, path: str, footer: Footer) -> RecordedMetadata:
         """A file's metadata, without its footer unless a part of the segment turns out to be damaged."""
         first, last = int(self.firsts[file]), int(self.firsts[file + 1])
         kin, file_sizes, file_rows, group_rows, group_sizes = self._of_files()

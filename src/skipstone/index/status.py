@@ -19,7 +19,7 @@ from skipstone.index.record import Origin
 from skipstone.index.results import BuildChoices, ColumnStatus, IndexStatus, Origins, SegmentStatus, Sizes
 from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path
-from skipstone.store.place import Listed
+from skipstone.store.store import ListedFile
 
 if TYPE_CHECKING:
     from skipstone.index.index import LakeIndex
@@ -81,7 +81,7 @@ def _old(index: LakeIndex, manifest: Manifest) -> int:
     named = {manifest_name(manifest.number), *(note.name for note in manifest.segments)}
     return sum(
         entry.size
-        for entry in index.place.below("")
+        for entry in index.store.list_prefix("")
         if (is_manifest(entry.key) or is_segment(entry.key)) and entry.key not in named
     )
 
@@ -98,7 +98,7 @@ def _asked(spec: dict[str, Any]) -> BuildChoices:
 class _SegmentTotals:
     """What the segments hold, added up."""
 
-    entries: Sequence[Listed]
+    entries: Sequence[ListedFile]
     sizes: Sizes = field(default_factory=Sizes)
     segments: list[SegmentStatus] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)

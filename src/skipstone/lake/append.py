@@ -52,7 +52,7 @@ from skipstone.lake.records import (
     stage_key,
 )
 from skipstone.parquet.write.files import staged_as
-from skipstone.store.place import Listed, Place, check_key
+from skipstone.store.store import ListedFile, Store, check_key
 
 __all__ = ["Append", "JournalSource", "Lease", "staged_as"]
 
@@ -81,36 +81,36 @@ class Append:
     the lake is written to the stage by the key that ``staged_as`` gives.
     """
 
-    def __init__(self, place: Place, job: str, lease: Lease) -> None:
-        self._place = place
+    def __init__(self, store: Store, job: str, lease: Lease) -> None:
+        self._store = store
         self._job = job
         self._state: Literal["open", "over"] = "open"
         self._pid = os.getpid()
-        self._renewal = Renewal(place, job, lease)
+        self._renewal = Renewal(store, job, lease)
         # Who forgets a job doesn't go on with it.
         weakref.finalize(self, self._renewal.stop)
 
     @classmethod
-    def begin(cls, place: Place, *, owner: int | None = None) -> Append:
+    def begin(cls, store: Store, *, owner: int | None = None) -> Append:
         """Begin a job on a lake, which need not exist yet, and remove what dead jobs have left there.
 
         The job lives as long as this process, or with ``owner`` as long as that process of this host.
         """
         lease = Lease.of(owner)
         job = secrets.token_hex(10)
-        place.write(lease_key(job), [lease.encode()], exclusive=True)
+        store.write(lease_key(job), [lease.encode()], exclusive=True)
         try:
-            if place.local:
+            if store.local:
                 # Workers write there by path, so a stage behind a link out of the lake is refused here.
-                place.clear(stage_key(job))
+                store.clear(stage_key(job))
             # What can't be removed now stays hidden, and is removed next time.
             with suppress(FileError):
-                sweep(place, job)
-            return cls(place, job, lease)
+                sweep(store, job)
+            return cls(store, job, lease)
         except BaseException:
             _ended.add(job)
             with suppress(FileError):
-                discard(place, job)
+                discard(store, job)
             raise
 
     @property
@@ -119,11 +119,11 @@ class Append:
         return self._job
 
     @property
-    def stage(self) -> Place:
+    def stage(self) -> Store:
         """Where the job's files are written; picklable."""
-        return self._place.child(stage_key(self._job))
+        return self._store.child(stage_key(self._job))
 
-    def publish(self, keys: Iterable[str], *, sources: Iterable[JournalSource] = ()) -> list[Listed]:
+    def publish(self, keys: Iterable[str], *, sources: Iterable[JournalSource] = ()) -> list[ListedFile]:
         """Move staged files to their places in the lake and end the job; the files as listed there.
 
         All of them or, after a failure, none. Other staged files, left by tries that were lost, are removed.
@@ -141,7 +141,7 @@ class Append:
                 if known or merged.keys:
                     jobs = {self._job, *merged.jobs} if chosen else merged.jobs
                     body = encode_journal([*known, *merged.sources], merged.keys, jobs)
-                    self._place.write(source_key(self._job), [body])
+                    self._store.write(source_key(self._job), [body])
             except BaseException:
                 self._renewal.end()
                 # If even that fails, the next job does it; until then what was moved is hidden.
@@ -151,9 +151,9 @@ class Append:
             self._commit(chosen)
             self._renewal.end()
             with suppress(FileError):
-                discard(self._place, self._job)
+                discard(self._store, self._job)
             with suppress(FileError):
-                self._place.delete(merged.keys)
+                self._store.delete(merged.keys)
         finally:
             self._renewal.end()
             _ended.add(self._job)
@@ -167,7 +167,7 @@ class Append:
         self._state = "over"
         self._renewal.end()
         with suppress(FileError):
-            discard(self._place, self._job)
+            discard(self._store, self._job)
         _ended.add(self._job)
 
     def __enter__(self) -> Self:
@@ -185,64 +185,64 @@ class Append:
 
     def _check_open(self) -> None:
         if self._state != "open":
-            raise UsageError(f"job {self._job} is over", path=self._place.uri, hint="begin another")
+            raise UsageError(f"job {self._job} is over", path=self._store.uri, hint="begin another")
 
-    def _staged(self, keys: Sequence[str]) -> dict[str, Listed]:
+    def _staged(self, keys: Sequence[str]) -> dict[str, ListedFile]:
         """The staged files by the keys they are to have; an error names the first that is missing."""
         prefix = f"{stage_key(self._job)}/"
-        staged = {e.key.removeprefix(prefix): e for e in self._place.below(stage_key(self._job))}
-        chosen: dict[str, Listed] = {}
+        staged = {e.key.removeprefix(prefix): e for e in self._store.list_prefix(stage_key(self._job))}
+        chosen: dict[str, ListedFile] = {}
         for key in keys:
             _check_key(key, self._job)
             found = staged.get(staged_as(key), staged.get(key))
             if found is None:
                 hint = "stage it before it is published"
-                raise WriteError("it was not staged", path=self._place.path(prefix + key), hint=hint)
+                raise WriteError("it was not staged", path=self._store.path(prefix + key), hint=hint)
             chosen[key] = found
         if len(chosen) != len(keys):
-            raise UsageError("a file is to be published twice", path=self._place.uri, hint="name each once")
+            raise UsageError("a file is to be published twice", path=self._store.uri, hint="name each once")
         return chosen
 
     def _merged(self) -> Journals:
         """The journals that the job's own is to replace: all, once there are many."""
-        few = len(self._place.below(SOURCES)) <= MANY_JOURNALS
-        return Journals() if few else read_journals(self._place)
+        few = len(self._store.list_prefix(SOURCES)) <= MANY_JOURNALS
+        return Journals() if few else read_journals(self._store)
 
-    def _move(self, staged: dict[str, Listed]) -> list[Listed]:
-        self._place.write(publish_key(self._job), [intent(staged)], exclusive=True)
-        gather(lambda key: self._place.move(staged[key].key, key), tuple(staged), threads=_THREADS)
+    def _move(self, staged: dict[str, ListedFile]) -> list[ListedFile]:
+        self._store.write(publish_key(self._job), [intent(staged)], exclusive=True)
+        gather(lambda key: self._store.move(staged[key].key, key), tuple(staged), threads=_THREADS)
         listed = self._listed(tuple(staged))
         for entry in listed:
             wanted = staged[entry.key].size
             if entry.size != wanted:
                 raise WriteError(
                     f"it has {entry.size} bytes, and had {wanted} when it was staged",
-                    path=self._place.path(entry.key),
+                    path=self._store.path(entry.key),
                     hint="don't write to a stage while it is published",
                 )
         return listed
 
-    def _listed(self, keys: Sequence[str]) -> list[Listed]:
+    def _listed(self, keys: Sequence[str]) -> list[ListedFile]:
         """The published files as their folders list them."""
         folders = sorted({key.rpartition("/")[0] for key in keys})
-        found: dict[str, Listed] = {}
+        found: dict[str, ListedFile] = {}
         for entries in gather(self._in, folders, threads=_THREADS):
             found.update((entry.key, entry) for entry in entries)
         for key in keys:
             if key not in found:
-                raise WriteError("it is gone", path=self._place.path(key), hint="run the job again")
+                raise WriteError("it is gone", path=self._store.path(key), hint="run the job again")
         return [found[key] for key in keys]
 
-    def _in(self, folder: str) -> list[Listed]:
+    def _in(self, folder: str) -> list[ListedFile]:
         if not folder:
-            return self._place.files_here()
-        inner = self._place.child(folder).files_here()
-        return [Listed(f"{folder}/{entry.key}", entry.size, entry.version) for entry in inner]
+            return self._store.list_files()
+        inner = self._store.child(folder).list_files()
+        return [ListedFile(f"{folder}/{entry.key}", entry.size, entry.version) for entry in inner]
 
     def _commit(self, keys: Sequence[str]) -> None:
         """Write that the job is done, or take it back."""
         try:
-            if settle(self._place, self._job, _DONE):
+            if settle(self._store, self._job, _DONE):
                 return
         except BaseException as error:
             self._renewal.end()
@@ -251,7 +251,7 @@ class Append:
             except FileError:
                 message = f"whether job {self._job} was published is not known: {error}"
                 hint = "list the lake when the store is back; the job's files are all there, or none"
-                raise WriteError(message, path=self._place.uri, hint=hint) from error
+                raise WriteError(message, path=self._store.uri, hint=hint) from error
             if taken_back or not isinstance(error, FileError):
                 raise
             # Only the answer was lost: the record is there.
@@ -259,10 +259,10 @@ class Append:
         with suppress(FileError):
             self._roll_back(keys)
         hint = "nothing was heard of it for too long; run it again"
-        raise WriteError(f"job {self._job} was given up for dead", path=self._place.uri, hint=hint)
+        raise WriteError(f"job {self._job} was given up for dead", path=self._store.uri, hint=hint)
 
     def _roll_back(self, keys: Sequence[str]) -> bool:
-        return roll_back(self._place, self._job, certain=self._place.local, keys=keys)
+        return roll_back(self._store, self._job, certain=self._store.local, keys=keys)
 
 
 def _check_key(key: str, job: str) -> None:
@@ -270,7 +270,7 @@ def _check_key(key: str, job: str) -> None:
     if not name.endswith(f"-{job}.parquet"):
         raise UsageError(f"{key!r} is not a file of job {job}", hint=f"name it ...-{job}.parquet")
     # Who opens one directory of a lake finds the lake's records by this.
-    if not all("=" in folder for folder in folders) or not is_visible(Listed(key, 1, None)):
+    if not all("=" in folder for folder in folders) or not is_visible(ListedFile(key, 1, None)):
         hint = "put it in the lake's root, or in directories named key=value"
         raise UsageError(f"{key!r} is not a place for a file", hint=hint)
 
@@ -338,12 +338,12 @@ def decode_lease(data: bytes) -> Lease | None:
 class Renewal:
     """A thread that renews a lease until it is stopped."""
 
-    def __init__(self, place: Place, job: str, lease: Lease) -> None:
+    def __init__(self, store: Store, job: str, lease: Lease) -> None:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         if lease.renewed:
             name = f"skipstone-lease-{job}"
-            work = (place, job, lease, self._stop)
+            work = (store, job, lease, self._stop)
             self._thread = threading.Thread(target=_renew, args=work, name=name, daemon=True)
             self._thread.start()
 
@@ -359,11 +359,11 @@ class Renewal:
             self._thread.join()
 
 
-def _renew(place: Place, job: str, lease: Lease, stop: threading.Event) -> None:
+def _renew(store: Store, job: str, lease: Lease, stop: threading.Event) -> None:
     while not stop.wait(RENEW_SECONDS):
         # A store that is out of reach now may be back long before the lease has run out.
         with suppress(FileError):
-            place.write(lease_key(job), [lease.encode()])
+            store.write(lease_key(job), [lease.encode()])
 
 
 def _started(pid: int) -> str | None:
@@ -394,15 +394,15 @@ def _host() -> str:
 # -- giving up a job, and removing what dead jobs have left ------------------------------------
 
 
-def settle(place: Place, job: str, verdict: bytes) -> bool:
+def settle(store: Store, job: str, verdict: bytes) -> bool:
     """Whether a job is done: as the verdict says, empty to give it up, unless that was decided before."""
     try:
-        place.write(done_key(job), [verdict], exclusive=True)
+        store.write(done_key(job), [verdict], exclusive=True)
     except ConflictError:
         # Perhaps by this very request: an answer that got lost is asked for again.
-        record = read_records(place).get(job, Record())
+        record = read_records(store).get(job, Record())
         if record.done is None:
-            raise WriteError("the record has gone", path=place.path(done_key(job))) from None
+            raise WriteError("the record has gone", path=store.path(done_key(job))) from None
         return record.is_done
     return bool(verdict)
 
@@ -412,80 +412,82 @@ def intent(keys: Iterable[str]) -> bytes:
     return json.dumps({"keys": list(keys)}).encode()
 
 
-def roll_back(place: Place, job: str, *, certain: bool, keys: Collection[str] | None = None) -> bool:
+def roll_back(store: Store, job: str, *, certain: bool, keys: Collection[str] | None = None) -> bool:
     """Give up a job that has begun to publish; False if it is done, and then nothing of it is touched.
 
     Unless it is ``certain`` that nobody goes on with it, its records stay for a day and hide what may come:
     stores finish copies whose client is gone.
     """
-    if settle(place, job, b""):
+    if settle(store, job, b""):
         return False
-    place.delete(_moved(place, job) if keys is None else keys)
-    place.delete([source_key(job)])
-    place.clear(stage_key(job))
+    store.delete(_moved(store, job) if keys is None else keys)
+    store.delete([source_key(job)])
+    store.clear(stage_key(job))
     if certain:
-        place.delete([publish_key(job)])
-        place.delete([done_key(job)])
+        store.delete([publish_key(job)])
+        store.delete([done_key(job)])
     # The last, since it tells whether this is certain.
-    place.delete([lease_key(job)])
+    store.delete([lease_key(job)])
     return True
 
 
-def discard(place: Place, job: str) -> None:
+def discard(store: Store, job: str) -> None:
     """Remove the stage and the lease of a job that has not begun to publish, or is done."""
-    place.clear(stage_key(job))
-    place.delete([lease_key(job)])
+    store.clear(stage_key(job))
+    store.delete([lease_key(job)])
 
 
-def sweep(place: Place, own: str) -> None:
+def sweep(store: Store, own: str) -> None:
     """Remove what dead jobs have left, for a job whose lease was written just now, which tells the time.
 
     A live job's things stay. The first failure is raised when all was tried.
     """
-    staged: dict[str, list[Listed]] = {}
-    for entry in place.below(STAGED):
+    staged: dict[str, list[ListedFile]] = {}
+    for entry in store.list_prefix(STAGED):
         staged.setdefault(entry.key.split("/")[2], []).append(entry)
-    records = read_records(place)
+    records = read_records(store)
     lease = records.get(own, Record()).lease
     told = modified(lease) if lease is not None else None
     now = time.time() if told is None else told
     failures: list[FileError] = []
     for job in sorted((records.keys() | staged.keys()) - {own}):
         try:
-            _sweep_one(place, job, records.get(job, Record()), staged.get(job, []), now)
+            _sweep_one(store, job, records.get(job, Record()), staged.get(job, []), now)
         except FileError as error:
             failures.append(error)
-    _forget(place, records, now)
-    forget_stale(place)
-    if place.local:
-        left = [e for e in (*place.below(APPENDS), *place.below(SOURCES)) if _LEFT.fullmatch(e.key)]
-        place.delete([entry.key for entry in left if _age(entry, now) > _KEPT_SECONDS])
+    _forget(store, records, now)
+    forget_stale(store)
+    if store.local:
+        left = [
+            e for e in (*store.list_prefix(APPENDS), *store.list_prefix(SOURCES)) if _LEFT.fullmatch(e.key)
+        ]
+        store.delete([entry.key for entry in left if _age(entry, now) > _KEPT_SECONDS])
     if failures:
         raise failures[0]
 
 
-def _sweep_one(place: Place, job: str, record: Record, staged: list[Listed], now: float) -> None:
+def _sweep_one(store: Store, job: str, record: Record, staged: list[ListedFile], now: float) -> None:
     if record.is_done:
         if staged or record.lease is not None:
-            discard(place, job)
+            discard(store, job)
         return
-    lease = _lease(place, record)
-    certain = place.local and (job in _ended or (lease is not None and lease.renewed and lease.is_gone))
+    lease = _lease(store, record)
+    certain = store.local and (job in _ended or (lease is not None and lease.renewed and lease.is_gone))
     if record.is_void:
         old = record.done is not None and _age(record.done, now) > _KEPT_SECONDS
         if certain or old or staged or record.lease is not None:
-            roll_back(place, job, certain=certain or old)
+            roll_back(store, job, certain=certain or old)
         return
     if not _is_dead(job, record, lease, staged, now):
         return
     if record.publish is not None:
-        if not roll_back(place, job, certain=certain):
-            discard(place, job)
+        if not roll_back(store, job, certain=certain):
+            discard(store, job)
     else:
-        discard(place, job)
+        discard(store, job)
 
 
-def _is_dead(job: str, record: Record, lease: Lease | None, staged: list[Listed], now: float) -> bool:
+def _is_dead(job: str, record: Record, lease: Lease | None, staged: list[ListedFile], now: float) -> bool:
     if job in _ended:
         return True
     if lease is not None and record.lease is not None:
@@ -494,44 +496,44 @@ def _is_dead(job: str, record: Record, lease: Lease | None, staged: list[Listed]
     return all(_age(entry, now) > UNRENEWED_SECONDS for entry in entries)
 
 
-def _lease(place: Place, record: Record) -> Lease | None:
+def _lease(store: Store, record: Record) -> Lease | None:
     if record.lease is None:
         return None
     # Without the version that was listed: it may have been renewed since.
-    return decode_lease(place.open(record.lease.key).tail(1 << 16)[0])
+    return decode_lease(store.open(record.lease.key).tail(1 << 16)[0])
 
 
-def _forget(place: Place, records: dict[str, Record], now: float) -> None:
+def _forget(store: Store, records: dict[str, Record], now: float) -> None:
     """Delete the records of jobs that are long done, in two steps that are a day apart."""
     ages = {job: _age(r.done, now) for job, r in records.items() if r.is_done and r.done is not None}
     for job, age in ages.items():
         if records[job].publish is not None and age > _SOON_SECONDS:
             if age > _FRESH_SECONDS:
                 # It stays for a day once it is the only one.
-                place.write(done_key(job), [b"done"])
-            place.delete([publish_key(job)])
+                store.write(done_key(job), [b"done"])
+            store.delete([publish_key(job)])
     old = [job for job, age in ages.items() if age > _KEPT_SECONDS and records[job].publish is None]
     if old:
         # Somebody may have written it again while the records were read; and a lease alone says: not done.
-        again = read_records(place)
+        again = read_records(store)
         ready = [
             r.done for job in old if (r := again.get(job, Record())).lease is None and r.done is not None
         ]
-        place.delete([done.key for done in ready if _age(done, now) > _KEPT_SECONDS])
+        store.delete([done.key for done in ready if _age(done, now) > _KEPT_SECONDS])
 
 
-def _moved(place: Place, job: str) -> list[str]:
+def _moved(store: Store, job: str) -> list[str]:
     """The files that a job may have moved."""
     try:
-        told = json.loads(place.open(publish_key(job)).tail(1 << 30)[0])["keys"]
-        if all(check_key(key, place.uri) and job_of(key) == job for key in told):
+        told = json.loads(store.open(publish_key(job)).tail(1 << 30)[0])["keys"]
+        if all(check_key(key, store.uri) and job_of(key) == job for key in told):
             return list(told)
     except (FileError, ValueError, KeyError, TypeError):
         pass
-    return [entry.key for entry in place.below("") if job_of(entry.key) == job]
+    return [entry.key for entry in store.list_prefix("") if job_of(entry.key) == job]
 
 
-def _age(entry: Listed, now: float) -> float:
+def _age(entry: ListedFile, now: float) -> float:
     """Seconds since a file was written; 0 where the store doesn't tell."""
     told = modified(entry)
     return 0.0 if told is None else now - told

@@ -33,15 +33,15 @@ from skipstone.errors import (
 from skipstone.lake.conform import check_readable
 from skipstone.lake.files import CACHE_BYTES, Files
 from skipstone.lake.partitions import Partitions, read_partitions
-from skipstone.lake.records import list_again, list_settled, real_place, with_own_files
+from skipstone.lake.records import list_again, list_settled, real_store, with_own_files
 from skipstone.lake.schema import first_of_each_schema, merge_schemas
 from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, Path, PrunedFiles, Records
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.prune.ledger import Blame, Ledger
 from skipstone.report.trace import Cause, Level
 from skipstone.store.cache import Cache
-from skipstone.store.place import Listed, Place, matches
 from skipstone.store.retry import RetryPolicy
+from skipstone.store.store import ListedFile, Store, matches
 
 if TYPE_CHECKING:
     from skipstone.parquet.naming import Naming
@@ -67,11 +67,11 @@ class DirectorySnapshot:
         access: Files,
         pattern: str,
         schema: pa.Schema | None,
-        entries: tuple[Listed, ...],
-        others: tuple[Listed, ...] = (),
+        entries: tuple[ListedFile, ...],
+        others: tuple[ListedFile, ...] = (),
         listed_at: float = 0.0,
     ) -> None:
-        self.access, self.uri = access, access.place.uri
+        self.access, self.uri = access, access.store.uri
         self.entries, self.others, self.listed_at = entries, others, listed_at
         self.is_whole, self.has_own_schema = not pattern, schema is not None
         self.listed_whole = all(entry.key != pattern for entry in entries[:2])
@@ -82,7 +82,7 @@ class DirectorySnapshot:
     @classmethod
     def open(
         cls,
-        place: Place,
+        store: Store,
         pattern: str = "",
         *,
         schema: pa.Schema | None = None,
@@ -92,16 +92,16 @@ class DirectorySnapshot:
         """List a directory, or those of its files that match a pattern; listing is all that this costs."""
         if schema is not None and not isinstance(schema, pa.Schema):
             raise UsageError(f"the schema is a {type(schema).__name__}", hint="give a pyarrow.Schema")
-        real = real_place(place)
+        real = real_store(store)
         if not pattern:
             refuse_part_of_table(real)
-        return _listed(Files(with_own_files(place, real), retry=retry, memory=memory), pattern, schema)
+        return _listed(Files(with_own_files(store, real), retry=retry, memory=memory), pattern, schema)
 
     def latest(self, engine: Engine | None = None) -> DirectorySnapshot:
         """What the directory holds now; a large one is listed by the engine's tasks."""
         if engine is None:
             return _listed(self.access, self._pattern, self._given)
-        listing = partial(list_again, engine, self.access.place, self.entries)
+        listing = partial(list_again, engine, self.access.store, self.entries)
         return _listed(self.access, self._pattern, self._given, listing)
 
     def use(self, records: Records) -> None:
@@ -117,7 +117,7 @@ class DirectorySnapshot:
         return xxhash.xxh3_128_hexdigest(told.encode())
 
     @cached_property
-    def numbers(self) -> dict[Listed, int]:
+    def numbers(self) -> dict[ListedFile, int]:
         """The files' numbers."""
         return {entry: number for number, entry in enumerate(self.entries)}
 
@@ -197,7 +197,7 @@ class DirectorySnapshot:
         unknown = [self.entries[number] for number in others.tolist()]
         return [*known, *(self._spread(unknown, needed=False) if unknown else ())]
 
-    def _spread(self, files: Sequence[Listed], *, needed: bool) -> list[ParquetMetadata]:
+    def _spread(self, files: Sequence[ListedFile], *, needed: bool) -> list[ParquetMetadata]:
         """Some of the files; an error if all of them are broken and one is ``needed``."""
         count = len(files)
         chosen = np.unique(np.linspace(0, count - 1, min(count, SCHEMA_SAMPLE)).round().astype(int))
@@ -211,7 +211,7 @@ class DirectorySnapshot:
                 raise
             return footers
 
-    def _layout_or_none(self, entry: Listed) -> ParquetMetadata | None:
+    def _layout_or_none(self, entry: ListedFile) -> ParquetMetadata | None:
         try:
             return self.access.layout(entry)
         except _BROKEN:
@@ -295,21 +295,21 @@ def _listed(
     access: Files,
     pattern: str,
     schema: pa.Schema | None,
-    listing: Callable[[], Sequence[Listed]] | None = None,
+    listing: Callable[[], Sequence[ListedFile]] | None = None,
 ) -> DirectorySnapshot:
     """The files that are there now and belong to no job that isn't done."""
     listed_at = time.time()
-    listed = list_settled(access.place, named=pattern) if listing is None else listing()
+    listed = list_settled(access.store, named=pattern) if listing is None else listing()
     if pattern:
         entries = tuple([entry for entry in listed if is_visible(entry, pattern)])
     else:
         hidden = _HIDDEN.search
         entries = tuple([entry for entry in listed if entry.size and hidden(entry.key) is None])
     if not pattern:
-        refuse_tables(access.place, listed)
+        refuse_tables(access.store, listed)
     if not entries and schema is None:
         what = f"no file in it matches {pattern}" if pattern else "there is no file in it"
-        raise ReadError(what, path=access.place.uri, hint="hidden and empty files don't count")
+        raise ReadError(what, path=access.store.uri, hint="hidden and empty files don't count")
     others = tuple([entry for entry in listed if entry.key[:1] == "_"])
     return DirectorySnapshot(access, pattern, schema, entries, others, listed_at)
 
@@ -318,7 +318,7 @@ def _listed(
 _HIDDEN = re.compile(r"(?:^|/)(?:\.|_(?![^/]*=))")
 
 
-def is_visible(entry: Listed, pattern: str = "") -> bool:
+def is_visible(entry: ListedFile, pattern: str = "") -> bool:
     """Whether a file is part of a lake: meant by the pattern, not hidden and not empty."""
     if entry.key == pattern:
         return True  # a file asked for by name is read, or complained about
@@ -338,7 +338,7 @@ _VERSION: Final = re.compile(r"v?(\d+)")
 _REQUESTS: Final = 8
 
 
-def refuse_tables(place: Place, listed: Sequence[Listed]) -> None:
+def refuse_tables(store: Store, listed: Sequence[ListedFile]) -> None:
     """Refuse a directory that is a table's or has tables in it, as a listing of it tells."""
     for entry in listed:
         key = entry.key
@@ -349,20 +349,20 @@ def refuse_tables(place: Place, listed: Sequence[Listed]) -> None:
             found = log.fullmatch(key)
             if found is not None:
                 root = found[1] or ""
-                inner = f" {place.path(root.rstrip('/'))}" if root else ""
+                inner = f" {store.path(root.rstrip('/'))}" if root else ""
                 problem = f"the directory {'contains' if inner else 'belongs to'} {kind} table{inner}"
                 own = [e for e in listed if e.key.startswith(f"{root}{_ICEBERG}/")]
-                raise _refusal(problem, place, place, own)
+                raise _refusal(problem, store, store, own)
 
 
-def refuse_part_of_table(place: Place) -> None:
+def refuse_part_of_table(store: Store) -> None:
     """Refuse a directory inside a table: one below ``data``, as Iceberg names it, or a partition.
 
     That takes a request for each ``data`` in the path, and three if the path ends in partitions, all at once.
     A directory above that can't be listed is taken for no table's.
     """
-    looks: list[tuple[Place, str]] = []
-    inner = place
+    looks: list[tuple[Store, str]] = []
+    inner = store
     while (above := inner.parent()) is not None:
         if _name(inner) == "data":
             looks.append((above, _ICEBERG))
@@ -372,26 +372,26 @@ def refuse_part_of_table(place: Place) -> None:
     for (above, _), found in zip(looks, gather(_look, looks, threads=_REQUESTS), strict=True):
         kinds = [kind for kind, log in _LOGS if any(log.fullmatch(entry.key) for entry in found)]
         if kinds:
-            raise _refusal(f"the directory belongs to {kinds[0]} table, {above.uri}", place, above, found)
+            raise _refusal(f"the directory belongs to {kinds[0]} table, {above.uri}", store, above, found)
 
 
-def _look(where: tuple[Place, str]) -> list[Listed]:
+def _look(where: tuple[Store, str]) -> list[ListedFile]:
     above, folder = where
     with suppress(ReadError):
-        files = above.child(folder).files_here()
-        return [Listed(f"{folder}/{entry.key}", entry.size, entry.version) for entry in files]
+        files = above.child(folder).list_files()
+        return [ListedFile(f"{folder}/{entry.key}", entry.size, entry.version) for entry in files]
     return []
 
 
-def _refusal(problem: str, place: Place, owner: Place, files: Sequence[Listed]) -> UsageError:
+def _refusal(problem: str, store: Store, owner: Store, files: Sequence[ListedFile]) -> UsageError:
     metadata = [entry.key for entry in files if ".metadata.json" in entry.key]
     how = "read the table with a reader of its format"
     if metadata:
         newest = max(metadata, key=_version)
         how = f"open the table by its catalog, or its metadata: {owner.path(newest)}"
-    as_files = f"{place.uri.rstrip('/')}/**/*.parquet"
+    as_files = f"{store.uri.rstrip('/')}/**/*.parquet"
     hint = f"{how}; its files as they are, deleted rows included, are the glob {as_files}"
-    return UsageError(problem, path=place.uri, hint=hint)
+    return UsageError(problem, path=store.uri, hint=hint)
 
 
 def _version(key: str) -> tuple[int, str]:
@@ -399,5 +399,5 @@ def _version(key: str) -> tuple[int, str]:
     return (int(found[1]) if found is not None else -1, key)
 
 
-def _name(place: Place) -> str:
-    return place.uri.rstrip("/").rpartition("/")[2]
+def _name(store: Store) -> str:
+    return store.uri.rstrip("/").rpartition("/")[2]

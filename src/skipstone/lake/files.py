@@ -13,9 +13,9 @@ from skipstone.errors import UsageError
 from skipstone.parquet.metadata import ParquetMetadata, read_footer
 from skipstone.parquet.wire import paused_gc
 from skipstone.store.cache import Cache
-from skipstone.store.place import Listed, Place
 from skipstone.store.retry import RetryPolicy, RetrySource
 from skipstone.store.source import ByteRange, IoCounter, TailSource
+from skipstone.store.store import ListedFile, Store
 
 if TYPE_CHECKING:
     from skipstone.lake.conform import Evolution
@@ -56,7 +56,7 @@ class Files:
 
     def __init__(
         self,
-        place: Place,
+        store: Store,
         *,
         retry: RetryPolicy | None = None,
         memory: int = CACHE_BYTES,
@@ -65,40 +65,40 @@ class Files:
     ) -> None:
         if retry is not None and not isinstance(retry, RetryPolicy):
             raise UsageError(f"retry={retry!r}", hint="give a RetryPolicy")
-        self.place = place
+        self.store = store
         self.retry = retry or RetryPolicy()
         self.memory = memory
         self.naming = naming
         self.evolution = evolution
         self.cache: Cache[Any, Any] = Cache(memory)
-        self.recorded: Callable[[Sequence[Listed]], list[ParquetMetadata | None] | None] | None = None
+        self.recorded: Callable[[Sequence[ListedFile]], list[ParquetMetadata | None] | None] | None = None
         """Looks files up in an index; None if there is none."""
-        self._tails: Cache[Listed, TailSource] = Cache(_TAIL_CACHE_BYTES)
-        self._sources: dict[Listed, RetrySource] = {}
+        self._tails: Cache[ListedFile, TailSource] = Cache(_TAIL_CACHE_BYTES)
+        self._sources: dict[ListedFile, RetrySource] = {}
         self._counters: list[IoCounter] = []
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_remade, (self.place, self.retry, self.memory, self.naming, self.evolution))
+        return (_remade, (self.store, self.retry, self.memory, self.naming, self.evolution))
 
     @property
     def threads(self) -> int:
         """How many requests to files of this place are worth having side by side."""
-        return _LOCAL_THREADS if self.place.local else _REMOTE_THREADS
+        return _LOCAL_THREADS if self.store.local else _REMOTE_THREADS
 
     def io(self) -> Io:
         """What reading has cost so far, over all files."""
         return Io(sum(map(_REQUESTS, self._counters)), sum(map(_BYTES, self._counters)))
 
-    def path(self, entry: Listed) -> str:
+    def path(self, entry: ListedFile) -> str:
         """The file's full name."""
-        return self.place.path(entry.key)
+        return self.store.path(entry.key)
 
-    def source(self, entry: Listed) -> RetrySource:
+    def source(self, entry: ListedFile) -> RetrySource:
         """The file's bytes, of the version that was listed."""
         found = self._sources.get(entry)
         if found is None:
-            opened = self.place.open(entry.key, version=entry.version, size=entry.size)
+            opened = self.store.open(entry.key, version=entry.version, size=entry.size)
             made = RetrySource(opened, self.retry)
             # Of two threads one is first.
             found = self._sources.setdefault(entry, made)
@@ -108,12 +108,12 @@ class Files:
 
     def read_whole(self, key: str) -> bytes:
         """All of a file that is known by its name alone."""
-        source = RetrySource(self.place.open(key), self.retry)
+        source = RetrySource(self.store.open(key), self.retry)
         with self._lock:
             self._counters.append(source.counter)
         return source.read_ranges([ByteRange(0, source.size())])[0]
 
-    def footer(self, entry: Listed) -> ParquetMetadata:
+    def footer(self, entry: ListedFile) -> ParquetMetadata:
         """The file's metadata, read at the first call."""
 
         def make() -> tuple[ParquetMetadata, int]:
@@ -123,7 +123,7 @@ class Files:
         found: ParquetMetadata = self.cache.get_or_make((ParquetMetadata, entry), make)
         return found
 
-    def footers(self, entries: Sequence[Listed]) -> list[ParquetMetadata]:
+    def footers(self, entries: Sequence[ListedFile]) -> list[ParquetMetadata]:
         """The metadata of many files, fetched side by side where that is worth it."""
         keys = [(ParquetMetadata, entry) for entry in entries]
         found: list[Any] = self.cache.get_all(keys)
@@ -145,9 +145,9 @@ class Files:
             self.cache.put_all(made)
         return found
 
-    def _read_footer(self, entry: Listed) -> ParquetMetadata:
+    def _read_footer(self, entry: ListedFile) -> ParquetMetadata:
         source = self.source(entry)
-        if self.place.local:
+        if self.store.local:
             metadata = read_footer(source)
         else:
             tail = TailSource(source)
@@ -156,7 +156,7 @@ class Files:
             self._tails.put(entry, tail, tail.kept)
         return metadata if self.naming is None else self.naming.apply(metadata)
 
-    def layout(self, entry: Listed) -> ParquetMetadata:
+    def layout(self, entry: ListedFile) -> ParquetMetadata:
         """Where everything is in the file: as an index recorded it, else as its footer says.
 
         Recorded metadata has no statistics, but facts: who quotes the former asks for the footer.
@@ -164,7 +164,7 @@ class Files:
         found: ParquetMetadata | None = self.cache.get((Files.layout, entry))
         return found or self._records([entry])[0] or self.footer(entry)
 
-    def layouts(self, entries: Sequence[Listed]) -> list[ParquetMetadata]:
+    def layouts(self, entries: Sequence[ListedFile]) -> list[ParquetMetadata]:
         """The layouts of many files; footers that are needed are fetched side by side."""
         found = self._records(entries)
         unknown = [number for number, known in enumerate(found) if known is None]
@@ -172,7 +172,7 @@ class Files:
             found[number] = footer
         return found  # type: ignore[return-value]  # all are filled in
 
-    def _records(self, entries: Sequence[Listed]) -> list[ParquetMetadata | None]:
+    def _records(self, entries: Sequence[ListedFile]) -> list[ParquetMetadata | None]:
         """What an index has recorded of files."""
         keys = [(Files.layout, entry) for entry in entries]
         found: list[ParquetMetadata | None] = self.cache.get_all(keys)
@@ -188,13 +188,13 @@ class Files:
         """Look files up again: what an index has told of them can't be trusted."""
         self.cache.clear()
 
-    def read(self, entry: Listed, ranges: Sequence[ByteRange]) -> list[bytes]:
+    def read(self, entry: ListedFile, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Bytes of one file; those at its end may still be at hand."""
         # Of local files nothing is held.
         tail = self._tails.get(entry) if len(self._tails) else None
         return (tail or self.source(entry)).read_ranges(ranges)
 
-    def read_into(self, entry: Listed, ranges: Sequence[ByteRange], views: Sequence[memoryview]) -> None:
+    def read_into(self, entry: ListedFile, ranges: Sequence[ByteRange], views: Sequence[memoryview]) -> None:
         """``read`` to places in memory."""
         tail = self._tails.get(entry) if len(self._tails) else None
         if tail is None:
@@ -203,7 +203,7 @@ class Files:
         for view, body in zip(views, tail.read_ranges(ranges), strict=True):
             view[:] = body
 
-    def read_many(self, wanted: Mapping[Listed, Sequence[ByteRange]]) -> dict[Listed, list[bytes]]:
+    def read_many(self, wanted: Mapping[ListedFile, Sequence[ByteRange]]) -> dict[ListedFile, list[bytes]]:
         """Bytes of many files, fetched side by side."""
         entries = list(wanted)
         bodies = gather(lambda entry: self.read(entry, wanted[entry]), entries, threads=self.threads)
@@ -211,6 +211,6 @@ class Files:
 
 
 def _remade(
-    place: Place, retry: RetryPolicy, memory: int, naming: Naming | None, evolution: Evolution | None
+    store: Store, retry: RetryPolicy, memory: int, naming: Naming | None, evolution: Evolution | None
 ) -> Files:
-    return Files(place, retry=retry, memory=memory, naming=naming, evolution=evolution)
+    return Files(store, retry=retry, memory=memory, naming=naming, evolution=evolution)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from skipstone.engine.jobs import gather
 from skipstone.errors import ConflictError, CorruptFileError, ReadError
-from skipstone.lake.records import SOURCES, STAGED, BesidePlace, job_of, read_records, source_key, stage_key
-from skipstone.store.place import Listed, Place
+from skipstone.lake.records import SOURCES, STAGED, SiblingStore, job_of, read_records, source_key, stage_key
+from skipstone.store.store import ListedFile, Store
 
 if TYPE_CHECKING:
     from skipstone.lake.append import Append
@@ -47,61 +47,61 @@ class Journals:
     """The jobs that published files."""
 
 
-def ingested(place: Place) -> set[JournalSource]:
+def ingested(store: Store) -> set[JournalSource]:
     """The sources that the lake's jobs have taken in; those of a job that is not done don't count."""
-    return set(read_journals(place).sources)
+    return set(read_journals(store).sources)
 
 
-def forget_stale(place: Place) -> None:
+def forget_stale(store: Store) -> None:
     """Delete journals of another lake."""
-    if isinstance(place, BesidePlace):
-        journals = _read_all(place)
-        if _are_stale(place, journals):
-            place.delete(journals.keys)
+    if isinstance(store, SiblingStore):
+        journals = _read_all(store)
+        if _are_stale(store, journals):
+            store.delete(journals.keys)
 
 
-def _are_stale(place: Place, journals: Journals) -> bool:
+def _are_stale(store: Store, journals: Journals) -> bool:
     """Whether journals beside a lake are of another lake, which had its name and was moved or deleted.
 
     Then the lake has no file of any job that published some. Journals in the lake's own directory go where
     the lake goes.
     """
-    if not isinstance(place, BesidePlace) or not journals.jobs:
+    if not isinstance(store, SiblingStore) or not journals.jobs:
         return False
-    return not any(job_of(entry.key) in journals.jobs for entry in place.lake.below(""))
+    return not any(job_of(entry.key) in journals.jobs for entry in store.lake.list_prefix(""))
 
 
-def read_journals(place: Place) -> Journals:
+def read_journals(store: Store) -> Journals:
     """All journals that count, as they were at one time."""
-    journals = _read_all(place)
-    return Journals() if _are_stale(place, journals) else journals
+    journals = _read_all(store)
+    return Journals() if _are_stale(store, journals) else journals
 
 
-def _read_all(place: Place) -> Journals:
+def _read_all(store: Store) -> Journals:
     for _ in range(_TRIES):
-        before = place.below(SOURCES)
+        before = store.list_prefix(SOURCES)
         if not before:
             return Journals()
-        unfinished = {job for job, record in read_records(place).items() if record.is_unfinished}
+        unfinished = {job for job, record in read_records(store).items() if record.is_unfinished}
         hidden = {source_key(job) for job in unfinished}
         entries = [e for e in before if e.key.endswith(".json") and e.key not in hidden]
         found: list[Journals] | None
         try:
-            found = gather(lambda entry: _read(place, entry), entries, threads=_THREADS)
+            found = gather(lambda entry: _read(store, entry), entries, threads=_THREADS)
         except ReadError:
             found = None
         # Journals that are merged or given up meanwhile may be missing from a listing, or be in it in vain.
-        if place.below(SOURCES) == before:
+        if store.list_prefix(SOURCES) == before:
             if found is None:
                 # They are there, and still can't be read.
-                found = [_read(place, entry) for entry in entries]
+                found = [_read(store, entry) for entry in entries]
             return Journals(
                 tuple(entry.key for entry in entries),
                 frozenset().union(*(journal.sources for journal in found)),
                 frozenset().union(*(journal.jobs for journal in found)),
             )
     hint = "retry when no other job is running"
-    raise ConflictError("the journals changed all the time", path=place.path(SOURCES), hint=hint)
+    raise ConflictError("the journals changed all the time", path=store.path(SOURCES), hint=hint)
 
 
 def encode_journal(
@@ -112,8 +112,8 @@ def encode_journal(
     return json.dumps({"sources": rows, "replaces": list(replaces), "jobs": sorted(jobs)}).encode()
 
 
-def _read(place: Place, entry: Listed) -> Journals:
-    body = place.open(entry.key, version=entry.version, size=entry.size).tail(entry.size)[0]
+def _read(store: Store, entry: ListedFile) -> Journals:
+    body = store.open(entry.key, version=entry.version, size=entry.size).tail(entry.size)[0]
     try:
         told = json.loads(body)
         found = [JournalSource(uri, size, version) for uri, size, version in told["sources"]]
@@ -122,23 +122,23 @@ def _read(place: Place, entry: Listed) -> Journals:
     except (ValueError, KeyError, TypeError):
         pass
     hint = "delete it, and its sources are taken in again"
-    raise CorruptFileError("the journal is damaged", path=place.path(entry.key), hint=hint)
+    raise CorruptFileError("the journal is damaged", path=store.path(entry.key), hint=hint)
 
 
 # -- claims ------------------------------------------------------------------------------------
 
 
-def claim(place: Place, append: Append, sources: Collection[JournalSource]) -> None:
+def claim(store: Store, append: Append, sources: Collection[JournalSource]) -> None:
     """Say what a job takes in; a ConflictError if another job is at the same, or has done it just now."""
     if not sources:
         return
     mine = {source.uri for source in sources}
     append.stage.write(_CLAIM, [encode_journal(sources)])
     own = f"{stage_key(append.job)}/{_CLAIM}"
-    for entry in place.below(STAGED):
+    for entry in store.list_prefix(STAGED):
         if entry.key.endswith(f"/{_CLAIM}") and entry.key != own:
-            _refuse(mine & _claimed(place, entry), "another run is taking it in")
-    _refuse(mine & {source.uri for source in ingested(place)}, "another run has taken it in meanwhile")
+            _refuse(mine & _claimed(store, entry), "another run is taking it in")
+    _refuse(mine & {source.uri for source in ingested(store)}, "another run has taken it in meanwhile")
 
 
 def _refuse(shared: set[str], problem: str) -> None:
@@ -146,15 +146,15 @@ def _refuse(shared: set[str], problem: str) -> None:
         raise ConflictError(problem, path=min(shared), hint="wait for that run to end, then start this one")
 
 
-def _claimed(place: Place, entry: Listed) -> set[str]:
+def _claimed(store: Store, entry: ListedFile) -> set[str]:
     try:
-        body = place.open(entry.key).tail(max(entry.size, 1))[0]
+        body = store.open(entry.key).tail(max(entry.size, 1))[0]
     except ReadError:
-        if any(other.key == entry.key for other in place.below(STAGED)):
+        if any(other.key == entry.key for other in store.list_prefix(STAGED)):
             raise
         return set()  # that job is over, and the journals tell what it has done
     try:
         return {str(uri) for uri, _, _ in json.loads(body)["sources"]}
     except (ValueError, KeyError, TypeError) as error:
         hint = "delete it if no job is running"
-        raise CorruptFileError("it can't be understood", path=place.path(entry.key), hint=hint) from error
+        raise CorruptFileError("it can't be understood", path=store.path(entry.key), hint=hint) from error

@@ -36,8 +36,8 @@ from typing import Any, Final
 from skipstone.engine.jobs import Engine, LocalEngine
 from skipstone.errors import ReadError
 from skipstone.store.local import check_change
-from skipstone.store.place import BY_KEY, Listed, Place, open_root
 from skipstone.store.source import Source
+from skipstone.store.store import BY_KEY, ListedFile, Store, open_root
 
 FOLDER: Final = "_skipstone"
 """The directory of a lake's own files, by its key in the lake."""
@@ -45,43 +45,43 @@ BESIDE: Final = ".skipstone"
 """The directory of all lakes' own files, in the directory above them."""
 
 
-def open_lake_root(path: object, storage_options: Mapping[str, Any] | None = None) -> Place:
+def open_lake_root(path: object, storage_options: Mapping[str, Any] | None = None) -> Store:
     """The place of a directory lake, which need not exist yet."""
     return with_own_files(open_root(path, storage_options=storage_options))
 
 
-def with_own_files(place: Place, real: Place | None = None) -> Place:
-    """The place of a lake, with its own files wherever they are; ``real`` is its ``real_place``."""
-    if isinstance(place, BesidePlace):
-        return place
+def with_own_files(store: Store, real: Store | None = None) -> Store:
+    """The place of a lake, with its own files wherever they are; ``real`` is its ``real_store``."""
+    if isinstance(store, SiblingStore):
+        return store
     # A lake has the same files under every name that links give it.
-    real = real or real_place(place)
+    real = real or real_store(store)
     above, name = real.parent(), real.uri.rstrip("/").rpartition("/")[2]
     if above is None or not name or above.child(name).uri != real.uri:
-        return place
-    beside = BesidePlace(place, above, name, above.child(f"{BESIDE}/{name}"))
-    if place.local:
+        return store
+    beside = SiblingStore(store, above, name, above.child(f"{BESIDE}/{name}"))
+    if store.local:
         try:
-            return beside if _is_beside(real.uri, beside.own.uri) else place
+            return beside if _is_beside(real.uri, beside.own.uri) else store
         except OSError as error:
             hint = f"{BESIDE} says which files of the lake count: let it be read"
             reason = error.strerror or type(error).__name__
             raise ReadError(f"can't be looked into: {reason}", path=beside.own.uri, hint=hint) from error
     try:
-        return place if place.below(FOLDER) else beside
+        return store if store.list_prefix(FOLDER) else beside
     except ReadError:
-        return place
+        return store
 
 
-def real_place(place: Place) -> Place:
+def real_store(store: Store) -> Store:
     """The place that links lead to; an object store has none."""
-    real = os.path.realpath(place.uri) if place.local else place.uri
-    return place if real == place.uri or getattr(place, "only", None) else replace(place, uri=real)  # type: ignore[type-var]
+    real = os.path.realpath(store.uri) if store.local else store.uri
+    return store if real == store.uri or getattr(store, "only", None) else replace(store, uri=real)  # type: ignore[type-var]
 
 
-def own_place(place: Any) -> Place:
+def index_root(store: Any) -> Store:
     """Where the own files of a lake are, or of the lake that a single file is in."""
-    whole = replace(place, only=None) if getattr(place, "only", None) is not None else place
+    whole = replace(store, only=None) if getattr(store, "only", None) is not None else store
     return with_own_files(whole).child(FOLDER)
 
 
@@ -136,13 +136,13 @@ def _is_trusted(folder: str, lake: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class BesidePlace:
+class SiblingStore:
     """A lake whose own files are in a directory beside it."""
 
-    lake: Place
-    above: Place
+    lake: Store
+    above: Store
     name: str
-    own: Place
+    own: Store
     """Where its own files are."""
     uri: str = field(init=False)
     local: bool = field(init=False)
@@ -151,66 +151,66 @@ class BesidePlace:
         object.__setattr__(self, "uri", self.lake.uri)
         object.__setattr__(self, "local", self.lake.local)
 
-    def below(self, prefix: str) -> list[Listed]:
+    def list_prefix(self, prefix: str) -> list[ListedFile]:
         """The files below a directory."""
         if not prefix:
-            return _sorted(self.lake.below(""), self._all_owned())
+            return _sorted(self.lake.list_prefix(""), self._all_owned())
         inner = _inner(prefix.strip("/"))
-        return self.lake.below(prefix) if inner is None else self._owned(inner)
+        return self.lake.list_prefix(prefix) if inner is None else self._owned(inner)
 
-    def folders(self) -> list[str]:
+    def list_directories(self) -> list[str]:
         """The directories in the lake, that of its own files included."""
-        found = self.lake.folders()
+        found = self.lake.list_directories()
         return sorted([*found, FOLDER]) if self._all_owned() else found
 
-    def files_here(self) -> list[Listed]:
+    def list_files(self) -> list[ListedFile]:
         """The files in the root itself."""
-        return self.lake.files_here()
+        return self.lake.list_files()
 
-    def child(self, key: str) -> Place:
+    def child(self, key: str) -> Store:
         """The place below this one."""
-        place, inner = self._at(key)
-        return place.child(inner) if inner else place
+        store, inner = self._at(key)
+        return store.child(inner) if inner else store
 
-    def parent(self) -> Place | None:
+    def parent(self) -> Store | None:
         """The place above the lake."""
         return self.above
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> Source:
         """A file, untouched before its first read."""
-        place, inner = self._at(key)
-        return place.open(inner, version=version, size=size)
+        store, inner = self._at(key)
+        return store.open(inner, version=version, size=size)
 
     def write(self, key: str, parts: Iterable[bytes | memoryview], *, exclusive: bool = False) -> None:
         """Write a file whole or not at all."""
-        place, inner = self._at(key)
-        place.write(inner, parts, exclusive=exclusive)
+        store, inner = self._at(key)
+        store.write(inner, parts, exclusive=exclusive)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete files."""
         found = [self._at(key) for key in keys]
-        self.own.delete(inner for place, inner in found if place != self.lake)
-        self.lake.delete(inner for place, inner in found if place == self.lake)
+        self.own.delete(inner for store, inner in found if store != self.lake)
+        self.lake.delete(inner for store, inner in found if store == self.lake)
 
     def move(self, key: str, to: str) -> None:
         """Give a file another key."""
         if self.local:
             # The place above would follow links from this lake into the one beside it.
-            for place, inner in (self._at(key), self._at(to)):
-                check_change(Path(place.path(inner)), place.uri)
+            for store, inner in (self._at(key), self._at(to)):
+                check_change(Path(store.path(inner)), store.uri)
         self.above.move(self._from_above(key), self._from_above(to))
 
     def clear(self, prefix: str) -> None:
         """Delete all that is below a directory and the directory itself."""
-        place, inner = self._at(prefix)
-        place.clear(inner)
+        store, inner = self._at(prefix)
+        store.clear(inner)
 
     def path(self, key: str) -> str:
         """The full path or URI of a file."""
-        place, inner = self._at(key)
-        return place.path(inner) if inner else place.uri
+        store, inner = self._at(key)
+        return store.path(inner) if inner else store.uri
 
-    def _at(self, key: str) -> tuple[Place, str]:
+    def _at(self, key: str) -> tuple[Store, str]:
         inner = _inner(key) if key[:1] == FOLDER[0] else None
         return (self.lake, key) if inner is None else (self.own, inner)
 
@@ -218,22 +218,22 @@ class BesidePlace:
         inner = _inner(key)
         return f"{self.name}/{key}" if inner is None else f"{BESIDE}/{self.name}/{inner}"
 
-    def _owned(self, prefix: str) -> list[Listed]:
-        return [Listed(f"{FOLDER}/{e.key}", e.size, e.version) for e in self.own.below(prefix)]
+    def _owned(self, prefix: str) -> list[ListedFile]:
+        return [ListedFile(f"{FOLDER}/{e.key}", e.size, e.version) for e in self.own.list_prefix(prefix)]
 
-    def _all_owned(self) -> list[Listed]:
+    def _all_owned(self) -> list[ListedFile]:
         """Its own files; none if they can't be listed, since the lake can be read without them."""
         try:
             return self._owned("")
         except ReadError:
             return []
 
-    def list_with(self, own: Iterable[Listed]) -> list[Listed]:
+    def list_with(self, own: Iterable[ListedFile]) -> list[ListedFile]:
         """Every file of the lake, and these of its own."""
         return _sorted(self.lake.list(), own)
 
     # The last that names the type, which this name hides.
-    def list(self) -> list[Listed]:
+    def list(self) -> list[ListedFile]:
         """Every file of the lake, and every one of its own."""
         return self.list_with(self._all_owned())
 
@@ -245,7 +245,7 @@ def _inner(key: str) -> str | None:
     return key.removeprefix(f"{FOLDER}/") if key.startswith(f"{FOLDER}/") else None
 
 
-def _sorted(one: Iterable[Listed], other: Iterable[Listed]) -> list[Listed]:
+def _sorted(one: Iterable[ListedFile], other: Iterable[ListedFile]) -> list[ListedFile]:
     return sorted((*one, *other), key=BY_KEY)
 
 
@@ -266,9 +266,9 @@ _SKEW_SECONDS: Final = 3600
 class Record:
     """What is written of one job."""
 
-    publish: Listed | None = None
-    done: Listed | None = None
-    lease: Listed | None = None
+    publish: ListedFile | None = None
+    done: ListedFile | None = None
+    lease: ListedFile | None = None
 
     @property
     def is_done(self) -> bool:
@@ -321,7 +321,7 @@ def job_of(key: str) -> str | None:
     return found[1] if found is not None else None
 
 
-def modified(entry: Listed) -> float | None:
+def modified(entry: ListedFile) -> float | None:
     """When a file got the bytes or the name it has, in seconds since 1970 by its store's clock."""
     version = entry.version
     if isinstance(version, tuple):
@@ -330,10 +330,10 @@ def modified(entry: Listed) -> float | None:
     return None if told is None else float(told.timestamp())
 
 
-def read_records(place: Place, own: Sequence[Listed] | None = None) -> dict[str, Record]:
+def read_records(store: Store, own: Sequence[ListedFile] | None = None) -> dict[str, Record]:
     """The records in a lake, by job; ``own`` are the lake's own files, if they were just listed."""
     found: dict[str, Record] = {}
-    for entry in place.below(APPENDS) if own is None else own:
+    for entry in store.list_prefix(APPENDS) if own is None else own:
         name = _RECORD.fullmatch(entry.key)
         if name is not None:
             found[name[1]] = replace(found.get(name[1], Record()), **{name[2]: entry})
@@ -341,8 +341,8 @@ def read_records(place: Place, own: Sequence[Listed] | None = None) -> dict[str,
 
 
 def list_settled(
-    place: Place, listing: Callable[[], list[Listed]] | None = None, *, named: str = ""
-) -> list[Listed]:
+    store: Store, listing: Callable[[], list[ListedFile]] | None = None, *, named: str = ""
+) -> list[ListedFile]:
     """What ``listing`` gives, without the files of jobs that were not done when it began.
 
     Listing takes time and jobs go on meanwhile: only of a job that was done *before* every file is sure to be
@@ -353,16 +353,16 @@ def list_settled(
     """
     began = time.time()
     before: Mapping[str, Record] | ReadError
-    beside = place if listing is None and isinstance(place, BesidePlace) else None
+    beside = store if listing is None and isinstance(store, SiblingStore) else None
     own = None
     try:
         # One listing for the records and the index.
-        own = None if beside is None else beside.below(FOLDER)
-        before = _records_around(place, own)
+        own = None if beside is None else beside.list_prefix(FOLDER)
+        before = _records_around(store, own)
     except ReadError as error:
         before = error
     if listing is None:
-        listing = place.list if beside is None or own is None else partial(beside.list_with, own)
+        listing = store.list if beside is None or own is None else partial(beside.list_with, own)
     listed = listing()
     # Most files are no job's, which one character tells.
     ends = [e.key[-_FILE_LENGTH:] for e in listed if e.key[-_FILE_LENGTH:][:1] == "-" and e.key != named]
@@ -376,7 +376,7 @@ def list_settled(
     unknown = jobs - before.keys()
     if not any(_since(entry, began) for entry in listed if job_of(entry.key) in unknown):
         return listed if jobs <= done | unknown else _only(listed, done | unknown, named)
-    now = _records_around(place)
+    now = _records_around(store)
     unknown -= now.keys()
     if not any(_since(entry, began) for entry in listed if job_of(entry.key) in unknown):
         return _only(listed, done | unknown, named)
@@ -385,28 +385,28 @@ def list_settled(
     return _only(listing(), done | unknown, named)
 
 
-def _only(listed: Iterable[Listed], jobs: set[str], named: str) -> list[Listed]:
+def _only(listed: Iterable[ListedFile], jobs: set[str], named: str) -> list[ListedFile]:
     """The files of these jobs, and of none."""
     return [e for e in listed if (job := job_of(e.key)) is None or job in jobs or e.key == named]
 
 
-def _since(entry: Listed, began: float) -> bool:
+def _since(entry: ListedFile, began: float) -> bool:
     """Whether a file may have come to its place after this time."""
     told = modified(entry)
     return told is None or told > began - _SKEW_SECONDS
 
 
-def _records_around(place: Place, own: Sequence[Listed] | None = None) -> dict[str, Record]:
+def _records_around(store: Store, own: Sequence[ListedFile] | None = None) -> dict[str, Record]:
     """The records of the lake that a place is, or whose partition it is."""
     found: dict[str, Record] = {}
-    for each in _lakes(place):
-        found.update(read_records(each, own if each is place else None))
+    for each in _lakes(store):
+        found.update(read_records(each, own if each is store else None))
     return found
 
 
-def _lakes(place: Place) -> Iterator[Place]:
-    yield place
-    above: Place | None = place
+def _lakes(store: Store) -> Iterator[Store]:
+    yield store
+    above: Store | None = store
     # Jobs write to the root of a lake and to partitions, so no other directory can be a part of a lake.
     while above is not None and "=" in above.uri.rstrip("/").rpartition("/")[2]:
         above = above.parent()
@@ -426,26 +426,26 @@ _TASKS: Final = 64
 _REQUESTS: Final = 16
 
 
-def list_again(engine: Engine, place: Place, before: Sequence[Listed]) -> list[Listed]:
+def list_again(engine: Engine, store: Store, before: Sequence[ListedFile]) -> list[ListedFile]:
     """What ``list_settled`` gives; on the engine if the last listing says that this is worth it."""
-    if len(before) <= _MANY_FILES or (place.local and isinstance(engine, LocalEngine)):
-        return list_settled(place)
+    if len(before) <= _MANY_FILES or (store.local and isinstance(engine, LocalEngine)):
+        return list_settled(store)
     folders = {entry.key.rpartition("/")[0] for entry in before}
     many = len(folders) > _MANY_FOLDERS
-    return list_settled(place, (lambda: list_on(engine, place)) if many else None)
+    return list_settled(store, (lambda: list_on(engine, store)) if many else None)
 
 
-def list_on(engine: Engine, place: Place) -> list[Listed]:
+def list_on(engine: Engine, store: Store) -> list[ListedFile]:
     """What ``place.list()`` gives, found on the engine; objects that only mark a folder may be missing."""
-    if isinstance(engine, LocalEngine) and engine.threads is None and not place.local:
+    if isinstance(engine, LocalEngine) and engine.threads is None and not store.local:
         # Its threads are for work; these only wait.
         engine = LocalEngine(_REQUESTS)
-    files, folders = place.files_here(), place.folders()
+    files, folders = store.list_files(), store.list_directories()
     if len(folders) < _FEW:
         deeper: list[str] = []
         for folder in folders:
             try:
-                here, below = _level(place, folder)
+                here, below = _level(store, folder)
             except ReadError:
                 # It is gone, or can't be read: who lists it will know.
                 here, below = [], [folder]
@@ -453,7 +453,7 @@ def list_on(engine: Engine, place: Place) -> list[Listed]:
             deeper += below
         folders = deeper
     count = min(_TASKS, len(folders))
-    tasks = [_Folders(place, tuple(folders[number::count])) for number in range(count)]
+    tasks = [_Folders(store, tuple(folders[number::count])) for number in range(count)]
     for found in engine.map(_list, tasks):
         files += found
     return sorted(files, key=lambda entry: entry.key)
@@ -463,16 +463,16 @@ def list_on(engine: Engine, place: Place) -> list[Listed]:
 class _Folders:
     """Work for one executor."""
 
-    place: Place
+    store: Store
     keys: tuple[str, ...]
 
 
-def _list(task: _Folders) -> list[Listed]:
-    return [entry for key in task.keys for entry in task.place.below(key)]
+def _list(task: _Folders) -> list[ListedFile]:
+    return [entry for key in task.keys for entry in task.store.list_prefix(key)]
 
 
-def _level(place: Place, folder: str) -> tuple[list[Listed], list[str]]:
+def _level(store: Store, folder: str) -> tuple[list[ListedFile], list[str]]:
     """The files and folders in a folder, by their keys from the root."""
-    inner = place.child(folder)
-    files = [Listed(f"{folder}/{entry.key}", entry.size, entry.version) for entry in inner.files_here()]
-    return files, [f"{folder}/{key}" for key in inner.folders()]
+    inner = store.child(folder)
+    files = [ListedFile(f"{folder}/{entry.key}", entry.size, entry.version) for entry in inner.list_files()]
+    return files, [f"{folder}/{key}" for key in inner.list_directories()]

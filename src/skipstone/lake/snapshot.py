@@ -19,7 +19,7 @@ from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.prune.ledger import Ledger
 from skipstone.report.trace import FilterStats
 from skipstone.store.cache import Cache
-from skipstone.store.place import Listed
+from skipstone.store.store import ListedFile
 
 if TYPE_CHECKING:
     from skipstone.parquet.naming import Naming
@@ -145,7 +145,7 @@ class Snapshot(Protocol):
         """Equal for the same files in the same versions."""
 
     @property
-    def entries(self) -> Sequence[Listed]:
+    def entries(self) -> Sequence[ListedFile]:
         """The files, by path."""
 
     @property
@@ -153,7 +153,7 @@ class Snapshot(Protocol):
         """The files with their partitions, by path."""
 
     @property
-    def numbers(self) -> Mapping[Listed, int]:
+    def numbers(self) -> Mapping[ListedFile, int]:
         """The files' numbers."""
 
     @property
@@ -181,7 +181,7 @@ class Snapshot(Protocol):
         """Whether a listing saw all that is below the root, hidden files too."""
 
     @property
-    def others(self) -> Sequence[Listed]:
+    def others(self) -> Sequence[ListedFile]:
         """Files that were listed in hidden directories of the root."""
 
     def use(self, records: Records) -> None:

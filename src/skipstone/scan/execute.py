@@ -318,7 +318,7 @@ class Work:
         """Every piece of the plan in order: each by itself, or small ones together."""
         plan = self.plan
         pieces = self.pieces(self.both)
-        local = plan.files.place.local
+        local = plan.files.store.local
         # Of few files the row groups are better shared out among the threads.
         many = len(plan.tasks) >= _MANY * plan.hints.threads
         if local and many and plan.options.route != "slice":

@@ -21,8 +21,8 @@ from skipstone.prune.survey import Footers, Survey, SurveyPart
 from skipstone.scan.options import ScanOptions, scan_options
 from skipstone.scan.scan import Scan
 from skipstone.store.cache import Cache
-from skipstone.store.place import Listed, Place
 from skipstone.store.retry import RetryPolicy
+from skipstone.store.store import ListedFile, Store
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
@@ -57,20 +57,20 @@ class Lake:
 
     def __init__(
         self,
-        place: Place,
+        store: Store,
         pattern: str = "",
         *,
         schema: pa.Schema | None = None,
         retry: RetryPolicy | None = None,
         memory: int = CACHE_BYTES,
-        index_root: Place | None = None,
+        index_root: Store | None = None,
     ) -> None:
-        _check_apart(place, index_root)
+        _check_apart(store, index_root)
         self._start(
-            DirectorySnapshot.open(place, pattern, schema=schema, retry=retry, memory=memory), index_root
+            DirectorySnapshot.open(store, pattern, schema=schema, retry=retry, memory=memory), index_root
         )
 
-    def _start(self, snapshot: Snapshot, index_root: Place | None, *, changed: bool = False) -> None:
+    def _start(self, snapshot: Snapshot, index_root: Store | None, *, changed: bool = False) -> None:
         self._index_root = index_root
         self.index = LakeIndex(snapshot, index_root, self._relist, changed=changed)
         self._keep(snapshot)
@@ -106,7 +106,7 @@ class Lake:
         return self.pinned.version
 
     @property
-    def entries(self) -> Sequence[Listed]:
+    def entries(self) -> Sequence[ListedFile]:
         """The files as listed, by path."""
         return self.pinned.entries
 
@@ -244,7 +244,7 @@ class Table(Lake):
         retry: RetryPolicy | None = None,
         memory: int = CACHE_BYTES,
         stay_below_root: bool = False,
-        index_root: Place | None = None,
+        index_root: Store | None = None,
     ) -> None:
         from skipstone.iceberg.table import TableSnapshot
 
@@ -333,18 +333,18 @@ class Table(Lake):
 L = TypeVar("L", bound=Lake)
 
 
-def _restored(cls: type[L], snapshot: Any, index_root: Place | None, changed: bool = False) -> L:
+def _restored(cls: type[L], snapshot: Any, index_root: Store | None, changed: bool = False) -> L:
     lake = cls.__new__(cls)
     lake._start(snapshot, index_root, changed=changed)
     return lake
 
 
-def _check_apart(lake: Place, root: Place | None) -> None:
+def _check_apart(lake: Store, root: Store | None) -> None:
     """Refuse to put an index among the files of its lake, which would take it for data."""
     if root is None or not f"{root.uri}/".startswith(f"{lake.uri}/"):
         return
     below = root.uri.removeprefix(lake.uri).strip("/")
-    if is_visible(Listed(f"{below}/x".lstrip("/"), 1, None)):
+    if is_visible(ListedFile(f"{below}/x".lstrip("/"), 1, None)):
         raise UsageError(
             f"the index would be a part of the lake {lake.uri}",
             path=root.uri,

@@ -27,7 +27,7 @@ from skipstone.predicate.tree import Predicate
 from skipstone.report.trace import Hints, ScanTrace
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.projection import Order, Projection, resolve
-from skipstone.store.place import Listed
+from skipstone.store.store import ListedFile
 
 if TYPE_CHECKING:
     from skipstone.scan.why import Why
@@ -38,7 +38,7 @@ class Task:
     """One file: the rows that may match, those proven to, and the values its partition gives."""
 
     path: str
-    entry: Listed
+    entry: ListedFile
     rows: RowSet
     proven: RowSet
     partition: Mapping[str, pa.Scalar]
@@ -61,7 +61,7 @@ class Task:
 
 def _unpickled_task(
     path: str,
-    entry: Listed,
+    entry: ListedFile,
     rows: RowSet,
     proven: RowSet,
     values: Mapping[str, pa.Array],
@@ -443,11 +443,11 @@ def _threads(files: Files, tasks: Sequence[Task], options: ScanOptions) -> int:
     """Pieces to decode side by side."""
     if options.threads is not None:
         return options.threads
-    if files.place.local and sum([len(task.rows) for task in tasks]) <= _FEW_ROWS:
+    if files.store.local and sum([len(task.rows) for task in tasks]) <= _FEW_ROWS:
         # Short pieces spend their time in the interpreter, which one thread at a time can use.
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if files.place.local else max(cores, _FAR_THREADS)
+    return cores if files.store.local else max(cores, _FAR_THREADS)
 
 
 def _materialise(

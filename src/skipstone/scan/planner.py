@@ -27,8 +27,8 @@ from skipstone.report.trace import DeleteUse, IndexUse, Level, ScanTrace
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.plan import LazyTrace, ScanPlan, Schemas, Task, apply_limit, check_rows, choose
 from skipstone.scan.projection import Order, Projection
-from skipstone.store.place import Listed
 from skipstone.store.source import ByteRange, drive
+from skipstone.store.store import ListedFile
 
 if TYPE_CHECKING:
     from skipstone.index.coverage import IndexCoverage
@@ -298,7 +298,7 @@ class _Planner:
         """The bytes asked for, file by file, side by side."""
         need = [fetch for fetch in asked if isinstance(fetch, Fetch)]
         owners = [self.snapshot.entries[files[fetch.file]] for fetch in need]
-        wanted: dict[Listed, list[ByteRange]] = {}
+        wanted: dict[ListedFile, list[ByteRange]] = {}
         for owner, fetch in zip(owners, need, strict=True):
             wanted.setdefault(owner, []).append(fetch.range)
         bodies = {entry: iter(found) for entry, found in self.snapshot.access.read_many(wanted).items()}

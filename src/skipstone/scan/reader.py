@@ -39,8 +39,8 @@ from skipstone.report.trace import Phase
 from skipstone.scan.options import Route
 from skipstone.scan.projection import Path, Projection
 from skipstone.store.local import identity_of
-from skipstone.store.place import Listed
 from skipstone.store.source import ByteRange, Source, coalesce, stale
+from skipstone.store.store import ListedFile
 
 _PAGE_WEIGHT = 100
 # Below this, cutting an indexed file's pages out costs less than opening its footer.
@@ -97,7 +97,7 @@ class FileReader:
     """Reads columns of one file in the lake's types; partition columns come from the file's directory."""
 
     files: Files
-    entry: Listed
+    entry: ListedFile
     metadata: ParquetMetadata
     partition: Mapping[str, pa.Scalar]
     route: Route = "auto"
@@ -108,7 +108,7 @@ class FileReader:
     def open(
         cls,
         files: Files,
-        entry: Listed,
+        entry: ListedFile,
         partition: Mapping[str, pa.Scalar],
         route: Route = "auto",
         checksums: bool = False,
@@ -203,7 +203,7 @@ class FileReader:
     @property
     def opens(self) -> bool:
         """Whether pyarrow can open the file itself, and may."""
-        return self.route != "slice" and self.files.place.local
+        return self.route != "slice" and self.files.store.local
 
     # -- the two routes ----------------------------------------------------------------------
 

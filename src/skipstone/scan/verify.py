@@ -34,8 +34,8 @@ from skipstone.scan.planner import Question, make_plan
 from skipstone.scan.projection import Projection, sort_positions, with_hidden
 from skipstone.scan.reader import pyarrow_metadata
 from skipstone.scan.results import Difference, Kind, Verification
-from skipstone.store.place import Listed
 from skipstone.store.source import ByteRange
+from skipstone.store.store import ListedFile
 
 if TYPE_CHECKING:
     from skipstone.scan.lake import Lake
@@ -89,7 +89,7 @@ def verify(lake: Lake, question: Question) -> Verification:
 class _Bytes(io.RawIOBase):
     """A file of the lake, in the version that was listed, as pyarrow's reader takes it."""
 
-    def __init__(self, files: Files, entry: Listed) -> None:
+    def __init__(self, files: Files, entry: ListedFile) -> None:
         self._files, self._entry, self._at = files, entry, 0
 
     def readable(self) -> bool:
@@ -123,7 +123,7 @@ class _Truth:
     question: Question
     filter: RowFilter | None = field(init=False)
     both: Projection = field(init=False)
-    _numbers: dict[Listed, int] = field(init=False)
+    _numbers: dict[ListedFile, int] = field(init=False)
     _deletions: Deletions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -141,9 +141,9 @@ class _Truth:
             schema = with_hidden(schema, [anti])
         self.both = Projection.of(schema, [*asked.projection.paths, *tested])
 
-    def matching(self) -> dict[Listed, RowSet]:
+    def matching(self) -> dict[ListedFile, RowSet]:
         """The rows of each file that match, counted within it."""
-        found: dict[Listed, RowSet] = {}
+        found: dict[ListedFile, RowSet] = {}
         for number, entry in enumerate(self.lake.entries):
             anti = self._deletions.values.get(number, ())
             with self._open(entry) as file:
@@ -166,12 +166,12 @@ class _Truth:
             mask = mask & ~one.deleted(table, self.lake.access, places)
         return RowSet.from_mask(mask)
 
-    def rows(self, entry: Listed, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
+    def rows(self, entry: ListedFile, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
         """Some rows of a row group, counted within it."""
         with self._open(entry) as file:
             return cut(self._read(file, entry, group, wanted), rows)
 
-    def _open(self, entry: Listed) -> pq.ParquetFile:
+    def _open(self, entry: ListedFile) -> pq.ParquetFile:
         files = self.lake.access
         metadata = None if files.naming is None else pyarrow_metadata(files.footer(entry))
         try:
@@ -179,18 +179,18 @@ class _Truth:
         except (pa.ArrowException, OSError) as error:
             raise self._unreadable(error, entry) from error
 
-    def _read(self, file: pq.ParquetFile, entry: Listed, group: int, wanted: Projection) -> pa.Table:
+    def _read(self, file: pq.ParquetFile, entry: ListedFile, group: int, wanted: Projection) -> pa.Table:
         try:
             return self._table(file, entry, group, wanted)
         except (pa.ArrowException, OSError) as error:
             raise self._unreadable(error, entry, f"row group {group}") from error
 
-    def _unreadable(self, error: Exception, entry: Listed, unit: str | None = None) -> CorruptFileError:
+    def _unreadable(self, error: Exception, entry: ListedFile, unit: str | None = None) -> CorruptFileError:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         path = self.lake.access.path(entry)
         return CorruptFileError(f"pyarrow can't read it: {reason}", path=path, unit=unit)
 
-    def _table(self, file: pq.ParquetFile, entry: Listed, group: int, wanted: Projection) -> pa.Table:
+    def _table(self, file: pq.ParquetFile, entry: ListedFile, group: int, wanted: Projection) -> pa.Table:
         lake = self.lake
         (given,) = lake.pinned.constants([self._numbers[entry]])
         metadata = lake.access.footer(entry)
@@ -231,7 +231,7 @@ class _Differences:
         else:
             self.left_out += 1
 
-    def plan(self, lake: Lake, matching: Mapping[Listed, RowSet]) -> None:
+    def plan(self, lake: Lake, matching: Mapping[ListedFile, RowSet]) -> None:
         """Rows that match but aren't kept, and rows called proven that don't match."""
         tasks = {task.entry: task for task in self.whole.tasks}
         for entry in lake.entries:
@@ -243,7 +243,7 @@ class _Differences:
                 "false proof", entry, proven - true, "the row filter doesn't say TRUE for these rows"
             )
 
-    def _certified(self, kind: Kind, entry: Listed, rows: RowSet, detail: str) -> None:
+    def _certified(self, kind: Kind, entry: ListedFile, rows: RowSet, detail: str) -> None:
         """One difference per unit that the plan judged, with its judgement."""
         files = self.whole.files
         footer = files.footer(entry)
@@ -266,7 +266,7 @@ def _answer(
     truth: _Truth,
     plan: ScanPlan,
     whole: ScanPlan,
-    matching: Mapping[Listed, RowSet],
+    matching: Mapping[ListedFile, RowSet],
     answered: int,
     found: _Differences,
 ) -> None:
@@ -290,7 +290,7 @@ class _Reading:
 
     truth: _Truth
     plan: ScanPlan
-    matching: Mapping[Listed, RowSet]
+    matching: Mapping[ListedFile, RowSet]
     found: _Differences
 
     def compare(self) -> None:
@@ -358,7 +358,7 @@ class _Reading:
 
 
 def _compare_order(
-    truth: _Truth, plan: ScanPlan, matching: Mapping[Listed, RowSet], found: _Differences
+    truth: _Truth, plan: ScanPlan, matching: Mapping[ListedFile, RowSet], found: _Differences
 ) -> None:
     """The sort keys of the answer beside those of all matching rows, sorted; only keys are held."""
     keys = Projection.of(plan.schemas.read, [term.path for term in plan.order])

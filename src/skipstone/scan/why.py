@@ -39,9 +39,9 @@ from skipstone.scan.plan import ScanPlan, Task
 from skipstone.scan.projection import Path
 from skipstone.scan.results import Why, WhyStep
 from skipstone.scan.statistics import known_bounds, null_counts
-from skipstone.store.place import Listed
-from skipstone.store.scattered import ScatteredPlace
+from skipstone.store.absolute import AbsoluteStore
 from skipstone.store.source import drive
+from skipstone.store.store import ListedFile
 
 __all__ = ["Why", "WhyStep", "explain_why"]
 
@@ -61,28 +61,28 @@ def explain_why(plan: ScanPlan, path: str, row_group: int | None = None, row: in
 # -- which file --------------------------------------------------------------------------------
 
 
-def _find(plan: ScanPlan, name: str) -> Listed:
+def _find(plan: ScanPlan, name: str) -> ListedFile:
     """The file of this key, path or ending; files that the plan dropped are found in the listing."""
     if not isinstance(name, str | PathLike):
         raise UsageError(f"can't find a file by {name!r}", hint="give its path")
     name = fsdecode(name)
-    place = plan.files.place
+    store = plan.files.store
     entries = {task.entry.key: task.entry for task in plan.tasks}
 
-    def exact() -> Listed | None:
-        same = {name, str(LocalPath(name).absolute())} if place.local else {name}
-        return next((e for key, e in entries.items() if key == name or place.path(key) in same), None)
+    def exact() -> ListedFile | None:
+        same = {name, str(LocalPath(name).absolute())} if store.local else {name}
+        return next((e for key, e in entries.items() if key == name or store.path(key) in same), None)
 
     found = exact()
     if found is not None:
         return found
-    scattered = isinstance(place, ScatteredPlace)
+    scattered = isinstance(store, AbsoluteStore)
     if not scattered:
-        entries = {entry.key: entry for entry in place.list() if is_visible(entry)} | entries
+        entries = {entry.key: entry for entry in store.list() if is_visible(entry)} | entries
     found = exact()
     if found is not None:
         return found
-    ends = [key for key in entries if f"/{place.path(key)}".endswith(f"/{name}")]
+    ends = [key for key in entries if f"/{store.path(key)}".endswith(f"/{name}")]
     ends = ends or [key for key in entries if name and key.endswith(name)]
     if len(ends) == 1:
         return entries[ends[0]]
@@ -95,7 +95,7 @@ def _find(plan: ScanPlan, name: str) -> Listed:
         )
     if scattered:
         # A table's files are not listed: one that the plan dropped is known by its full name.
-        return Listed(name, place.open(name).size(), None)
+        return ListedFile(name, store.open(name).size(), None)
     near = difflib.get_close_matches(name, entries, n=_MOST_NAMES, cutoff=0.5)
     raise UsageError(
         f"there is no file {name!r} in the lake now",
@@ -110,7 +110,7 @@ def _find(plan: ScanPlan, name: str) -> Listed:
 @dataclass(slots=True)
 class _Inquiry:
     plan: ScanPlan
-    entry: Listed
+    entry: ListedFile
     task: Task | None
     steps: list[WhyStep] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

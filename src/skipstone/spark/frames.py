@@ -150,7 +150,7 @@ def _by_reader(plan: ScanPlan, session: SparkSession, way: RouteChoice, every: S
     gather(lambda task: plan.files.source(task.entry).tail(1), plan.tasks, threads=plan.files.threads)
     reader = session.read.schema(every)
     if plan.schemas.partition:
-        reader = reader.option("basePath", f"file://{plan.files.place.uri}")
+        reader = reader.option("basePath", f"file://{plan.files.store.uri}")
     frame = reader.parquet(*[f"file://{_GLOB.sub(_ESCAPED, task.path)}" for task in plan.tasks])
     return frame if way.condition is None else frame.where(way.condition)
 

@@ -135,7 +135,7 @@ def unreadable(plan: ScanPlan, manner: SessionTraits) -> str | None:
     """Why Spark's own reader can't be given the plan; None if it can."""
     if is_table(plan.files):
         return "a table's columns go by field id, and its files may hold rows that are deleted"
-    if not plan.files.place.local:
+    if not plan.files.store.local:
         return "the files are in an object store, for which Spark needs settings of its own"
     twice = [] if manner.sensitive else _alike(plan.schemas.read)
     if twice:

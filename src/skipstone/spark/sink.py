@@ -27,15 +27,15 @@ from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import Profile, profile
 from skipstone.spark.source import CATALOG, STORAGE, names_of, taken
 from skipstone.store.options import with_credentials
-from skipstone.store.place import Place
+from skipstone.store.store import Store
 from skipstone.write.frame import as_rows, row_metadata, rows_schema, task_name
 from skipstone.write.job import make_layout
 from skipstone.write.lakes import (
     check_fits,
-    check_place,
+    check_store,
     fitted,
     index_new,
-    lake_place,
+    lake_store,
     opened,
     refuse_overwrite,
 )
@@ -71,10 +71,10 @@ class SinkWriter(DataSourceArrowWriter):
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         evolve = is_true(options, "evolve", "false")
-        self._place, layout, self._index = write_options(options)
-        check_place(self._place)
+        self._store, layout, self._index = write_options(options)
+        check_store(self._store)
         self._schema = rows_schema(schema)
-        lake = opened(self._place)
+        lake = opened(self._store)
         self._layout = layout if lake is None else fitted(layout, lake, self._schema)
         if lake is not None:
             check_fits(lake, self._schema, evolve=evolve)
@@ -82,10 +82,10 @@ class SinkWriter(DataSourceArrowWriter):
         self._metadata = dict(row_metadata(schema, self._layout))
         owner = _java()
         self._lease = Lease.of(owner)
-        self._job = Append.begin(self._place, owner=owner).job
+        self._job = Append.begin(self._store, owner=owner).job
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_place": with_credentials(self._place)}
+        return {**self.__dict__, "_store": with_credentials(self._store)}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task to the stage."""
@@ -105,17 +105,17 @@ class SinkWriter(DataSourceArrowWriter):
         if keys and self._index:
             # The rows are in: an index that fails costs time, and the next job makes up for it.
             with suppress(SkipstoneError):
-                index_new(self._place, self._layout, LocalEngine())
+                index_new(self._store, self._layout, LocalEngine())
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         """Remove what was staged."""
         self._append().abort()
 
     def _append(self) -> Append:
-        return Append(self._place, self._job, self._lease)
+        return Append(self._store, self._job, self._lease)
 
 
-def write_options(given: dict[str, str]) -> tuple[Place, PageLayout, bool]:
+def write_options(given: dict[str, str]) -> tuple[Store, PageLayout, bool]:
     """What ``option(...)`` and ``save`` have said; an option that nobody knows is an error."""
     storage = taken(given, STORAGE)
     path = given.pop("path", "")
@@ -128,7 +128,7 @@ def write_options(given: dict[str, str]) -> tuple[Place, PageLayout, bool]:
     layout = make_layout(
         **known, cluster=chosen.pop("cluster", "sort"), target_file_bytes=size, others=chosen
     )
-    return lake_place(path, storage or None), layout, index
+    return lake_store(path, storage or None), layout, index
 
 
 def is_true(given: dict[str, str], name: str, usual: str = "true") -> bool:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from skipstone.scan.lake import Lake, Table
     from skipstone.scan.parts import TaskGroup
     from skipstone.scan.plan import ScanPlan
-    from skipstone.store.place import Place
+    from skipstone.store.store import Store
 
 
 _TASKS = 16
@@ -126,12 +126,12 @@ def _lake_of(asked: ReadOptions, pinned: Table | None, schema: StructType) -> tu
 
 def _directory(asked: ReadOptions, schema: pa.Schema | None = None) -> Lake:
     from skipstone.scan.lake import Lake
-    from skipstone.store.place import open_place
+    from skipstone.store.store import open_store
 
-    place, pattern = open_place(
+    store, pattern = open_store(
         asked.path, storage_options=asked.storage or None, stay_below_root=asked.stay_below_root
     )
-    return Lake(place, pattern, index_root=asked.index_place, schema=schema)
+    return Lake(store, pattern, index_root=asked.index_store, schema=schema)
 
 
 def _table(asked: ReadOptions) -> Table:
@@ -146,7 +146,7 @@ def _table(asked: ReadOptions) -> Table:
         found,
         snapshot=asked.snapshot,
         storage_options=asked.storage or None,
-        index_root=asked.index_place,
+        index_root=asked.index_store,
         stay_below_root=asked.stay_below_root,
     )
 
@@ -236,9 +236,9 @@ class ReadOptions:
         return named or self.path.endswith(METADATA_FILES)
 
     @property
-    def index_place(self) -> Place | None:
+    def index_store(self) -> Store | None:
         """Where the index is, unless in the lake."""
-        from skipstone.store.place import open_root
+        from skipstone.store.store import open_root
 
         if not self.index_root:
             return None

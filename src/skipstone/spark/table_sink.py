@@ -121,7 +121,7 @@ class Tasks:
         found: list[NewFile] = []
         for number, (run, seen) in enumerate(runs_of(rows, layout, parted=not is_unpartitioned(target.spec))):
             task = f"{task_name()}-{number}"
-            written = write_files(run, target.place, job, task, layout, seen, shape=target)
+            written = write_files(run, target.store, job, task, layout, seen, shape=target)
             found += [target.new_file(one) for one in written]
         return tuple(found)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from skipstone.errors import ConflictError, MissingFileError, ReadError, WriteError
-from skipstone.store.place import BY_KEY, Listed, check_key, missing, split_glob
 from skipstone.store.source import ByteRange, IoCounter, check_size, coalesce, gone, stale
+from skipstone.store.store import BY_KEY, ListedFile, check_key, missing, split_glob
 
 # A seek costs less than this many bytes from the page cache.
 GAP = 64 * 1024
@@ -212,7 +212,7 @@ def _reason(error: Exception) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalPlace:
+class LocalStore:
     """A local directory; with ``only`` one file of it is listed."""
 
     uri: str
@@ -223,7 +223,7 @@ class LocalPlace:
     """Whether reads must not leave it either."""
     local: ClassVar[bool] = True
 
-    def below(self, prefix: str) -> list[Listed]:
+    def list_prefix(self, prefix: str) -> list[ListedFile]:
         """The files below a directory of this one; none if there is no such directory."""
         if not prefix:
             return self.list() if os.path.lexists(self.uri) else []
@@ -232,36 +232,36 @@ class LocalPlace:
         folder = None if self.only is not None else _descend(self.uri, key)
         return _walk(folder, self._bound) if folder is not None else []
 
-    def folders(self) -> list[str]:
+    def list_directories(self) -> list[str]:
         """The directories in this one."""
         found = _scan(_root(self.uri), self._bound).folders if self.only is None else []
         return sorted(folder.key for folder in found)
 
-    def files_here(self) -> list[Listed]:
+    def list_files(self) -> list[ListedFile]:
         """The files in the directory itself."""
         if self.only is not None:
             return self.list()
         return sorted(_scan(_root(self.uri), self._bound).files, key=BY_KEY)
 
     # The last that names the type, which this name hides.
-    def list(self) -> list[Listed]:
+    def list(self) -> list[ListedFile]:
         """Every file below the directory, by key; links are followed, though never in a circle."""
         if self.only is None:
             return _walk(_root(self.uri), self._bound)
         path = self.path(self.only)
         found = _stat(path)
-        return [Listed(self.only, found.st_size, identity_of(found))]
+        return [ListedFile(self.only, found.st_size, identity_of(found))]
 
-    def child(self, key: str) -> LocalPlace:
+    def child(self, key: str) -> LocalStore:
         """The directory below this one, which need not exist yet."""
-        return LocalPlace(self.path(key), root=self.root or self.uri, stay_below_root=self.stay_below_root)
+        return LocalStore(self.path(key), root=self.root or self.uri, stay_below_root=self.stay_below_root)
 
-    def parent(self) -> LocalPlace | None:
+    def parent(self) -> LocalStore | None:
         """The directory above this one; none above one file, or the root of the file system."""
         above = os.path.dirname(self.uri)  # noqa: PTH120
         if self.only is not None or above in ("", self.uri):
             return None
-        return LocalPlace(above, stay_below_root=self.stay_below_root)
+        return LocalStore(above, stay_below_root=self.stay_below_root)
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> LocalSource:
         """A file, untouched before its first read."""
@@ -274,7 +274,7 @@ class LocalPlace:
         path = self._to_change(key)
         hidden = path.with_name(f".{os.urandom(16).hex()}.tmp")
         try:
-            make_folders(path.parent)
+            make_directories(path.parent)
             try:
                 with hidden.open("xb") as file:
                     for part in parts:
@@ -285,7 +285,7 @@ class LocalPlace:
                     _link(hidden, path)
                 else:
                     hidden.replace(path)
-                sync_folder(path.parent)
+                sync_directory(path.parent)
             finally:
                 hidden.unlink(missing_ok=True)
         except OSError as error:
@@ -306,7 +306,7 @@ class LocalPlace:
         """Rename a file, its bytes on disk before it is seen, its name after, and its time that of now."""
         path, target = self._to_change(key), self._to_change(to)
         try:
-            make_folders(target.parent)
+            make_directories(target.parent)
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.utime(descriptor)
@@ -316,7 +316,7 @@ class LocalPlace:
             if os.path.lexists(target):
                 raise ConflictError("the file exists already", path=str(target))
             path.rename(target)
-            sync_folder(target.parent)
+            sync_directory(target.parent)
         except OSError as error:
             raise _failure(error, path) from error
 
@@ -370,7 +370,7 @@ def _outside(path: str, root: str) -> ReadError:
     return ReadError(f"a link leads out of {root}", path=path, hint=hint)
 
 
-def open_folder(name: str, *, stay_below_root: bool = False) -> tuple[LocalPlace, str]:
+def open_directory(name: str, *, stay_below_root: bool = False) -> tuple[LocalStore, str]:
     """The place for a local directory, file or glob; a name that exists as it stands isn't a glob."""
     # Work may run in a process with another current directory.
     path = os.path.abspath(name)  # noqa: PTH100
@@ -382,13 +382,13 @@ def open_folder(name: str, *, stay_below_root: bool = False) -> tuple[LocalPlace
             raise
         if not stat.S_ISDIR(_stat(directory or "/").st_mode):
             raise missing(directory) from None
-        return LocalPlace(directory or "/", stay_below_root=stay_below_root), glob
+        return LocalStore(directory or "/", stay_below_root=stay_below_root), glob
     if stat.S_ISDIR(found.st_mode):
-        return LocalPlace(path, stay_below_root=stay_below_root), ""
+        return LocalStore(path, stay_below_root=stay_below_root), ""
     if name.endswith("/"):
         raise missing(name)
     parent, key = os.path.split(path)
-    return LocalPlace(parent, key, stay_below_root=stay_below_root), key
+    return LocalStore(parent, key, stay_below_root=stay_below_root), key
 
 
 def _stat(path: str) -> os.stat_result:
@@ -444,7 +444,7 @@ class _Folder(NamedTuple):
 class _DirectoryListing(NamedTuple):
     """What is in a directory."""
 
-    files: list[Listed]
+    files: list[ListedFile]
     folders: list[_Folder]
 
 
@@ -469,8 +469,8 @@ def _descend(root: str, key: str) -> _Folder | None:
     return _Folder(path, key, line)
 
 
-def _walk(start: _Folder, bound: str | None) -> list[Listed]:
-    files: list[Listed] = []
+def _walk(start: _Folder, bound: str | None) -> list[ListedFile]:
+    files: list[ListedFile] = []
     waiting = [start]
     while waiting:
         found = _scan(waiting.pop(), bound)
@@ -503,7 +503,7 @@ def _scan(folder: _Folder, bound: str | None) -> _DirectoryListing:
             except OSError as error:
                 raise refusal(error, entry.path) from error
         if found.st_mode & _KIND != stat.S_IFDIR:
-            files.append(Listed(key, found.st_size, (found.st_size, found.st_mtime_ns, found.st_ino)))
+            files.append(ListedFile(key, found.st_size, (found.st_size, found.st_mtime_ns, found.st_ino)))
         elif (node := _node(found)) not in folder.line:
             here.folders.append(_Folder(entry.path, key, folder.line | {node}))
     return here
@@ -535,7 +535,7 @@ def _node(found: os.stat_result) -> tuple[int, int]:
 _UNSUPPORTED = frozenset((errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM))
 
 
-def make_folders(folder: Path) -> None:
+def make_directories(folder: Path) -> None:
     """Make a directory and those above it that are missing, each kept by the one above."""
     missing = []
     above = folder
@@ -544,16 +544,16 @@ def make_folders(folder: Path) -> None:
         above = above.parent
     folder.mkdir(parents=True, exist_ok=True)
     for made in reversed(missing):
-        sync_folder(made.parent)
+        sync_directory(made.parent)
 
 
 def sync_file(path: Path) -> None:
     """Wait until a file is on disk under its name."""
     _sync(path)
-    sync_folder(path.parent)
+    sync_directory(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
+def sync_directory(folder: Path) -> None:
     """Wait until the names in a directory are on disk: a file that was renamed may be lost until then."""
     try:
         _sync(folder)

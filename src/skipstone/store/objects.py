@@ -17,9 +17,9 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote
 
 from skipstone.errors import ConflictError, FileError, MissingFileError, ReadError, WriteError, scrub
-from skipstone.store.options import StoreOptions, carries_credentials, open_store, split_uri
-from skipstone.store.place import BY_KEY, Listed, check_key, missing, split_glob
+from skipstone.store.options import StoreOptions, carries_credentials, open_obstore, split_uri
 from skipstone.store.source import ByteRange, IoCounter, check_size, coalesce, gone, stale
+from skipstone.store.store import BY_KEY, ListedFile, check_key, missing, split_glob
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -74,11 +74,11 @@ class ObjectSource:
     because not every store honours the condition.
     """
 
-    def __init__(self, store: Any, key: str, path: str | None = None, *, gap: int = GAP) -> None:
+    def __init__(self, client: Any, key: str, path: str | None = None, *, gap: int = GAP) -> None:
         self.path = path if path is not None else key
         self.counter = IoCounter()
         self.gap = gap
-        self._store = store
+        self._store = client
         self._key = key
         self._version: ObjectVersion | None = None
         self._size: int | None = None
@@ -287,7 +287,7 @@ class _SuffixRefusedError(Exception):
 def open_uri(uri: str, storage_options: Mapping[str, Any] | None = None) -> ObjectSource:
     """Open an object by its URI; ``storage_options`` are obstore's config and client options."""
     base, key = split_uri(uri)
-    return ObjectSource(open_store(base, storage_options, uri), key, uri)
+    return ObjectSource(open_obstore(base, storage_options, uri), key, uri)
 
 
 # -- requests side by side ---------------------------------------------------------------------
@@ -335,13 +335,13 @@ _CHUNK = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectPlace:
+class ObjectStore:
     """A prefix of an object store; with ``only`` one object of it is listed."""
 
     uri: str
     prefix: str
     # A store is known by its URI and holds connections, which don't compare.
-    store: Any = field(compare=False, repr=False)
+    client: Any = field(compare=False, repr=False)
     only: str | None = None
     # How to open the store again in another process, if it was opened here and not by the caller.
     origin: tuple[str, StoreOptions] | None = field(default=None, compare=False, repr=False)
@@ -349,56 +349,56 @@ class ObjectPlace:
 
     def __reduce__(self) -> tuple[object, ...]:
         if self.origin is None and (carries_credentials() or self.uri.startswith(("file:", "memory:"))):
-            return ObjectPlace, (self.uri, self.prefix, self.store, self.only)
+            return ObjectStore, (self.uri, self.prefix, self.client, self.only)
         # A caller's own store holds credentials, and can't be asked which of its settings they are.
         return _restored, (self.uri, self.only, None if self.origin is None else self.origin[1])
 
-    def below(self, prefix: str) -> list[Listed]:
+    def list_prefix(self, prefix: str) -> list[ListedFile]:
         """The objects below a prefix of this one; none if there are none."""
         if not prefix:
             return self.list()
         if self.only is not None:
             return []
         key = prefix.rstrip("/")
-        pages = _pages(self.store, self._key(key), self.path(key), _CHUNK)
+        pages = _pages(self.client, self._key(key), self.path(key), _CHUNK)
         return _listed((meta for page in pages for meta in page), self._skip())
 
-    def folders(self) -> list[str]:
+    def list_directories(self) -> list[str]:
         """The prefixes one level down."""
         if self.only is not None:
             return []
         return sorted(path[self._skip() :].rstrip("/") for path in self._level()["common_prefixes"])
 
-    def files_here(self) -> list[Listed]:
+    def list_files(self) -> list[ListedFile]:
         """The objects in the prefix itself."""
         return self.list() if self.only is not None else _listed(self._level()["objects"], self._skip())
 
     # The last that names the type, which this name hides.
-    def list(self) -> list[Listed]:
+    def list(self) -> list[ListedFile]:
         """Every object below the prefix, by key; a request per page, none per object."""
         if self.only is not None:
-            meta = _head(self.store, self._key(self.only), self.path(self.only))
+            meta = _head(self.client, self._key(self.only), self.path(self.only))
             if meta is None:
                 raise missing(self.path(self.only))
-            return [Listed(self.only, meta["size"], ObjectVersion.of(meta))]
-        pages = _pages(self.store, self.prefix, self.uri, _CHUNK)
+            return [ListedFile(self.only, meta["size"], ObjectVersion.of(meta))]
+        pages = _pages(self.client, self.prefix, self.uri, _CHUNK)
         return _listed((meta for page in pages for meta in page), self._skip())
 
-    def child(self, key: str) -> ObjectPlace:
+    def child(self, key: str) -> ObjectStore:
         """The prefix below this one."""
-        return ObjectPlace(self.path(key), self._key(key), self.store, origin=self.origin)
+        return ObjectStore(self.path(key), self._key(key), self.client, origin=self.origin)
 
-    def parent(self) -> ObjectPlace | None:
+    def parent(self) -> ObjectStore | None:
         """The prefix above this one; none above one object, or the whole store."""
         if self.only is not None or not self.prefix:
             return None
         above = self.prefix.rpartition("/")[0]
         base = self.uri.removesuffix(f"/{self.prefix}")
-        return ObjectPlace(_join(base, above), above, self.store, origin=self.origin)
+        return ObjectStore(_join(base, above), above, self.client, origin=self.origin)
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> ObjectSource:
         """An object, untouched before its first read."""
-        source = ObjectSource(self.store, self._key(key), self.path(key))
+        source = ObjectSource(self.client, self._key(key), self.path(key))
         source.expect(version, size)
         return source
 
@@ -412,7 +412,7 @@ class ObjectPlace:
         mode: Any = "create" if exclusive else "overwrite"
         large = len(body) > LARGE and not exclusive
         try:
-            obstore.put(self.store, name, body, mode=mode, use_multipart=large, chunk_size=PART)
+            obstore.put(self.client, name, body, mode=mode, use_multipart=large, chunk_size=PART)
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
             raise ConflictError("the object exists already", path=self.path(key)) from None
         except Exception as error:
@@ -421,7 +421,7 @@ class ObjectPlace:
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, as many per request as the store takes."""
         if names := [self._key(key, WriteError) for key in keys]:
-            _delete(self.store, names, self.uri)
+            _delete(self.client, names, self.uri)
 
     def move(self, key: str, to: str) -> None:
         """Have the store copy an object, then delete the first."""
@@ -434,7 +434,7 @@ class ObjectPlace:
         """Delete every object below a prefix."""
         self._key(prefix, WriteError)
         try:
-            self.delete(entry.key for entry in self.below(prefix))
+            self.delete(entry.key for entry in self.list_prefix(prefix))
         except ReadError as error:
             raise WriteError(error.message, path=error.path, hint=error.hint) from error
 
@@ -449,12 +449,12 @@ class ObjectPlace:
 
         try:
             try:
-                obstore.copy(self.store, self._key(key), self._key(to), overwrite=False)
+                obstore.copy(self.client, self._key(key), self._key(to), overwrite=False)
             except exceptions.NotSupportedError:
                 # S3 has no such condition: a look before is the best there is.
-                if _head(self.store, self._key(to), self.path(to)) is not None:
+                if _head(self.client, self._key(to), self.path(to)) is not None:
                     raise exceptions.AlreadyExistsError(to) from None
-                obstore.copy(self.store, self._key(key), self._key(to))
+                obstore.copy(self.client, self._key(key), self._key(to))
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
             raise ConflictError("the object exists already", path=self.path(to)) from None
         except FileNotFoundError:
@@ -473,74 +473,74 @@ class ObjectPlace:
         import obstore
 
         try:
-            return obstore.list_with_delimiter(self.store, self.prefix or None)
+            return obstore.list_with_delimiter(self.client, self.prefix or None)
         except FileNotFoundError:
             raise missing(self.uri) from None
         except Exception as error:
             raise refusal(error, self.uri) from error
 
 
-def open_bucket(name: str, storage_options: Mapping[str, Any] | None, store: Any) -> tuple[ObjectPlace, str]:
+def open_prefix(name: str, storage_options: Mapping[str, Any] | None, client: Any) -> tuple[ObjectStore, str]:
     """The place for a URI, or for a key in a ``store``: a prefix, an object or a glob."""
-    base, key, store, origin = _opened(name, storage_options, store)
+    base, key, client, origin = _opened(name, storage_options, client)
     if base.startswith("http"):
-        return _open_page(name, base, key, store, origin)
+        return _open_page(name, base, key, client, origin)
     fixed, glob = split_glob(key)
     prefix = fixed.rstrip("/")
-    if glob or _is_prefix(store, prefix, name, sure=fixed != prefix):
-        return ObjectPlace(_join(base, prefix), prefix, store, origin=origin), glob
-    if fixed != prefix or not prefix or _head(store, prefix, name) is None:
+    if glob or _is_prefix(client, prefix, name, sure=fixed != prefix):
+        return ObjectStore(_join(base, prefix), prefix, client, origin=origin), glob
+    if fixed != prefix or not prefix or _head(client, prefix, name) is None:
         raise missing(name)
     parent, _, only = prefix.rpartition("/")
-    return ObjectPlace(_join(base, parent), parent, store, only, origin), only
+    return ObjectStore(_join(base, parent), parent, client, only, origin), only
 
 
-def bucket_root(name: str, storage_options: Mapping[str, Any] | None, store: Any) -> ObjectPlace:
+def prefix_root(name: str, storage_options: Mapping[str, Any] | None, client: Any) -> ObjectStore:
     """The prefix that a URI, or a key in a ``store``, names."""
-    base, key, store, origin = _opened(name, storage_options, store)
+    base, key, client, origin = _opened(name, storage_options, client)
     prefix = key.strip("/")
-    return ObjectPlace(_join(base, prefix), prefix, store, origin=origin)
+    return ObjectStore(_join(base, prefix), prefix, client, origin=origin)
 
 
-def _opened(name: str, storage_options: Mapping[str, Any] | None, store: Any) -> tuple[str, str, Any, Any]:
+def _opened(name: str, storage_options: Mapping[str, Any] | None, client: Any) -> tuple[str, str, Any, Any]:
     """The store's part of a URI, the key in it, the store, and how to open it in another process."""
-    if store is not None:
-        return _base(store), name.lstrip("/"), store, None
+    if client is not None:
+        return _base(client), name.lstrip("/"), client, None
     base, key = split_uri(name)
-    return base, key, open_store(base, storage_options, name), (base, StoreOptions(storage_options or {}))
+    return base, key, open_obstore(base, storage_options, name), (base, StoreOptions(storage_options or {}))
 
 
-def _open_page(name: str, base: str, key: str, store: Any, origin: Any) -> tuple[ObjectPlace, str]:
+def _open_page(name: str, base: str, key: str, client: Any, origin: Any) -> tuple[ObjectStore, str]:
     parent, _, only = key.rpartition("/")
     if not only or split_glob(key)[1]:
         raise ReadError("an HTTP server can't be listed", path=name, hint="give the URL of one file")
-    return ObjectPlace(_join(base, quote(parent)), parent, store, only, origin), only
+    return ObjectStore(_join(base, quote(parent)), parent, client, only, origin), only
 
 
-def _is_prefix(store: Any, prefix: str, name: str, *, sure: bool) -> bool:
+def _is_prefix(client: Any, prefix: str, name: str, *, sure: bool) -> bool:
     """Whether anything lies below, be it a mark; who may read one object need not be allowed to list."""
     try:
-        return any(_pages(store, prefix, name, 1))
+        return any(_pages(client, prefix, name, 1))
     except ReadError as error:
         if sure or error.message != "permission denied":
             raise
         return False
 
 
-def _pages(store: Any, prefix: str, path: str, size: int) -> Iterator[Any]:
+def _pages(client: Any, prefix: str, path: str, size: int) -> Iterator[Any]:
     import obstore
 
     try:
-        yield from obstore.list(store, prefix or None, chunk_size=size)
+        yield from obstore.list(client, prefix or None, chunk_size=size)
     except FileNotFoundError:
         raise missing(path) from None
     except Exception as error:
         raise refusal(error, path) from error
 
 
-def _listed(metas: Iterable[Any], skip: int) -> list[Listed]:
+def _listed(metas: Iterable[Any], skip: int) -> list[ListedFile]:
     files = [
-        Listed(meta["path"][skip:], meta["size"], ObjectVersion.of(meta))
+        ListedFile(meta["path"][skip:], meta["size"], ObjectVersion.of(meta))
         for meta in metas
         # Some tools mark a directory by an object of its name.
         if len(meta["path"]) > skip
@@ -549,15 +549,15 @@ def _listed(metas: Iterable[Any], skip: int) -> list[Listed]:
     return files
 
 
-def _delete(store: Any, names: list[str], path: str) -> None:
+def _delete(client: Any, names: list[str], path: str) -> None:
     import obstore
 
     try:
-        obstore.delete(store, names)
+        obstore.delete(client, names)
     except FileNotFoundError:
         # Some stores miss what is gone, and may have left the rest.
         for name in names if len(names) > 1 else ():
-            _delete(store, [name], path)
+            _delete(client, [name], path)
     except Exception as error:
         raise _failure(error, path) from error
 
@@ -567,11 +567,11 @@ def _failure(error: Exception, path: str) -> WriteError:
     return WriteError(found.message, path=path, hint=found.hint)
 
 
-def _head(store: Any, key: str, path: str) -> Any:
+def _head(client: Any, key: str, path: str) -> Any:
     import obstore
 
     try:
-        return obstore.head(store, key)
+        return obstore.head(client, key)
     except FileNotFoundError:
         return None
     except Exception as error:
@@ -583,12 +583,12 @@ _NAMED = re.compile(r'(S3|GCS|Azure)Store\((?:bucket|container_name)="([^"]*)"')
 _SCHEMES = {"S3": "s3", "GCS": "gs", "Azure": "az"}
 
 
-def _base(store: Any) -> str:
+def _base(client: Any) -> str:
     """A store's own part of the URIs in it, prefix included."""
-    if hasattr(store, "url"):
-        return str(store.url).rstrip("/")
-    prefix = str(getattr(store, "prefix", None) or "").strip("/")
-    named = _NAMED.match(repr(store))
+    if hasattr(client, "url"):
+        return str(client.url).rstrip("/")
+    prefix = str(getattr(client, "prefix", None) or "").strip("/")
+    named = _NAMED.match(repr(client))
     if named is not None:
         return _join(f"{_SCHEMES[named[1]]}://{named[2]}", prefix)
     return _join("file://" if prefix else "memory://", prefix)
@@ -598,5 +598,5 @@ def _join(base: str, key: str) -> str:
     return f"{base}/{key}" if key else base
 
 
-def _restored(uri: str, only: str | None, options: StoreOptions | None) -> ObjectPlace:
-    return replace(bucket_root(uri, options, None), uri=uri, only=only)
+def _restored(uri: str, only: str | None, options: StoreOptions | None) -> ObjectStore:
+    return replace(prefix_root(uri, options, None), uri=uri, only=only)

@@ -287,7 +287,7 @@ def split_uri(uri: str) -> tuple[str, str]:
     return f"{parts.scheme}://{parts.netloc}", key.lstrip("/")
 
 
-def open_store(base: str, storage_options: Mapping[str, Any] | None, uri: str) -> Any:
+def open_obstore(base: str, storage_options: Mapping[str, Any] | None, uri: str) -> Any:
     """The store of a URI's first part; the same one for the same options, since it holds the connections."""
     options = tuple(sorted((storage_options or {}).items()))
     try:

@@ -18,7 +18,7 @@ from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.order import Cluster
 from skipstone.parquet.write.profile import Profile, profile
 from skipstone.store.options import carry
-from skipstone.store.place import Place
+from skipstone.store.store import Store
 from skipstone.write.lakes import check_names, cluster_metadata
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _along(cluster: Cluster, names: Sequence[str], schema: pa.Schema) -> Any:
 class FrameOutput:
     """Where tasks write, and how."""
 
-    stage: Place
+    stage: Store
     job: str
     layout: PageLayout
     profile: Profile

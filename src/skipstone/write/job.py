@@ -17,7 +17,7 @@ from skipstone.parquet.write.files import Written
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import profile
 from skipstone.scan.lake import Lake, Table
-from skipstone.store.place import Place
+from skipstone.store.store import Store
 from skipstone.write.frame import (
     FrameOutput,
     FrameSurvey,
@@ -30,11 +30,11 @@ from skipstone.write.frame import (
 )
 from skipstone.write.lakes import (
     check_fits,
-    check_place,
+    check_store,
     fitted,
     index_bytes,
     index_new,
-    lake_place,
+    lake_store,
     opened,
     refuse_overwrite,
     refuse_stream,
@@ -55,7 +55,7 @@ INDEXING: Final = "indexing"
 class Ingest:
     """What is needed to take data frames into one lake."""
 
-    place: Place
+    store: Store
     layout: PageLayout
     session: SparkSession
     index: bool = True
@@ -66,8 +66,8 @@ class Ingest:
     """The lake as it was before; None if there is none yet."""
 
     def __post_init__(self) -> None:
-        check_place(self.place)
-        self.lake = opened(self.place)
+        check_store(self.store)
+        self.lake = opened(self.store)
 
     def take(
         self,
@@ -78,7 +78,7 @@ class Ingest:
     ) -> IngestReport:
         """Write the frame's rows, publish them unless ``before_publish`` objects, and index them."""
         if frame.isStreaming:
-            raise refuse_stream(self.place.uri)
+            raise refuse_stream(self.store.uri)
         clock = Clock()
         schema = rows_schema(frame.schema)
         layout = self.layout
@@ -86,8 +86,8 @@ class Ingest:
             layout = fitted(layout, self.lake, schema)
             check_fits(self.lake, schema, evolve=self.evolve)
         layout.check(schema)
-        with Append.begin(self.place) as append, SparkEngine(self.session, owned=False) as engine:
-            claim(self.place, append, sources)
+        with Append.begin(self.store) as append, SparkEngine(self.session, owned=False) as engine:
+            claim(self.store, append, sources)
             found = engine.follow(lambda: survey(frame, layout))
             if self.queries is not None:
                 layout = advised(found, layout, self.queries)
@@ -103,7 +103,7 @@ class Ingest:
                 ordered = in_order(frame, layout, found)
                 files = engine.follow(lambda: written(ordered, output), told)
                 told.end()
-            check_count(found.rows, files, self.place.uri)
+            check_count(found.rows, files, self.store.uri)
             clock.lap("write")
             before_publish()
             self._check_again(layout, schema)
@@ -114,7 +114,7 @@ class Ingest:
             clock.lap("index")
         indexed = self.index and self.lake is not None
         return IngestReport(
-            lake=self.place.uri,
+            lake=self.store.uri,
             rows=found.rows,
             sizes=tuple(file.bytes for file in files),
             row_groups=sum(file.row_groups for file in files),
@@ -129,7 +129,7 @@ class Ingest:
 
     def _check_again(self, layout: PageLayout, schema: pa.Schema) -> None:
         """Refuse what doesn't fit any more: another job may have begun the lake meanwhile, or changed it."""
-        lake = opened(self.place)
+        lake = opened(self.store)
         if lake is None:
             return
         names = tuple(lake.partition_names)
@@ -145,10 +145,10 @@ class Ingest:
         try:
             if self.index:
                 told = MonotoneProgress(INDEXING, self.progress)
-                self.lake = index_new(self.place, layout, engine, told)
+                self.lake = index_new(self.store, layout, engine, told)
                 told.end()
             else:
-                self.lake = opened(self.place)
+                self.lake = opened(self.store)
             return "", look_ups(self.lake, layout, found.sample) if self.lake is not None else ()
         except SkipstoneError as error:
             return str(error), ()
@@ -210,9 +210,9 @@ def ingest(
             **layout,
         )
     chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
-    place = lake_place(path, storage_options)
+    store = lake_store(path, storage_options)
     frame = frame_of(data, session)
-    return Ingest(place, chosen, frame.sparkSession, index, queries, progress, evolve).take(frame)
+    return Ingest(store, chosen, frame.sparkSession, index, queries, progress, evolve).take(frame)
 
 
 def is_table(x: Any) -> bool:

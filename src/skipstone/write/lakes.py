@@ -37,7 +37,7 @@ from skipstone.lake.schema import children, merge_schemas
 from skipstone.parquet.write.columns import find_path
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.scan.lake import Lake
-from skipstone.store.place import Place, open_root
+from skipstone.store.store import Store, open_root
 
 _ICEBERG: Final = "an Iceberg table can be overwritten and streamed into, by its name in a catalog"
 _SOME: Final = 10
@@ -46,7 +46,7 @@ _CLUSTER: Final = "skipstone.cluster"
 """Where files keep how their rows are clustered, so that later ingests do the same."""
 
 
-def lake_place(path: Any, storage_options: Mapping[str, Any] | None = None) -> Place:
+def lake_store(path: Any, storage_options: Mapping[str, Any] | None = None) -> Store:
     """The directory that rows are to go into; a name that looks like a table's is refused."""
     if isinstance(path, str) and is_table_name(path) and not os.path.lexists(path):
         hint = f'give sk.ingest the catalog of the table, or "./{path}" for a new directory'
@@ -54,34 +54,34 @@ def lake_place(path: Any, storage_options: Mapping[str, Any] | None = None) -> P
     return open_lake_root(path, storage_options)
 
 
-def opened(place: Place) -> Lake | None:
+def opened(store: Store) -> Lake | None:
     """The lake at a place; None where there is no file yet."""
     try:
-        return Lake(place)
+        return Lake(store)
     except ReadError:
         # A store that can't be read is no empty lake.
-        if any(is_visible(entry) for entry in list_settled(place, lambda: place.below(""))):
+        if any(is_visible(entry) for entry in list_settled(store, lambda: store.list_prefix(""))):
             raise
         return None
 
 
-def check_place(place: Place) -> None:
+def check_store(store: Store) -> None:
     """Refuse a place that is a file, or whose files another lake would take for its own."""
-    if place.local and os.path.lexists(place.uri) and not os.path.isdir(place.uri):  # noqa: PTH112
-        raise UsageError("it is a file", path=place.uri, hint="name a directory")
+    if store.local and os.path.lexists(store.uri) and not os.path.isdir(store.uri):  # noqa: PTH112
+        raise UsageError("it is a file", path=store.uri, hint="name a directory")
     with suppress(ReadError):
-        owned = open_root(place.uri).below(BESIDE) if place.local else []
+        owned = open_root(store.uri).list_prefix(BESIDE) if store.local else []
         lakes = [entry.key.split("/")[1] for entry in owned if "/appends/" in entry.key]
         if lakes:
-            hint = f"name one of them, such as {place.path(lakes[0])}, or another directory"
-            raise UsageError("directory contains lakes", path=place.uri, hint=hint)
-    above = place.parent()
+            hint = f"name one of them, such as {store.path(lakes[0])}, or another directory"
+            raise UsageError("directory contains lakes", path=store.uri, hint=hint)
+    above = store.parent()
     while above is not None:
         # Who may not list what is above can't have a lake there.
         with suppress(ReadError):
-            if with_own_files(above).below(FOLDER):
+            if with_own_files(above).list_prefix(FOLDER):
                 hint = f"take rows into {above.uri}, or put the new lake beside it"
-                raise UsageError("it lies in another lake", path=place.uri, hint=hint)
+                raise UsageError("it lies in another lake", path=store.uri, hint=hint)
         above = above.parent()
 
 
@@ -177,10 +177,10 @@ def _unknown(new: Mapping[str, list[str]], uri: str) -> SchemaError:
 
 
 def index_new(
-    place: Place, layout: PageLayout, engine: Engine, progress: Callable[[int, int], None] | None = None
+    store: Store, layout: PageLayout, engine: Engine, progress: Callable[[int, int], None] | None = None
 ) -> Lake | None:
     """The lake as it is now, its new files indexed as the others are, or else by default."""
-    lake = opened(place)
+    lake = opened(store)
     if lake is None:
         return None
     told = _spec(lake)

@@ -282,7 +282,7 @@ class Rewriting:
         layout = dataclasses.replace(self.layout, cluster_by=(), cluster="sort")
         task = f"kept-{secrets.token_hex(4)}"
         return write_files(
-            batches, self.target.place, self.job, task, layout, self.profile, shape=self.target
+            batches, self.target.store, self.job, task, layout, self.profile, shape=self.target
         )
 
 

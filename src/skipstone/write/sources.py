@@ -17,9 +17,9 @@ from skipstone.lake.append import JournalSource
 from skipstone.lake.directory import is_visible, refuse_part_of_table, refuse_tables
 from skipstone.lake.journal import ingested
 from skipstone.scan.lake import Lake
-from skipstone.store.place import Listed, Place, open_place
+from skipstone.store.store import ListedFile, Store, open_store
 from skipstone.write.job import Ingest, Progress, make_layout
-from skipstone.write.lakes import lake_place
+from skipstone.write.lakes import lake_store
 from skipstone.write.report import IngestReport, PipelineReport
 
 if TYPE_CHECKING:
@@ -42,26 +42,26 @@ _PACKED: Final = ("gz", "bz2", "zst", "zstd", "snappy", "lz4", "deflate")
 class Sources:
     """The files of a source, by path: new ones, known ones, and those that have changed since."""
 
-    place: Place
+    store: Store
     format: str
-    new: tuple[Listed, ...]
+    new: tuple[ListedFile, ...]
     known: int
     changed: tuple[str, ...]
 
-    def uri(self, entry: Listed) -> str:
+    def uri(self, entry: ListedFile) -> str:
         """A file's name for Spark."""
-        path = self.place.path(entry.key)
-        return f"file://{path}" if self.place.local else path
+        path = self.store.path(entry.key)
+        return f"file://{path}" if self.store.local else path
 
-    def noted(self, entries: Sequence[Listed]) -> list[JournalSource]:
+    def noted(self, entries: Sequence[ListedFile]) -> list[JournalSource]:
         """What the lake is to remember of files that were taken in."""
-        return [_source(self.place, entry) for entry in entries]
+        return [_source(self.store, entry) for entry in entries]
 
-    def batches(self, most: int) -> list[list[Listed]]:
+    def batches(self, most: int) -> list[list[ListedFile]]:
         """The new files in runs of so many bytes, or one file; those of one run are read alike."""
         if most < 1:
             raise UsageError(f"batch_bytes is {most}", hint="give a number above zero")
-        found: list[list[Listed]] = []
+        found: list[list[ListedFile]] = []
         size = 0
         for entry in sorted(self.new, key=lambda entry: (_kind(entry), entry.key)):
             if not found or size + entry.size > most or not self._together(found[-1][-1], entry):
@@ -71,22 +71,22 @@ class Sources:
             size += entry.size
         return found
 
-    def _together(self, a: Listed, b: Listed) -> bool:
+    def _together(self, a: ListedFile, b: ListedFile) -> bool:
         # Spark reads other files twice beside one that could be a pattern, even where it is told not to glob.
-        odd = any(_PATTERN.search(self.place.path(entry.key)) for entry in (a, b))
+        odd = any(_PATTERN.search(self.store.path(entry.key)) for entry in (a, b))
         return _kind(a) == _kind(b) and not odd
 
-    def check_same(self, entries: Sequence[Listed]) -> None:
+    def check_same(self, entries: Sequence[ListedFile]) -> None:
         """Raise an error if one of the files is not what it was when it was listed."""
-        now = {entry.key: entry for entry in self.place.list()}
+        now = {entry.key: entry for entry in self.store.list()}
         for entry in entries:
             if now.get(entry.key) != entry:
                 problem = "it changed while it was taken in" if entry.key in now else "it is gone"
-                path = self.place.path(entry.key)
+                path = self.store.path(entry.key)
                 raise ReadError(problem, path=path, hint="run again when it is complete")
 
 
-def _kind(entry: Listed) -> tuple[bool, tuple[str, ...]]:
+def _kind(entry: ListedFile) -> tuple[bool, tuple[str, ...]]:
     """What must be the same for files that Spark reads together.
 
     Beside files in partitions it leaves those out, without a word, that are in none or in others.
@@ -95,82 +95,82 @@ def _kind(entry: Listed) -> tuple[bool, tuple[str, ...]]:
     return has_tabs(entry), tuple(folder.partition("=")[0] for folder in folders if "=" in folder)
 
 
-def has_tabs(entry: Listed) -> bool:
+def has_tabs(entry: ListedFile) -> bool:
     """Whether a file's name says that tabs stand between its values."""
     return _ends(entry.key)[-1:] == ["tsv"]
 
 
 def find_sources(
-    source: Any, lake: Place, format: str | None = None, storage_options: Mapping[str, Any] | None = None
+    source: Any, lake: Store, format: str | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> Sources:
     """List a source, and compare it with what the lake has taken in."""
     if format is not None and format not in FORMATS:
         raise UsageError(f"there is no format {format!r}", hint=f"give one of {', '.join(FORMATS)}")
-    place, pattern = open_place(source, storage_options=storage_options)
-    _check_apart(place, pattern, lake)
-    everything = place.list()
+    store, pattern = open_store(source, storage_options=storage_options)
+    _check_apart(store, pattern, lake)
+    everything = store.list()
     if not pattern:
-        refuse_part_of_table(place)
-        refuse_tables(place, everything)
+        refuse_part_of_table(store)
+        refuse_tables(store, everything)
     listed = [entry for entry in everything if is_visible(entry, pattern)]
-    if any(_is_below(place.path(entry.key), lake) for entry in listed):
+    if any(_is_below(store.path(entry.key), lake) for entry in listed):
         raise _inside(lake)
-    found = format or _format(place, listed)
+    found = format or _format(store, listed)
     # What is named for another format is of that; what is named for none is what the caller says.
     listed = [entry for entry in listed if _ending(entry.key) in (found, None)]
     done = ingested(lake)
     before = {one.uri: one for one in done}
     new, known, changed = [], 0, []
     for entry in listed:
-        one = _source(place, entry)
+        one = _source(store, entry)
         if one in done:
             known += 1
         elif one.uri in before:
             changed.append(one.uri)
         else:
             new.append(entry)
-    return Sources(place, found, tuple(new), known, tuple(changed))
+    return Sources(store, found, tuple(new), known, tuple(changed))
 
 
-def _check_apart(place: Place, pattern: str, lake: Place) -> None:
+def _check_apart(store: Store, pattern: str, lake: Store) -> None:
     """Refuse a source and a lake of which one lies in the other: rows would be taken in over and over."""
-    if not pattern and _is_below(lake.uri, place):
+    if not pattern and _is_below(lake.uri, store):
         raise _inside(lake)
-    if _is_below(place.uri, lake):
+    if _is_below(store.uri, lake):
         hint = "put the source somewhere else"
-        raise UsageError("the source lies in the lake", path=place.uri, hint=hint)
+        raise UsageError("the source lies in the lake", path=store.uri, hint=hint)
 
 
-def _inside(lake: Place) -> UsageError:
+def _inside(lake: Store) -> UsageError:
     return UsageError("the lake lies in its own source", path=lake.uri, hint="put it somewhere else")
 
 
-def _is_below(path: str, place: Place) -> bool:
+def _is_below(path: str, store: Store) -> bool:
     """Whether a path is a place, or lies in it, whatever links lead there."""
-    above = place.uri
-    if place.local:
+    above = store.uri
+    if store.local:
         path, above = os.path.realpath(path), os.path.realpath(above)
     return f"{path.rstrip('/')}/".startswith(f"{above.rstrip('/')}/")
 
 
-def _source(place: Place, entry: Listed) -> JournalSource:
-    path = place.path(entry.key)
-    if place.local:
+def _source(store: Store, entry: ListedFile) -> JournalSource:
+    path = store.path(entry.key)
+    if store.local:
         # The same file by another way is the same file.
-        path = os.path.join(os.path.realpath(place.uri), entry.key)  # noqa: PTH118
+        path = os.path.join(os.path.realpath(store.uri), entry.key)  # noqa: PTH118
     return JournalSource(path, entry.size, repr(entry.version))
 
 
-def _format(place: Place, listed: Sequence[Listed]) -> str:
+def _format(store: Store, listed: Sequence[ListedFile]) -> str:
     """The one format that the names of the files tell."""
     found = {_ending(entry.key) for entry in listed}
     if len(found) == 1 and None not in found:
         return str(found.pop())
     if not found:
-        raise UsageError("there is no file in it", path=place.uri, hint="hidden and empty files don't count")
+        raise UsageError("there is no file in it", path=store.uri, hint="hidden and empty files don't count")
     words = ", ".join(sorted(one or "unknown" for one in found))
     problem = f"the files are of several formats: {words}" if len(found) > 1 else "the format is unknown"
-    raise UsageError(problem, path=place.uri, hint=f"name one with format=: {', '.join(FORMATS)}")
+    raise UsageError(problem, path=store.uri, hint=f"name one with format=: {', '.join(FORMATS)}")
 
 
 def _ending(key: str) -> str | None:
@@ -227,33 +227,33 @@ def ingest_new(
     since they were taken in are left alone, and told of. The other options are those of ``ingest``.
     """
     chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
-    place = lake_place(path, storage_options)
-    found = find_sources(source, place, format, storage_options)
+    store = lake_store(path, storage_options)
+    found = find_sources(source, store, format, storage_options)
     batches = found.batches(batch_bytes)
     reports: list[IngestReport] = []
     if batches:
         session = session or spark_session()
-        work = Ingest(place, chosen, session, index, queries, progress, evolve)
+        work = Ingest(store, chosen, session, index, queries, progress, evolve)
         for number, batch in enumerate(batches):
             if on_batch is not None:
                 on_batch(number, len(batches))
             frame = _frame(session, found, batch, schema, dict(read_options or {}), work.lake)
             unchanged = partial(found.check_same, batch)
             reports.append(work.take(frame, found.noted(batch), before_publish=unchanged))
-    return PipelineReport(place.uri, len(found.new), found.known, found.changed, tuple(reports))
+    return PipelineReport(store.uri, len(found.new), found.known, found.changed, tuple(reports))
 
 
 def _frame(
     session: SparkSession,
     found: Sources,
-    batch: Sequence[Listed],
+    batch: Sequence[ListedFile],
     schema: str | None,
     options: dict[str, str],
     lake: Lake | None,
 ) -> DataFrame:
     """The files as Spark reads them; columns of texts that the lake knows have its types."""
-    root = found.place.uri
-    usual = {**_USUAL[found.format], "basePath": f"file://{root}" if found.place.local else root}
+    root = found.store.uri
+    usual = {**_USUAL[found.format], "basePath": f"file://{root}" if found.store.local else root}
     if has_tabs(batch[0]):
         usual["sep"] = "\t"
     reader = session.read.format(found.format).options(**{**usual, **options, **_ALL_FILES})

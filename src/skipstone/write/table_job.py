@@ -188,7 +188,7 @@ class TableIngest:
             return []
         parted = partition_of(frame, target)
         each = found.bytes / found.files if parted is not None else task_bytes(found, layout)
-        output = FrameOutput(target.place, job, layout, found.profile, each, (), target)
+        output = FrameOutput(target.store, job, layout, found.profile, each, (), target)
         told = MonotoneProgress(WRITING, self.progress)
         ordered = in_order(frame, layout, found, parted)
         files = engine.follow(lambda: written(ordered, output), told)
@@ -272,7 +272,7 @@ def partition_of(frame: DataFrame, target: Target) -> Column | None:
 def clear(target: Target, job: str, kept: Sequence[NewFile] = ()) -> None:
     """Delete what a job's lost tries have left; what can't be deleted stays invisible."""
     with suppress(SkipstoneError):
-        target.place.delete(target.leftovers(job, kept))
+        target.store.delete(target.leftovers(job, kept))
 
 
 def index_table(lake: LakeTable, layout: PageLayout, engine: Engine, progress: Any = None) -> int:

@@ -13,15 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from tests.support.stores import own_files
 
 import skipstone as sk
 from skipstone.index.container import Container, LocalFile
 from skipstone.index.manifest import read_manifest
 from skipstone.store.cache import Cache
-from skipstone.store.place import open_root
+from skipstone.store.store import open_root
 from tests.faults import _files
-from tests.faults._place import WatchedPlace
-from tests.support.places import own_files
+from tests.faults._store import WatchedStore
 
 FILES = 5
 
@@ -109,11 +109,11 @@ def copied(root: Path, folder: Path) -> Path:
     return folder
 
 
-def open_beside(root: Path, folder: Path, *, near: bool) -> tuple[Any, WatchedPlace]:
+def open_beside(root: Path, folder: Path, *, near: bool) -> tuple[Any, WatchedStore]:
     """The lake with that index, mapped or fetched; requests to the lake's files are written down."""
-    place = WatchedPlace.at(root, local=near)
+    store = WatchedStore.at(root, local=near)
     index = open_root(folder)
-    return sk.Lake(place, "", index_root=index if near else WatchedPlace(index)), place
+    return sk.Lake(store, "", index_root=index if near else WatchedStore(index)), store
 
 
 def segments(folder: Path) -> list[Path]:

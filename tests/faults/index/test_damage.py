@@ -12,7 +12,7 @@ import pytest
 
 import skipstone as sk
 import skipstone.index.draft as draft_module
-from tests.faults._place import WatchedPlace
+from tests.faults._store import WatchedStore
 from tests.faults.index._indexes import (
     FILES,
     QUESTIONS,
@@ -29,10 +29,10 @@ from tests.faults.index._indexes import (
 FLIPS = int(os.environ.get("SKIPSTONE_CASES", 900)) // 6
 
 
-def footers_opened(place: WatchedPlace, root: Path) -> set[str]:
+def footers_opened(store: WatchedStore, root: Path) -> set[str]:
     """Files whose last bytes were asked for."""
     ends = {path.name: path.stat().st_size for path in root.glob("*.parquet")}
-    return {r.key for r in place.requests if r.key in ends and any(s.stop == ends[r.key] for s in r.ranges)}
+    return {r.key for r in store.requests if r.key in ends and any(s.stop == ends[r.key] for s in r.ranges)}
 
 
 # -- a good index ------------------------------------------------------------------------------
@@ -41,13 +41,13 @@ def footers_opened(place: WatchedPlace, root: Path) -> set[str]:
 @pytest.mark.parametrize("near", [True, False], ids=["mapped", "fetched"])
 def test_nothing_wrong(root: Path, tmp_path: Path, table: pa.Table, near: bool, size: str) -> None:
     """The feature is there: a fresh index means that no footer is opened."""
-    lake, place = open_beside(root, copied(root, tmp_path / "i"), near=near)
+    lake, store = open_beside(root, copied(root, tmp_path / "i"), near=near)
     for question in QUESTIONS:
         if "st.b" not in str(question.where):
             used = check(lake, table, question)
             assert used.covered == FILES
             assert used.problems == ()
-    assert not footers_opened(place, root)
+    assert not footers_opened(store, root)
 
 
 @pytest.mark.parametrize("near", [True, False], ids=["mapped", "fetched"])
@@ -75,12 +75,12 @@ def test_flipped_bytes_of_segments(
         good = bytes(data)
         data[position] ^= 1 << rng.randrange(8)
         path.write_bytes(data)
-        lake, place = open_beside(root, folder, near=near)
+        lake, store = open_beside(root, folder, near=near)
         for question in rng.sample(QUESTIONS, 2):
             used = check(lake, table, question)
             note = f"{name} of {path.name}, byte {position}, {question.where}"
-            opened = footers_opened(place, root) if "st.b" not in str(question.where) else set()
-            place.requests.clear()
+            opened = footers_opened(store, root) if "st.b" not in str(question.where) else set()
+            store.requests.clear()
             # What is noticed when rows are read comes after the trace of the plan.
             problems = used.problems or lake.scan("id = 1").trace().index.problems
             assert bool(opened) <= bool(problems), note

@@ -28,7 +28,7 @@ from tests.faults.index._indexes import (
     manifests,
     open_beside,
 )
-from tests.support.places import own_files
+from tests.support.stores import own_files
 
 
 def reformatted(path: Path, number: int) -> None:

@@ -23,7 +23,7 @@ from tests.faults.index._indexes import (
     segments,
     write_file,
 )
-from tests.support.places import own_files
+from tests.support.stores import own_files
 
 
 def test_refresh_heals(own: Path, table: pa.Table) -> None:

@@ -12,10 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support.stores import own_files
 
 import skipstone as sk
-from skipstone.store.place import open_root
-from tests.faults._place import Fails, Fault, Request, Truncates, WatchedPlace
+from skipstone.store.store import open_root
+from tests.faults._store import Fails, Fault, Request, Truncates, WatchedStore
 from tests.faults.index._indexes import (
     FILES,
     QUESTIONS,
@@ -28,7 +29,6 @@ from tests.faults.index._indexes import (
     regions,
     segments,
 )
-from tests.support.places import own_files
 
 
 @pytest.mark.parametrize("kind", ["refused", "out of reach", "short", "flipped"])
@@ -43,9 +43,9 @@ def test_any_request_to_the_index_may_fail(root: Path, table: pa.Table, kind: st
             fault = Garbles(number)
         else:
             fault = Fails(number, math.inf if kind == "out of reach" else 1, transient=kind == "out of reach")
-        index = WatchedPlace(open_root(own_files(root)), fault)
+        index = WatchedStore(open_root(own_files(root)), fault)
         retry = sk.RetryPolicy(attempts=2, first_delay=0.0)
-        lake = sk.Lake(WatchedPlace.at(root), "", index_root=index, retry=retry)
+        lake = sk.Lake(WatchedStore.at(root), "", index_root=index, retry=retry)
         for question in (QUESTIONS[0], QUESTIONS[4]):
             used = check(lake, table, question)
         if not fault.struck:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.far_store import LatencySource, SlowPlace
+from benchmarks.far_store import LatencySource, SlowStore
 from skipstone.store.local import LocalSource
-from skipstone.store.place import open_place
 from skipstone.store.source import ByteRange
+from skipstone.store.store import open_store
 
 FAR = [ByteRange(start * 2_000_000, start * 2_000_000 + 10) for start in range(5)]
 
@@ -50,12 +50,12 @@ def test_bytes_take_time_too(file: Path, slept: list[float]) -> None:
 
 
 def test_a_slow_place(file: Path, slept: list[float]) -> None:
-    below, _ = open_place(file.parent)
-    place = pickle.loads(pickle.dumps(SlowPlace(below, 0.25)))
-    (listed,) = place.list()
+    below, _ = open_store(file.parent)
+    store = pickle.loads(pickle.dumps(SlowStore(below, 0.25)))
+    (listed,) = store.list()
     assert slept == [0.25]
-    source = place.open(listed.key, version=listed.version)
+    source = store.open(listed.key, version=listed.version)
     assert (source.size(), source.version()) == (10_000_000, listed.version)
     assert source.tail(2) == (b"89", 10_000_000)
     assert slept == [0.25, 0.25]
-    assert (place.uri, place.local, place.path("x")) == (below.uri, False, below.path("x"))
+    assert (store.uri, store.local, store.path("x")) == (below.uri, False, below.path("x"))

@@ -12,7 +12,7 @@ import pytest
 
 from skipstone.cli import index as module
 from skipstone.cli.output import Exit
-from tests.support.places import own_files
+from tests.support.stores import own_files
 
 Run = Callable[..., Any]
 LOCAL = ("--engine", "local")

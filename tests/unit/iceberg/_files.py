@@ -18,13 +18,13 @@ from skipstone.lake.files import Files
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.scan.projection import Projection
 from skipstone.scan.reader import FileReader
-from skipstone.store.place import open_place
+from skipstone.store.store import open_store
 
 
 def reader(path: Path, naming: FieldNaming, route: Any) -> FileReader:
-    place = open_place(path.parent)[0]
-    entry = next(entry for entry in place.list() if entry.key == path.name)
-    return FileReader.open(Files(place, naming=naming), entry, {}, route, False)
+    store = open_store(path.parent)[0]
+    entry = next(entry for entry in store.list() if entry.key == path.name)
+    return FileReader.open(Files(store, naming=naming), entry, {}, route, False)
 
 
 def read(

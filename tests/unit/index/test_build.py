@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from obstore.store import LocalStore
+from tests.support.stores import own_files
 
 import skipstone as sk
 import skipstone.index.build as module
 from skipstone.errors import ReadError, SkipstoneError, UnknownColumnError, UsageError
 from skipstone.index.manifest import read_manifest
-from skipstone.store.place import open_root
-from tests.support.places import own_files
+from skipstone.store.store import open_root
 
 
 def write(root: Path, number: int, rows: int = 50, **options: Any) -> None:
@@ -87,7 +87,7 @@ def test_another_choice_is_another_index(root: Path) -> None:
     lake.index.build(engine="local")
     report = lake.index.build(["id"], engine="local")
     assert (report.indexed, report.kept) == (6, 0)
-    assert [column[0] for column in read_manifest(lake.index.place).spec["columns"]] == [["id"]]
+    assert [column[0] for column in read_manifest(lake.index.store).spec["columns"]] == [["id"]]
     write(root, 7)
     assert lake.index.refresh(engine="local").indexed == 1, "with the choice that was made last"
     assert covered(root) == 7
@@ -274,24 +274,24 @@ def test_a_file_that_is_gone_is_skipped_and_a_store_that_fails_is_not(root: Path
     report = lake.index.build(["id"], engine="local")
     assert sorted(Path(one.path).name for one in report.skipped) == ["f001.parquet", "f002.parquet"]
     assert report.indexed == 4
-    place = FailingPlace(sk.open(root).access.place, "no such luck: the file is there no more")
-    other = sk.Lake(place, schema=schema, index_root=open_root(root.parent / "index"))
+    store = FailingStore(sk.open(root).access.store, "no such luck: the file is there no more")
+    other = sk.Lake(store, schema=schema, index_root=open_root(root.parent / "index"))
     with pytest.raises(ReadError, match="no such luck"):
         other.index.build(["id"], engine="local")
 
 
 @dataclass(frozen=True)
-class FailingPlace:
+class FailingStore:
     """A place whose files can be listed, and not read."""
 
-    place: Any
+    store: Any
     message: str
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "place"), name)
+        return getattr(object.__getattribute__(self, "store"), name)
 
     def open(self, key: str, **_: Any) -> Any:
-        raise ReadError(self.message, path=self.place.path(key))
+        raise ReadError(self.message, path=self.store.path(key))
 
 
 WORKER = """

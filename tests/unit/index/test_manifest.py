@@ -26,7 +26,7 @@ from skipstone.index.manifest import (
     read_manifest,
     sweep,
 )
-from skipstone.store.place import Listed, Place, open_root
+from skipstone.store.store import ListedFile, Store, open_root
 
 
 def note(number: int, **more: Any) -> SegmentNote:
@@ -47,12 +47,12 @@ def add(number: int) -> Any:
     return lambda before: replace(before, segments=(*before.segments, note(number)))
 
 
-def memory() -> Place:
+def memory() -> Store:
     return open_root("index", store=MemoryStore())
 
 
 @pytest.fixture(params=["folder", "store"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return open_root(tmp_path / "index") if request.param == "folder" else memory()
 
 
@@ -81,66 +81,66 @@ def test_no_manifest_at_all(data: bytes) -> None:
         Manifest.decode(data)
 
 
-def test_the_highest_number_stands(place: Place) -> None:
-    assert read_manifest(place) == Manifest()
+def test_the_highest_number_stands(store: Store) -> None:
+    assert read_manifest(store) == Manifest()
     for number in (9, 10, 2):
-        place.write(manifest_name(number), [Manifest(number).encode()])
-    place.write("manifest-x.json", [b""])
-    assert read_manifest(place).number == 10
-    assert latest(place.below("")) == (10, next(e for e in place.below("") if "10" in e.key))
-    place.write(manifest_name(11), [Manifest(10).encode()])
+        store.write(manifest_name(number), [Manifest(number).encode()])
+    store.write("manifest-x.json", [b""])
+    assert read_manifest(store).number == 10
+    assert latest(store.list_prefix("")) == (10, next(e for e in store.list_prefix("") if "10" in e.key))
+    store.write(manifest_name(11), [Manifest(10).encode()])
     with pytest.raises(BadIndex, match="another version"):
-        read_manifest(place)
+        read_manifest(store)
 
 
-def test_a_commit(place: Place) -> None:
-    assert commit(place, lambda _: None) == Manifest()
-    assert place.below("") == []
-    first = commit(place, add(1))
+def test_a_commit(store: Store) -> None:
+    assert commit(store, lambda _: None) == Manifest()
+    assert store.list_prefix("") == []
+    first = commit(store, add(1))
     assert (first.number, first.segments) == (1, (note(1),))
-    assert commit(place, add(2)).segments == (note(1), note(2))
-    assert read_manifest(place).number == 2
-    assert commit(place, lambda _: None).number == 2
+    assert commit(store, add(2)).segments == (note(1), note(2))
+    assert read_manifest(store).number == 2
+    assert commit(store, lambda _: None).number == 2
 
 
-def test_a_damaged_manifest_is_replaced(place: Place) -> None:
-    commit(place, add(1))
-    place.write(manifest_name(7), [b"damage"])
-    after = commit(place, add(2))
+def test_a_damaged_manifest_is_replaced(store: Store) -> None:
+    commit(store, add(1))
+    store.write(manifest_name(7), [b"damage"])
+    after = commit(store, add(2))
     assert after.number == 8
     assert after.segments == (note(2),)
-    assert read_manifest(place) == after
+    assert read_manifest(store) == after
 
 
-def test_a_commit_starts_again_from_what_the_winner_left(place: Place) -> None:
+def test_a_commit_starts_again_from_what_the_winner_left(store: Store) -> None:
     seen = []
 
     def change(before: Manifest) -> Manifest:
         seen.append(before.number)
         if len(seen) < 4:
-            commit(place, add(100 + len(seen)))
+            commit(store, add(100 + len(seen)))
         return add(1)(before)
 
-    after = commit(place, change)
+    after = commit(store, change)
     assert seen == [0, 1, 2, 3]
     assert [n.name[-8:-5] for n in after.segments] == ["065", "066", "067", "001"]
 
 
-def test_a_commit_gives_up_in_the_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_gives_up_in_the_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     import skipstone.index.manifest as module
 
     monkeypatch.setattr(module, "_TRIES", 3)
 
     def change(before: Manifest) -> Manifest:
-        place.write(manifest_name(before.number + 1), [Manifest(before.number + 1).encode()])
+        store.write(manifest_name(before.number + 1), [Manifest(before.number + 1).encode()])
         return before
 
     with pytest.raises(ConflictError, match="other commits"):
-        commit(place, change)
+        commit(store, change)
 
 
 @pytest.mark.parametrize("commits", [5])
-def test_sixteen_at_once(place: Place, commits: int) -> None:
+def test_sixteen_at_once(store: Store, commits: int) -> None:
     """Every commit is in the end there, once; nobody fails, and readers always find a manifest."""
     failures: list[BaseException] = []
     done = threading.Event()
@@ -148,7 +148,7 @@ def test_sixteen_at_once(place: Place, commits: int) -> None:
     def work(worker: int) -> None:
         try:
             for number in range(commits):
-                commit(place, add(worker * 1000 + number))
+                commit(store, add(worker * 1000 + number))
         except BaseException as error:
             failures.append(error)
 
@@ -156,7 +156,7 @@ def test_sixteen_at_once(place: Place, commits: int) -> None:
         newest = 0
         while not done.is_set():
             try:
-                number = read_manifest(place).number
+                number = read_manifest(store).number
             except Exception as error:
                 # A reader that was overtaken looks again; anything else is a defect.
                 if not isinstance(error, MissingFileError):
@@ -175,7 +175,7 @@ def test_sixteen_at_once(place: Place, commits: int) -> None:
     done.set()
     reader.join()
     assert not failures, failures[:3]
-    manifest = read_manifest(place)
+    manifest = read_manifest(store)
     assert manifest.number >= 16 * commits
     assert {n.name for n in manifest.segments} == {
         note(w * 1000 + n).name for w in range(16) for n in range(commits)
@@ -185,7 +185,7 @@ def test_sixteen_at_once(place: Place, commits: int) -> None:
 
 def test_what_is_swept_and_what_stays(tmp_path: Path) -> None:
     """Old manifests go, and old segments that none of the last manifests names; nothing else does."""
-    place = open_root(tmp_path)
+    store = open_root(tmp_path)
     old = time.time() - 3 * 24 * 3600
 
     def file(name: str, *, aged: bool) -> None:
@@ -195,7 +195,7 @@ def test_what_is_swept_and_what_stays(tmp_path: Path) -> None:
 
     for number in range(1, 9):
         file(note(number).name, aged=True)
-        commit(place, lambda before, n=number: replace(before, segments=(note(n),)))
+        commit(store, lambda before, n=number: replace(before, segments=(note(n),)))
     file(note(50).name, aged=True)
     file(note(51).name, aged=False)  # of a job that may be running
     others = ["readme.txt", "segment-1.skip", "manifest-1.json", "manifest-.json", ".abc.tmp", "x.parquet"]
@@ -203,13 +203,13 @@ def test_what_is_swept_and_what_stays(tmp_path: Path) -> None:
         file(name, aged=True)
     (tmp_path / "sub").mkdir()
     file(f"sub/{note(60).name}", aged=True)
-    current = read_manifest(place)
-    sweep(place, current)
+    current = read_manifest(store)
+    sweep(store, current)
     assert (tmp_path / manifest_name(1)).exists(), "who has just listed it may still want it"
     for number in (1, 2, 3, 4, 6):
         os.utime(tmp_path / manifest_name(number), (old, old))
-    sweep(place, current)
-    left = {entry.key for entry in place.below("")}
+    sweep(store, current)
+    left = {entry.key for entry in store.list_prefix("")}
     assert {*others, f"sub/{note(60).name}"} <= left
     assert {key for key in left if key.startswith("manifest-0")} == {manifest_name(n) for n in (5, 6, 7, 8)}
     wanted = {note(n).name for n in (5, 6, 7, 8, 51)}
@@ -218,18 +218,18 @@ def test_what_is_swept_and_what_stays(tmp_path: Path) -> None:
 
 def test_a_sweep_survives_what_others_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A manifest that another sweep has deleted since the listing is no failure of the commit."""
-    place = open_root(tmp_path)
+    store = open_root(tmp_path)
     for number in range(3):
-        commit(place, add(number))
-    listed = place.below("")
+        commit(store, add(number))
+    listed = store.list_prefix("")
     (tmp_path / manifest_name(1)).unlink()
-    monkeypatch.setattr(type(place), "below", lambda self, prefix: list(listed))
-    sweep(place, read_manifest(place, listed))
+    monkeypatch.setattr(type(store), "list_prefix", lambda self, prefix: list(listed))
+    sweep(store, read_manifest(store, listed))
 
 
 def test_age_of_objects(tmp_path: Path) -> None:
     """What a store doesn't tell the age of is never old."""
     from skipstone.index.manifest import _age
 
-    assert _age(Listed("a", 1, None)) == 0.0
-    assert _age(Listed("a", 1, (1, 0, 5))) > 1e9
+    assert _age(ListedFile("a", 1, None)) == 0.0
+    assert _age(ListedFile("a", 1, (1, 0, 5))) > 1e9

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from skipstone.index.marks import marks_of, match
 from skipstone.store.objects import ObjectVersion
-from skipstone.store.place import Listed
+from skipstone.store.store import ListedFile
 
 _DAY = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 VERSIONS: st.SearchStrategy[Any] = st.one_of(
@@ -20,12 +20,12 @@ VERSIONS: st.SearchStrategy[Any] = st.one_of(
     st.builds(ObjectVersion, st.integers(0, 2), st.sampled_from([None, '"a"', '"b"']), st.just(_DAY)),
 )
 ENTRIES = st.builds(
-    Listed, st.sampled_from(["a", "b", "a/b", "é", "\udcff", "a\0"]), st.integers(0, 2), VERSIONS
+    ListedFile, st.sampled_from(["a", "b", "a/b", "é", "\udcff", "a\0"]), st.integers(0, 2), VERSIONS
 )
 
 
 @given(st.lists(ENTRIES, max_size=9, unique=True), st.lists(ENTRIES, max_size=9))
-def test_a_match_is_the_same_entry(known: list[Listed], wanted: list[Listed]) -> None:
+def test_a_match_is_the_same_entry(known: list[ListedFile], wanted: list[ListedFile]) -> None:
     places = match(marks_of(known), marks_of(wanted))
     assert places.dtype == np.int64
     assert [known[p] if p >= 0 else None for p in places.tolist()] == [
@@ -34,10 +34,10 @@ def test_a_match_is_the_same_entry(known: list[Listed], wanted: list[Listed]) ->
 
 
 @given(st.lists(ENTRIES, max_size=9))
-def test_of_equal_marks_the_last(entries: list[Listed]) -> None:
+def test_of_equal_marks_the_last(entries: list[ListedFile]) -> None:
     places = match(marks_of(entries), marks_of(entries))
     if len({*entries}) < len(entries):
-        others = match(marks_of(entries), marks_of([*entries, Listed("z", 0, None)]))
+        others = match(marks_of(entries), marks_of([*entries, ListedFile("z", 0, None)]))
         last = [len(entries) - 1 - entries[::-1].index(entry) for entry in entries]
         assert others.tolist() == [*last, -1]
     else:
@@ -55,23 +55,23 @@ def test_nothing() -> None:
     none = marks_of([])
     assert none.shape == (0, 2)
     assert match(none, none).tolist() == []
-    assert match(none, marks_of([Listed("a", 1, None)])).tolist() == [-1]
-    assert match(marks_of([Listed("a", 1, None)]), none).tolist() == []
+    assert match(none, marks_of([ListedFile("a", 1, None)])).tolist() == [-1]
+    assert match(marks_of([ListedFile("a", 1, None)]), none).tolist() == []
 
 
 def test_marks_are_the_same_tomorrow() -> None:
     """They are stored: another digest of the same entry would make every index stale."""
     version = ObjectVersion(7, '"abc"', _DAY)
     found = marks_of(
-        [Listed("day=1/f.parquet", 7, (7, 1_700_000_000_000_000_000, 42)), Listed("k", 7, version)]
+        [ListedFile("day=1/f.parquet", 7, (7, 1_700_000_000_000_000_000, 42)), ListedFile("k", 7, version)]
     )
     assert len({*map(tuple, found.tolist())}) == 2
     assert np.array_equal(
         found,
         marks_of(
             [
-                Listed("day=1/f.parquet", 7, (7, 1_700_000_000_000_000_000, 42)),
-                Listed("k", 7, ObjectVersion(7, '"abc"', _DAY)),
+                ListedFile("day=1/f.parquet", 7, (7, 1_700_000_000_000_000_000, 42)),
+                ListedFile("k", 7, ObjectVersion(7, '"abc"', _DAY)),
             ]
         ),
     )

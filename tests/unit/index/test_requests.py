@@ -17,8 +17,8 @@ import pytest
 import skipstone as sk
 from skipstone.index.container import COMMON, Container, Fetched
 from skipstone.store.cache import Cache
-from skipstone.store.place import open_place
-from tests.faults._place import Request, WatchedPlace
+from skipstone.store.store import open_store
+from tests.faults._store import Request, WatchedStore
 
 ROWS = 4000
 
@@ -62,20 +62,20 @@ class Home:
     ends: dict[str, int]
     """Where the data of each file ends and its indexes and footer begin."""
 
-    def open(self) -> tuple[sk.Lake, WatchedPlace]:
-        place, _ = open_place(self.uri, storage_options=self.options)
-        watched = WatchedPlace(place, local=place.local)
+    def open(self) -> tuple[sk.Lake, WatchedStore]:
+        store, _ = open_store(self.uri, storage_options=self.options)
+        watched = WatchedStore(store, local=store.local)
         return sk.Lake(watched, ""), watched
 
-    def data(self, place: WatchedPlace) -> list[Request]:
-        return [r for r in place.requests if r.key in self.sizes]
+    def data(self, store: WatchedStore) -> list[Request]:
+        return [r for r in store.requests if r.key in self.sizes]
 
-    def index(self, place: WatchedPlace) -> list[Request]:
-        return [r for r in place.requests if r.key not in self.sizes]
+    def index(self, store: WatchedStore) -> list[Request]:
+        return [r for r in store.requests if r.key not in self.sizes]
 
-    def touched_metadata(self, place: WatchedPlace) -> list[Request]:
+    def touched_metadata(self, store: WatchedStore) -> list[Request]:
         """Requests that touch anything behind the data of a file."""
-        return [r for r in self.data(place) if any(s.stop > self.ends[r.key] for s in r.ranges)]
+        return [r for r in self.data(store) if any(s.stop > self.ends[r.key] for s in r.ranges)]
 
 
 def data_end(path: Path) -> int:
@@ -86,10 +86,10 @@ def data_end(path: Path) -> int:
 
 
 def upload(root: Path, options: dict[str, str], name: str) -> str:
-    store = obstore.store.S3Store("bucket", config=options)
+    bucket = obstore.store.S3Store("bucket", config=options)
     for path in root.rglob("*"):
         if path.is_file():
-            obstore.put(store, f"{name}/{path.relative_to(root)}", path.read_bytes())
+            obstore.put(bucket, f"{name}/{path.relative_to(root)}", path.read_bytes())
     return f"s3://bucket/{name}/"
 
 
@@ -103,9 +103,9 @@ def homes(tmp_path_factory: pytest.TempPathFactory, s3: dict[str, str]) -> dict[
         sizes = {p.name: p.stat().st_size for p in paths}
         ends = {p.name: data_end(p) for p in paths}
         uri = upload(root, s3, f"lake-{files}")
-        for where, place, options in (("disk", str(root), None), ("s3", uri, s3)):
-            sk.open(place, storage_options=options).index.build(["id", "key"], blooms=["key"], engine="local")
-            found[where, files] = Home(place, options, sizes, ends)
+        for where, store, options in (("disk", str(root), None), ("s3", uri, s3)):
+            sk.open(store, storage_options=options).index.build(["id", "key"], blooms=["key"], engine="local")
+            found[where, files] = Home(store, options, sizes, ends)
     return found
 
 
@@ -124,13 +124,13 @@ def homes(tmp_path_factory: pytest.TempPathFactory, s3: dict[str, str]) -> dict[
 def test_no_footer_is_opened(homes: Any, where: str, files: int, ask: str, rows: int) -> None:
     """And of data files nothing but pages of the wanted columns is asked for."""
     home: Home = homes[where, files]
-    lake, place = home.open()
+    lake, store = home.open()
     scan = lake.scan(ask, columns=["id", "text"])
     plan = scan.plan()
-    assert not home.data(place), "planning needs the index alone"
+    assert not home.data(store), "planning needs the index alone"
     assert scan.to_arrow().num_rows == rows
-    assert home.touched_metadata(place) == []
-    touched = home.data(place)
+    assert home.touched_metadata(store) == []
+    touched = home.data(store)
     assert {r.key for r in touched} == {Path(task.path).name for task in plan.tasks}
     # A bloom filter may be wrong now and then, about a page.
     assert len({r.key for r in touched}) <= rows + ("key" in ask) * files // 2
@@ -144,9 +144,9 @@ def test_no_footer_is_opened(homes: Any, where: str, files: int, ask: str, rows:
 def test_without_the_index_footers_are_opened(homes: Any) -> None:
     """What the tests above would miss if they could not see it."""
     home: Home = homes["disk", 5]
-    lake, place = home.open()
+    lake, store = home.open()
     assert lake.scan("id = 9123", index=False).count() == 1
-    assert {r.key for r in home.touched_metadata(place)} == {*home.sizes}
+    assert {r.key for r in home.touched_metadata(store)} == {*home.sizes}
 
 
 @pytest.mark.parametrize("where", ["s3"])
@@ -155,11 +155,11 @@ def test_the_index_costs_the_same_for_any_number_of_files(homes: Any, where: str
     costs: dict[int, list[int]] = {}
     for files in (5, 40):
         home: Home = homes[where, files]
-        lake, place = home.open()
+        lake, store = home.open()
         spent = []
         for ask in ("id = 9123", "id = 9123", "id = 17", "id = 12345 and key > 5"):
             before = lake.index.access.io()
-            place.requests.clear()
+            store.requests.clear()
             assert lake.scan(ask, columns=["id"]).to_arrow().num_rows <= 1
             io = lake.index.access.io() - before
             spent.append(io.requests)
@@ -176,14 +176,14 @@ def test_the_index_costs_the_same_for_any_number_of_files(homes: Any, where: str
 def test_requests_for_data_are_page_ranges(homes: Any) -> None:
     """On S3 a point takes one request per column's page, or one for both where they lie together."""
     home: Home = homes["s3", 40]
-    lake, place = home.open()
+    lake, store = home.open()
     assert lake.scan("id = 70123", columns=["id"]).to_arrow()["id"].to_pylist() == [70123]
-    ranges = [s for r in home.data(place) for s in r.ranges]
+    ranges = [s for r in home.data(store) for s in r.ranges]
     assert len(ranges) == 1
     assert ranges[0].length < 2_000
-    lake, place = home.open()
+    lake, store = home.open()
     assert lake.scan("id = 70123", columns=["id", "text"]).to_arrow().num_rows == 1
-    assert len([s for r in home.data(place) for s in r.ranges]) <= 3
+    assert len([s for r in home.data(store) for s in r.ranges]) <= 3
     before = lake.access.io()
     lake.scan("id = 70124", columns=["id", "text"]).to_arrow()
     assert (lake.access.io() - before).requests <= 2
@@ -191,10 +191,10 @@ def test_requests_for_data_are_page_ranges(homes: Any) -> None:
 
 def test_a_count_that_metadata_proves_reads_nothing(homes: Any) -> None:
     home: Home = homes["s3", 40]
-    lake, place = home.open()
+    lake, store = home.open()
     assert lake.scan("id < 8000").count() == 8000
     assert lake.scan(None).count() == 40 * ROWS
-    assert not home.data(place)
+    assert not home.data(store)
 
 
 # -- wide tables -------------------------------------------------------------------------------
@@ -224,27 +224,27 @@ def wide(tmp_path_factory: pytest.TempPathFactory, s3: dict[str, str]) -> tuple[
 def test_a_wide_table_loads_what_it_uses(wide: tuple[Home, Path], s3: dict[str, str]) -> None:
     """One column asked about, one wanted: of the index come its directory and the arrays of these two."""
     home, _ = wide
-    lake, place = home.open()
+    lake, store = home.open()
     assert lake.scan("c0500 = 547", columns=["c0731"]).to_arrow().to_pydict() == {"c0731": [778]}
-    assert home.touched_metadata(place) == []
-    store = obstore.store.S3Store("bucket", config=s3)
+    assert home.touched_metadata(store) == []
+    bucket = obstore.store.S3Store("bucket", config=s3)
     fetched: Counter[str] = Counter()
     bodies: dict[str, int] = {}
-    for request in home.index(place):
+    for request in home.index(store):
         if not request.key.startswith("segment-"):
             continue
-        body = bytes(obstore.get(store, f".skipstone/wide/{request.key}").bytes())
+        body = bytes(obstore.get(bucket, f".skipstone/wide/{request.key}").bytes())
         bodies[request.key] = len(body)
         source = Fetched(request.key, lambda ranges, body=body: [body[r.start : r.stop] for r in ranges])
         box = Container.open_alone(request.key, source, len(body), Cache(1))
         paths = json.loads(box.head["segment"])["paths"]
-        places = {key: box.span(key) for key in box.arrays()}
+        stores = {key: box.span(key) for key in box.arrays()}
         for span in request.ranges:
             if span.start >= len(body) - box.tail - 64:
                 fetched["directory"] += span.length
                 continue
-            owner = [k for k, e in places.items() if e.start <= span.start and span.stop <= e.stop]
-            owner = [k for k in owner if places[k].length]
+            owner = [k for k, e in stores.items() if e.start <= span.start and span.stop <= e.stop]
+            owner = [k for k in owner if stores[k].length]
             assert owner, f"{span} is no part of one array"
             name = "common" if owner[0][0] == COMMON else paths[owner[0][0]][0]
             fetched[name] += span.length
@@ -256,7 +256,7 @@ def test_a_wide_table_loads_what_it_uses(wide: tuple[Home, Path], s3: dict[str, 
 
 def test_a_wide_table_costs_no_more_the_second_time(wide: tuple[Home, Path]) -> None:
     home, _ = wide
-    lake, _place = home.open()
+    lake, _store = home.open()
     lake.scan("c0500 = 547", columns=["c0731"]).to_arrow()
     before = lake.index.access.io()
     lake.scan("c0500 = 510", columns=["c0731"]).to_arrow()

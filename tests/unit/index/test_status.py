@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
-from tests.support.places import own_files
+from tests.support.stores import own_files
 
 FILES = 6
 
@@ -150,7 +150,7 @@ def test_damage_to_what_only_the_status_reads(root: Path) -> None:
     coverage = lake.index.coverage
     assert coverage is not None
     container = coverage.segments[0].container
-    path = Path(lake.index.place.path(container.name))
+    path = Path(lake.index.store.path(container.name))
     body = bytearray(path.read_bytes())
     body[container.span((0, "origin")).start] ^= 1
     path.write_bytes(body)

@@ -13,23 +13,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from obstore.store import LocalStore, MemoryStore
+from tests.support.stores import own_files
 
 import skipstone as sk
 from skipstone.errors import ReadError, WriteError
 from skipstone.lake.append import Append, staged_as
 from skipstone.lake.journal import JournalSource, ingested
-from skipstone.lake.records import BESIDE, FOLDER, BesidePlace, open_lake_root, with_own_files
-from skipstone.store.objects import bucket_root
-from skipstone.store.place import Place, open_root
-from tests.support.places import own_files
+from skipstone.lake.records import BESIDE, FOLDER, SiblingStore, open_lake_root, with_own_files
+from skipstone.store.objects import prefix_root
+from skipstone.store.store import Store, open_root
 from tests.support.readers import READERS
 
 TABLE = pa.table({"i": range(100)})
 
 
-def publish(place: Place, sources: list[JournalSource] | None = None) -> str:
+def publish(store: Store, sources: list[JournalSource] | None = None) -> str:
     """Append a file of a hundred rows, and give its key."""
-    with Append.begin(place) as job:
+    with Append.begin(store) as job:
         key = f"p=1/new-{job.job}.parquet"
         sink = pa.BufferOutputStream()
         pq.write_table(TABLE, sink)
@@ -109,7 +109,7 @@ def test_a_lake_that_is_moved_with_its_own_files(busy: Path, tmp_path: Path) -> 
     own_files(busy).rename(own_files(tmp_path / "b" / "other"))
     lake = sk.open(tmp_path / "b" / "other")
     assert lake.scan("i = 5").trace().index.covered == 3
-    assert ingested(lake.access.place) == {JournalSource("s", 1, "v")}
+    assert ingested(lake.access.store) == {JournalSource("s", 1, "v")}
     own_files(tmp_path / "b" / "other").rename(own_files(busy))
     (tmp_path / "b" / "other").rename(busy)
 
@@ -127,10 +127,10 @@ def test_a_new_lake_of_the_same_name_has_taken_nothing_in(root: Path, tmp_path: 
 
 def test_places_that_can_only_be_in_the_lake(root: Path, tmp_path: Path) -> None:
     """The root of a bucket, and a single file."""
-    bucket = bucket_root("", None, MemoryStore())
+    bucket = prefix_root("", None, MemoryStore())
     assert with_own_files(bucket) is bucket
-    assert not isinstance(sk.open(root / "p=1" / "a.parquet").access.place, BesidePlace)
-    assert isinstance(open_lake_root(tmp_path / "not" / "yet"), BesidePlace)
+    assert not isinstance(sk.open(root / "p=1" / "a.parquet").access.store, SiblingStore)
+    assert isinstance(open_lake_root(tmp_path / "not" / "yet"), SiblingStore)
 
 
 def test_a_link_to_a_lake_is_the_lake(root: Path, tmp_path: Path) -> None:
@@ -188,62 +188,62 @@ def test_a_directory_above_that_may_not_be_written_to(root: Path, monkeypatch: p
 def test_another_user_in_a_shared_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who can write beside the lake and not to it must not be able to speak for it."""
     own_files(root).mkdir(parents=True)
-    assert isinstance(open_lake_root(root), BesidePlace)
+    assert isinstance(open_lake_root(root), SiblingStore)
     root.parent.chmod(0o1777)
-    assert isinstance(open_lake_root(root), BesidePlace)
+    assert isinstance(open_lake_root(root), SiblingStore)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     os.chown(own_files(root).parent, 4711, -1)
-    assert not isinstance(open_lake_root(root), BesidePlace)
+    assert not isinstance(open_lake_root(root), SiblingStore)
 
 
 def test_on_an_object_store(tmp_path: Path, root: Path) -> None:
-    store = LocalStore(tmp_path)
-    place = with_own_files(bucket_root("lake", None, store))
-    publish(place, [JournalSource("s", 1, "v")])
-    lake = sk.open("lake", store=store)
+    bucket = LocalStore(tmp_path)
+    store = with_own_files(prefix_root("lake", None, bucket))
+    publish(store, [JournalSource("s", 1, "v")])
+    lake = sk.open("lake", store=bucket)
     lake.index.build(engine="local")
-    assert sk.open("lake", store=store).scan("i = 5").trace().index.covered == 3
-    assert ingested(lake.access.place) == {JournalSource("s", 1, "v")}
+    assert sk.open("lake", store=bucket).scan("i = 5").trace().index.covered == 3
+    assert ingested(lake.access.store) == {JournalSource("s", 1, "v")}
     assert lake.index.uri.endswith("/.skipstone/lake")
     for reader in READERS.values():
         assert reader(root) == 300
 
 
 def test_files_are_routed_by_their_keys(root: Path) -> None:
-    place = open_lake_root(root)
-    place.write(f"{FOLDER}/a/b", [b"1"])
-    assert [entry.key for entry in place.below(FOLDER)] == [f"{FOLDER}/a/b"]
-    assert place.path(f"{FOLDER}/a/b") == str(own_files(root) / "a" / "b")
-    assert place.open(f"{FOLDER}/a/b").tail(9)[0] == b"1"
-    assert place.child(FOLDER).uri == str(own_files(root))
-    assert place.child(f"{FOLDER}/a").uri == str(own_files(root) / "a")
-    assert place.folders() == [FOLDER, "p=1", "p=2"]
-    assert [e.key for e in place.list()] == [f"{FOLDER}/a/b", "p=1/a.parquet", "p=2/a.parquet"]
-    assert place.list() == place.below("")
-    place.move(f"{FOLDER}/a/b", "p=1/b")
+    store = open_lake_root(root)
+    store.write(f"{FOLDER}/a/b", [b"1"])
+    assert [entry.key for entry in store.list_prefix(FOLDER)] == [f"{FOLDER}/a/b"]
+    assert store.path(f"{FOLDER}/a/b") == str(own_files(root) / "a" / "b")
+    assert store.open(f"{FOLDER}/a/b").tail(9)[0] == b"1"
+    assert store.child(FOLDER).uri == str(own_files(root))
+    assert store.child(f"{FOLDER}/a").uri == str(own_files(root) / "a")
+    assert store.list_directories() == [FOLDER, "p=1", "p=2"]
+    assert [e.key for e in store.list()] == [f"{FOLDER}/a/b", "p=1/a.parquet", "p=2/a.parquet"]
+    assert store.list() == store.list_prefix("")
+    store.move(f"{FOLDER}/a/b", "p=1/b")
     assert (root / "p=1" / "b").read_bytes() == b"1"
-    place.delete(["p=1/b", f"{FOLDER}/none"])
-    place.write(f"{FOLDER}/a/c", [b"1"], exclusive=True)
-    place.clear(f"{FOLDER}/a")
-    assert place.below(FOLDER) == []
-    assert place.folders() == ["p=1", "p=2"]
+    store.delete(["p=1/b", f"{FOLDER}/none"])
+    store.write(f"{FOLDER}/a/c", [b"1"], exclusive=True)
+    store.clear(f"{FOLDER}/a")
+    assert store.list_prefix(FOLDER) == []
+    assert store.list_directories() == ["p=1", "p=2"]
     with pytest.raises(WriteError):
-        place.move(f"{FOLDER}/a/b", "p=1/b")
+        store.move(f"{FOLDER}/a/b", "p=1/b")
 
 
 def test_opening_lists_the_own_files_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    store: Any = MemoryStore()
-    place = with_own_files(open_root("lake", store=store))
-    assert isinstance(place, BesidePlace)
-    job = publish(place)
+    bucket: Any = MemoryStore()
+    store = with_own_files(open_root("lake", store=bucket))
+    assert isinstance(store, SiblingStore)
+    job = publish(store)
     asked: list[str | None] = []
     real = obstore.list
 
-    def counted(store: Any, prefix: str | None = None, **options: Any) -> Any:
+    def counted(bucket: Any, prefix: str | None = None, **options: Any) -> Any:
         asked.append(prefix)
-        return real(store, prefix, **options)
+        return real(bucket, prefix, **options)
 
     monkeypatch.setattr(obstore, "list", counted)
-    lake = sk.open("lake", store=store)
+    lake = sk.open("lake", store=bucket)
     assert [job in entry.key for entry in lake.entries] == [True]
     assert asked == ["lake", "lake/_skipstone", ".skipstone/lake", "lake"], "is it there, inside, beside, all"

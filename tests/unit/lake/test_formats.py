@@ -14,10 +14,10 @@ from obstore.store import MemoryStore
 
 import skipstone as sk
 from skipstone.errors import ReadError, UsageError
-from skipstone.store.place import Place, open_root
+from skipstone.store.store import Store, open_root
 from skipstone.write.lakes import opened
 from skipstone.write.sources import find_sources
-from tests.faults._steps import SteppedPlace
+from tests.faults._steps import SteppedStore
 
 LOGS = {
     "an Iceberg": ["metadata/v9.metadata.json", "metadata/v10.metadata.json", "metadata/snap-1.avro"],
@@ -41,13 +41,13 @@ def parquet() -> bytes:
 BODY = parquet()
 
 
-def fill(root: Place, *keys: str) -> None:
+def fill(root: Store, *keys: str) -> None:
     for key in keys:
         root.write(key, [BODY if key.endswith(".parquet") and "_delta_log" not in key else b"{}"])
 
 
 @pytest.fixture(params=["local", "memory", "s3"])
-def sandbox(request: Any, tmp_path: Path) -> tuple[Place, Callable[..., sk.Lake]]:
+def sandbox(request: Any, tmp_path: Path) -> tuple[Store, Callable[..., sk.Lake]]:
     """A place, and how to open what is in it."""
     if request.param == "local":
         return open_root(tmp_path), lambda key, **more: sk.open(tmp_path / key, **more)
@@ -56,8 +56,8 @@ def sandbox(request: Any, tmp_path: Path) -> tuple[Place, Callable[..., sk.Lake]
         return open_root(uri, storage_options=options), lambda key, **more: sk.open(
             f"{uri}/{key}", storage_options=options, **more
         )
-    store = MemoryStore()
-    return open_root("", store=store), lambda key, **more: sk.open(key, store=store, **more)
+    bucket = MemoryStore()
+    return open_root("", store=bucket), lambda key, **more: sk.open(key, store=bucket, **more)
 
 
 @pytest.mark.parametrize("kind", LOGS)
@@ -140,16 +140,16 @@ def test_what_only_looks_like_a_table(sandbox: Any, keys: list[str]) -> None:
 
 def test_what_it_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """No request for most lakes; one beside ``data``, three beside partitions, whatever lies there."""
-    store = MemoryStore()
-    root = open_root("", store=store)
+    bucket = MemoryStore()
+    root = open_root("", store=bucket)
     fill(root, "lake/f.parquet", "t/data/f.parquet", "p/day=1/h=2/f.parquet", "t/data/day=1/h=2/f.parquet")
     fill(root, *(f"metadata/{n}.txt" for n in range(20)))
     asked: list[str] = []
     really = obstore.list_with_delimiter
 
-    def counted(store: Any, prefix: Any = None) -> Any:
+    def counted(bucket: Any, prefix: Any = None) -> Any:
         asked.append(prefix)
-        return really(store, prefix)
+        return really(bucket, prefix)
 
     monkeypatch.setattr(obstore, "list_with_delimiter", counted)
     costs = {
@@ -160,7 +160,7 @@ def test_what_it_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     for key, cost in costs.items():
         asked.clear()
-        lake = sk.open(key, store=store)
+        lake = sk.open(key, store=bucket)
         assert sorted(asked) == cost
         asked.clear()
         lake.refresh()
@@ -172,13 +172,13 @@ def test_a_directory_above_that_can_t_be_listed(tmp_path: Path) -> None:
     root = open_root(tmp_path)
     fill(root, "t/data/f.parquet", *(f"t/{key}" for key in LOGS["an Iceberg"]))
 
-    class Closed(SteppedPlace):
+    class Closed(SteppedStore):
         def parent(self) -> Any:
-            above = self.place.parent()
+            above = self.store.parent()
             return None if above is None else Closed(above, refuse)
 
         def child(self, key: str) -> Any:
-            return Closed(self.place.child(key), self.before)
+            return Closed(self.store.child(key), self.before)
 
     def refuse(name: str, _args: Any) -> None:
         raise ReadError("permission denied", path=name)

@@ -19,7 +19,7 @@ from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import ReadError
 from skipstone.lake import records
 from skipstone.lake.records import list_again, list_on
-from skipstone.store.place import Listed, Place, open_place, open_root
+from skipstone.store.store import ListedFile, Store, open_root, open_store
 
 KEYS = [
     "plain.parquet",
@@ -54,110 +54,114 @@ class Sent:
         pass
 
 
-def on_disk(root: Path, keys: Sequence[str]) -> Place:
+def on_disk(root: Path, keys: Sequence[str]) -> Store:
     for key in keys:
         (root / key).parent.mkdir(parents=True, exist_ok=True)
         (root / key).write_bytes(b"" if "empty" in key else key.encode())
-    return open_place(root)[0]
+    return open_store(root)[0]
 
 
 @pytest.mark.parametrize(("keys", "tasks"), [(KEYS, 41), (DEEP, 30), (["a", "b"], 0), (["d/a", "b"], 0)])
 def test_a_directory(tmp_path: Path, keys: list[str], tasks: int) -> None:
-    place = on_disk(tmp_path, keys)
+    store = on_disk(tmp_path, keys)
     engine = Sent()
-    found = list_on(engine, place)
-    assert found == place.list()
+    found = list_on(engine, store)
+    assert found == store.list()
     assert [entry.key for entry in found] == sorted(keys)
     assert engine.tasks == tasks
-    assert list_on(LocalEngine(), place) == found
+    assert list_on(LocalEngine(), store) == found
 
 
 def test_folders_are_shared_out_in_some_tasks(tmp_path: Path) -> None:
-    place = on_disk(tmp_path, [f"p={n}/f" for n in range(200)])
+    store = on_disk(tmp_path, [f"p={n}/f" for n in range(200)])
     engine = Sent()
-    assert list_on(engine, place) == place.list()
+    assert list_on(engine, store) == store.list()
     assert engine.tasks == 64
 
 
 def test_one_file(tmp_path: Path) -> None:
     on_disk(tmp_path, KEYS)
-    place, _ = open_place(tmp_path / "plain.parquet")
-    assert [entry.key for entry in list_on(Sent(), place)] == ["plain.parquet"]
+    store, _ = open_store(tmp_path / "plain.parquet")
+    assert [entry.key for entry in list_on(Sent(), store)] == ["plain.parquet"]
 
 
 def test_links_in_circles(tmp_path: Path) -> None:
-    place = on_disk(tmp_path, ["a/b/c/f", "a/g", "d/h"])
+    store = on_disk(tmp_path, ["a/b/c/f", "a/g", "d/h"])
     (tmp_path / "a" / "up").symlink_to(tmp_path)
     (tmp_path / "a" / "b" / "self").symlink_to(tmp_path / "a" / "b")
     (tmp_path / "d" / "across").symlink_to(tmp_path / "a")
     (tmp_path / "a" / "dead").symlink_to(tmp_path / "nowhere")
-    assert list_on(Sent(), place) == place.list()
+    assert list_on(Sent(), store) == store.list()
 
 
 def test_a_folder_that_goes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = on_disk(tmp_path, ["a/f", "b/f"])
-    monkeypatch.setattr(type(place), "folders", lambda self: ["a", "b", "gone"] if self == place else [])
-    assert [entry.key for entry in list_on(Sent(), place)] == ["a/f", "b/f"]
+    store = on_disk(tmp_path, ["a/f", "b/f"])
+    monkeypatch.setattr(
+        type(store), "list_directories", lambda self: ["a", "b", "gone"] if self == store else []
+    )
+    assert [entry.key for entry in list_on(Sent(), store)] == ["a/f", "b/f"]
 
 
 def test_no_directory(tmp_path: Path) -> None:
-    place = on_disk(tmp_path / "lake", ["a/f"])
+    store = on_disk(tmp_path / "lake", ["a/f"])
     (tmp_path / "lake" / "a" / "f").unlink()
     (tmp_path / "lake" / "a").rmdir()
-    assert list_on(Sent(), place) == []
+    assert list_on(Sent(), store) == []
     (tmp_path / "lake").rmdir()
     with pytest.raises(ReadError, match="no such file or directory"):
-        list_on(Sent(), place)
+        list_on(Sent(), store)
 
 
 @pytest.mark.parametrize("keys", [KEYS, DEEP])
 def test_a_bucket(s3: dict[str, str], keys: list[str]) -> None:
     root = f"s3://bucket/{len(keys)}"
-    place = open_root(root, storage_options=s3)
+    store = open_root(root, storage_options=s3)
     for key in keys:
-        place.write(key, [b"" if "empty" in key else key.encode()])
+        store.write(key, [b"" if "empty" in key else key.encode()])
     engine = Sent()
-    found = list_on(engine, place)
-    assert found == place.list()
+    found = list_on(engine, store)
+    assert found == store.list()
     assert [entry.key for entry in found] == sorted(keys)
     assert engine.tasks > 20
-    assert list_on(LocalEngine(), place) == found
+    assert list_on(LocalEngine(), store) == found
     # What marks a folder is no file, whether it is listed or not.
     mark = urllib.request.Request(f"{s3['aws_endpoint']}/bucket/{len(keys)}/marked/", method="PUT", data=b"")
     urllib.request.urlopen(mark).close()
-    assert [entry for entry in list_on(engine, place) if entry.key != "marked"] == found
+    assert [entry for entry in list_on(engine, store) if entry.key != "marked"] == found
 
 
 def test_memory() -> None:
-    store = MemoryStore()
+    bucket = MemoryStore()
     for key in KEYS:
-        obstore.put(store, f"lake/{key}", b"x")
-    place, _ = open_place("lake", store=store)
-    assert list_on(LocalEngine(2), place) == place.list()
+        obstore.put(bucket, f"lake/{key}", b"x")
+    store, _ = open_store("lake", store=bucket)
+    assert list_on(LocalEngine(2), store) == store.list()
 
 
 # -- when --------------------------------------------------------------------------------------
 
 
-def entries(folders: int, each: int) -> list[Listed]:
-    return [Listed(f"p={folder}/{n}", 1, None) for folder in range(folders) for n in range(each)]
+def entries(folders: int, each: int) -> list[ListedFile]:
+    return [ListedFile(f"p={folder}/{n}", 1, None) for folder in range(folders) for n in range(each)]
 
 
 @pytest.mark.parametrize(
     ("before", "shared"),
     [(entries(33, 40), True), (entries(32, 40), False), (entries(40, 2), False), (entries(1, 5000), False)],
 )
-def test_small_and_flat_lakes_are_listed_at_once(tmp_path: Path, before: list[Listed], shared: bool) -> None:
-    place = on_disk(tmp_path, KEYS)
+def test_small_and_flat_lakes_are_listed_at_once(
+    tmp_path: Path, before: list[ListedFile], shared: bool
+) -> None:
+    store = on_disk(tmp_path, KEYS)
     engine = Sent()
-    assert list_again(engine, place, before) == place.list()
+    assert list_again(engine, store, before) == store.list()
     assert (engine.tasks > 0) == shared
 
 
 def test_threads_do_not_list_local_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "list_on", None)
-    place = on_disk(tmp_path, KEYS)
-    assert list_again(LocalEngine(), place, entries(50, 50)) == place.list()
+    store = on_disk(tmp_path, KEYS)
+    assert list_again(LocalEngine(), store, entries(50, 50)) == store.list()
 
 
 def test_a_refresh_lists_on_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import ReadError
-from skipstone.store.place import open_place
+from skipstone.store.store import open_store
 
 
 def write(path: Path, *values: int) -> None:
@@ -85,8 +85,8 @@ def test_an_index_that_is_a_link(lake: Path, tmp_path: Path) -> None:
     index.symlink_to(tmp_path / "index")
     with pytest.raises(ReadError, match=f"{index}: a link leads out of"):
         sk.open(lake, stay_below_root=True)
-    place, _ = open_place(lake, stay_below_root=True)
-    for read in (lambda: place.below(index.name), lambda: place.child(index.name)):
+    store, _ = open_store(lake, stay_below_root=True)
+    for read in (lambda: store.list_prefix(index.name), lambda: store.child(index.name)):
         with pytest.raises(ReadError, match="a link leads out of"):
             read()
     # The user's own index may be anywhere.

@@ -25,7 +25,7 @@ from skipstone.parquet.metadata import ParquetMetadata, parse_footer
 from skipstone.parquet.naming import Naming, renamed
 from skipstone.scan.projection import Projection
 from skipstone.scan.reader import FileReader
-from skipstone.store.place import open_place
+from skipstone.store.store import open_store
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def reader(path: Path, naming: Naming, route: Any) -> FileReader:
-    place = open_place(path.parent)[0]
-    files = Files(place, naming=naming)
-    entry = next(entry for entry in place.list() if entry.key == path.name)
+    store = open_store(path.parent)[0]
+    files = Files(store, naming=naming)
+    entry = next(entry for entry in store.list() if entry.key == path.name)
     return FileReader.open(files, entry, {}, route, True)
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
-from tests.faults._place import WatchedPlace, data_end, open_watched
+from tests.faults._store import WatchedStore, data_end, open_watched
 from tests.property._patch import Page, data_pages, dictionary_pages
 
 ROWS, GROUP, PAGE = 200_000, 100_000, 4_000
@@ -121,24 +121,24 @@ def test_a_point_look_up_reads_its_pages(kept: Path, row: int, materialise: str)
 
 
 def test_repeated_queries_read_no_footer_again(kept: Path) -> None:
-    place = WatchedPlace.at(kept)
-    lake = open_watched(place)
+    store = WatchedStore.at(kept)
+    lake = open_watched(store)
     assert lake.scan("id = 77", columns=["id", "x"]).to_arrow().num_rows == 1
-    first = len(place.requests)
+    first = len(store.requests)
     for row in (78, 50_000, 150_000, ROWS + 5):
         assert lake.scan(f"id = {row}", columns=["id", "x"]).to_arrow()["id"].to_pylist() == [row]
     ends = {file.name: data_end(file) for file in kept.iterdir()}
     sizes = {file.name: file.stat().st_size for file in kept.iterdir()}
-    later = place.requests[first:]
+    later = store.requests[first:]
     footers = [q for q in later for r in q.ranges if r.stop == sizes[q.key]]
     indexes = [q for q in later for r in q.ranges if r.start >= ends[q.key]]
     assert later
     assert footers == []
     assert len(indexes) <= 4  # at most those of row groups not met before
-    again = len(place.requests)
+    again = len(store.requests)
     assert lake.scan("id = 50001", columns=["id", "x"]).to_arrow().num_rows == 1
-    assert all(r.stop <= ends[q.key] for q in place.requests[again:] for r in q.ranges)
-    assert len(place.requests) > again
+    assert all(r.stop <= ends[q.key] for q in store.requests[again:] for r in q.ranges)
+    assert len(store.requests) > again
 
 
 @pytest.mark.parametrize("switches", [{}, {"materialise": "late"}, {"route": "slice"}, {"page_index": False}])
@@ -148,10 +148,10 @@ def test_a_pruned_file_is_never_touched(own: Path, switches: dict[str, object]) 
     lake = sk.open(own)
     found = lake.scan("id between 1000 and 1010", **switches).to_arrow()
     assert found.equals(table().slice(1000, 11))
-    place = WatchedPlace.at(own)
-    assert open_watched(place).scan("id between 1000 and 1010").to_arrow().equals(found)
-    assert all(r.start >= data_end(spoilt) - TAIL for r in place.ranges(spoilt.name))
-    assert any(r.start < data_end(spoilt) - TAIL for r in place.ranges("part-0.parquet"))
+    store = WatchedStore.at(own)
+    assert open_watched(store).scan("id between 1000 and 1010").to_arrow().equals(found)
+    assert all(r.start >= data_end(spoilt) - TAIL for r in store.ranges(spoilt.name))
+    assert any(r.start < data_end(spoilt) - TAIL for r in store.ranges("part-0.parquet"))
     with pytest.raises(sk.SkipstoneError, match="part-1"):  # it is garbage indeed
         lake.scan(f"id = {ROWS + 5}").to_arrow()
 
@@ -199,18 +199,18 @@ def test_other_pages_of_a_point_look_up_are_never_fetched(own: Path) -> None:
 def test_a_count_of_proven_units_reads_no_data(own: Path) -> None:
     for file in own.iterdir():
         spoil(file, [(4, data_end(file))])
-    place = WatchedPlace.at(own)
-    lake = open_watched(place)
+    store = WatchedStore.at(own)
+    lake = open_watched(store)
     assert lake.scan().count() == 2 * ROWS
     assert lake.scan(f"id >= {GROUP}").count() == 2 * ROWS - GROUP  # whole row groups
     assert lake.scan(f"id < {3 * PAGE}").count() == 3 * PAGE  # whole pages
     assert lake.scan("id < 0").count() == 0
     assert lake.scan("id is not null").count() == 2 * ROWS
     assert lake.scan(limit=3).count() == 3
-    assert place.requests
+    assert store.requests
     near = sum(file.stat().st_size - data_end(file) + TAIL for file in own.iterdir())
     assert 0 < lake.io.bytes <= near
-    assert all(r.start >= data_end(own / q.key) - TAIL for q in place.requests for r in q.ranges)
+    assert all(r.start >= data_end(own / q.key) - TAIL for q in store.requests for r in q.ranges)
 
 
 def test_a_count_reads_only_what_is_not_proven(own: Path) -> None:
@@ -236,11 +236,11 @@ def test_without_skipping_everything_is_read(kept: Path) -> None:
 
 
 def test_planning_reads_no_data(kept: Path) -> None:
-    place = WatchedPlace.at(kept)
-    lake = open_watched(place)
+    store = WatchedStore.at(kept)
+    lake = open_watched(store)
     plan = lake.scan("id between 5000 and 5001 and x < -1").plan()
-    assert place.requests
-    assert all(r.start >= data_end(kept / q.key) - TAIL for q in place.requests for r in q.ranges)
-    before = len(place.requests)
+    assert store.requests
+    assert all(r.start >= data_end(kept / q.key) - TAIL for q in store.requests for r in q.ranges)
+    before = len(store.requests)
     assert sk.execute(plan).to_arrow().num_rows == 0
-    assert len(place.requests) == before  # x is above 0: nothing is left to read
+    assert len(store.requests) == before  # x is above 0: nothing is left to read

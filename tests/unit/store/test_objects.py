@@ -11,8 +11,8 @@ from obstore.store import MemoryStore
 
 from skipstone.errors import ReadError
 from skipstone.store.objects import ObjectSource, ObjectVersion
-from skipstone.store.place import open_place
 from skipstone.store.source import ByteRange, open_source
+from skipstone.store.store import open_store
 
 DATA = bytes(range(250)) * 20_000
 T1 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -20,32 +20,32 @@ T2 = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 @pytest.fixture
-def store() -> Any:
-    store = MemoryStore()
-    obstore.put(store, "lake/f.parquet", DATA)
-    return store
+def bucket() -> Any:
+    bucket = MemoryStore()
+    obstore.put(bucket, "lake/f.parquet", DATA)
+    return bucket
 
 
 def counts(source: Any) -> tuple[int, int]:
     return source.counter.requests, source.counter.bytes
 
 
-def test_the_tail_tells_the_size_in_one_request(store: Any) -> None:
-    source = open_source((store, "lake/f.parquet"))
+def test_the_tail_tells_the_size_in_one_request(bucket: Any) -> None:
+    source = open_source((bucket, "lake/f.parquet"))
     assert source.tail(100) == (DATA[-100:], len(DATA))
     assert source.size() == len(DATA)
     assert counts(source) == (1, 100)
 
 
-def test_ranges_are_coalesced_at_one_mebibyte(store: Any) -> None:
-    source = open_source((store, "lake/f.parquet"))
+def test_ranges_are_coalesced_at_one_mebibyte(bucket: Any) -> None:
+    source = open_source((bucket, "lake/f.parquet"))
     ranges = [ByteRange(3_000_000, 3_000_010), ByteRange(0, 10), ByteRange(500_000, 500_010)]
     assert source.read_ranges(ranges) == [DATA[r.start : r.stop] for r in ranges]
     assert counts(source) == (2, 500_020)
 
 
-def test_empty_ranges_cost_no_request(store: Any) -> None:
-    source = open_source((store, "lake/f.parquet"))
+def test_empty_ranges_cost_no_request(bucket: Any) -> None:
+    source = open_source((bucket, "lake/f.parquet"))
     assert source.read_ranges([ByteRange(0, 0), ByteRange(7, 7)]) == [b"", b""]
     assert counts(source) == (0, 0)
 
@@ -79,46 +79,46 @@ def test_what_a_version_asks_for() -> None:
 
 
 @pytest.mark.parametrize("new", [DATA[::-1], DATA[:-1]])
-def test_a_replaced_object_is_noticed(store: Any, new: bytes) -> None:
-    source = open_source((store, "lake/f.parquet"))
+def test_a_replaced_object_is_noticed(bucket: Any, new: bytes) -> None:
+    source = open_source((bucket, "lake/f.parquet"))
     source.tail(10)
-    obstore.put(store, "lake/f.parquet", new)
+    obstore.put(bucket, "lake/f.parquet", new)
     with pytest.raises(ReadError, match="file changed while it was being read"):
         source.read_ranges([ByteRange(0, 10)])
 
 
-def test_short_and_outside_reads_are_refused(store: Any) -> None:
-    source = open_source((store, "lake/f.parquet"))
+def test_short_and_outside_reads_are_refused(bucket: Any) -> None:
+    source = open_source((bucket, "lake/f.parquet"))
     with pytest.raises(ReadError, match="only 5 bytes"):
         source.read_ranges([ByteRange(len(DATA) - 5, len(DATA) + 5)])
     with pytest.raises(ReadError, match=r"lake/f\.parquet"):
         source.read_ranges([ByteRange(len(DATA) + 5, len(DATA) + 50)])
 
 
-def test_a_missing_object(store: Any) -> None:
+def test_a_missing_object(bucket: Any) -> None:
     with pytest.raises(ReadError, match="no such object"):
-        open_source((store, "nothing")).tail(10)
+        open_source((bucket, "nothing")).tail(10)
     with pytest.raises(ReadError, match="no such object"):
-        open_source((store, "nothing")).size()
+        open_source((bucket, "nothing")).size()
 
 
-def test_an_empty_object(store: Any) -> None:
-    obstore.put(store, "empty", b"")
-    assert open_source((store, "empty")).tail(10) == (b"", 0)
+def test_an_empty_object(bucket: Any) -> None:
+    obstore.put(bucket, "empty", b"")
+    assert open_source((bucket, "empty")).tail(10) == (b"", 0)
 
 
 def test_a_store_without_suffix_ranges_costs_one_request_more(
-    store: Any, monkeypatch: pytest.MonkeyPatch
+    bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     get = obstore.get
 
-    def no_suffix(store: Any, key: str, *, options: Any) -> Any:
+    def no_suffix(bucket: Any, key: str, *, options: Any) -> Any:
         if isinstance(options["range"], dict):
             raise obstore.exceptions.NotSupportedError("no suffix ranges")
-        return get(store, key, options=options)
+        return get(bucket, key, options=options)
 
     monkeypatch.setattr(obstore, "get", no_suffix)
-    source = open_source((store, "lake/f.parquet"))
+    source = open_source((bucket, "lake/f.parquet"))
     assert source.tail(10) == (DATA[-10:], len(DATA))
     assert counts(source) == (2, 10)
 
@@ -127,20 +127,20 @@ def test_a_store_without_suffix_ranges_costs_one_request_more(
 
 
 def test_s3(s3: dict[str, str]) -> None:
-    store = obstore.store.S3Store("bucket", config=s3)
-    obstore.put(store, "a/b c.parquet", DATA[:10_000])
+    bucket = obstore.store.S3Store("bucket", config=s3)
+    obstore.put(bucket, "a/b c.parquet", DATA[:10_000])
     source = open_source("s3://bucket/a/b c.parquet", storage_options=s3)
     assert source.tail(100) == (DATA[9_900:10_000], 10_000)
     assert source.read_ranges([ByteRange(0, 4), ByteRange(100, 104)]) == [DATA[:4], DATA[100:104]]
     assert counts(source) == (2, 204)
-    obstore.put(store, "a/b c.parquet", DATA[5:10_005])
+    obstore.put(bucket, "a/b c.parquet", DATA[5:10_005])
     with pytest.raises(ReadError, match="file changed"):
         source.read_ranges([ByteRange(0, 4)])
 
 
 def test_s3_empty_and_missing(s3: dict[str, str]) -> None:
-    store = obstore.store.S3Store("bucket", config=s3)
-    obstore.put(store, "empty", b"")
+    bucket = obstore.store.S3Store("bucket", config=s3)
+    obstore.put(bucket, "empty", b"")
     assert open_source("s3://bucket/empty", storage_options=s3).tail(100) == (b"", 0)
     with pytest.raises(ReadError, match="no such object"):
         open_source("s3://bucket/missing", storage_options=s3).tail(100)
@@ -185,10 +185,10 @@ def test_http(tmp_path: Path) -> None:
         source = open_source(f"http://127.0.0.1:{server.server_port}/f%20x.parquet")
         assert source.tail(10) == (DATA[990:1_000], 1_000)
         assert source.read_ranges([ByteRange(5, 9)]) == [DATA[5:9]]
-        place, pattern = open_place(source.path)
-        (listed,) = place.list()
+        store, pattern = open_store(source.path)
+        (listed,) = store.list()
         assert (listed.key, listed.size) == (pattern, 1_000) == ("f x.parquet", 1_000)
-        source = place.open(listed.key, version=listed.version)
+        source = store.open(listed.key, version=listed.version)
         assert source.tail(10) == (DATA[990:1_000], 1_000)
         assert counts(source) == (1, 10)
     finally:

@@ -14,7 +14,7 @@ from obstore.store import S3Store
 
 import skipstone as sk
 from skipstone.errors import ReadError
-from skipstone.store.objects import open_store
+from skipstone.store.objects import open_obstore
 from skipstone.store.options import StoreOptions, option_name, with_credentials
 
 KEYS = ("aws_access_key_id", "aws_secret_access_key")
@@ -107,10 +107,10 @@ def test_settings_that_come_later_help(
 
 
 def test_one_environment_shares_one_store(s3: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    first = open_store("s3://bucket", s3, "s3://bucket/x")
-    assert open_store("s3://bucket", s3, "s3://bucket/y") is first
+    first = open_obstore("s3://bucket", s3, "s3://bucket/x")
+    assert open_obstore("s3://bucket", s3, "s3://bucket/y") is first
     monkeypatch.setenv("AWS_USER_AGENT", "another")
-    assert open_store("s3://bucket", s3, "s3://bucket/y") is not first
+    assert open_obstore("s3://bucket", s3, "s3://bucket/y") is not first
 
 
 def test_a_profile_gives_keys_region_and_endpoint(

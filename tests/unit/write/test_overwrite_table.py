@@ -90,7 +90,7 @@ class World:
     def overwrite(self, table: Any, how: Overwrite, new: pa.Table) -> tuple[Done, list[NewFile]]:
         target, layout = Target.of(table), PageLayout()
         seen = profile(new, layout)
-        found = write_files(new.to_batches(), target.place, "ab", "new", layout, seen, shape=target)
+        found = write_files(new.to_batches(), target.store, "ab", "new", layout, seen, shape=target)
         files = [target.new_file(one) for one in found]
         rewriting = Rewriting(target, layout, seen, "ab")
         done = overwrite(table, how, files, rewriting, LocalEngine(2), branch="main", properties={})
@@ -210,7 +210,7 @@ def test_files_of_other_specs_are_looked_at_where_they_may_have_rows(tmp_path: P
     ):
         new = new_rows(*groups)
         found = write_files(
-            new.to_batches(), target.place, "aa", "n", PageLayout(), profile(new, PageLayout()), shape=target
+            new.to_batches(), target.store, "aa", "n", PageLayout(), profile(new, PageLayout()), shape=target
         )
         plan = PartitionOverwrite().plan(Table(table), target, [target.new_file(one) for one in found])
         touched = {one.stays.entry.key for one in plan.rewrites}

@@ -8,7 +8,7 @@ import pytest
 
 from skipstone.errors import ReadError, UsageError
 from skipstone.lake.append import Append
-from skipstone.store.place import Listed, Place, open_root
+from skipstone.store.store import ListedFile, Store, open_root
 from skipstone.write.sources import Sources, find_sources, has_tabs
 
 
@@ -24,13 +24,13 @@ def keys(found: Sources) -> list[str]:
     return [entry.key for entry in found.new]
 
 
-def take(lake: Place, found: Sources) -> None:
+def take(lake: Store, found: Sources) -> None:
     with Append.begin(lake) as append:
         append.publish([], sources=found.noted(found.new))
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Place:
+def lake(tmp_path: Path) -> Store:
     return open_root(tmp_path / "lake")
 
 
@@ -46,19 +46,19 @@ def lake(tmp_path: Path) -> Place:
         ("day=1/a.orc", "orc"),
     ],
 )
-def test_names_tell_the_format(tmp_path: Path, lake: Place, name: str, format: str) -> None:
+def test_names_tell_the_format(tmp_path: Path, lake: Store, name: str, format: str) -> None:
     found = find_sources(fill(tmp_path / "in", name), lake)
     assert (found.format, keys(found), found.known, found.changed) == (format, [name], 0, ())
     assert found.uri(found.new[0]) == f"file://{tmp_path}/in/{name}"
 
 
-def test_hidden_and_empty_files_don_t_count(tmp_path: Path, lake: Place) -> None:
+def test_hidden_and_empty_files_don_t_count(tmp_path: Path, lake: Store) -> None:
     root = fill(tmp_path / "in", "a.csv", "_SUCCESS", ".a.csv.crc", "_tmp/b.csv", ".x/c.csv", "p=1/d.csv")
     (root / "empty.csv").touch()
     assert keys(find_sources(root, lake)) == ["a.csv", "p=1/d.csv"]
 
 
-def test_several_formats_are_refused_unless_one_is_named(tmp_path: Path, lake: Place) -> None:
+def test_several_formats_are_refused_unless_one_is_named(tmp_path: Path, lake: Store) -> None:
     root = fill(tmp_path / "in", "a.csv", "b.parquet", "c.log")
     with pytest.raises(
         UsageError, match=r"several formats: csv, parquet, unknown \(name one with format=: parq"
@@ -70,7 +70,7 @@ def test_several_formats_are_refused_unless_one_is_named(tmp_path: Path, lake: P
         find_sources(root, lake, "xml")
 
 
-def test_what_can_t_be_a_source(tmp_path: Path, lake: Place) -> None:
+def test_what_can_t_be_a_source(tmp_path: Path, lake: Store) -> None:
     with pytest.raises(UsageError, match="the format is unknown"):
         find_sources(fill(tmp_path / "odd", "a.txt"), lake)
     (tmp_path / "none").mkdir()
@@ -98,7 +98,7 @@ def test_a_source_and_a_lake_lie_apart(tmp_path: Path) -> None:
     assert keys(find_sources(root / "lake", open_root(root / "lake2"))) == ["b.parquet"]
 
 
-def test_known_and_changed_files(tmp_path: Path, lake: Place) -> None:
+def test_known_and_changed_files(tmp_path: Path, lake: Store) -> None:
     root = fill(tmp_path / "in", "a.csv", "b.csv")
     take(lake, find_sources(root, lake))
     fill(root, "c.csv")
@@ -108,7 +108,7 @@ def test_known_and_changed_files(tmp_path: Path, lake: Place) -> None:
 
 
 def test_a_file_by_another_way_is_the_same(
-    tmp_path: Path, lake: Place, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, lake: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = fill(tmp_path / "in", "a.csv", "b.csv")
     take(lake, find_sources(root, lake))
@@ -120,7 +120,7 @@ def test_a_file_by_another_way_is_the_same(
 
 def test_batches() -> None:
     sizes = {"a.csv": 5, "b.tsv": 1, "c.csv": 5, "d.csv": 1, "e.csv": 100, "f.csv": 3, "g.tsv.gz": 2}
-    new = tuple(Listed(key, size, None) for key, size in sizes.items())
+    new = tuple(ListedFile(key, size, None) for key, size in sizes.items())
     found = Sources(open_root("."), "csv", new, 0, ())
     assert [[entry.key for entry in batch] for batch in found.batches(10)] == [
         ["a.csv", "c.csv"],
@@ -133,7 +133,7 @@ def test_batches() -> None:
     assert Sources(open_root("."), "csv", (), 0, ()).batches(10) == []
     # Spark would leave out the files that are in no partition, or in partitions by other columns.
     names = ("a.csv", "day=1/a.csv", "day=1/hour=2/a.csv", "day=2/b.csv", "hour=1/c.csv", "x/b.csv")
-    mixed = Sources(open_root("."), "csv", tuple(Listed(name, 5, None) for name in names), 0, ())
+    mixed = Sources(open_root("."), "csv", tuple(ListedFile(name, 5, None) for name in names), 0, ())
     assert [[entry.key for entry in batch] for batch in mixed.batches(1000)] == [
         ["a.csv", "x/b.csv"],
         ["day=1/a.csv", "day=2/b.csv"],
@@ -145,7 +145,7 @@ def test_batches() -> None:
     assert [entry.key for entry in new if has_tabs(entry)] == ["b.tsv", "g.tsv.gz"]
 
 
-def test_files_that_change_while_they_are_read(tmp_path: Path, lake: Place) -> None:
+def test_files_that_change_while_they_are_read(tmp_path: Path, lake: Store) -> None:
     root = fill(tmp_path / "in", "a.csv", "b.csv")
     found = find_sources(root, lake)
     found.check_same(found.new)

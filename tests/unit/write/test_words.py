@@ -21,17 +21,17 @@ from skipstone.lake.records import open_lake_root
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.scan.lake import Lake
 from skipstone.spark.sink import SinkWriter, write_options
-from skipstone.store.place import open_root
+from skipstone.store.store import open_root
 from skipstone.write.frame import as_table, frame_of
 from skipstone.write.job import make_layout
 from skipstone.write.lakes import (
     check_fits,
     check_names,
-    check_place,
+    check_store,
     cluster_metadata,
     fitted,
     index_new,
-    lake_place,
+    lake_store,
     opened,
     refuse_overwrite,
     refuse_stream,
@@ -78,7 +78,7 @@ def test_words_that_make_no_sense(words: dict[str, Any], problem: str) -> None:
 
 
 def test_options_of_the_data_source(tmp_path: Path) -> None:
-    place, found, index = write_options(
+    store, found, index = write_options(
         {
             "path": str(tmp_path),
             "partition_by": "p",
@@ -94,7 +94,7 @@ def test_options_of_the_data_source(tmp_path: Path) -> None:
             "storage.aws_region": "x",
         }
     )
-    assert (place.uri, index) == (str(tmp_path), False)
+    assert (store.uri, index) == (str(tmp_path), False)
     assert found == PageLayout(
         partition_by=("p",),
         cluster_by=("a", "b"),
@@ -146,7 +146,7 @@ def test_names_of_tables_are_no_directories(tmp_path: Path, monkeypatch: pytest.
             ingest()
     for name in ("warehouse.db.events", "my-db.Events_2"):
         with pytest.raises(UsageError, match="looks like a table"):
-            lake_place(name)
+            lake_store(name)
     assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
     for name in (
         "./db.events",
@@ -157,9 +157,9 @@ def test_names_of_tables_are_no_directories(tmp_path: Path, monkeypatch: pytest.
         ".hidden",
         Path("db.events"),
     ):
-        assert lake_place(name).uri == str(tmp_path / name)
+        assert lake_store(name).uri == str(tmp_path / name)
     (tmp_path / "db.events").mkdir()
-    assert lake_place("db.events").uri == str(tmp_path / "db.events")
+    assert lake_store("db.events").uri == str(tmp_path / "db.events")
     with pytest.raises(UsageError, match="only a directory takes new columns"):
         sk.ingest(pa.table({"a": [1]}), "db.events", catalog=str(tmp_path), evolve=True)
 
@@ -169,20 +169,20 @@ def test_places_where_no_lake_can_be(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to(tmp_path / "gone")
     for name in ("file", "dangling"):
         with pytest.raises(UsageError, match=rf"{name}: it is a file \(name a directory"):
-            check_place(open_root(tmp_path / name))
+            check_store(open_root(tmp_path / name))
     with Append.begin(open_root(tmp_path / "lake")) as append:
         append.publish([])
     for name in ("lake/sub", "lake/day=1", "lake/a/b/c"):
         with pytest.raises(UsageError, match=r"it lies in another lake \(take rows into .*/lake, or"):
-            check_place(open_root(tmp_path / name))
+            check_store(open_root(tmp_path / name))
     with Append.begin(open_lake_root(tmp_path / "above" / "inner")) as append:
         append.publish([])
     with pytest.raises(UsageError, match=r"directory contains lakes \(name one of them, such as .*/inner"):
-        check_place(open_root(tmp_path / "above"))
+        check_store(open_root(tmp_path / "above"))
     with pytest.raises(UsageError, match="the path is empty"):
-        lake_place("")
+        lake_store("")
     for name in ("lake", "lake2", "other/deep/down"):
-        check_place(open_root(tmp_path / name))
+        check_store(open_root(tmp_path / name))
         assert opened(open_root(tmp_path / name)) is None
 
 
@@ -281,8 +281,8 @@ def test_the_data_source_is_as_strict(tmp_path: Path) -> None:
 
 def grown(root: Path, name: str, metadata: tuple[tuple[str, str], ...], at: int) -> Lake:
     """The lake with one more file of an ingest, as old as that."""
-    place = open_root(root)
-    with Append.begin(place) as append:
+    store = open_root(root)
+    with Append.begin(store) as append:
         key = f"{name}-{append.job}.parquet"
         rows = pa.table({"a": [1], "b": [2], "s": [{"x": 3}]})
         sink = pa.BufferOutputStream()
@@ -290,7 +290,7 @@ def grown(root: Path, name: str, metadata: tuple[tuple[str, str], ...], at: int)
         append.stage.write(staged_as(key), [sink.getvalue()])
         append.publish([key])
     os.utime(root / key, (at, at))
-    return Lake(place)
+    return Lake(store)
 
 
 def test_a_lake_stays_clustered_as_it_is(tmp_path: Path) -> None:
@@ -334,12 +334,12 @@ def test_clustering_that_makes_no_sense_is_none(tmp_path: Path, told: str) -> No
 
 
 def test_new_filters_leave_the_index_as_it_was(lake: Lake) -> None:
-    place = open_root(lake.uri)
-    found = index_new(place, PageLayout(blooms=("name",)), LocalEngine())
+    store = open_root(lake.uri)
+    found = index_new(store, PageLayout(blooms=("name",)), LocalEngine())
     assert found is not None
     assert found.index.coverage is not None
     before = found.index.coverage.manifest.spec
-    found = index_new(place, PageLayout(blooms=("id",)), LocalEngine())
+    found = index_new(store, PageLayout(blooms=("id",)), LocalEngine())
     assert found is not None
     assert found.index.coverage is not None
     spec = found.index.coverage.manifest.spec

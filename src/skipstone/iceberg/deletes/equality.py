@@ -37,8 +37,8 @@ from skipstone.lake.conform import fits
 from skipstone.lake.files import Files
 from skipstone.lake.snapshot import AntiJoin, Deletions, Path
 from skipstone.store.cache import Cache
-from skipstone.store.place import Listed
 from skipstone.store.source import Source
+from skipstone.store.store import ListedFile
 
 # Arrow hashes the keys again for every batch: worth it while they are at most so many times its rows.
 _FEW: Final = 4
@@ -314,4 +314,4 @@ def _values(
 
 
 def _opener(files: Files) -> Callable[[DeleteFile], Source]:
-    return lambda file: files.source(Listed(file.path, file.size, None))
+    return lambda file: files.source(ListedFile(file.path, file.size, None))

@@ -29,9 +29,9 @@ from skipstone.lake.schema import is_list
 from skipstone.parquet.write.columns import find_column
 from skipstone.parquet.write.files import Written
 from skipstone.parquet.write.partition import Split, label_rows, split_rows
-from skipstone.store.local import make_folders, sync_file
-from skipstone.store.place import Place, open_root
-from skipstone.store.scattered import local_name
+from skipstone.store.absolute import local_name
+from skipstone.store.local import make_directories, sync_file
+from skipstone.store.store import Store, open_root
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -201,7 +201,7 @@ class _LocalFile(OutputFile):  # type: ignore[misc]
     def create(self, overwrite: bool = False) -> pa.NativeFile:
         if not overwrite and self.exists():
             raise FileExistsError(f"the file exists already: {self.location}")
-        make_folders(self._path.parent)
+        make_directories(self._path.parent)
         return _SyncedFile(str(self._path), "wb")
 
 
@@ -241,7 +241,7 @@ class Target:
     spec: PartitionSpec
     root: str
     """The location below which data files lie, as manifests are to spell it."""
-    place: Place
+    store: Store
     """The same place."""
     columns: tuple[MetricsColumn, ...]
     hashed: bool = False
@@ -272,7 +272,7 @@ class Target:
             table_schema=schema,
             spec=spec,
             root=root,
-            place=place_of(root, storage_options(table, options)),
+            store=store_at(root, storage_options(table, options)),
             columns=measured_columns(
                 schema, metadata.properties, {*schema.identifier_field_ids, *sources, *named}
             ),
@@ -371,12 +371,12 @@ class Target:
 
     def delete(self, files: Iterable[NewFile]) -> None:
         """Delete files that are not to be committed."""
-        self.place.delete([file.path.removeprefix(f"{self.root}/") for file in files])
+        self.store.delete([file.path.removeprefix(f"{self.root}/") for file in files])
 
     def leftovers(self, job: str, kept: Iterable[NewFile]) -> list[str]:
         """The keys of what a job has written beside the files that are kept: tries that were lost."""
         known = {file.path.removeprefix(f"{self.root}/") for file in kept}
-        found = [entry.key for entry in self.place.below("") if entry.key.endswith(f"-{job}.parquet")]
+        found = [entry.key for entry in self.store.list_prefix("") if entry.key.endswith(f"-{job}.parquet")]
         return [key for key in found if key not in known]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -410,6 +410,6 @@ def _provider(table: Table, name: str) -> LocationProvider:
     return provider
 
 
-def place_of(location: str, options: Mapping[str, Any] | None = None) -> Place:
+def store_at(location: str, options: Mapping[str, Any] | None = None) -> Store:
     """The place of an Iceberg location, whose characters stand for themselves even in a file URI."""
     return open_root(_FILE.sub("", location), storage_options=options or None)

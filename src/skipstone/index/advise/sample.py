@@ -26,8 +26,8 @@ from skipstone.parquet.slice import slice_steps
 from skipstone.prune.clustering import bounded
 from skipstone.prune.ledger import Ledger
 from skipstone.prune.survey import PageFacts, Survey, segments
-from skipstone.store.place import Listed
 from skipstone.store.source import ByteRange, drive
+from skipstone.store.store import ListedFile
 
 # Rows to read, fewer of many columns: about so many values in all, in runs of neighbouring rows.
 _VALUES, _FEWEST_ROWS, _MOST_ROWS = 2_000_000, 20_000, 100_000
@@ -149,7 +149,7 @@ class LakeSample:
 
     def _load_pages(self, wanted: Sequence[tuple[int, ColumnRef]]) -> None:
         leaves: list[tuple[int, BoundLeaf]] = []
-        ranges: dict[Listed, list[ByteRange]] = {}
+        ranges: dict[ListedFile, list[ByteRange]] = {}
         for unit, ref in wanted:
             self._pages[unit, ref.path] = None
             bound = self.leaf(unit, ref)
@@ -176,7 +176,7 @@ class LakeSample:
     def _group(self, unit: int) -> int:
         return int(self.survey.numbers[unit])
 
-    def _entry(self, unit: int) -> Listed:
+    def _entry(self, unit: int) -> ListedFile:
         return self.lake.entries[int(self.files[self.survey.owners[unit]])]
 
     # -- rows --------------------------------------------------------------------------------

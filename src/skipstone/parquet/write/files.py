@@ -22,8 +22,8 @@ from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.order import sort_batch
 from skipstone.parquet.write.partition import Split, split_rows
 from skipstone.parquet.write.profile import Profile, writer_options
-from skipstone.store.local import make_folders, sync_file
-from skipstone.store.place import Place
+from skipstone.store.local import make_directories, sync_file
+from skipstone.store.store import Store
 
 __all__ = ["Written", "sort_batch", "staged_as", "write_files"]
 
@@ -55,7 +55,7 @@ class Written:
 
 def write_files(
     batches: Iterable[pa.RecordBatch],
-    stage: Place,
+    stage: Store,
     job: str,
     task: str,
     layout: PageLayout,
@@ -112,7 +112,7 @@ class _Work:
 
     def __init__(
         self,
-        stage: Place,
+        stage: Store,
         job: str,
         task: str,
         layout: PageLayout,
@@ -370,7 +370,7 @@ class Sink:
     """A file that is open for row groups; every failure is a WriteError that names it."""
 
     def __init__(
-        self, stage: Place, key: str, options: Mapping[str, Any], metadata: Mapping[str, str] | None = None
+        self, stage: Store, key: str, options: Mapping[str, Any], metadata: Mapping[str, str] | None = None
     ) -> None:
         self.key = key
         self._stage = stage
@@ -379,7 +379,7 @@ class Sink:
         with self._failing():
             if stage.local:
                 self._path = Path(stage.path(key))
-                make_folders(self._path.parent)
+                make_directories(self._path.parent)
             else:
                 handle, name = tempfile.mkstemp(prefix="skipstone-", suffix=".parquet")
                 os.close(handle)

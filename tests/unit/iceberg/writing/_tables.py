@@ -81,7 +81,7 @@ def write(
 ) -> list[NewFile]:
     layout = layout or PageLayout()
     seen = profile(table, layout)
-    found = write_files(table.to_batches(), target.place, job, "0", layout, seen, shape=target)
+    found = write_files(table.to_batches(), target.store, job, "0", layout, seen, shape=target)
     return [target.new_file(one) for one in found]
 
 

@@ -102,11 +102,11 @@ def noted(schema: Schema, table: pa.Table, properties: dict[str, str]) -> Any:
     import tempfile
 
     from skipstone.iceberg.writing.metrics import measured_columns
-    from skipstone.iceberg.writing.target import place_of
+    from skipstone.iceberg.writing.target import store_at
 
     with tempfile.TemporaryDirectory() as folder:
         target = Target(
-            "t", schema, PartitionSpec(), folder, place_of(folder), measured_columns(schema, properties)
+            "t", schema, PartitionSpec(), folder, store_at(folder), measured_columns(schema, properties)
         )
         return write(target, table)[0].note
 

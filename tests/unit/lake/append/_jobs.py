@@ -22,7 +22,7 @@ from skipstone.lake.records import (
     publish_key,
     stage_key,
 )
-from skipstone.store.place import Listed, Place
+from skipstone.store.store import ListedFile, Store
 
 KINDS = ["local", "memory"]
 HOUR = 3600.0
@@ -41,18 +41,18 @@ def stage(append: Append, count: int = 3, first: int = 0) -> list[str]:
     return keys
 
 
-def publish(place: Place, count: int = 1, **choice: Any) -> str:
-    append = Append.begin(place)
+def publish(store: Store, count: int = 1, **choice: Any) -> str:
+    append = Append.begin(store)
     append.publish(stage(append, count), **choice)
     return append.job
 
 
-def keys(place: Place) -> list[str]:
-    return [entry.key for entry in place.list()]
+def keys(store: Store) -> list[str]:
+    return [entry.key for entry in store.list()]
 
 
-def visible(place: Place) -> list[str]:
-    return [entry.key for entry in list_settled(place) if not entry.key.startswith("_")]
+def visible(store: Store) -> list[str]:
+    return [entry.key for entry in list_settled(store) if not entry.key.startswith("_")]
 
 
 def leases() -> list[str]:
@@ -63,7 +63,7 @@ def aged(monkeypatch: pytest.MonkeyPatch, ages: dict[str, float]) -> None:
     """Let files whose keys end so be so many seconds older."""
     real = records.modified
 
-    def older(entry: Listed) -> float | None:
+    def older(entry: ListedFile) -> float | None:
         told = real(entry)
         extra = [age for end, age in ages.items() if entry.key.endswith(end)]
         return told if told is None else told - sum(extra)
@@ -75,12 +75,12 @@ def aged(monkeypatch: pytest.MonkeyPatch, ages: dict[str, float]) -> None:
 # -- reading -------------------------------------------------------------------------------------
 
 
-def half(place: Place) -> str:
+def half(store: Store) -> str:
     """A job amid its publishing."""
-    append = Append.begin(place)
+    append = Append.begin(store)
     names = stage(append)
-    place.write(publish_key(append.job), [json.dumps({"keys": names}).encode()])
-    place.move(f"{stage_key(append.job)}/{staged_as(names[0])}", names[0])
+    store.write(publish_key(append.job), [json.dumps({"keys": names}).encode()])
+    store.move(f"{stage_key(append.job)}/{staged_as(names[0])}", names[0])
     append._renewal.end()
     return append.job
 
@@ -88,7 +88,7 @@ def half(place: Place) -> str:
 class Counted:
     """A place that counts what a store would be asked for to list it."""
 
-    def __init__(self, below: Place) -> None:
+    def __init__(self, below: Store) -> None:
         self._below = below
         self.asked: list[str] = []
 
@@ -99,9 +99,9 @@ class Counted:
         self.asked.append("list")
         return self._below.list()
 
-    def below(self, prefix: str) -> Any:
+    def list_prefix(self, prefix: str) -> Any:
         self.asked.append(prefix)
-        return self._below.below(prefix)
+        return self._below.list_prefix(prefix)
 
 
 # -- debris and leases ---------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def gone_pid() -> int:
     return child.pid
 
 
-def sign(place: Place, job: str, **change: Any) -> None:
+def sign(store: Store, job: str, **change: Any) -> None:
     """Let a job be somebody else's."""
     told = json.loads(Lease.of().encode())
-    place.write(lease_key(job), [json.dumps({**told, **change}).encode()])
+    store.write(lease_key(job), [json.dumps({**told, **change}).encode()])

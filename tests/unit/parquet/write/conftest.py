@@ -3,7 +3,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from skipstone.store.local import LocalPlace
+from skipstone.store.local import LocalStore
 from tests.unit.parquet.write._tables import make_events
 
 
@@ -13,5 +13,5 @@ def events() -> pa.Table:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> LocalPlace:
-    return LocalPlace(str(tmp_path / "stage"))
+def stage(tmp_path: Path) -> LocalStore:
+    return LocalStore(str(tmp_path / "stage"))

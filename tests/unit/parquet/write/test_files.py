@@ -24,8 +24,8 @@ from skipstone.parquet.write.files import Sink, Written, staged_as, write_files
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import Profile, profile
 from skipstone.report.trace import Cause
-from skipstone.store.local import LocalPlace
-from skipstone.store.place import Place, open_root
+from skipstone.store.local import LocalStore
+from skipstone.store.store import Store, open_root
 from tests.unit.parquet.write._tables import by_id, make_events, page_index, pieces
 
 JOB = "0a1b2c"
@@ -37,12 +37,12 @@ def sampled(table: pa.Table, layout: PageLayout) -> Profile:
 
 
 def write(
-    table: pa.Table, stage: Place, layout: PageLayout, *, rows: int = 1_777, **options: Any
+    table: pa.Table, stage: Store, layout: PageLayout, *, rows: int = 1_777, **options: Any
 ) -> list[Written]:
     return write_files(pieces(table, rows), stage, JOB, "7", layout, sampled(table, layout), **options)
 
 
-def read(stage: LocalPlace, table: pa.Table) -> pa.Table:
+def read(stage: LocalStore, table: pa.Table) -> pa.Table:
     partitions = ds.partitioning(flavor="hive", schema=table.schema)
     found = ds.dataset(stage.uri, format="parquet", partitioning=partitions, schema=table.schema).to_table()
     return found.select(table.column_names)
@@ -55,7 +55,7 @@ def read(stage: LocalPlace, table: pa.Table) -> pa.Table:
 @pytest.mark.parametrize("row_group_rows", [3_000, 1_000_000])
 @pytest.mark.parametrize("blooms", [(), ("user", "session")])
 def test_files_end_near_the_target(
-    events: pa.Table, stage: LocalPlace, compression: str, row_group_rows: int, blooms: tuple[str, ...]
+    events: pa.Table, stage: LocalStore, compression: str, row_group_rows: int, blooms: tuple[str, ...]
 ) -> None:
     target = 400 * KIB
     layout = PageLayout(
@@ -85,7 +85,7 @@ def test_files_end_near_the_target(
     assert pa.concat_tables(parts).equals(events)
 
 
-def test_a_wrong_profile_is_put_right_by_what_is_written(events: pa.Table, stage: LocalPlace) -> None:
+def test_a_wrong_profile_is_put_right_by_what_is_written(events: pa.Table, stage: LocalStore) -> None:
     target = 300 * KIB
     layout = PageLayout(target_file_bytes=target, page_rows=500)
     right = sampled(events, layout)
@@ -99,7 +99,7 @@ def test_a_wrong_profile_is_put_right_by_what_is_written(events: pa.Table, stage
     ("share", "files"), [(0.4, 1), (1.0, 1), (1.4, 1), (1.6, 2), (2.4, 2), (2.6, 3), (3.2, 3), (4.7, 5)]
 )
 def test_no_slivers_where_the_size_is_expected(
-    events: pa.Table, stage: LocalPlace, share: float, files: int
+    events: pa.Table, stage: LocalStore, share: float, files: int
 ) -> None:
     found = sampled(events, PageLayout(page_rows=500))
     expected = found.bytes_per_row * events.num_rows
@@ -111,7 +111,7 @@ def test_no_slivers_where_the_size_is_expected(
     assert min(share, 0.5) * 0.9 * target <= written[-1].bytes <= 1.55 * target
 
 
-def test_more_than_was_expected_makes_more_files(events: pa.Table, stage: LocalPlace) -> None:
+def test_more_than_was_expected_makes_more_files(events: pa.Table, stage: LocalStore) -> None:
     target = 300 * KIB
     layout = PageLayout(target_file_bytes=target, page_rows=500)
     written = write(events, stage, layout, expected_bytes=1.2 * target)
@@ -120,7 +120,7 @@ def test_more_than_was_expected_makes_more_files(events: pa.Table, stage: LocalP
     assert all(0.9 * target <= file.bytes <= 1.1 * target for file in written[1:-1])
 
 
-def test_row_groups_and_pages(events: pa.Table, stage: LocalPlace) -> None:
+def test_row_groups_and_pages(events: pa.Table, stage: LocalStore) -> None:
     layout = PageLayout(row_group_rows=25_000, page_rows=2_000, blooms=("user",))
     (file,) = write(events, stage, layout, metadata={"made by": "us"})
     path = stage.path(staged_as(file.key))
@@ -140,7 +140,7 @@ def test_row_groups_and_pages(events: pa.Table, stage: LocalPlace) -> None:
     assert len(sk.prune(path, f"user = {user + 1}", bloom_filter=False).row_groups) == 3
 
 
-def test_wide_rows_end_a_row_group_by_bytes(stage: LocalPlace) -> None:
+def test_wide_rows_end_a_row_group_by_bytes(stage: LocalStore) -> None:
     table = pa.table({"id": range(2_000), "text": ["x" * 1_000] * 2_000})
     layout = PageLayout(row_group_bytes=300_000)
     (file,) = write(table, stage, layout, rows=2_000)
@@ -150,7 +150,7 @@ def test_wide_rows_end_a_row_group_by_bytes(stage: LocalPlace) -> None:
     assert file.row_groups == 7
 
 
-def test_no_more_is_held_than_a_row_group(stage: LocalPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_held_than_a_row_group(stage: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_events(20_000)
     held: list[int] = []
     add = files_module._Work._relieve
@@ -167,7 +167,7 @@ def test_no_more_is_held_than_a_row_group(stage: LocalPlace, monkeypatch: pytest
 # -- partitions --------------------------------------------------------------------------------
 
 
-def test_partitions_that_come_one_after_the_other(events: pa.Table, stage: LocalPlace) -> None:
+def test_partitions_that_come_one_after_the_other(events: pa.Table, stage: LocalStore) -> None:
     events = events.slice(0, 10_000)
     layout = PageLayout(partition_by=("kind", "level"), page_rows=500)
     ordered = files_module.sort_batch(events, layout)
@@ -186,7 +186,7 @@ def test_partitions_that_come_one_after_the_other(events: pa.Table, stage: Local
 
 @pytest.mark.parametrize("most_open", [64, 3])
 def test_partitions_in_any_order(
-    events: pa.Table, stage: LocalPlace, monkeypatch: pytest.MonkeyPatch, most_open: int
+    events: pa.Table, stage: LocalStore, monkeypatch: pytest.MonkeyPatch, most_open: int
 ) -> None:
     monkeypatch.setattr(files_module, "_MOST_OPEN", most_open)
     opened: list[int] = []
@@ -204,7 +204,7 @@ def test_partitions_in_any_order(
         assert (np.diff(np.asarray(pq.read_table(stage.path(staged_as(file.key)))["id"])) > 0).all()
 
 
-def test_runs_that_turn_out_not_to_be_all(stage: LocalPlace) -> None:
+def test_runs_that_turn_out_not_to_be_all(stage: LocalStore) -> None:
     table = pa.table({"p": ["a"] * 10 + ["b"] * 10 + ["a"] * 10, "id": range(30)})
     layout = PageLayout(partition_by=("p",))
     written = write(table, stage, layout, rows=10)
@@ -212,7 +212,7 @@ def test_runs_that_turn_out_not_to_be_all(stage: LocalPlace) -> None:
     assert by_id(read(stage, table)) == by_id(table)
 
 
-def test_small_partitions_say_little_about_large_ones(events: pa.Table, stage: LocalPlace) -> None:
+def test_small_partitions_say_little_about_large_ones(events: pa.Table, stage: LocalStore) -> None:
     sizes = [30_000, 1, 2, 29_997]
     parts = pa.array(np.repeat(["a", "b", "c", "d"], sizes))
     table = events.append_column("p", parts)
@@ -223,7 +223,7 @@ def test_small_partitions_say_little_about_large_ones(events: pa.Table, stage: L
     assert [file.row_groups for file in written] == [2, 1, 1, 1]
 
 
-def test_many_tiny_partitions(stage: LocalPlace) -> None:
+def test_many_tiny_partitions(stage: LocalStore) -> None:
     rng = np.random.default_rng(0)
     table = pa.table({"p": rng.permutation(np.repeat(np.arange(100), 6)), "id": np.arange(600)})
     # Six hundred rows of sixteen bytes would fit, if arrays of one row took no more than their values.
@@ -232,7 +232,7 @@ def test_many_tiny_partitions(stage: LocalPlace) -> None:
     assert read(stage, table).sort_by("id").equals(table)
 
 
-def test_partitions_of_every_type(stage: LocalPlace) -> None:
+def test_partitions_of_every_type(stage: LocalStore) -> None:
     count = 400
     table = pa.table(
         {
@@ -261,7 +261,7 @@ def test_partitions_of_every_type(stage: LocalPlace) -> None:
     assert len({file.partition for file in written}) == len(written)
 
 
-def test_a_date_that_no_folder_can_name(stage: LocalPlace) -> None:
+def test_a_date_that_no_folder_can_name(stage: LocalStore) -> None:
     table = pa.table({"d": pa.array([4_000_000], pa.int32()).cast(pa.date32()), "id": [1]})
     with pytest.raises(UsageError, match=r"column d: a value names no partition.*years 1 to 9999"):
         write(table, stage, PageLayout(partition_by=("d",)))
@@ -270,7 +270,7 @@ def test_a_date_that_no_folder_can_name(stage: LocalPlace) -> None:
 # -- rows --------------------------------------------------------------------------------------
 
 
-def test_every_reader_reads_the_same_rows(events: pa.Table, stage: LocalPlace) -> None:
+def test_every_reader_reads_the_same_rows(events: pa.Table, stage: LocalStore) -> None:
     layout = PageLayout(target_file_bytes=500 * KIB, partition_by=("kind",), cluster_by=("user",))
     ordered = files_module.sort_batch(events, layout)
     write(ordered, stage, layout)
@@ -313,7 +313,7 @@ def nested(rows: int) -> pa.Table:
     )
 
 
-def test_types_as_they_come(stage: LocalPlace) -> None:
+def test_types_as_they_come(stage: LocalStore) -> None:
     table = nested(3_000)
     layout = PageLayout(row_group_rows=1_000, page_rows=300, blooms=("s.x", "coded"), cluster_by=("s.x",))
     (file,) = write(table, stage, layout, rows=170)
@@ -335,7 +335,7 @@ def test_types_as_they_come(stage: LocalPlace) -> None:
     assert sk.open(path).scan("s.x = 1234").to_arrow().to_pylist() == table.slice(1_234, 1).to_pylist()
 
 
-def test_batches_of_another_order_and_layout(stage: LocalPlace) -> None:
+def test_batches_of_another_order_and_layout(stage: LocalStore) -> None:
     table = pa.table({"id": range(10), "t": ["a"] * 10, "p": ["x", "y"] * 5})
     other = table.select(["p", "t", "id"]).to_batches()[0]
     views = pa.table(
@@ -357,7 +357,7 @@ def test_batches_of_another_order_and_layout(stage: LocalPlace) -> None:
         (pa.table({"id": ["no"], "t": ["a"], "p": ["x"]}), "column id: a batch has string where int64"),
     ],
 )
-def test_batches_that_do_not_fit(stage: LocalPlace, other: pa.Table, message: str) -> None:
+def test_batches_that_do_not_fit(stage: LocalStore, other: pa.Table, message: str) -> None:
     table = pa.table({"id": range(10), "t": ["a"] * 10, "p": ["x", "y"] * 5})
     layout = PageLayout(partition_by=("p",), row_group_rows=3)
     batches = [*table.to_batches(), *other.to_batches()]
@@ -367,7 +367,7 @@ def test_batches_that_do_not_fit(stage: LocalPlace, other: pa.Table, message: st
 
 
 @pytest.mark.parametrize("partition_by", [(), ("kind",)])
-def test_nothing_makes_no_file(stage: LocalPlace, partition_by: tuple[str, ...]) -> None:
+def test_nothing_makes_no_file(stage: LocalStore, partition_by: tuple[str, ...]) -> None:
     layout = PageLayout(partition_by=partition_by)
     empty = make_events(0)
     assert write(empty, stage, layout) == []
@@ -376,7 +376,7 @@ def test_nothing_makes_no_file(stage: LocalPlace, partition_by: tuple[str, ...])
     assert not Path(stage.uri).exists()
 
 
-def test_one_row(stage: LocalPlace) -> None:
+def test_one_row(stage: LocalStore) -> None:
     (file,) = write(make_events(1), stage, PageLayout(target_file_bytes=1, row_group_rows=1, page_rows=1))
     assert (file.rows, file.row_groups, file.partition) == (1, 1, "")
     assert pickle.loads(pickle.dumps(file)) == file
@@ -385,7 +385,7 @@ def test_one_row(stage: LocalPlace) -> None:
 @pytest.mark.parametrize(
     ("job", "task"), [("ABC", "1"), ("", "1"), ("0a/..", "1"), ("0a", ""), ("0a", "../x")]
 )
-def test_ids_that_are_none(stage: LocalPlace, job: str, task: str) -> None:
+def test_ids_that_are_none(stage: LocalStore, job: str, task: str) -> None:
     with pytest.raises(UsageError, match="id"):
         write_files(iter([]), stage, job, task, PageLayout(), Profile(1.0, (), (), 0))
 
@@ -395,16 +395,18 @@ def test_ids_that_are_none(stage: LocalPlace, job: str, task: str) -> None:
 
 def test_an_object_store(events: pa.Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    store = MemoryStore()
-    place = open_root("lake/stage", store=store)
+    bucket = MemoryStore()
+    store = open_root("lake/stage", store=bucket)
     layout = PageLayout(target_file_bytes=400 * KIB, partition_by=("kind",))
-    written = write(events, place, layout)
-    assert [(file.key, file.size) for file in place.list()] == sorted(
+    written = write(events, store, layout)
+    assert [(file.key, file.size) for file in store.list()] == sorted(
         (staged_as(f.key), f.bytes) for f in written
     )
     names = [name for name in events.column_names if name != "kind"]
     parts = [
-        pq.read_table(pa.BufferReader(bytes(obstore.get(store, f"lake/stage/{staged_as(file.key)}").bytes())))
+        pq.read_table(
+            pa.BufferReader(bytes(obstore.get(bucket, f"lake/stage/{staged_as(file.key)}").bytes()))
+        )
         for file in written
     ]
     assert pa.concat_tables(parts).sort_by("id").equals(events.select(names))
@@ -422,7 +424,7 @@ def broken(table: pa.Table, after: int) -> Iterator[pa.RecordBatch]:
 @pytest.mark.parametrize("after", [0, 1, 20])
 def test_a_source_that_breaks_leaves_nothing(
     events: pa.Table,
-    stage: LocalPlace,
+    stage: LocalStore,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
@@ -431,19 +433,19 @@ def test_a_source_that_breaks_leaves_nothing(
     hidden = tmp_path / "tmp"
     hidden.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(hidden))
-    place: Place = stage if kind == "local" else open_root("stage", store=MemoryStore())
-    place.write("other", [b"1"])
+    store: Store = stage if kind == "local" else open_root("stage", store=MemoryStore())
+    store.write("other", [b"1"])
     layout = PageLayout(target_file_bytes=100 * KIB, row_group_rows=1_000, partition_by=("kind",))
     with pytest.raises(ReadError, match="the source broke"):
-        write_files(broken(events, after), place, JOB, "7", layout, sampled(events, layout))
-    assert [file.key for file in place.list()] == ["other"]
+        write_files(broken(events, after), store, JOB, "7", layout, sampled(events, layout))
+    assert [file.key for file in store.list()] == ["other"]
     assert list(hidden.iterdir()) == []
 
 
 # The stage's own name comes first; then of each file its bytes and its name.
 @pytest.mark.parametrize(("failing", "number"), [(0, 0), (1, 0), (2, 0), (3, 1), (7, 3)])
 def test_a_disk_that_fails_leaves_nothing(
-    events: pa.Table, stage: LocalPlace, monkeypatch: pytest.MonkeyPatch, failing: int, number: int
+    events: pa.Table, stage: LocalStore, monkeypatch: pytest.MonkeyPatch, failing: int, number: int
 ) -> None:
     calls = 0
     really = os.fsync
@@ -469,7 +471,7 @@ def test_a_store_that_fails_leaves_nothing(
     events: pa.Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    place = open_root("stage", store=MemoryStore())
+    store = open_root("stage", store=MemoryStore())
     layout = PageLayout(target_file_bytes=200 * KIB, page_rows=500)
     really = obstore.put
     puts = 0
@@ -483,19 +485,19 @@ def test_a_store_that_fails_leaves_nothing(
 
     monkeypatch.setattr(obstore, "put", put)
     with pytest.raises(WriteError, match=f"part-7-00002-{JOB}.parquet.staged: permission denied"):
-        write(events, place, layout)
-    assert place.list() == []
+        write(events, store, layout)
+    assert store.list() == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_is_none(events: pa.Table, tmp_path: Path) -> None:
     (tmp_path / "stage").write_bytes(b"a file")
-    place = LocalPlace(str(tmp_path / "stage"))
+    store = LocalStore(str(tmp_path / "stage"))
     with pytest.raises(WriteError, match=f"{tmp_path}/stage/part-7-00000-{JOB}.parquet.staged: "):
-        write(events.slice(0, 10), place, PageLayout())
+        write(events.slice(0, 10), store, PageLayout())
 
 
-def test_nulls_where_there_may_be_none(stage: LocalPlace) -> None:
+def test_nulls_where_there_may_be_none(stage: LocalStore) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
     batch = pa.RecordBatch.from_arrays([pa.array([1, None])], schema=schema)
     with pytest.raises(WriteError, match=rf"part-7-00000-{JOB}.parquet.staged: .*id"):

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from skipstone.errors import ReadError
-from skipstone.store.local import LocalPlace, LocalSource, leads_out
+from skipstone.store.local import LocalSource, LocalStore, leads_out
 from skipstone.store.objects import ObjectSource
-from skipstone.store.options import StoreOptions, open_store, split_uri
-from skipstone.store.place import Place, is_outside, open_root
+from skipstone.store.options import StoreOptions, open_obstore, split_uri
 from skipstone.store.source import Source, local_path
+from skipstone.store.store import Store, is_outside, open_root
 
 _S3 = re.compile(r"^s3[an]?://", re.IGNORECASE)
 _IDLE_STEPS = re.compile(r"/(?:\.?/)+")
@@ -20,7 +20,7 @@ _FILE = re.compile(r"^file:(?://(?:localhost)?(?=/)|(?=/(?!/)))")
 
 
 @dataclass(frozen=True, slots=True)
-class ScatteredPlace:
+class AbsoluteStore:
     """Files by full path or URI; ``uri`` is where most of them lie. They are read, never listed."""
 
     uri: str
@@ -45,7 +45,7 @@ class ScatteredPlace:
             source = LocalSource(local, lazy=True)
         else:
             base, name = split_uri(key)
-            source = ObjectSource(open_store(base, self.options, key), name, key)
+            source = ObjectSource(open_obstore(base, self.options, key), name, key)
         source.expect(version, size)
         return source
 
@@ -60,12 +60,12 @@ class ScatteredPlace:
             hint = "leave out stay_below_root if you trust who made the table"
             raise ReadError(f"the table names a path outside its root {self.root}", path=name, hint=hint)
 
-    def child(self, key: str) -> Place:
+    def child(self, key: str) -> Store:
         """The place below this one, which can be listed."""
-        place = place_of(self.uri, self.options)
-        if self.root is not None and isinstance(place, LocalPlace):
-            place = replace(place, stay_below_root=True)
-        return place.child(key)
+        store = store_at(self.uri, self.options)
+        if self.root is not None and isinstance(store, LocalStore):
+            store = replace(store, stay_below_root=True)
+        return store.child(key)
 
     def parent(self) -> None:
         """There is none to speak of."""
@@ -74,20 +74,20 @@ class ScatteredPlace:
     def write(self, key: str, parts: Iterable[bytes | memoryview], *, exclusive: bool = False) -> None:
         """Write a file whole or not at all."""
         folder, _, name = key.rpartition("/")
-        place_of(folder, self.options).write(name, parts, exclusive=exclusive)
+        store_at(folder, self.options).write(name, parts, exclusive=exclusive)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete files; those that are gone already are fine."""
         for key in keys:
             folder, _, name = key.rpartition("/")
-            place_of(folder, self.options).delete([name])
+            store_at(folder, self.options).delete([name])
 
     def _refuse(self, *names: str) -> Any:
         """Files are known from elsewhere, and never move."""
         what = " to ".join(names)
         raise ReadError(f"files of a table are not listed or moved {what}".rstrip(), path=self.uri)
 
-    below = folders = files_here = list = move = clear = _refuse
+    list_prefix = list_directories = list_files = list = move = clear = _refuse
 
 
 def _lies_below(name: str, root: str) -> bool:
@@ -111,6 +111,6 @@ def plain_spelling(location: str) -> str:
     return _S3.sub("s3://", location) if local is None else _IDLE_STEPS.sub("/", local)
 
 
-def place_of(location: str, options: Mapping[str, Any] | None = None) -> Place:
+def store_at(location: str, options: Mapping[str, Any] | None = None) -> Store:
     """The directory or prefix of a location, which can be listed and written to."""
     return open_root(_FILE.sub("", location), storage_options=options or None)

@@ -15,32 +15,32 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
-from benchmarks.far_store import SlowPlace
+from benchmarks.far_store import SlowStore
 from skipstone.errors import ConflictError, FileError, ReadError, WriteError
-from skipstone.store.local import LocalPlace
+from skipstone.store.local import LocalStore
 from skipstone.store.objects import LARGE
 from skipstone.store.options import with_credentials
-from skipstone.store.place import Place, open_place
+from skipstone.store.store import Store, open_store
 
 KINDS = ["local", "memory", "s3"]
 
 
 @pytest.fixture
-def place_of(tmp_path: Path, s3: dict[str, str]) -> Callable[[str, str], Place]:
+def store_at(tmp_path: Path, s3: dict[str, str]) -> Callable[[str, str], Store]:
     """A place on one kind of store, with nothing in it yet."""
 
-    def make(kind: str, name: str) -> Place:
+    def make(kind: str, name: str) -> Store:
         if kind == "local":
-            return LocalPlace(str(tmp_path)).child(name)
+            return LocalStore(str(tmp_path)).child(name)
         if kind == "memory":
-            return open_place("*", store=MemoryStore())[0].child(name)
-        return open_place("s3://bucket/*", storage_options=s3)[0].child(name)
+            return open_store("*", store=MemoryStore())[0].child(name)
+        return open_store("s3://bucket/*", storage_options=s3)[0].child(name)
 
     return make
 
 
-def content(place: Place, key: str) -> bytes:
-    return place.open(key).tail(1 << 30)[0]
+def content(store: Store, key: str) -> bytes:
+    return store.open(key).tail(1 << 30)[0]
 
 
 def keys(files: list[Any]) -> list[str]:
@@ -48,50 +48,50 @@ def keys(files: list[Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_is_read(place_of: Any, kind: str) -> None:
-    place = place_of(kind, "written")
-    place.write("a/b/f", [b"012", memoryview(b"xx345yy")[2:5], b""])
-    assert content(place, "a/b/f") == b"012345"
-    place.write("a/b/f", iter([b"new"]))
-    assert content(place, "a/b/f") == b"new"
-    place.write("empty", [])
-    assert [(file.key, file.size) for file in place.list()] == [("a/b/f", 3), ("empty", 0)]
-    assert content(place.child("a").child("b"), "f") == b"new"
-    assert place.child("a").path("b/f") == place.path("a/b/f")
+def test_what_is_written_is_read(store_at: Any, kind: str) -> None:
+    store = store_at(kind, "written")
+    store.write("a/b/f", [b"012", memoryview(b"xx345yy")[2:5], b""])
+    assert content(store, "a/b/f") == b"012345"
+    store.write("a/b/f", iter([b"new"]))
+    assert content(store, "a/b/f") == b"new"
+    store.write("empty", [])
+    assert [(file.key, file.size) for file in store.list()] == [("a/b/f", 3), ("empty", 0)]
+    assert content(store.child("a").child("b"), "f") == b"new"
+    assert store.child("a").path("b/f") == store.path("a/b/f")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_odd_names(place_of: Any, kind: str) -> None:
-    place = place_of(kind, "written odd %41=é")
+def test_odd_names(store_at: Any, kind: str) -> None:
+    store = store_at(kind, "written odd %41=é")
     names = ["day=2026-01-01 00%3A00%3A00/f", "naïve=ü/雪 #1", "p=100%/a+b&c", "~x/..y/$z!"]
     for name in names:
-        place.write(name, [name.encode()], exclusive=True)
-    assert keys(place.list()) == sorted(names)
-    assert [content(place, name).decode() for name in names] == names
-    assert place.folders() == sorted(name.split("/")[0] for name in names)
-    place.delete(names)
-    assert place.below("p=100%") == []
+        store.write(name, [name.encode()], exclusive=True)
+    assert keys(store.list()) == sorted(names)
+    assert [content(store, name).decode() for name in names] == names
+    assert store.list_directories() == sorted(name.split("/")[0] for name in names)
+    store.delete(names)
+    assert store.list_prefix("p=100%") == []
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])
-def test_a_large_file(place_of: Any, kind: str) -> None:
-    place = place_of(kind, "large")
+def test_a_large_file(store_at: Any, kind: str) -> None:
+    store = store_at(kind, "large")
     part = os.urandom(LARGE // 2 + 1)
-    place.write("f", [part, part])
-    assert content(place, "f") == part + part
-    place.write("g", [part, part], exclusive=True)
-    assert place.list()[1].size == 2 * len(part)
+    store.write("f", [part, part])
+    assert content(store, "f") == part + part
+    store.write("g", [part, part], exclusive=True)
+    assert store.list()[1].size == 2 * len(part)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_of_many_exclusive_writers_wins(place_of: Any, kind: str) -> None:
-    place = place_of(kind, "race")
+def test_one_of_many_exclusive_writers_wins(store_at: Any, kind: str) -> None:
+    store = store_at(kind, "race")
     start = threading.Barrier(16)
 
     def attempt(number: int) -> str | int:
         start.wait()
         try:
-            place.write("deep/commit", [b"%d" % number] * 1000, exclusive=True)
+            store.write("deep/commit", [b"%d" % number] * 1000, exclusive=True)
         except ConflictError as error:
             return str(error)
         return number
@@ -99,14 +99,14 @@ def test_one_of_many_exclusive_writers_wins(place_of: Any, kind: str) -> None:
     with ThreadPoolExecutor(16) as pool:
         outcomes = list(pool.map(attempt, range(16)))
     (winner,) = (outcome for outcome in outcomes if isinstance(outcome, int))
-    assert content(place, "deep/commit") == b"%d" % winner * 1000
+    assert content(store, "deep/commit") == b"%d" % winner * 1000
     assert {outcome for outcome in outcomes if outcome != winner} == {
-        f"{place.path('deep/commit')}: the {'file' if place.local else 'object'} exists already"
+        f"{store.path('deep/commit')}: the {'file' if store.local else 'object'} exists already"
     }
     # Whoever does not ask to be alone replaces it.
-    place.write("deep/commit", [b"other"])
-    assert content(place, "deep/commit") == b"other"
-    assert keys(place.list()) == ["deep/commit"]
+    store.write("deep/commit", [b"other"])
+    assert content(store, "deep/commit") == b"other"
+    assert keys(store.list()) == ["deep/commit"]
 
 
 def test_a_conflict_is_not_a_failed_write() -> None:
@@ -118,28 +118,28 @@ def test_a_conflict_is_not_a_failed_write() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_a_failure_midway_leaves_the_old_file_and_nothing_else(
-    place_of: Any, kind: str, exclusive: bool
+    store_at: Any, kind: str, exclusive: bool
 ) -> None:
-    place = place_of(kind, f"midway {exclusive}")
+    store = store_at(kind, f"midway {exclusive}")
 
     def parts() -> Iterator[bytes]:
         yield b"x" * 100_000
         raise ReadError("the source broke")
 
-    place.write("old", [b"old"])
+    store.write("old", [b"old"])
     with pytest.raises(ReadError, match="the source broke"):
-        place.write("new", parts(), exclusive=exclusive)
+        store.write("new", parts(), exclusive=exclusive)
     with pytest.raises(ReadError, match="the source broke"):
-        place.write("old", parts())
-    assert keys(place.list()) == ["old"]
-    assert content(place, "old") == b"old"
+        store.write("old", parts())
+    assert keys(store.list()) == ["old"]
+    assert content(store, "old") == b"old"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_readers_see_one_version_or_the_other(place_of: Any, kind: str) -> None:
-    place = place_of(kind, "atomic")
+def test_readers_see_one_version_or_the_other(store_at: Any, kind: str) -> None:
+    store = store_at(kind, "atomic")
     versions = [bytes([digit]) * 300_000 for digit in b"01"]
-    place.write("f", [versions[0]])
+    store.write("f", [versions[0]])
     done = threading.Event()
     torn: list[bytes] = []
     refused: set[str] = set()
@@ -149,7 +149,7 @@ def test_readers_see_one_version_or_the_other(place_of: Any, kind: str) -> None:
         nonlocal seen
         while not done.is_set():
             try:
-                found = content(place, "f")
+                found = content(store, "f")
             except ReadError as error:
                 # Replaced between the two requests of a read, which the source notices.
                 refused.add(error.message)
@@ -160,8 +160,8 @@ def test_readers_see_one_version_or_the_other(place_of: Any, kind: str) -> None:
 
     reader = threading.Thread(target=watch)
     reader.start()
-    for number in range(100 if place.local else 30):
-        place.write("f", (versions[number % 2][at : at + 1000] for at in range(0, 300_000, 1000)))
+    for number in range(100 if store.local else 30):
+        store.write("f", (versions[number % 2][at : at + 1000] for at in range(0, 300_000, 1000)))
     done.set()
     reader.join()
     assert seen > 0
@@ -182,13 +182,13 @@ def test_a_directory_that_may_not_be_written_to() -> None:
         if not child:
             if not os.geteuid():
                 os.setuid(65534)
-            place = LocalPlace(str(closed))
+            store = LocalStore(str(closed))
             failed = 0
             for attempt in (
-                lambda: place.write("f", [b"2"]),
-                lambda: place.write("f", [b"2"], exclusive=True),
-                lambda: place.write("new/f", [b"2"]),
-                lambda: place.delete(["f"]),
+                lambda: store.write("f", [b"2"]),
+                lambda: store.write("f", [b"2"], exclusive=True),
+                lambda: store.write("new/f", [b"2"]),
+                lambda: store.delete(["f"]),
             ):
                 try:
                     attempt()
@@ -214,9 +214,9 @@ def test_a_failing_file_system(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "fsync", fail)
-    place = LocalPlace(str(tmp_path))
+    store = LocalStore(str(tmp_path))
     with pytest.raises(WriteError) as caught:
-        place.write("f", [b"1"])
+        store.write("f", [b"1"])
     assert str(caught.value) == f"{tmp_path}/f: {message}"
     assert list(tmp_path.iterdir()) == []
 
@@ -227,27 +227,27 @@ def test_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Path, "hardlink_to", fail)
     with pytest.raises(WriteError, match="hard links"):
-        LocalPlace(str(tmp_path)).write("f", [b"1"], exclusive=True)
+        LocalStore(str(tmp_path)).write("f", [b"1"], exclusive=True)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_in_the_way(tmp_path: Path) -> None:
-    place = LocalPlace(str(tmp_path))
-    place.write("f", [b"1"])
+    store = LocalStore(str(tmp_path))
+    store.write("f", [b"1"])
     (tmp_path / "folder").mkdir()
     for key in ("f/x", "folder"):
         with pytest.raises(WriteError, match=f"{tmp_path}/{key}: "):
-            place.write(key, [b"2"])
+            store.write(key, [b"2"])
     with pytest.raises(WriteError, match="folder"):
-        place.delete(["folder"])
-    place.delete(["f/x"])
-    assert keys(place.list()) == ["f"]
+        store.delete(["folder"])
+    store.delete(["f/x"])
+    assert keys(store.list()) == ["f"]
 
 
 def test_a_store_that_refuses(s3: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    place = open_place("s3://no-such-bucket/*", storage_options=s3)[0]
+    store = open_store("s3://no-such-bucket/*", storage_options=s3)[0]
     with pytest.raises(WriteError, match=r"s3://no-such-bucket/f: .*(NoSuchBucket|404|not found)"):
-        place.write("f", [b"1"])
+        store.write("f", [b"1"])
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise obstore.exceptions.PermissionDeniedError("403")
@@ -257,142 +257,148 @@ def test_a_store_that_refuses(s3: dict[str, str], monkeypatch: pytest.MonkeyPatc
     with pytest.raises(
         WriteError, match=r"-bucket/f: permission denied \(check the credentials: .*AWS_PROFILE"
     ):
-        place.write("f", [b"1"])
+        store.write("f", [b"1"])
     with pytest.raises(WriteError, match="permission denied"):
-        place.delete(["f"])
+        store.delete(["f"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_deleting(place_of: Any, kind: str) -> None:
-    place = place_of(kind, "deleting")
+def test_deleting(store_at: Any, kind: str) -> None:
+    store = store_at(kind, "deleting")
     for key in ("a/1", "a/2", "b", "c"):
-        place.write(key, [b"1"])
-    place.delete(key for key in ("a/1", "gone", "a/2", "no/such/folder/f", "b"))
-    assert keys(place.list()) == ["c"]
-    place.delete([])
-    place.delete(["c", "c"])
-    assert place.below("a") == []
+        store.write(key, [b"1"])
+    store.delete(key for key in ("a/1", "gone", "a/2", "no/such/folder/f", "b"))
+    assert keys(store.list()) == ["c"]
+    store.delete([])
+    store.delete(["c", "c"])
+    assert store.list_prefix("a") == []
 
 
 def test_a_store_that_misses_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     # As Google's and Azure's do; it stops at the first.
-    store = MemoryStore()
-    place = open_place("*", store=store)[0]
+    bucket = MemoryStore()
+    store = open_store("*", store=bucket)[0]
     really = obstore.delete
 
-    def strict(store: Any, names: list[str]) -> None:
+    def strict(bucket: Any, names: list[str]) -> None:
         for name in names:
-            obstore.head(store, name)
-            really(store, name)
+            obstore.head(bucket, name)
+            really(bucket, name)
 
     monkeypatch.setattr(obstore, "delete", strict)
     for key in ("a", "b"):
-        place.write(key, [b"1"])
-    place.delete(["a", "gone", "b"])
-    assert place.list() == []
+        store.write(key, [b"1"])
+    store.delete(["a", "gone", "b"])
+    assert store.list() == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_parts_of_a_place_are_the_whole(place_of: Any, kind: str) -> None:
-    place = place_of(kind, "parts")
+def test_the_parts_of_a_place_are_the_whole(store_at: Any, kind: str) -> None:
+    store = store_at(kind, "parts")
     names = ["a/b/c", "a/z", "a-1", "b=1/f", "b=10/g", ".hidden/x", "_log/0.json", "top", "zzz"]
     for name in names:
-        place.write(name, [name.encode()])
-    assert place.folders() == [".hidden", "_log", "a", "b=1", "b=10"]
-    assert keys(place.files_here()) == ["a-1", "top", "zzz"]
-    assert keys(place.below("a")) == keys(place.below("a/")) == ["a/b/c", "a/z"]
-    assert keys(place.below("a/b")) == ["a/b/c"]
-    assert keys(place.below("b=1")) == ["b=1/f"]
-    assert place.below("") == place.list()
-    assert [place.below(nothing) for nothing in ("nothing", "no/thing", "top", "a/z/y")] == [[]] * 4
-    parts = [*place.files_here(), *(file for name in place.folders() for file in place.below(name))]
-    assert sorted(parts, key=lambda file: file.key) == place.list()
+        store.write(name, [name.encode()])
+    assert store.list_directories() == [".hidden", "_log", "a", "b=1", "b=10"]
+    assert keys(store.list_files()) == ["a-1", "top", "zzz"]
+    assert keys(store.list_prefix("a")) == keys(store.list_prefix("a/")) == ["a/b/c", "a/z"]
+    assert keys(store.list_prefix("a/b")) == ["a/b/c"]
+    assert keys(store.list_prefix("b=1")) == ["b=1/f"]
+    assert store.list_prefix("") == store.list()
+    assert [store.list_prefix(nothing) for nothing in ("nothing", "no/thing", "top", "a/z/y")] == [[]] * 4
+    parts = [
+        *store.list_files(),
+        *(file for name in store.list_directories() for file in store.list_prefix(name)),
+    ]
+    assert sorted(parts, key=lambda file: file.key) == store.list()
 
 
 def test_links_are_in_the_parts_as_in_the_whole(tmp_path: Path) -> None:
-    place = LocalPlace(str(tmp_path)).child("lake")
+    store = LocalStore(str(tmp_path)).child("lake")
     for key in ("a/f", "b/c/g"):
-        place.write(key, [b"1"])
-    LocalPlace(str(tmp_path)).write("elsewhere/h", [b"1"])
+        store.write(key, [b"1"])
+    LocalStore(str(tmp_path)).write("elsewhere/h", [b"1"])
     lake = tmp_path / "lake"
     (lake / "a" / "up").symlink_to(lake)
     (lake / "b" / "c" / "up").symlink_to(lake / "b")
     (lake / "here").symlink_to(".")
     (lake / "linked").symlink_to(tmp_path / "elsewhere")
     (lake / "lost").symlink_to("nothing")
-    assert place.folders() == ["a", "b", "linked"]
-    assert keys(place.files_here()) == ["lost"]
-    parts = [*place.files_here(), *(file for name in place.folders() for file in place.below(name))]
-    assert sorted(parts, key=lambda file: file.key) == place.list()
-    assert keys(place.list()) == ["a/f", "b/c/g", "linked/h", "lost"]
-    assert place.below("here") == place.below("a/up") == []
+    assert store.list_directories() == ["a", "b", "linked"]
+    assert keys(store.list_files()) == ["lost"]
+    parts = [
+        *store.list_files(),
+        *(file for name in store.list_directories() for file in store.list_prefix(name)),
+    ]
+    assert sorted(parts, key=lambda file: file.key) == store.list()
+    assert keys(store.list()) == ["a/f", "b/c/g", "linked/h", "lost"]
+    assert store.list_prefix("here") == store.list_prefix("a/up") == []
 
 
 # -- names that lead out of the root -----------------------------------------------------------
 
 OUTSIDE = ["", "/", "..", "../f", "a/../../f", "a/..", "./f", "a//f", "f/", "/f", "f\0", "\ud800"]
-CHANGES: dict[str, Callable[[Place, str], object]] = {
-    "write": lambda place, key: place.write(key, [b"2"]),
-    "write exclusive": lambda place, key: place.write(key, [b"2"], exclusive=True),
-    "delete": lambda place, key: place.delete(["a/g", key]),
-    "move": lambda place, key: place.move(key, "moved"),
-    "move to": lambda place, key: place.move("a/g", key),
-    "clear": lambda place, key: place.clear(key),
+CHANGES: dict[str, Callable[[Store, str], object]] = {
+    "write": lambda store, key: store.write(key, [b"2"]),
+    "write exclusive": lambda store, key: store.write(key, [b"2"], exclusive=True),
+    "delete": lambda store, key: store.delete(["a/g", key]),
+    "move": lambda store, key: store.move(key, "moved"),
+    "move to": lambda store, key: store.move("a/g", key),
+    "clear": lambda store, key: store.clear(key),
 }
-READS: dict[str, Callable[[Place, str], object]] = {
-    "open": lambda place, key: place.open(key).tail(9),
-    "child": lambda place, key: place.child(key).files_here(),
-    "path": lambda place, key: place.path(key),
+READS: dict[str, Callable[[Store, str], object]] = {
+    "open": lambda store, key: store.open(key).tail(9),
+    "child": lambda store, key: store.child(key).list_files(),
+    "path": lambda store, key: store.path(key),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_names_outside_the_root_are_refused(place_of: Any, kind: str, name: str) -> None:
+def test_names_outside_the_root_are_refused(store_at: Any, kind: str, name: str) -> None:
     """Whoever forges a record that names files can't have others opened, moved or deleted."""
-    above = place_of(kind, f"outside {OUTSIDE.index(name)}")
+    above = store_at(kind, f"outside {OUTSIDE.index(name)}")
     for key in ("f", "lake/a/g"):
         above.write(key, [b"1"])
-    place = above.child("lake")
-    for key in {name, f"{above.path('f')}" if place.local else name}:
+    store = above.child("lake")
+    for key in {name, f"{above.path('f')}" if store.local else name}:
         for does in CHANGES.values():
             with pytest.raises(WriteError, match="not one below the root"):
-                does(place, key)
+                does(store, key)
         for does in READS.values():
             with pytest.raises(ReadError, match="not one below the root"):
-                does(place, key)
+                does(store, key)
     with pytest.raises(ReadError, match="not one below the root"):
-        place.below(f"{name}/x")
+        store.list_prefix(f"{name}/x")
     assert {file.key: content(above, file.key) for file in above.list()} == {"f": b"1", "lake/a/g": b"1"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_names_that_only_look_as_if_they_led_out(place_of: Any, kind: str) -> None:
-    place = place_of(kind, "looks")
+def test_names_that_only_look_as_if_they_led_out(store_at: Any, kind: str) -> None:
+    store = store_at(kind, "looks")
     names = ["%2e%2e/f", "C:\\..\\f", "...", "a/..b", "~/f", "a:b/f"]
     for name in names:
-        place.write(name, [b"1"])
-    assert keys(place.list()) == sorted(names)
-    place.delete(names)
-    assert place.list() == []
+        store.write(name, [b"1"])
+    assert keys(store.list()) == sorted(names)
+    store.delete(names)
+    assert store.list() == []
 
 
 def test_changes_follow_no_link_out_of_the_root(tmp_path: Path) -> None:
     lake, other = tmp_path / "lake", tmp_path / "other"
-    root = LocalPlace(str(lake))
+    root = LocalStore(str(lake))
     for key in ("in/f", "g"):
         root.write(key, [b"1"])
-    LocalPlace(str(other)).write("f", [b"1"])
+    LocalStore(str(other)).write("f", [b"1"])
     (lake / "out").symlink_to(other)
     (lake / "file").symlink_to(other / "f")
     (lake / "linked").symlink_to("in")
-    for place, prefix in ((root, "out/"), (root.child("out"), "")):
+    for store, prefix in ((root, "out/"), (root.child("out"), "")):
         for name, does in CHANGES.items():
             if name != "move to":
                 with pytest.raises(WriteError, match=rf"a link leads out of {lake}"):
-                    does(place, f"{prefix}f")
+                    does(store, f"{prefix}f")
         with pytest.raises(WriteError, match=rf"a link leads out of {lake}"):
-            place.move(f"{prefix}f", f"{prefix}h")
+            store.move(f"{prefix}f", f"{prefix}h")
     with pytest.raises(WriteError, match=rf"a link leads out of {lake}"):
         root.move("g", "out/g")
     # Reads follow links, and a link that is deleted or replaced is not followed.
@@ -405,8 +411,8 @@ def test_changes_follow_no_link_out_of_the_root(tmp_path: Path) -> None:
     assert [(path.name, path.read_bytes()) for path in other.iterdir()] == [("f", b"1")]
     # The root itself may be reached by a link.
     (tmp_path / "way").symlink_to(lake)
-    LocalPlace(str(tmp_path / "way")).delete(["in/new"])
-    assert keys(root.below("in")) == []
+    LocalStore(str(tmp_path / "way")).delete(["in/new"])
+    assert keys(root.list_prefix("in")) == []
 
 
 def test_marks_of_folders_are_in_the_parts_as_in_the_whole(s3: dict[str, str]) -> None:
@@ -415,43 +421,46 @@ def test_marks_of_folders_are_in_the_parts_as_in_the_whole(s3: dict[str, str]) -
     backend = get_backend("s3")["123456789012"]["aws"]
     for key in ("marks/", "marks/a/", "marks/a/f", "marks/b/", "marks/f"):
         backend.put_object("bucket", key, b"")
-    place, _ = open_place("s3://bucket/marks", storage_options=s3)
-    assert place.folders() == ["a", "b"]
-    parts = [*place.files_here(), *(file for name in place.folders() for file in place.below(name))]
-    assert sorted(parts, key=lambda file: file.key) == place.list()
+    store, _ = open_store("s3://bucket/marks", storage_options=s3)
+    assert store.list_directories() == ["a", "b"]
+    parts = [
+        *store.list_files(),
+        *(file for name in store.list_directories() for file in store.list_prefix(name)),
+    ]
+    assert sorted(parts, key=lambda file: file.key) == store.list()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_file_is_all_there_is(place_of: Any, kind: str, s3: dict[str, str]) -> None:
-    place = place_of(kind, "alone")
+def test_one_file_is_all_there_is(store_at: Any, kind: str, s3: dict[str, str]) -> None:
+    store = store_at(kind, "alone")
     for key in ("f", "g", "sub/h"):
-        place.write(key, [b"1"])
+        store.write(key, [b"1"])
     options: dict[str, Any] = {"storage_options": s3}
-    name = place.path("f")
+    name = store.path("f")
     if kind == "memory":
-        options, name = {"store": place.store}, "alone/f"
-    alone, _ = open_place(name, **options)
-    assert keys(alone.list()) == keys(alone.files_here()) == keys(alone.below("")) == ["f"]
-    assert (alone.folders(), alone.below("sub")) == ([], [])
+        options, name = {"store": store.client}, "alone/f"
+    alone, _ = open_store(name, **options)
+    assert keys(alone.list()) == keys(alone.list_files()) == keys(alone.list_prefix("")) == ["f"]
+    assert (alone.list_directories(), alone.list_prefix("sub")) == ([], [])
     assert keys(alone.child("sub").list()) == ["h"]
 
 
 def test_a_child_that_does_not_exist(tmp_path: Path) -> None:
-    place = LocalPlace(str(tmp_path))
-    for look in (place.child("no").list, place.child("no").folders, place.child("no").files_here):
+    store = LocalStore(str(tmp_path))
+    for look in (store.child("no").list, store.child("no").list_directories, store.child("no").list_files):
         with pytest.raises(ReadError, match=f"{tmp_path}/no: no such file or directory"):
             look()
-    assert place.below("no") == []
+    assert store.list_prefix("no") == []
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])
-def test_a_child_is_pickled(place_of: Any, kind: str) -> None:
-    place = place_of(kind, "child pickled").child("index")
-    again = pickle.loads(pickle.dumps(with_credentials(place)))
-    assert again == place
+def test_a_child_is_pickled(store_at: Any, kind: str) -> None:
+    store = store_at(kind, "child pickled").child("index")
+    again = pickle.loads(pickle.dumps(with_credentials(store)))
+    assert again == store
     again.write("f", [b"1"])
-    assert keys(place.list()) == ["f"]
-    assert place.uri.endswith("child pickled/index")
+    assert keys(store.list()) == ["f"]
+    assert store.uri.endswith("child pickled/index")
 
 
 def test_the_errors_are_pickled() -> None:
@@ -463,16 +472,20 @@ def test_the_errors_are_pickled() -> None:
 def test_a_slow_place_waits_for_each_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("time.sleep", slept.append)
-    slow = SlowPlace(LocalPlace(str(tmp_path)), 0.5, bytes_per_second=10).child("x")
+    slow = SlowStore(LocalStore(str(tmp_path)), 0.5, bytes_per_second=10).child("x")
     slow.write("sub/f", [b"12345"], exclusive=True)
     with pytest.raises(ConflictError):
         slow.write("sub/f", [], exclusive=True)
     slow.write("g", [])
     assert slept == [1.0, 0.5, 0.5]
-    assert (slow.folders(), keys(slow.files_here()), keys(slow.below("sub"))) == (["sub"], ["g"], ["sub/f"])
+    assert (slow.list_directories(), keys(slow.list_files()), keys(slow.list_prefix("sub"))) == (
+        ["sub"],
+        ["g"],
+        ["sub/f"],
+    )
     slow.delete(["g"])
     assert slept[3:] == [0.5] * 4
-    assert keys(slow.place.list()) == ["sub/f"]
+    assert keys(slow.store.list()) == ["sub/f"]
 
 
 # -- moving and clearing -----------------------------------------------------------------------
@@ -480,75 +493,75 @@ def test_a_slow_place_waits_for_each_request(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("slow", [False, True], ids=["", "slow"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_is_moved(place_of: Any, kind: str, slow: bool) -> None:
-    place = place_of(kind, f"moved{slow}")
-    place = SlowPlace(place, 0.0) if slow else place
-    place.write("a/b/f", [b"012"])
-    place.write("a/g", [b"3"])
-    before = place.below("a/b")[0]
-    place.move("a/b/f", "c/d/f")
-    assert keys(place.list()) == ["a/g", "c/d/f"]
-    assert content(place, "c/d/f") == b"012"
-    after = place.below("c")[0]
+def test_a_file_is_moved(store_at: Any, kind: str, slow: bool) -> None:
+    store = store_at(kind, f"moved{slow}")
+    store = SlowStore(store, 0.0) if slow else store
+    store.write("a/b/f", [b"012"])
+    store.write("a/g", [b"3"])
+    before = store.list_prefix("a/b")[0]
+    store.move("a/b/f", "c/d/f")
+    assert keys(store.list()) == ["a/g", "c/d/f"]
+    assert content(store, "c/d/f") == b"012"
+    after = store.list_prefix("c")[0]
     assert after.size == 3
     if kind == "local":
         assert after.version[1] > before.version[1], "the time at which it came there"
     with pytest.raises(ConflictError, match="exists already") as caught:
-        place.move("a/g", "c/d/f")
-    assert caught.value.path == place.path("c/d/f")
-    assert content(place, "c/d/f") == b"012"
-    assert keys(place.list()) == ["a/g", "c/d/f"]
+        store.move("a/g", "c/d/f")
+    assert caught.value.path == store.path("c/d/f")
+    assert content(store, "c/d/f") == b"012"
+    assert keys(store.list()) == ["a/g", "c/d/f"]
     with pytest.raises(WriteError, match="no such") as missing:
-        place.move("gone", "h")
-    assert missing.value.path == place.path("gone")
+        store.move("gone", "h")
+    assert missing.value.path == store.path("gone")
 
 
 @pytest.mark.parametrize("slow", [False, True], ids=["", "slow"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_directory_is_cleared(place_of: Any, kind: str, slow: bool) -> None:
-    place = place_of(kind, f"cleared{slow}")
-    place = SlowPlace(place, 0.0) if slow else place
+def test_a_directory_is_cleared(store_at: Any, kind: str, slow: bool) -> None:
+    store = store_at(kind, f"cleared{slow}")
+    store = SlowStore(store, 0.0) if slow else store
     for key in ("a/f", "a/b/c/g", "ab/f", "f"):
-        place.write(key, [b"x"])
-    place.clear("a")
-    assert keys(place.list()) == ["ab/f", "f"]
-    assert "a" not in place.folders()
-    place.clear("a")
-    place.clear("never/was")
-    assert keys(place.list()) == ["ab/f", "f"]
+        store.write(key, [b"x"])
+    store.clear("a")
+    assert keys(store.list()) == ["ab/f", "f"]
+    assert "a" not in store.list_directories()
+    store.clear("a")
+    store.clear("never/was")
+    assert keys(store.list()) == ["ab/f", "f"]
 
 
 def test_a_directory_that_can_not_be_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = LocalPlace(str(tmp_path))
-    place.write("a/f", [b"x"])
+    store = LocalStore(str(tmp_path))
+    store.write("a/f", [b"x"])
 
     def refused(*_: Any, **__: Any) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(os, "unlink", refused)
     with pytest.raises(WriteError, match="permission denied") as caught:
-        place.clear("a")
-    assert caught.value.path == place.path("a")
+        store.clear("a")
+    assert caught.value.path == store.path("a")
     monkeypatch.setattr(os, "utime", refused)
     with pytest.raises(WriteError, match="permission denied"):
-        place.move("a/f", "g")
+        store.move("a/f", "g")
 
 
 @pytest.mark.parametrize("slow", [False, True], ids=["", "slow"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_place_above(place_of: Any, kind: str, slow: bool) -> None:
-    place = place_of(kind, "above")
-    place = SlowPlace(place, 0.0) if slow else place
-    below = place.child("a").child("b")
+def test_the_place_above(store_at: Any, kind: str, slow: bool) -> None:
+    store = store_at(kind, "above")
+    store = SlowStore(store, 0.0) if slow else store
+    below = store.child("a").child("b")
     up = below.parent()
     assert up is not None
-    assert up.uri == place.child("a").uri
+    assert up.uri == store.child("a").uri
     above = up.parent()
     assert above is not None
-    assert above.uri == place.uri
+    assert above.uri == store.uri
     above.write("a/b/f", [b"x"])
     assert keys(below.list()) == ["f"]
-    top, steps = place, 0
+    top, steps = store, 0
     while (higher := top.parent()) is not None:
         assert len(higher.uri) < len(top.uri)
         top, steps = higher, steps + 1
@@ -568,12 +581,12 @@ def test_a_directory_that_can_not_be_synced(
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", refuse)
-    place = LocalPlace(str(tmp_path))
-    for act in (lambda: place.write("a", [b"1"]), lambda: place.move("a", "b")):
+    store = LocalStore(str(tmp_path))
+    for act in (lambda: store.write("a", [b"1"]), lambda: store.move("a", "b")):
         if not fatal:
             act()
             continue
         with pytest.raises(WriteError) as refused:
             act()
-        assert refused.value.path in (place.path("a"), place.path("b"))
-    assert place.open("b").tail(1)[0] == b"1"
+        assert refused.value.path in (store.path("a"), store.path("b"))
+    assert store.open("b").tail(1)[0] == b"1"

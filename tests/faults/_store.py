@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 import skipstone as sk
 from skipstone.errors import ReadError
-from skipstone.store.place import Listed, Place, open_place
 from skipstone.store.source import ByteRange, IoCounter, Source
+from skipstone.store.store import ListedFile, Store, open_store
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ class Flips(Fault):
         return out
 
 
-class WatchedPlace:
+class WatchedStore:
     """Any place, watched."""
 
-    def __init__(self, place: Place, fault: Fault | None = None, *, local: bool = False) -> None:
-        self.place = place
+    def __init__(self, store: Store, fault: Fault | None = None, *, local: bool = False) -> None:
+        self.store = store
         self.local = local  # near files may be read around their sources
         self.fault = fault or Fault()
         self.requests: list[Request] = []
@@ -106,46 +106,46 @@ class WatchedPlace:
         self._lock = threading.Lock()
 
     @classmethod
-    def at(cls, root: Path | str, fault: Fault | None = None, *, local: bool = False) -> WatchedPlace:
+    def at(cls, root: Path | str, fault: Fault | None = None, *, local: bool = False) -> WatchedStore:
         """A watched directory."""
-        return cls(open_place(str(root))[0], fault, local=local)
+        return cls(open_store(str(root))[0], fault, local=local)
 
     @property
     def uri(self) -> str:
-        return self.place.uri
+        return self.store.uri
 
-    def list(self) -> list[Listed]:
-        return self.place.list()
+    def list(self) -> list[ListedFile]:
+        return self.store.list()
 
     def path(self, key: str) -> str:
-        return self.place.path(key)
+        return self.store.path(key)
 
-    def below(self, prefix: str) -> Any:
-        return self.place.below(prefix)
+    def list_prefix(self, prefix: str) -> Any:
+        return self.store.list_prefix(prefix)
 
-    def child(self, key: str) -> WatchedPlace:
+    def child(self, key: str) -> WatchedStore:
         """The place below, whose requests are written down here as well."""
-        below = WatchedPlace(self.place.child(key), self.fault, local=self.local)
+        below = WatchedStore(self.store.child(key), self.fault, local=self.local)
         below.requests, below._lock = self.requests, self._lock
         return below
 
     def write(self, key: str, parts: Any, *, exclusive: bool = False) -> None:
-        self.place.write(key, parts, exclusive=exclusive)
+        self.store.write(key, parts, exclusive=exclusive)
 
     def delete(self, keys: Any) -> None:
-        self.place.delete(keys)
+        self.store.delete(keys)
 
-    def parent(self) -> WatchedPlace | None:
+    def parent(self) -> WatchedStore | None:
         """The place above, whose requests are written down here as well."""
-        above = self.place.parent()
+        above = self.store.parent()
         if above is None:
             return None
-        place = WatchedPlace(above, self.fault, local=self.local)
-        place.requests, place._lock = self.requests, self._lock
-        return place
+        store = WatchedStore(above, self.fault, local=self.local)
+        store.requests, store._lock = self.requests, self._lock
+        return store
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> WatchedSource:
-        return WatchedSource(self, key, self.place.open(key, version=version, size=size))
+        return WatchedSource(self, key, self.store.open(key, version=version, size=size))
 
     def note(self, key: str, ranges: Sequence[ByteRange]) -> Request:
         """Write a request down."""
@@ -162,8 +162,8 @@ class WatchedPlace:
 class WatchedSource:
     """One file of a watched place."""
 
-    def __init__(self, place: WatchedPlace, key: str, below: Source) -> None:
-        self.place, self.key, self.below = place, key, below
+    def __init__(self, store: WatchedStore, key: str, below: Source) -> None:
+        self.store, self.key, self.below = store, key, below
 
     @property
     def path(self) -> str:
@@ -190,11 +190,11 @@ class WatchedSource:
         size = self.below.size()
         request = self._ask([ByteRange(max(size - length, 0), size)])
         body, size = self.below.tail(length)
-        return self.place.fault.after(request, [body])[0], size
+        return self.store.fault.after(request, [body])[0], size
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         request = self._ask(ranges)
-        return self.place.fault.after(request, self.below.read_ranges(ranges))
+        return self.store.fault.after(request, self.below.read_ranges(ranges))
 
     async def tail_async(self, length: int) -> tuple[bytes, int]:
         return await asyncio.to_thread(self.tail, length)
@@ -203,16 +203,16 @@ class WatchedSource:
         return await asyncio.to_thread(self.read_ranges, ranges)
 
     def _ask(self, ranges: Sequence[ByteRange]) -> Request:
-        request = self.place.note(self.key, ranges)
-        if self.place.delay is not None:
-            self.place.delay()
-        self.place.fault.before(request, self.path)
+        request = self.store.note(self.key, ranges)
+        if self.store.delay is not None:
+            self.store.delay()
+        self.store.fault.before(request, self.path)
         return request
 
 
-def open_watched(place: WatchedPlace, retry: sk.RetryPolicy | None = None, **options: Any) -> sk.Lake:
+def open_watched(store: WatchedStore, retry: sk.RetryPolicy | None = None, **options: Any) -> sk.Lake:
     """What ``sk.open`` would give, on this place."""
-    return sk.Lake(place, "", retry=retry, **options)
+    return sk.Lake(store, "", retry=retry, **options)
 
 
 def data_end(path: Path) -> int:

@@ -11,11 +11,11 @@ import pytest
 from obstore.store import MemoryStore, S3Store
 
 from skipstone.errors import ReadError, UsageError
-from skipstone.store.local import LocalPlace
-from skipstone.store.objects import ObjectPlace
+from skipstone.store.local import LocalStore
+from skipstone.store.objects import ObjectStore
 from skipstone.store.options import with_credentials
-from skipstone.store.place import Place, matches, open_place, split_glob
 from skipstone.store.source import ByteRange, open_source
+from skipstone.store.store import Store, matches, open_store, split_glob
 
 # Names that stores and URIs are known to mangle.
 ODD = [
@@ -28,8 +28,8 @@ ODD = [
 ]
 
 
-def keys(place: Place, pattern: str = "") -> list[str]:
-    return [file.key for file in place.list() if matches(pattern, file.key)]
+def keys(store: Store, pattern: str = "") -> list[str]:
+    return [file.key for file in store.list() if matches(pattern, file.key)]
 
 
 def write(root: Path, *names: str, data: bytes = b"data") -> None:
@@ -40,10 +40,10 @@ def write(root: Path, *names: str, data: bytes = b"data") -> None:
 
 
 def memory(*names: str, data: bytes = b"data") -> Any:
-    store = MemoryStore()
+    bucket = MemoryStore()
     for name in names:
-        obstore.put(store, name, data)
-    return store
+        obstore.put(bucket, name, data)
+    return bucket
 
 
 # ---------------------------------------------------------------- local
@@ -54,15 +54,15 @@ def test_everything_below_a_directory_is_listed_in_order_of_the_whole_key(tmp_pa
     write(tmp_path, *names)
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "no files").mkdir()
-    place, pattern = open_place(tmp_path)
-    assert isinstance(place, LocalPlace)
-    assert (pattern, place.uri, place.local) == ("", str(tmp_path), True)
-    assert keys(place) == sorted(names)
-    listed = {file.key: file for file in place.list()}
+    store, pattern = open_store(tmp_path)
+    assert isinstance(store, LocalStore)
+    assert (pattern, store.uri, store.local) == ("", str(tmp_path), True)
+    assert keys(store) == sorted(names)
+    listed = {file.key: file for file in store.list()}
     assert listed["empty"].size == 0
     assert listed["a/z.parquet"].size == 4
     assert listed["a/z.parquet"].version == open_source(tmp_path / "a/z.parquet").version()
-    assert place.path("a/z.parquet") == str(tmp_path / "a" / "z.parquet")
+    assert store.path("a/z.parquet") == str(tmp_path / "a" / "z.parquet")
 
 
 @pytest.mark.parametrize("kind", ["str", "slash", "uri", "relative"])
@@ -71,7 +71,7 @@ def test_a_directory_by_any_name(tmp_path: Path, kind: str, monkeypatch: pytest.
     write(root, "f.parquet")
     monkeypatch.chdir(tmp_path)
     name = {"str": str(root), "slash": f"{root}/", "uri": root.as_uri(), "relative": root.name}[kind]
-    assert open_place(name) == (LocalPlace(str(root)), "")
+    assert open_store(name) == (LocalStore(str(root)), "")
 
 
 def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
@@ -82,18 +82,18 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
     (lake / "self").symlink_to("self")
     (lake / "linked").symlink_to(tmp_path / "elsewhere")
     (lake / "one.parquet").symlink_to(tmp_path / "elsewhere" / "g.parquet")
-    place, _ = open_place(lake)
-    assert keys(place) == ["a/f.parquet", "linked/g.parquet", "one.parquet", "self"]
+    store, _ = open_store(lake)
+    assert keys(store) == ["a/f.parquet", "linked/g.parquet", "one.parquet", "self"]
 
 
 def test_a_link_to_nothing_fails_who_reads_it(tmp_path: Path) -> None:
     write(tmp_path, "f.parquet")
     (tmp_path / "lost.parquet").symlink_to("nothing")
-    place, _ = open_place(tmp_path)
-    lost = place.list()[1]
+    store, _ = open_store(tmp_path)
+    lost = store.list()[1]
     assert lost.key == "lost.parquet"
     with pytest.raises(ReadError, match="no longer exists"):
-        place.open(lost.key, version=lost.version).tail(1)
+        store.open(lost.key, version=lost.version).tail(1)
 
 
 # Newer Pythons warn of a fork beside the threads of other tests.
@@ -109,7 +109,7 @@ def test_an_unreadable_directory_is_named() -> None:
             if not os.geteuid():
                 os.setuid(65534)
             try:
-                open_place(folder)[0].list()
+                open_store(folder)[0].list()
             except ReadError as error:
                 os._exit(0 if (error.path, error.message) == (str(closed), "permission denied") else 2)
             os._exit(1)
@@ -118,31 +118,31 @@ def test_an_unreadable_directory_is_named() -> None:
 
 def test_one_file_is_listed_alone(tmp_path: Path) -> None:
     write(tmp_path, "f[1].parquet", "f1.parquet")
-    place, pattern = open_place(tmp_path / "f[1].parquet")
-    assert (place.uri, pattern) == (str(tmp_path), "f[1].parquet")
-    assert keys(place, pattern) == ["f[1].parquet"]
+    store, pattern = open_store(tmp_path / "f[1].parquet")
+    assert (store.uri, pattern) == (str(tmp_path), "f[1].parquet")
+    assert keys(store, pattern) == ["f[1].parquet"]
 
 
 @pytest.mark.parametrize("name", ["nothing", "nothing/*.parquet", "f.parquet/", "f.parquet/x", "f.parquet/*"])
 def test_nothing_there(tmp_path: Path, name: str) -> None:
     write(tmp_path, "f.parquet")
     with pytest.raises(ReadError, match=f"{tmp_path}.*no such file or directory"):
-        open_place(f"{tmp_path}/{name}")
+        open_store(f"{tmp_path}/{name}")
 
 
 def test_a_directory_that_vanishes_before_it_is_listed(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
-    place, _ = open_place(tmp_path / "lake")
+    store, _ = open_store(tmp_path / "lake")
     (tmp_path / "lake").rmdir()
     with pytest.raises(ReadError, match="no such file or directory"):
-        place.list()
+        store.list()
 
 
 def test_something_else_is_refused() -> None:
     with pytest.raises(UsageError, match="int"):
-        open_place(3)
+        open_store(3)
     with pytest.raises(ReadError, match="'ftp'"):
-        open_place("ftp://host/lake")
+        open_store("ftp://host/lake")
 
 
 def test_ten_thousand_files_are_listed_quickly(tmp_path: Path) -> None:
@@ -151,21 +151,21 @@ def test_ten_thousand_files_are_listed_quickly(tmp_path: Path) -> None:
         folder.mkdir()
         for part in range(100):
             os.close(os.open(folder / f"{part}.parquet", os.O_CREAT | os.O_WRONLY))
-    place, _ = open_place(tmp_path)
+    store, _ = open_store(tmp_path)
     started = time.process_time()
-    assert len(place.list()) == 10_000
+    assert len(store.list()) == 10_000
     # 0.1 s on an idle machine; the bound only catches a listing that asks several times per file.
     assert time.process_time() - started < 1
 
 
 def test_nothing_is_touched_before_the_first_read(tmp_path: Path) -> None:
-    place, _ = open_place(tmp_path)
-    source = place.open("missing.parquet", version=(10, 1, 1))
+    store, _ = open_store(tmp_path)
+    source = store.open("missing.parquet", version=(10, 1, 1))
     assert (source.size(), source.version()) == (10, (10, 1, 1))
     with pytest.raises(ReadError, match=r"missing\.parquet.*no longer exists.*refresh"):
         source.read_ranges([ByteRange(0, 1)])
     with pytest.raises(ReadError, match="no such file"):
-        place.open("missing.parquet").tail(1)
+        store.open("missing.parquet").tail(1)
 
 
 # ---------------------------------------------------------------- globs
@@ -212,46 +212,46 @@ def test_what_a_glob_matches(pattern: str, yes: list[str], no: list[str]) -> Non
 
 def test_a_local_glob(tmp_path: Path) -> None:
     write(tmp_path, "lake/day=1/f.parquet", "lake/day=2/f.parquet", "lake/day=10/g.csv", "other/f.parquet")
-    place, pattern = open_place(tmp_path / "lake" / "day=?" / "*.parquet")
-    assert (place.uri, pattern) == (str(tmp_path / "lake"), "day=?/*.parquet")
-    assert keys(place, pattern) == ["day=1/f.parquet", "day=2/f.parquet"]
-    assert keys(*open_place(f"{tmp_path}/lake/day=1*/")) == ["day=1/f.parquet", "day=10/g.csv"]
+    store, pattern = open_store(tmp_path / "lake" / "day=?" / "*.parquet")
+    assert (store.uri, pattern) == (str(tmp_path / "lake"), "day=?/*.parquet")
+    assert keys(store, pattern) == ["day=1/f.parquet", "day=2/f.parquet"]
+    assert keys(*open_store(f"{tmp_path}/lake/day=1*/")) == ["day=1/f.parquet", "day=10/g.csv"]
 
 
 # ---------------------------------------------------------------- objects
 
 
 def test_a_store_object() -> None:
-    store = memory("lake/b/2", "lake/a", "lakes/x", "top")
-    place, pattern = open_place("lake", store=store)
-    assert isinstance(place, ObjectPlace)
-    assert (pattern, place.local, place.path("b/2")) == ("", False, "memory:///lake/b/2")
-    assert keys(place) == ["a", "b/2"]
-    assert keys(*open_place("", store=store)) == ["lake/a", "lake/b/2", "lakes/x", "top"]
-    assert keys(*open_place("lake/", store=store)) == ["a", "b/2"]
-    assert keys(*open_place("lake/*/?", store=store)) == ["b/2"]
-    place, pattern = open_place("lake/b/2", store=store)
-    assert (place.uri, pattern, keys(place)) == ("memory:///lake/b", "2", ["2"])
-    place, pattern = open_place("top", store=store)
-    assert (pattern, keys(place)) == ("top", ["top"])
+    bucket = memory("lake/b/2", "lake/a", "lakes/x", "top")
+    store, pattern = open_store("lake", store=bucket)
+    assert isinstance(store, ObjectStore)
+    assert (pattern, store.local, store.path("b/2")) == ("", False, "memory:///lake/b/2")
+    assert keys(store) == ["a", "b/2"]
+    assert keys(*open_store("", store=bucket)) == ["lake/a", "lake/b/2", "lakes/x", "top"]
+    assert keys(*open_store("lake/", store=bucket)) == ["a", "b/2"]
+    assert keys(*open_store("lake/*/?", store=bucket)) == ["b/2"]
+    store, pattern = open_store("lake/b/2", store=bucket)
+    assert (store.uri, pattern, keys(store)) == ("memory:///lake/b", "2", ["2"])
+    store, pattern = open_store("top", store=bucket)
+    assert (pattern, keys(store)) == ("top", ["top"])
 
 
 @pytest.mark.parametrize("name", ["nothing", "lak", "lake/f/", "lake/f/x", ""])
 def test_no_such_object(name: str) -> None:
-    store = memory("lake/f") if name else MemoryStore()
+    bucket = memory("lake/f") if name else MemoryStore()
     with pytest.raises(ReadError, match="no such file or directory"):
-        open_place(name, store=store)
+        open_store(name, store=bucket)
 
 
 def test_a_name_that_is_both_is_a_directory() -> None:
-    place, pattern = open_place("out.parquet", store=memory("out.parquet", "out.parquet/part-0"))
-    assert (pattern, keys(place)) == ("", ["part-0"])
+    store, pattern = open_store("out.parquet", store=memory("out.parquet", "out.parquet/part-0"))
+    assert (pattern, keys(store)) == ("", ["part-0"])
 
 
 def test_opening_an_object_costs_no_request_and_the_first_read_one() -> None:
-    place, _ = open_place("lake", store=memory("lake/f", data=b"0123456789"))
-    listed = place.list()[0]
-    source = place.open(listed.key, version=listed.version, size=listed.size)
+    store, _ = open_store("lake", store=memory("lake/f", data=b"0123456789"))
+    listed = store.list()[0]
+    source = store.open(listed.key, version=listed.version, size=listed.size)
     assert (source.size(), source.version(), source.counter.requests) == (10, listed.version, 0)
     assert source.tail(3) == (b"789", 10)
     assert (source.counter.requests, source.counter.bytes) == (1, 3)
@@ -266,8 +266,8 @@ def test_s3_pages(s3: dict[str, str]) -> None:
     for number in range(2_100):
         backend.put_object("bucket", f"many/{number:05}", b"x" * (number % 7))
     backend.put_object("bucket", "many/", b"")
-    place, _ = open_place("s3://bucket/many", storage_options=s3)
-    listed = place.list()
+    store, _ = open_store("s3://bucket/many", storage_options=s3)
+    listed = store.list()
     assert [file.key for file in listed] == [f"{number:05}" for number in range(2_100)]
     assert [file.size for file in listed[:8]] == [0, 1, 2, 3, 4, 5, 6, 0]
 
@@ -277,8 +277,8 @@ def test_a_marked_directory_without_files_is_empty(s3: dict[str, str]) -> None:
 
     get_backend("s3")["123456789012"]["aws"].put_object("bucket", "marked/", b"")
     for name in ("s3://bucket/marked", "s3://bucket/marked/"):
-        place, pattern = open_place(name, storage_options=s3)
-        assert (pattern, place.list()) == ("", [])
+        store, pattern = open_store(name, storage_options=s3)
+        assert (pattern, store.list()) == ("", [])
 
 
 def test_a_key_that_can_not_be_named_is_an_error(s3: dict[str, str]) -> None:
@@ -286,14 +286,14 @@ def test_a_key_that_can_not_be_named_is_an_error(s3: dict[str, str]) -> None:
 
     get_backend("s3")["123456789012"]["aws"].put_object("bucket", "bad//key", b"")
     with pytest.raises(ReadError, match="bad//key"):
-        open_place("s3://bucket/bad", storage_options=s3)
+        open_store("s3://bucket/bad", storage_options=s3)
 
 
 @pytest.fixture
-def places(tmp_path: Path, s3: dict[str, str]) -> Callable[[str, str], tuple[Place, Any]]:
+def stores(tmp_path: Path, s3: dict[str, str]) -> Callable[[str, str], tuple[Store, Any]]:
     """A lake on one kind of store, and how to put a file in it."""
 
-    def make(kind: str, name: str) -> tuple[Place, Any]:
+    def make(kind: str, name: str) -> tuple[Store, Any]:
         if kind == "local":
 
             def put(key: str, data: bytes) -> None:
@@ -303,102 +303,102 @@ def places(tmp_path: Path, s3: dict[str, str]) -> Callable[[str, str], tuple[Pla
                 fresh.replace(tmp_path / name / key)
 
             put("zero", b"0")
-            return open_place(tmp_path / name)[0], (put, lambda key: (tmp_path / name / key).unlink())
-        store = S3Store("bucket", config=s3)
-        obstore.put(store, f"{name}/zero", b"0")
-        place = open_place(f"s3://bucket/{name}", storage_options=s3)[0]
-        return place, (
-            lambda key, data: obstore.put(store, f"{name}/{key}", data),
-            lambda key: obstore.delete(store, f"{name}/{key}"),
+            return open_store(tmp_path / name)[0], (put, lambda key: (tmp_path / name / key).unlink())
+        bucket = S3Store("bucket", config=s3)
+        obstore.put(bucket, f"{name}/zero", b"0")
+        store = open_store(f"s3://bucket/{name}", storage_options=s3)[0]
+        return store, (
+            lambda key, data: obstore.put(bucket, f"{name}/{key}", data),
+            lambda key: obstore.delete(bucket, f"{name}/{key}"),
         )
 
     return make
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])
-def test_odd_names_come_back(places: Any, kind: str, tmp_path: Path, s3: dict[str, str]) -> None:
-    place, (put, _) = places(kind, "odd %41=é")
+def test_odd_names_come_back(stores: Any, kind: str, tmp_path: Path, s3: dict[str, str]) -> None:
+    store, (put, _) = stores(kind, "odd %41=é")
     for number, key in enumerate(ODD):
         put(key, bytes([number]) * 3)
-    listed = [file for file in place.list() if file.key != "zero"]
+    listed = [file for file in store.list() if file.key != "zero"]
     assert [file.key for file in listed] == sorted(ODD)
     for file in listed:
-        source = place.open(file.key, version=file.version)
+        source = store.open(file.key, version=file.version)
         assert source.tail(3) == (bytes([ODD.index(file.key)]) * 3, 3)
-        name = place.path(file.key)
+        name = store.path(file.key)
         assert open_source(name, storage_options=s3).tail(1)[1] == 3
         if "[" not in name:
-            alone, pattern = open_place(name, storage_options=s3)
+            alone, pattern = open_store(name, storage_options=s3)
             assert keys(alone, pattern) == [name.rpartition("/")[2]]
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])
 @pytest.mark.parametrize("change", ["deleted", "replaced", "same size", "shorter"])
-def test_a_file_that_is_not_the_listed_one_is_refused(places: Any, kind: str, change: str) -> None:
-    place, (put, delete) = places(kind, f"stale {change}")
+def test_a_file_that_is_not_the_listed_one_is_refused(stores: Any, kind: str, change: str) -> None:
+    store, (put, delete) = stores(kind, f"stale {change}")
     put("f", b"0123456789" * 10)
-    listed = place.list()[0]
+    listed = store.list()[0]
     if change == "deleted":
         delete("f")
     else:
         put("f", {"replaced": b"x" * 200, "same size": b"x" * 100, "shorter": b"x"}[change])
     for read in (lambda s: s.tail(10), lambda s: s.read_ranges([ByteRange(50, 60)])):
-        source = place.open("f", version=listed.version, size=listed.size)
+        source = store.open("f", version=listed.version, size=listed.size)
         with pytest.raises(ReadError, match=r"f: .*refresh the lake") as info:
             read(source)
-        assert info.value.path == place.path("f")
+        assert info.value.path == store.path("f")
         assert not info.value.transient
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])
-def test_a_file_of_another_size_is_refused(places: Any, kind: str) -> None:
-    place, (put, _) = places(kind, "sizes")
+def test_a_file_of_another_size_is_refused(stores: Any, kind: str) -> None:
+    store, (put, _) = stores(kind, "sizes")
     put("f", b"0123456789")
-    assert place.open("f", size=10).tail(2) == (b"89", 10)
+    assert store.open("f", size=10).tail(2) == (b"89", 10)
     for size in (0, 9, 11, 5_000):
         for read in (lambda s: s.tail(2), lambda s: s.read_ranges([ByteRange(0, 2)])):
             with pytest.raises(ReadError, match=f"10 bytes and its table says {size:,}") as refused:
-                read(place.open("f", size=size))
+                read(store.open("f", size=size))
             assert "restore the file" in (refused.value.hint or "")
             assert not refused.value.transient
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])
-def test_places_are_pickled(places: Any, kind: str) -> None:
-    place, (put, _) = places(kind, "pickled")
+def test_places_are_pickled(stores: Any, kind: str) -> None:
+    store, (put, _) = stores(kind, "pickled")
     put("f", b"12345")
-    again = pickle.loads(pickle.dumps(with_credentials(place)))
-    listed = pickle.loads(pickle.dumps(place.list()))
-    assert again == place
+    again = pickle.loads(pickle.dumps(with_credentials(store)))
+    listed = pickle.loads(pickle.dumps(store.list()))
+    assert again == store
     assert again.list() == listed
     assert again.open("f", version=listed[0].version).tail(2) == (b"45", 5)
 
 
 def test_a_place_of_the_callers_own_store_is_pickled_with_it(s3: dict[str, str]) -> None:
     config = {name: value for name, value in s3.items() if name != "aws_allow_http"}
-    store = S3Store("bucket", prefix="own", config=config, client_options={"allow_http": True})
-    obstore.put(store, "lake/f", b"1")
-    place, _ = open_place("lake", store=store)
-    assert place.uri == "s3://bucket/own/lake"
-    assert keys(pickle.loads(pickle.dumps(with_credentials(place)))) == ["f"]
+    bucket = S3Store("bucket", prefix="own", config=config, client_options={"allow_http": True})
+    obstore.put(bucket, "lake/f", b"1")
+    store, _ = open_store("lake", store=bucket)
+    assert store.uri == "s3://bucket/own/lake"
+    assert keys(pickle.loads(pickle.dumps(with_credentials(store)))) == ["f"]
 
 
 def test_one_object_needs_no_right_to_list(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise obstore.exceptions.PermissionDeniedError("403")
 
-    store = memory("lake/f")
+    bucket = memory("lake/f")
     monkeypatch.setattr(obstore, "list", refuse)
-    assert keys(*open_place("lake/f", store=store)) == ["f"]
+    assert keys(*open_store("lake/f", store=bucket)) == ["f"]
     with pytest.raises(ReadError, match="permission denied"):
-        open_place("lake/", store=store)
+        open_store("lake/", store=bucket)
 
 
 def test_s3_nothing_there(s3: dict[str, str]) -> None:
     with pytest.raises(ReadError, match=r"s3://bucket/none/at/all: no such file or directory"):
-        open_place("s3://bucket/none/at/all", storage_options=s3)
+        open_store("s3://bucket/none/at/all", storage_options=s3)
     with pytest.raises(ReadError, match=r"NoSuchBucket|404"):
-        open_place("s3://no-such-bucket/x", storage_options=s3)
+        open_store("s3://no-such-bucket/x", storage_options=s3)
 
 
 @pytest.mark.parametrize(
@@ -406,10 +406,10 @@ def test_s3_nothing_there(s3: dict[str, str]) -> None:
 )
 def test_http_is_not_listed(name: str) -> None:
     with pytest.raises(ReadError, match=r"can't be listed.*one file"):
-        open_place(name)
+        open_store(name)
 
 
 def test_http_names_one_file_without_a_request() -> None:
-    place, pattern = open_place("http://127.0.0.1:1/a%20b/f%20x.parquet")
-    assert (place.uri, pattern) == ("http://127.0.0.1:1/a%20b", "f x.parquet")
-    assert place.path(pattern) == "http://127.0.0.1:1/a%20b/f%20x.parquet"
+    store, pattern = open_store("http://127.0.0.1:1/a%20b/f%20x.parquet")
+    assert (store.uri, pattern) == ("http://127.0.0.1:1/a%20b", "f x.parquet")
+    assert store.path(pattern) == "http://127.0.0.1:1/a%20b/f%20x.parquet"

@@ -1,6 +1,6 @@
 """A root under which a lake's files lie, whatever the store: list them, open each as it was listed, write.
 
-To add a kind of place, write a class with the members of ``Place`` and name it in ``open_place``.
+To add a kind of place, write a class with the members of ``Store`` and name it in ``open_store``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from skipstone.errors import FileError, MissingFileError, ReadError, UsageError
 from skipstone.store.source import Source, local_path
 
 
-class Listed(NamedTuple):
+class ListedFile(NamedTuple):
     """A file as the listing saw it; ``version`` is what ``Source.expect`` takes and ``version`` gives."""
 
     key: str
@@ -27,7 +27,7 @@ class Listed(NamedTuple):
 BY_KEY = attrgetter("key")
 
 
-class Place(Protocol):
+class Store(Protocol):
     """A root with files below it; picklable.
 
     Keys may come from files that somebody has forged: each place passes every key through ``check_key``, and
@@ -43,23 +43,23 @@ class Place(Protocol):
     def local(self) -> bool:
         """Whether the files are in the local file system."""
 
-    def below(self, prefix: str) -> list[Listed]:
+    def list_prefix(self, prefix: str) -> list[ListedFile]:
         """What ``list`` gives of one directory below the root, by the same keys; nothing if there is none."""
 
-    def folders(self) -> list[str]:
-        """The directories in the root: ``files_here`` and what is ``below`` each of them is ``list``."""
+    def list_directories(self) -> list[str]:
+        """The directories in the root: ``list_files`` and what is ``below`` each of them is ``list``."""
 
-    def files_here(self) -> list[Listed]:
+    def list_files(self) -> list[ListedFile]:
         """The files in the root itself."""
 
     # The last that names the type, which this name hides.
-    def list(self) -> list[Listed]:
+    def list(self) -> list[ListedFile]:
         """Every file below the root by key, hidden and empty ones too; one that was named is alone."""
 
-    def child(self, key: str) -> Place:
+    def child(self, key: str) -> Store:
         """The place below this one, which need not exist yet."""
 
-    def parent(self) -> Place | None:
+    def parent(self) -> Store | None:
         """The place above this one; None at the top of a store, or if one file was named."""
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> Source:
@@ -87,13 +87,13 @@ class Place(Protocol):
         """The full path or URI of a file."""
 
 
-def open_place(
+def open_store(
     x: Any,
     *,
     storage_options: Mapping[str, Any] | None = None,
     store: Any = None,
     stay_below_root: bool = False,
-) -> tuple[Place, str]:
+) -> tuple[Store, str]:
     """The place that a path, URI, or (with an obstore ``store``) a key names, and which files are meant.
 
     The pattern is "" for a directory, the key of one file, or a glob; ``matches`` tells what it means. With
@@ -108,15 +108,15 @@ def open_place(
     if store is None:
         local = local_path(name)
         if local is not None:
-            from skipstone.store.local import open_folder
+            from skipstone.store.local import open_directory
 
-            return open_folder(local, stay_below_root=stay_below_root)
-    from skipstone.store.objects import open_bucket
+            return open_directory(local, stay_below_root=stay_below_root)
+    from skipstone.store.objects import open_prefix
 
-    return open_bucket(name, storage_options, store)
+    return open_prefix(name, storage_options, store)
 
 
-def open_root(x: Any, *, storage_options: Mapping[str, Any] | None = None, store: Any = None) -> Place:
+def open_root(x: Any, *, storage_options: Mapping[str, Any] | None = None, store: Any = None) -> Store:
     """The directory or prefix of that name, which need not exist yet."""
     if not isinstance(x, str | os.PathLike):
         raise UsageError(f"{x!r} is not a place", hint="give a directory: a path or a URI")
@@ -125,12 +125,12 @@ def open_root(x: Any, *, storage_options: Mapping[str, Any] | None = None, store
         raise UsageError("the path is empty", hint='give "." for the current directory')
     local = local_path(name)
     if local is not None and store is None:
-        from skipstone.store.local import LocalPlace
+        from skipstone.store.local import LocalStore
 
-        return LocalPlace(os.path.abspath(local))  # noqa: PTH100
-    from skipstone.store.objects import bucket_root
+        return LocalStore(os.path.abspath(local))  # noqa: PTH100
+    from skipstone.store.objects import prefix_root
 
-    return bucket_root(name, storage_options, store)
+    return prefix_root(name, storage_options, store)
 
 
 _SHOWN = 200
@@ -182,7 +182,7 @@ def split_glob(name: str) -> tuple[str, str]:
 
 
 def matches(pattern: str, key: str) -> bool:
-    """Whether a pattern that ``open_place`` gave means this file.
+    """Whether a pattern that ``open_store`` gave means this file.
 
     >>> [matches("**/day=[12]/*.parquet", f"{day}/f.parquet") for day in ("day=1", "x/day=2", "day=3")]
     [True, True, False]

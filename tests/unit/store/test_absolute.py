@@ -11,8 +11,8 @@ import pytest
 from obstore.store import S3Store
 
 from skipstone.errors import ReadError
+from skipstone.store.absolute import AbsoluteStore, local_name, store_at
 from skipstone.store.options import with_credentials
-from skipstone.store.scattered import ScatteredPlace, local_name, place_of
 from skipstone.store.source import ByteRange
 
 
@@ -34,8 +34,8 @@ from skipstone.store.source import ByteRange
 )
 def test_a_locations_characters_stand_for_themselves(location: str, path: str | None) -> None:
     assert local_name(location) == path
-    assert ScatteredPlace(location).local == (path is not None)
-    assert ScatteredPlace("/x").path(location) == (path or location)
+    assert AbsoluteStore(location).local == (path is not None)
+    assert AbsoluteStore("/x").path(location) == (path or location)
 
 
 def test_a_scheme_that_nobody_knows_is_refused() -> None:
@@ -51,16 +51,16 @@ def test_local_files_are_read_wherever_they_lie(scheme: str, name: str, tmp_path
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"0123456789")
-    place = ScatteredPlace("/somewhere/else")
-    source = place.open(f"{scheme}{path}", size=10)
+    store = AbsoluteStore("/somewhere/else")
+    source = store.open(f"{scheme}{path}", size=10)
     assert source.read_ranges([ByteRange(2, 4), ByteRange(8, 10)]) == [b"23", b"89"]
     assert source.path == str(path)
     with pytest.raises(ReadError, match="not the file"):
-        place.open(f"{scheme}{path}", size=11).read_ranges([ByteRange(0, 1)])
+        store.open(f"{scheme}{path}", size=11).read_ranges([ByteRange(0, 1)])
 
 
 def test_nothing_is_touched_before_it_is_read(tmp_path: Path) -> None:
-    source = ScatteredPlace(str(tmp_path)).open(f"file://{tmp_path}/nope", size=3)
+    source = AbsoluteStore(str(tmp_path)).open(f"file://{tmp_path}/nope", size=3)
     with pytest.raises(ReadError) as refused:
         source.read_ranges([ByteRange(0, 1)])
     assert refused.value.path == f"{tmp_path}/nope"
@@ -68,25 +68,25 @@ def test_nothing_is_touched_before_it_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_files_are_written_whole_deleted_and_listed_below(scheme: str, tmp_path: Path) -> None:
-    place = ScatteredPlace(f"{scheme}{tmp_path}/t 1%")
-    place.write(f"{scheme}{tmp_path}/t 1%/metadata/a.avro", [b"abc", b"def"])
+    store = AbsoluteStore(f"{scheme}{tmp_path}/t 1%")
+    store.write(f"{scheme}{tmp_path}/t 1%/metadata/a.avro", [b"abc", b"def"])
     assert (tmp_path / "t 1%/metadata/a.avro").read_bytes() == b"abcdef"
-    child = place.child("metadata")
-    assert [(entry.key, entry.size) for entry in child.below("")] == [("a.avro", 6)]
-    place.delete([f"{scheme}{tmp_path}/t 1%/metadata/a.avro", f"{scheme}{tmp_path}/t 1%/metadata/gone.avro"])
-    assert [*place_of(f"{scheme}{tmp_path}/t 1%/metadata").below("")] == []
-    assert place.parent() is None
+    child = store.child("metadata")
+    assert [(entry.key, entry.size) for entry in child.list_prefix("")] == [("a.avro", 6)]
+    store.delete([f"{scheme}{tmp_path}/t 1%/metadata/a.avro", f"{scheme}{tmp_path}/t 1%/metadata/gone.avro"])
+    assert [*store_at(f"{scheme}{tmp_path}/t 1%/metadata").list_prefix("")] == []
+    assert store.parent() is None
 
 
 def test_it_is_not_listed() -> None:
-    place = ScatteredPlace("s3://bucket/t")
+    store = AbsoluteStore("s3://bucket/t")
     asks: list[Any] = [
-        place.list,
-        place.files_here,
-        place.folders,
-        lambda: place.below("x"),
-        lambda: place.clear("x"),
-        lambda: place.move("a", "b"),
+        store.list,
+        store.list_files,
+        store.list_directories,
+        lambda: store.list_prefix("x"),
+        lambda: store.clear("x"),
+        lambda: store.move("a", "b"),
     ]
     for ask in asks:
         with pytest.raises(ReadError, match="not listed or moved") as refused:
@@ -95,26 +95,26 @@ def test_it_is_not_listed() -> None:
 
 
 def test_secrets_are_not_shown_and_travel_when_asked_to() -> None:
-    place = ScatteredPlace("s3://bucket/t", {"secret_access_key": "hush", "region": "eu"})
-    assert "hush" not in f"{place!r} {place.options!r}"
-    moved = pickle.loads(pickle.dumps(place))
-    assert (moved, moved.options) == (place, {"region": "eu"})
-    carried = pickle.loads(pickle.dumps(with_credentials(place)))
-    assert (carried, carried.options) == (place, place.options)
+    store = AbsoluteStore("s3://bucket/t", {"secret_access_key": "hush", "region": "eu"})
+    assert "hush" not in f"{store!r} {store.options!r}"
+    moved = pickle.loads(pickle.dumps(store))
+    assert (moved, moved.options) == (store, {"region": "eu"})
+    carried = pickle.loads(pickle.dumps(with_credentials(store)))
+    assert (carried, carried.options) == (store, store.options)
 
 
 def test_objects_are_read_written_and_deleted(s3: dict[str, str]) -> None:
-    store = S3Store("bucket", config={name.removeprefix("aws_"): value for name, value in s3.items()})
-    place = ScatteredPlace("s3://bucket/t", s3)
+    bucket = S3Store("bucket", config={name.removeprefix("aws_"): value for name, value in s3.items()})
+    store = AbsoluteStore("s3://bucket/t", s3)
     for name in ("data/f.parquet", "data/p=a%20b/f 1.parquet", "data/p=é+&/f.parquet"):
-        obstore.put(store, f"t/{name}", b"0123456789")
+        obstore.put(bucket, f"t/{name}", b"0123456789")
         for scheme in ("s3", "s3a"):
-            source = place.open(f"{scheme}://bucket/t/{name}", size=10)
+            source = store.open(f"{scheme}://bucket/t/{name}", size=10)
             assert source.read_ranges([ByteRange(3, 5)]) == [b"34"]
-    place.write("s3://bucket/t/metadata/x", [b"abc"])
-    assert [entry.key for entry in place.child("metadata").below("")] == ["x"]
-    place.delete(["s3://bucket/t/metadata/x", "s3://bucket/t/metadata/gone"])
-    assert [*place.child("metadata").below("")] == []
+    store.write("s3://bucket/t/metadata/x", [b"abc"])
+    assert [entry.key for entry in store.child("metadata").list_prefix("")] == ["x"]
+    store.delete(["s3://bucket/t/metadata/x", "s3://bucket/t/metadata/gone"])
+    assert [*store.child("metadata").list_prefix("")] == []
     with pytest.raises(ReadError) as refused:
-        place.open("s3://bucket/t/gone").read_ranges([ByteRange(0, 1)])
+        store.open("s3://bucket/t/gone").read_ranges([ByteRange(0, 1)])
     assert refused.value.path == "s3://bucket/t/gone"
