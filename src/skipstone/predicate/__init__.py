@@ -1,4 +1,4 @@
-"""What the user asks: one tree, SQL text both ways, and one adapter per foreign expression."""
+"""Predicates: one tree, SQL in and out, and an adapter for each foreign expression library."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """pyarrow expressions to predicates and back.
 
-pyarrow compares floats as IEEE does, Skipstone as Spark does (NaN equals itself and is largest);
-each direction rewrites what differs. In pyarrow ``x != x`` is TRUE for NaN alone, whatever the type
-of ``x``, so it stands for ``isnan`` where no schema says that ``is_nan`` has a kernel.
+pyarrow compares floats by IEEE rules, Skipstone by Spark's (NaN equals itself and is the largest value);
+both directions rewrite comparisons where this matters. In pyarrow ``x != x`` is TRUE for NaN only and
+works for every type, so it replaces ``is_nan``, which has no kernel for most types.
 
-One difference stays: pyarrow's ``is_in`` tells 0.0 from -0.0 in a float column. That is kept for a
-list of floats; a list of integers with a zero in it matches both.
+One difference remains: pyarrow's ``is_in`` distinguishes 0.0 from -0.0 in a float column. A list of
+floats keeps that behaviour; a list of integers that contains zero matches both.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from skipstone.predicate import tree
 from skipstone.predicate.foreign import (
     OPERATORS,
     ExpressionWriter,
-    Untranslatable,
+    TranslationError,
+    add_prunable,
     finite,
-    flattened,
+    flatten,
     float32_readings,
     has_zero,
     infinite,
@@ -35,7 +36,6 @@ from skipstone.predicate.foreign import (
     is_number,
     like_regex,
     literal,
-    near,
     neighbours,
     plain,
 )
@@ -45,7 +45,7 @@ Entries = list[tuple[bytes, bytes]]
 
 
 def from_arrow(expr: pc.Expression) -> tree.Predicate:
-    """A pyarrow expression as a predicate that keeps pyarrow's answer for every row.
+    """Convert a pyarrow expression to a predicate with the same result for every row.
 
     >>> import pyarrow.compute as pc
     >>> from_arrow(pc.field("x") < 5)
@@ -54,7 +54,7 @@ def from_arrow(expr: pc.Expression) -> tree.Predicate:
     try:
         return _condition(decode(expr))
     except pa.ArrowNotImplementedError:
-        # A column by position, or a function of the user's own: it can't be taken apart.
+        # A column by position or a user-defined function can't be deserialized.
         return tree.Opaque((), None, str(expr))
 
 
@@ -63,7 +63,7 @@ def from_arrow(expr: pc.Expression) -> tree.Predicate:
 
 @dataclass(frozen=True, slots=True)
 class ArrowNode:
-    """One part of a serialized expression: a column, a constant or a call, and how it was written."""
+    """One node of a serialized expression (a column, a constant or a call) with its metadata entries."""
 
     batch: pa.RecordBatch
     entries: Entries
@@ -74,7 +74,7 @@ class ArrowNode:
     scalar: pa.Scalar | None = None
 
     def walk(self) -> Iterator[ArrowNode]:
-        """This part and every part below it."""
+        """This node and every node below it, depth first."""
         stack = [self]
         while stack:
             node = stack.pop()
@@ -82,11 +82,11 @@ class ArrowNode:
             stack.extend(reversed(node.args))
 
     def option(self, name: str) -> Any:
-        """One option of the call, as Python has it."""
+        """One option of the call as a Python value."""
         return None if self.options is None else self.options[name].as_py()
 
     def expression(self) -> pc.Expression:
-        """This part alone as a pyarrow expression."""
+        """This node as a pyarrow expression."""
         batch = self.batch.replace_schema_metadata(pa.KeyValueMetadata(self.entries))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, batch.schema) as writer:
@@ -95,7 +95,7 @@ class ArrowNode:
 
 
 def decode(expr: pc.Expression) -> ArrowNode:
-    """``expr`` taken apart; raises ArrowNotImplementedError for columns by position."""
+    """Decode ``expr``; raises ArrowNotImplementedError for columns by position."""
     reader = pa.ipc.open_file(expr.__reduce__()[1][0])
     batch, entries = reader.get_batch(0), _metadata(reader.schema)
     done: list[ArrowNode] = []
@@ -126,7 +126,7 @@ def decode(expr: pc.Expression) -> ArrowNode:
 
 
 def _metadata(schema: pa.Schema) -> Entries:
-    """The schema's metadata in order and with repeated keys, which ``schema.metadata`` drops."""
+    """Metadata of the schema in order, with the repeated keys that ``schema.metadata`` drops."""
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     capsule = schema.__arrow_c_schema__()
@@ -155,25 +155,27 @@ def _condition(node: ArrowNode) -> tree.Predicate:
         if node.name:
             return _handler(_CONDITIONS, node)(node)
         return tree.condition(_value(node))
-    except Untranslatable:
+    except TranslationError:
         return _opaque(node)
 
 
 def _handler(table: dict[str, Callable[[ArrowNode], T]], node: ArrowNode) -> Callable[[ArrowNode], T]:
     if node.name not in table:
-        raise Untranslatable(node.name)
+        raise TranslationError(node.name)
     return table[node.name]
 
 
 def _opaque(node: ArrowNode) -> tree.Predicate:
     roots = dict.fromkeys(n.path[0] for n in node.walk() if n.path)
     expr = node.expression()
-    return tree.Opaque(tuple(tree.Column((r,)) for r in roots), _Evaluate(expr), " ".join(str(expr).split()))
+    return tree.Opaque(
+        tuple(tree.Column((r,)) for r in roots), _ArrowEvaluator(expr), " ".join(str(expr).split())
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Evaluate:
-    """Computes a pyarrow expression over a batch."""
+class _ArrowEvaluator:
+    """Evaluates a pyarrow expression on a batch."""
 
     expr: pc.Expression
 
@@ -190,7 +192,7 @@ class _Evaluate:
 
 
 def _join(node: ArrowNode) -> tree.Predicate:
-    parts = flattened(node, lambda part: part.args if part.name == node.name else None)
+    parts = flatten(node, lambda part: part.args if part.name == node.name else None)
     return (tree.conjunction if node.name == "and_kleene" else tree.disjunction)(map(_condition, parts))
 
 
@@ -202,7 +204,7 @@ def _compare(op: tree.CompareOp, node: ArrowNode) -> tree.Predicate:
     plain_compare = tree.Compare(op, x, y)
     if isinstance(y, tree.Literal):
         if isinstance(x, tree.Cast) and pa.types.is_date(x.type):
-            return near(op, x, neighbours(y.scalar), _opaque(node))
+            return add_prunable(op, x, neighbours(y.scalar), _opaque(node))
         if is_nan(y.scalar):
             return _true_unless_null(x) if op == "<>" else _false_unless_null(x)
         risky = op in (">", ">=") and is_number(y.scalar.type) and _may_be_float(x)
@@ -215,7 +217,7 @@ def _compare(op: tree.CompareOp, node: ArrowNode) -> tree.Predicate:
     if op in ("=", "<>"):
         return tree.And((plain_compare, tree.Not(both))) if op == "=" else tree.Or((plain_compare, both))
     low, high = (x, y) if op in ("<", "<=") else (y, x)
-    # NaN as the high end is no answer in IEEE; the comparison of the low end with itself keeps NULL.
+    # IEEE comparisons with a NaN high end are FALSE; comparing the low end with itself preserves NULL.
     return tree.And((plain_compare, tree.Not(tree.And((tree.IsNan(high), tree.Compare("=", low, low))))))
 
 
@@ -233,26 +235,26 @@ def _false_unless_null(x: tree.Expr) -> tree.Predicate:
 
 def _is_in(node: ArrowNode) -> tree.Predicate:
     if node.options is None:
-        raise Untranslatable
-    x, found = _value(node.args[0]), plain(node.options["value_set"].values)
-    values, readings = found.drop_null(), float32_readings(found.drop_null())
+        raise TranslationError
+    x, members = _value(node.args[0]), plain(node.options["value_set"].values)
+    values, readings = members.drop_null(), float32_readings(members.drop_null())
     if pa.types.is_timestamp(values.type):
         days = values.cast(pa.date32()).cast(values.type)
         readings = None if days.equals(values) else pa.concat_arrays([values, days])
     if readings is not None or (pa.types.is_floating(values.type) and has_zero(values)):
         wider = tree.IsIn(x, values if readings is None else readings)
-        upper = tree.Or((wider, tree.IsNull(x))) if found.null_count else wider
+        upper = tree.Or((wider, tree.IsNull(x))) if members.null_count else wider
         return tree.And((upper, _opaque(node)))
     hit = tree.IsIn(x, values)
     match node.option("null_matching_behavior"):
-        case 0 if found.null_count:
+        case 0 if members.null_count:
             return tree.Or((tree.Truth(hit, True), tree.IsNull(x)))
         case 0 | 1:
             return tree.Truth(hit, True)
         case 2:
             return hit
         case _:
-            return tree.IsIn(x, found)
+            return tree.IsIn(x, members)
 
 
 def _is_null(node: ArrowNode) -> tree.Predicate:
@@ -271,16 +273,16 @@ def _match(kind: tree.MatchKind, node: ArrowNode) -> tree.Predicate:
 
 def _like(node: ArrowNode) -> tree.Predicate:
     pattern = _pattern(node)
-    # pyarrow reads a backslash differently in patterns that are a plain prefix, suffix or substring.
+    # pyarrow treats a backslash differently in patterns that are a plain prefix, suffix or substring.
     if isinstance(pattern, bytes) or "\\" in pattern:
-        raise Untranslatable
+        raise TranslationError
     return tree.Like(_value(node.args[0]), pattern)
 
 
 def _pattern(node: ArrowNode) -> str | bytes:
     # RE2 folds case by its own table ("ſ" is an "s"), Spark by lower().
     if node.options is None or node.option("ignore_case"):
-        raise Untranslatable
+        raise TranslationError
     pattern = node.options["pattern"].as_buffer().to_pybytes()
     try:
         return bytes(pattern).decode()
@@ -332,26 +334,26 @@ def _value(node: ArrowNode) -> tree.Expr:
 
 def _struct_field(node: ArrowNode) -> tree.Expr:
     base, path = _value(node.args[0]), node.option("field_ref")
-    # A dot path; brackets hold positions, a backslash escapes.
+    # A dot path; brackets contain positions, a backslash escapes.
     if not isinstance(base, tree.Column) or not path.startswith(".") or set(path) & set("[\\"):
-        raise Untranslatable
+        raise TranslationError
     return tree.Column((*base.path, *path[1:].split(".")))
 
 
 def _cast(node: ArrowNode) -> tree.Expr:
     if node.options is None or any(v is True for v in node.options.as_py().values()):
-        raise Untranslatable
+        raise TranslationError
     to = node.options["to_type"].type
-    # From a date or a timestamp pyarrow counts days or ticks; Spark refuses, or counts seconds.
+    # pyarrow casts a date or timestamp to days or ticks; Spark raises, or returns seconds.
     if to in (pa.int32(), pa.int64()) or not (is_number(to) or pa.types.is_date32(to)):
-        raise Untranslatable
+        raise TranslationError
     return tree.Cast(_value(node.args[0]), to)
 
 
 def _slice(node: ArrowNode) -> tree.Expr:
     start, stop, step = (node.option(name) for name in ("start", "stop", "step"))
     if not (0 <= start <= stop < 2**31 and step == 1):
-        raise Untranslatable
+        raise TranslationError
     return tree.Call("substr", (_value(node.args[0]), tree.lit(start + 1), tree.lit(stop - start)))
 
 
@@ -380,10 +382,10 @@ _VALUES: dict[str, Callable[[ArrowNode], tree.Expr]] = {
 
 
 def to_arrow(predicate: tree.Predicate) -> pc.Expression:
-    """A predicate as a pyarrow expression that gives Spark's answer whatever the columns' types.
+    """Convert a predicate to a pyarrow expression with Spark's result for every column type.
 
-    Casts to integers and decimals are pyarrow's safe ones: where Spark would cut or round a value
-    they raise when the expression is computed.
+    Casts to integers and decimals are pyarrow's safe casts: they raise during evaluation where Spark
+    would truncate or round.
     """
     return _ArrowWriter().write(predicate)
 
@@ -405,7 +407,7 @@ class _ArrowWriter(ExpressionWriter):
             ("length", 1): pc.utf8_length,
         }
     )
-    # Comparisons with NaN: it equals itself and is larger than any other value.
+    # Comparisons with NaN, which equals itself and is larger than any other value.
     nan_tests: ClassVar[Mapping[str, Callable[[pc.Expression], pc.Expression]]] = MappingProxyType(
         {
             "=": lambda x: x != x,
@@ -428,14 +430,16 @@ class _ArrowWriter(ExpressionWriter):
 
     def cast(self, node: tree.Cast) -> pc.Expression:
         if node.lenient or node.type == pa.int64() or not is_number(node.type):
-            why = "its casts raise, take the column's zone and count timestamps in ticks"
+            why = (
+                "pyarrow casts raise on bad values, use the column's time zone and return timestamps as ticks"
+            )
             raise self.inexpressible(node, why)
         return self.write(node.arg).cast(node.type, safe=not pa.types.is_floating(node.type))
 
     def substring(self, x: pc.Expression, start: int, length: int) -> pc.Expression:
         return pc.utf8_slice_codeunits(x, start, start + length)
 
-    def known(self, x: pc.Expression) -> pc.Expression:
+    def is_not_null(self, x: pc.Expression) -> pc.Expression:
         return x.is_valid()
 
     def compare(self, op: tree.CompareOp, x: pc.Expression, y: pc.Expression) -> pc.Expression:
@@ -459,16 +463,16 @@ class _ArrowWriter(ExpressionWriter):
 
     def is_in(self, x: pc.Expression, node: tree.IsIn) -> pc.Expression:
         values = node.values
-        # pyarrow casts the list to the column's type, which would round it for a float32 column.
+        # pyarrow casts the list to the column's type, which would round it to float32.
         lossy = float32_readings(values) is not None
-        found = pc.is_in(x.cast(pa.float64(), safe=False) if lossy else x, values)
+        hit = pc.is_in(x.cast(pa.float64(), safe=False) if lossy else x, values)
         if has_zero(values):
-            found = found | (x == 0)
+            hit = hit | (x == 0)
         if pa.types.is_timestamp(values.type):
-            # In a date column the list would lose its times of day.
+            # For a date column pyarrow truncates the list to days.
             days = values.cast(pa.date32()).cast(values.type)
-            found = found & ~pc.is_in(x, days.filter(pc.invert(pc.is_in(days, values))))
-        return found | ~_true_or_null(x)
+            hit = hit & ~pc.is_in(x, days.filter(pc.invert(pc.is_in(days, values))))
+        return hit | ~_true_or_null(x)
 
     def is_nan(self, x: pc.Expression) -> pc.Expression:
         return x != x

@@ -1,4 +1,4 @@
-"""Turns whatever a user has into a Predicate, importing no library the user has not."""
+"""Conversion of user input to a Predicate, without importing libraries the user doesn't use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skipstone.predicate.tree import Constant, Expr, Predicate, condition, too_d
 
 
 def parse(text: str, dialect: str = "spark", tz: str = "UTC") -> Predicate:
-    """One SQL condition as a Predicate; string timestamps take the zone ``tz``.
+    """Parse one SQL condition; zoneless timestamp strings are in the time zone ``tz``.
 
     >>> import skipstone as sk
     >>> sk.parse("user_id = 42 and ts >= '2026-01-01'").columns()
@@ -22,15 +22,15 @@ def parse(text: str, dialect: str = "spark", tz: str = "UTC") -> Predicate:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise ParseError(f"the text holds half a character: {error.reason}") from None
+            raise ParseError(f"SQL is not valid Unicode: {error.reason}") from None
     return parse_sql(text, dialect, tz)
 
 
 def predicate(value: Any) -> Predicate:
-    """``value`` as a Predicate.
+    """Convert ``value`` to a Predicate.
 
-    Takes SQL text, a Predicate, None (everything), a ColumnDomain, a pyarrow, Polars, DataFusion
-    or pyiceberg expression, or a list of PySpark data-source filters (joined by AND).
+    Accepts SQL, a Predicate, None (all rows), a ColumnDomain, a pyarrow, Polars, DataFusion or
+    pyiceberg expression, or a list of PySpark data-source filters (joined by AND).
     """
     if isinstance(value, Expr) or value is None or isinstance(value, bool):
         return Constant(True) if value is None else condition(value)
@@ -41,25 +41,25 @@ def predicate(value: Any) -> Predicate:
 
         return from_column_domain(value)
     try:
-        found = _foreign(value)
+        converted = _from_library(value)
     except (SkipstoneError, ImportError):
         raise
     except RecursionError:
         raise too_deep() from None
     except Exception as error:
-        raise PredicateError(f"a {type(value).__name__} can't be read as a predicate: {error}") from error
-    if found is None:
+        raise PredicateError(f"{type(value).__name__} can't be converted to a predicate: {error}") from error
+    if converted is None:
         raise PredicateError(
-            f"can't make a predicate of {type(value).__name__}",
-            hint="give SQL text, skipstone.col(...) conditions, a pyarrow, Polars, DataFusion or pyiceberg "
+            f"{type(value).__name__} can't be converted to a predicate",
+            hint="use SQL, skipstone.col(...) conditions, a pyarrow, Polars, DataFusion or pyiceberg "
             "expression, or a list of PySpark data-source filters",
         )
-    return found
+    return converted
 
 
-def _foreign(value: Any) -> Predicate | None:
-    """An expression of another library; None for anything else."""
-    # The class's own module says which library made it, so nothing is imported to find out.
+def _from_library(value: Any) -> Predicate | None:
+    """Convert an expression of another library; None if ``value`` is not one."""
+    # Module names of the class identify the library without importing it.
     roots = {cls.__module__.partition(".")[0] for cls in type(value).__mro__}
     if "pyarrow" in roots:
         from skipstone.predicate.arrow import from_arrow
@@ -77,15 +77,15 @@ def _foreign(value: Any) -> Predicate | None:
         from skipstone.predicate.iceberg import from_iceberg
 
         return from_iceberg(value)
-    if "pyspark" in roots or _spark_filters(value):
+    if "pyspark" in roots or _is_spark_filters(value):
         from skipstone.predicate.spark import from_spark
 
         return from_spark(value)
     return None
 
 
-def _spark_filters(value: Any) -> bool:
-    """Whether this is a list of PySpark data-source filters; any other list is somebody's mistake."""
+def _is_spark_filters(value: Any) -> bool:
+    """Whether ``value`` is a non-empty list of PySpark data-source filters."""
     if not isinstance(value, (list, tuple)):
         return False
     roots = [{cls.__module__.partition(".")[0] for cls in type(item).__mro__} for item in value]

@@ -1,11 +1,11 @@
 """DataFusion expressions to predicates and back.
 
-DataFusion orders NaN as Spark does. What differs depends on the column's type, unknown here: it cuts
-a timestamp to the column's unit, and takes dates and years in the column's zone. Such a comparison
-becomes an opaque leaf beside a wider one that can be judged.
+DataFusion orders NaN as Spark does. Other differences depend on the column's type, which is unknown here:
+DataFusion truncates a timestamp to the column's unit, and evaluates dates and years in the column's time
+zone. Such a comparison becomes an opaque leaf, joined with a wider condition that metadata can judge.
 
-Two of its answers are taken as the SQL they stand for: a list of more than three floats tells 0.0
-from -0.0 where a shorter one doesn't, and a field of a NULL struct is whatever its buffer holds.
+Two quirks are not reproduced; SQL semantics apply instead: an IN list of more than three floats
+distinguishes 0.0 from -0.0, and a field of a NULL struct has whatever value its buffer contains.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import (
     ExpressionWriter,
-    Untranslatable,
+    TranslationError,
+    add_prunable,
     between,
     finer_than_millisecond,
-    flattened,
+    flatten,
     has_zero,
     like_regex,
     list_values,
     literal,
     millisecond_readings,
-    near,
     neighbours,
     plain,
 )
 
 
 def from_datafusion(expr: Expr) -> tree.Predicate:
-    """A DataFusion expression as a predicate that keeps its answer for every row.
+    """Convert a DataFusion expression to a predicate with the same result for every row.
 
     >>> from datafusion import col, lit
     >>> from_datafusion(col("x") > lit(5))
@@ -52,7 +52,7 @@ def from_datafusion(expr: Expr) -> tree.Predicate:
 
 
 def _name(expr: Expr) -> str:
-    """The kind of the expression, or the operator or function it calls."""
+    """Name of the operator or function, or else the kind of the expression."""
     kind = str(expr.variant_name())
     return str(expr.rex_call_operator()) if kind in ("BinaryExpr", "ScalarFunction") else kind
 
@@ -66,7 +66,7 @@ def _condition(expr: Expr) -> tree.Predicate:
         if name == "Alias":
             return _condition(*expr.rex_call_operands())
         return _CONDITIONS[name](expr) if name in _CONDITIONS else tree.condition(_value(expr))
-    except (Untranslatable, TypeMismatchError):
+    except (TranslationError, TypeMismatchError):
         return _opaque(expr)
 
 
@@ -86,9 +86,9 @@ def _opaque(expr: Expr) -> tree.Predicate:
             by_row = False
         stack.extend(() if kind in ("Column", "Literal") else reversed(part.rex_call_operands()))
     named = tables - {""}
-    # An aggregate, a window, a subquery, or columns of several tables: no filter of one batch.
+    # Aggregates, windows, subqueries and columns of several tables can't be evaluated on one batch.
     alone = by_row and len(named) < 2 and not any("." in table for table in named)
-    evaluate = _Evaluate(expr, next(iter(named), "batch")) if alone else None
+    evaluate = _DataFusionEvaluator(expr, next(iter(named), "batch")) if alone else None
     return tree.Opaque(tuple(tree.Column((n,)) for n in names), evaluate, str(expr.canonical_name()))
 
 
@@ -103,8 +103,8 @@ _ROW_BY_ROW = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class _Evaluate:
-    """Computes a DataFusion expression over a batch, known by the table's name the columns carry."""
+class _DataFusionEvaluator:
+    """Evaluates a DataFusion expression on a batch, registered under the table name of its columns."""
 
     expr: Expr
     table: str
@@ -116,11 +116,11 @@ class _Evaluate:
 
 
 def _compute(expr: Expr, batch: pa.RecordBatch, table: str) -> pa.Array:
-    # One partition keeps the rows in order.
+    # A single partition preserves row order.
     context = SessionContext(SessionConfig().with_target_partitions(1))
     context.register_record_batches(_quoted(table), [[batch]])
-    answer = context.table(_quoted(table)).select(expr.alias("answer")).to_arrow_table()
-    return plain(answer.column("answer").combine_chunks())
+    result = context.table(_quoted(table)).select(expr.alias("mask")).to_arrow_table()
+    return plain(result.column("mask").combine_chunks())
 
 
 def _quoted(name: str) -> str:
@@ -129,7 +129,7 @@ def _quoted(name: str) -> str:
 
 def _join(expr: Expr) -> tree.Predicate:
     name = _name(expr)
-    parts = flattened(expr, lambda part: part.rex_call_operands() if _name(part) == name else None)
+    parts = flatten(expr, lambda part: part.rex_call_operands() if _name(part) == name else None)
     return (tree.conjunction if name == "AND" else tree.disjunction)(map(_condition, parts))
 
 
@@ -149,15 +149,15 @@ def _pair(op: tree.CompareOp, left: Expr, right: Expr, exact: Expr) -> tree.Pred
         scalar = _constant(right).scalar
         zoned = _zoned(left)
         if zoned is not None:
-            return near(op, zoned, neighbours(scalar), _opaque(exact))
+            return add_prunable(op, zoned, neighbours(scalar), _opaque(exact))
         readings = millisecond_readings(pa.array([scalar]))
         if readings is not None:
-            return near(op, _value(left), readings, _opaque(exact))
+            return add_prunable(op, _value(left), readings, _opaque(exact))
     return tree.Compare(op, _value(left), _value(right))
 
 
 def _zoned(expr: Expr) -> tree.Expr | None:
-    """A date or a year, which DataFusion takes in the zone of the column, up to a day from UTC."""
+    """A date or year of a timestamp, which DataFusion evaluates in the column's zone, up to a day off UTC."""
     if _name(expr) == "Cast" and _cast_type(expr) == "Date32":
         return tree.Cast(_value(*expr.rex_call_operands()), pa.date32())
     if _name(expr) == "date_part":
@@ -169,41 +169,41 @@ def _zoned(expr: Expr) -> tree.Expr | None:
 
 def _between(expr: Expr) -> tree.Predicate:
     arg, low, high = expr.rex_call_operands()
-    found = between(_pair(">=", arg, low, arg >= low), _pair("<=", arg, high, arg <= high))
-    return tree.Not(found) if expr.to_variant().negated() else found
+    inside = between(_pair(">=", arg, low, arg >= low), _pair("<=", arg, high, arg <= high))
+    return tree.Not(inside) if expr.to_variant().negated() else inside
 
 
 def _in_list(expr: Expr) -> tree.Predicate:
     arg, *items = expr.rex_call_operands()
     if not all(_is_constant(item) for item in items):
-        raise Untranslatable
+        raise TranslationError
     values = list_values([_constant(item).scalar for item in items])
     x, negated, readings = _value(arg), expr.to_variant().negated(), millisecond_readings(values)
     if readings is not None:
-        return near("<>" if negated else "=", x, readings, _opaque(expr))
+        return add_prunable("<>" if negated else "=", x, readings, _opaque(expr))
     return tree.Not(tree.IsIn(x, values)) if negated else tree.IsIn(x, values)
 
 
 def _array_has(expr: Expr) -> tree.Predicate:
     array, arg = expr.rex_call_operands()
     if array.variant_name() != "Literal" or not isinstance(array.python_value(), pa.ListScalar):
-        raise Untranslatable
+        raise TranslationError
     values = plain(array.python_value().values)
     if pa.types.is_timestamp(values.type):
-        raise Untranslatable
+        raise TranslationError
     return tree.IsIn(_value(arg), values)
 
 
 def _like(expr: Expr) -> tree.Predicate:
     like, (arg, right) = expr.to_variant(), expr.rex_call_operands()
-    # DataFusion folds case by a table of its own ("ſ" is an "s"), Spark by lower().
+    # DataFusion folds case by its own table ("ſ" is an "s"), Spark by lower().
     if "ilike" in expr.rex_call_operator() or not _is_constant(right):
-        raise Untranslatable
+        raise TranslationError
     pattern, escape = _constant(right).scalar.as_py(), like.escape_char() or "\\"
     if not isinstance(pattern, str) or _BAD_ESCAPE.search(pattern.replace(escape, "\\")):
-        raise Untranslatable
-    found = tree.Like(_value(arg), pattern, escape)
-    return tree.Not(found) if like.negated() else found
+        raise TranslationError
+    node = tree.Like(_value(arg), pattern, escape)
+    return tree.Not(node) if like.negated() else node
 
 
 _BAD_ESCAPE = re.compile(r"(?s)(?<!\\)(?:\\\\)*\\(?:[^%_\\]|\Z)")
@@ -213,7 +213,7 @@ def _match(kind: tree.MatchKind, expr: Expr) -> tree.Predicate:
     arg, text = expr.rex_call_operands()
     value = _constant(text).scalar.as_py() if _is_constant(text) else None
     if not isinstance(value, str):
-        raise Untranslatable
+        raise TranslationError
     return tree.Match(kind, _value(arg), value)
 
 
@@ -276,12 +276,12 @@ def _value(expr: Expr) -> tree.Expr:
         return _constant(expr)
     name = _name(expr)
     if name not in _VALUES:
-        raise Untranslatable
+        raise TranslationError
     return _VALUES[name](expr)
 
 
 def _is_constant(expr: Expr) -> bool:
-    """A literal, or a literal that SQL text wrote as a cast or with a sign."""
+    """Whether this is a literal, or a cast or negation of one."""
     kind = expr.variant_name()
     if kind in ("Cast", "Negative"):
         return _is_constant(*expr.rex_call_operands())
@@ -295,15 +295,15 @@ def _constant(expr: Expr) -> tree.Literal:
 
 
 def _cast_type(expr: Expr) -> str:
-    # The type has no accessor in Python; the name ends with it: CAST(x AS Date32).
+    # The Python API has no accessor for the type; the name ends with it: CAST(x AS Date32).
     return str(expr.canonical_name()).rpartition(" AS ")[2].removesuffix(")")
 
 
 def _cast(expr: Expr) -> tree.Expr:
-    # Wider types hold a timestamp, which DataFusion counts in its unit and Spark in seconds.
+    # Wider types can hold a timestamp, which DataFusion casts to ticks and Spark to seconds.
     to = {"Int8": pa.int8(), "Int16": pa.int16()}.get(_cast_type(expr))
     if to is None:
-        raise Untranslatable
+        raise TranslationError
     return tree.Cast(_value(*expr.rex_call_operands()), to)
 
 
@@ -312,7 +312,7 @@ def _field(expr: Expr) -> tree.Expr:
     column = _value(base)
     parts = [_constant(name).scalar.as_py() for name in names if _is_constant(name)]
     if not isinstance(column, tree.Column) or len(parts) != len(names) or not all(parts):
-        raise Untranslatable
+        raise TranslationError
     return tree.Column((*column.path, *parts))
 
 
@@ -323,13 +323,13 @@ def _call(name: str, expr: Expr) -> tree.Expr:
 def _substring(least: int, name: str, expr: Expr) -> tree.Expr:
     text, *bounds = expr.rex_call_operands()
     numbers = [_constant(bound).scalar.as_py() for bound in bounds if _is_constant(bound)]
-    # Below these positions and lengths every engine counts in its own way.
+    # Engines disagree on smaller positions and lengths.
     if len(numbers) != 1 + least or len(bounds) != len(numbers) or numbers[0] < least or numbers[-1] < 0:
-        raise Untranslatable
+        raise TranslationError
     return tree.Call(name, (_value(text), *map(tree.lit, numbers)))
 
 
-# Arithmetic is absent: DataFusion wraps it in a column type that is unknown here.
+# No arithmetic: DataFusion wraps around in the column's type, which is unknown here.
 _VALUES: dict[str, Callable[[Expr], tree.Expr]] = {
     "Alias": lambda expr: _value(*expr.rex_call_operands()),
     "Cast": _cast,
@@ -347,7 +347,7 @@ _VALUES: dict[str, Callable[[Expr], tree.Expr]] = {
 
 
 def to_datafusion(predicate: tree.Predicate) -> Expr:
-    """A predicate as a DataFusion expression that gives Spark's answer."""
+    """Convert a predicate to a DataFusion expression with Spark's result."""
     return _DataFusionWriter().write(predicate)
 
 
@@ -375,9 +375,9 @@ class _DataFusionWriter(ExpressionWriter):
         return lit(pa.scalar(value, pa.bool_()))
 
     def cast(self, node: tree.Cast) -> Expr:
-        # Wider types would hold a timestamp, which DataFusion counts in its unit and Spark in seconds.
+        # Wider types can hold a timestamp, which DataFusion casts to ticks and Spark to seconds.
         if node.lenient or node.type not in (pa.int8(), pa.int16(), pa.int32()):
-            raise self.inexpressible(node, "it takes the column's zone and unit")
+            raise self.inexpressible(node, "DataFusion casts use the column's time zone and unit")
         return self.write(node.arg).cast(node.type)
 
     def substring(self, x: Expr, start: int, length: int) -> Expr:
@@ -387,20 +387,20 @@ class _DataFusionWriter(ExpressionWriter):
         return values.cast(pa.timestamp("ms", values.type.tz), safe=False).cast(values.type)
 
     def is_in(self, x: Expr, node: tree.IsIn) -> Expr:
-        found, fine = _listed(x, node.values), finer_than_millisecond(node.values)
+        hit, fine = _listed(x, node.values), finer_than_millisecond(node.values)
         if len(fine):
-            # A millisecond column would meet these values without the rest of their digits.
+            # For a millisecond column DataFusion truncates these values.
             cut = self.cut(fine)
-            found = found & ~_listed(x, cut.filter(pc.invert(pc.is_in(cut, node.values))))
-        # A list tells 0.0 from -0.0. The optimizer would merge a plain x = 0 into the list.
-        return found | ((x == lit(0)) & (x <= lit(0))) if has_zero(node.values) else found
+            hit = hit & ~_listed(x, cut.filter(pc.invert(pc.is_in(cut, node.values))))
+        # IN distinguishes 0.0 from -0.0. The optimizer would merge a plain x = 0 into the list.
+        return hit | ((x == lit(0)) & (x <= lit(0))) if has_zero(node.values) else hit
 
     def is_nan(self, x: Expr) -> Expr:
         return f.isnan(x)
 
     def match(self, x: Expr, node: tree.Match) -> Expr:
         if isinstance(node.text, bytes):
-            raise self.inexpressible(node, "its text functions take no bytes")
+            raise self.inexpressible(node, "DataFusion's string functions don't accept bytes")
         match = {"prefix": f.starts_with, "suffix": f.ends_with, "contains": f.contains}[node.kind]
         return match(x, lit(node.text))
 
@@ -409,7 +409,7 @@ class _DataFusionWriter(ExpressionWriter):
 
 
 def _listed(x: Expr, values: pa.Array) -> Expr:
-    # DataFusion takes a fraction of a millisecond for each literal; a long list is one array.
+    # Each literal costs a fraction of a millisecond, so a long list is one array.
     if len(values) > 100 and not pa.types.is_timestamp(values.type):
         offsets = pa.array([0, len(values)], pa.int64())
         return f.array_has(lit(pa.LargeListArray.from_arrays(offsets, values)[0]), x)

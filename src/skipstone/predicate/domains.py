@@ -1,4 +1,4 @@
-"""Domains as predicates: the adapter for ColumnDomain and trees of them."""
+"""Conversion of ColumnDomain trees to predicates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from skipstone.predicate.tree import (
 
 
 def from_column_domain(tree: DomainTree) -> Predicate:
-    """A predicate that is TRUE for just the rows of the domains."""
+    """Predicate that is TRUE for exactly the rows of the domains."""
     match tree:
         case ColumnDomain(is_none=True):
             return Constant(False)
@@ -38,7 +38,7 @@ def from_column_domain(tree: DomainTree) -> Predicate:
 
 
 def from_domain(column: Expr, domain: Domain) -> Predicate:
-    """A predicate that is TRUE for just the values of the domain."""
+    """Predicate that is TRUE for exactly the values of the domain."""
     if domain.is_all:
         return Constant(True)
     parts: list[Predicate] = []

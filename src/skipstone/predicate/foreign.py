@@ -1,4 +1,4 @@
-"""What reading and writing foreign expressions share: literals, readings of a literal, LIKE as a regex."""
+"""Shared code of the adapters for foreign expressions: literals, LIKE patterns and the expression writer."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _PLAIN = {
     pa.binary_view(): pa.binary(),
 }
 _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
-_REGEX_SIGNS = frozenset("\\.+*?()|[]{}^$")
+_REGEX_SPECIALS = frozenset("\\.+*?()|[]{}^$")
 
 
-class Untranslatable(Exception):
-    """A part of a foreign expression that the tree has no node for; it asks for an opaque leaf."""
+class TranslationError(Exception):
+    """Raised for a part of a foreign expression without an equivalent node; it becomes an opaque leaf."""
 
 
-def flattened(node: T, operands: Callable[[T], Sequence[T] | None]) -> Iterator[T]:
-    """The members of a chain of one operator, which may be too long for recursion.
+def flatten(node: T, operands: Callable[[T], Sequence[T] | None]) -> Iterator[T]:
+    """Yield the operands of a chain of one operator, without recursion.
 
-    ``operands`` gives those of a link of the chain, and None for anything else.
+    ``operands`` returns the operands of a node of the chain, and None for any other node.
     """
     stack = [node]
     while stack:
@@ -47,42 +47,42 @@ def flattened(node: T, operands: Callable[[T], Sequence[T] | None]) -> Iterator[
 
 
 def plain(values: pa.Array) -> pa.Array:
-    """``values`` without dictionary, view or large layouts."""
+    """Convert dictionary, view and large layouts to the plain ones."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     return values.cast(_PLAIN.get(values.type, values.type))
 
 
 def literal(scalar: pa.Scalar) -> tree.Literal:
-    """A foreign constant as a literal of the tree."""
+    """Convert a foreign constant to a literal."""
     return tree.Literal(plain(pa.array([scalar], scalar.type))[0])
 
 
 def list_values(constants: Sequence[pa.Scalar]) -> pa.Array:
-    """The constants of a list as one array; those of one type may lie beyond Python's dates and times."""
+    """Convert constants to one array; values of one type avoid Python's limited dates and times."""
     kinds = {scalar.type for scalar in constants}
     return pa.array(constants, kinds.pop()) if len(kinds) == 1 else value_array(constants)
 
 
 def is_nan(scalar: pa.Scalar) -> bool:
-    """Whether a constant is a floating-point NaN."""
+    """Whether a constant is NaN."""
     return bool(pa.types.is_floating(scalar.type) and scalar.is_valid and np.isnan(scalar.as_py()))
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether a constant of this type can meet a floating-point column."""
+    """Whether a constant of this type can be compared with a floating-point column."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def has_zero(values: pa.Array) -> bool:
-    """Whether a list of numbers holds a zero, of either sign."""
+    """Whether a list of numbers contains 0.0 or -0.0."""
     return is_number(values.type) and bool(
         pc.any(pc.equal(values.cast(pa.float64(), safe=False), 0.0)).as_py()
     )
 
 
 def float32_readings(values: pa.Array) -> pa.Array | None:
-    """``values`` and what they become in a float32 column, or None where that is the same."""
+    """``values`` plus their roundings to float32, or None if rounding changes nothing."""
     if values.type != pa.float64() or not len(values):
         return None
     exact = values.drop_null().to_numpy(zero_copy_only=False)
@@ -93,7 +93,7 @@ def float32_readings(values: pa.Array) -> pa.Array | None:
 
 
 def finer_than_millisecond(values: pa.Array) -> pa.Array:
-    """The timestamps a millisecond column can't hold."""
+    """Timestamps that don't fit into milliseconds."""
     step = _PER_MILLISECOND.get(values.type.unit) if pa.types.is_timestamp(values.type) else None
     if step is None or not len(values):
         return values[:0]
@@ -102,7 +102,7 @@ def finer_than_millisecond(values: pa.Array) -> pa.Array:
 
 
 def millisecond_readings(values: pa.Array) -> pa.Array | None:
-    """``values`` and what they become in a millisecond column, or None where that is the same."""
+    """``values`` plus their roundings to milliseconds, or None if rounding changes nothing."""
     fine = finer_than_millisecond(values)
     if not len(fine):
         return None
@@ -112,37 +112,38 @@ def millisecond_readings(values: pa.Array) -> pa.Array | None:
 
 
 def infinite(x: tree.Expr) -> tree.Predicate:
-    """``x`` is an infinity of either sign."""
+    """Test for an infinity of either sign."""
     return tree.IsIn(x, pa.array([np.inf, -np.inf]))
 
 
 def finite(x: tree.Expr) -> tree.Predicate:
-    """``x`` is neither an infinity nor NaN."""
+    """Test for a finite number."""
     return tree.Not(tree.Or((infinite(x), tree.IsNan(x))))
 
 
 def neighbours(scalar: pa.Scalar) -> pa.Array:
-    """A date or a year and its neighbours: what it may be in the zone of a column."""
+    """A date or year with its neighbours, which covers every time zone of the column."""
     kind = scalar.type
     if not scalar.is_valid or not (pa.types.is_date32(kind) or pa.types.is_integer(kind)):
-        raise Untranslatable
+        raise TranslationError
     number = scalar.cast(pa.int32()).as_py()
     return pa.array([number - 1, number, number + 1], pa.int32()).cast(kind)
 
 
 def between(above: tree.Predicate, below: tree.Predicate) -> tree.Predicate:
-    """``above AND below``, as one BETWEEN where they compare one value with its two ends."""
+    """``above AND below``, as one BETWEEN if both compare the same value."""
     match above, below:
         case tree.Compare(">=" | ">", x, low), tree.Compare("<=" | "<", y, high) if x.key() == y.key():
             return tree.Between(x, low, high, above.op == ">=", below.op == "<=")
     return tree.conjunction((above, below))
 
 
-def near(op: tree.CompareOp, arg: tree.Expr, readings: pa.Array, exact: tree.Predicate) -> tree.Predicate:
-    """``exact``, next to a condition that metadata can judge and that holds wherever it does.
+def add_prunable(
+    op: tree.CompareOp, arg: tree.Expr, readings: pa.Array, exact: tree.Predicate
+) -> tree.Predicate:
+    """AND ``exact``, which metadata can't judge, with a wider condition that it can.
 
-    ``readings`` are all the values the constant may stand for, depending on a column type that is
-    not known here.
+    ``readings`` are all values the constant can have, depending on the column type, which is unknown here.
     """
     if op == "<>":
         return exact
@@ -153,30 +154,30 @@ def near(op: tree.CompareOp, arg: tree.Expr, readings: pa.Array, exact: tree.Pre
 
 
 def like_regex(like: tree.Like) -> str:
-    """A LIKE pattern as a regular expression for RE2 and Rust's regex."""
-    pieces = ("".join("." if s is None else _quoted(s) for s in piece) for piece in like_pieces(like))
+    """Convert a LIKE pattern to a regular expression for RE2 and Rust's regex."""
+    pieces = ("".join("." if s is None else _escape_regex(s) for s in piece) for piece in like_pieces(like))
     return rf"(?s)\A{'.*'.join(pieces)}\z"
 
 
 def like_pieces(like: tree.Like) -> list[list[str | None]]:
-    """What stands between the ``%`` of a LIKE pattern: plain characters, and None for each ``_``."""
+    """Split a LIKE pattern at ``%`` into lists of plain characters, with None for each ``_``."""
     pieces: list[list[str | None]] = [[]]
-    signs = iter(like.pattern)
-    for sign in signs:
-        if sign == like.escape:
-            plain = next(signs, None)
+    chars = iter(like.pattern)
+    for char in chars:
+        if char == like.escape:
+            plain = next(chars, None)
             if plain is None:
-                raise NotExpressibleError(f"{like}: the pattern ends with its escape character")
+                raise NotExpressibleError(f"LIKE pattern ends with its escape character: {like}")
             pieces[-1].append(plain)
-        elif sign == "%":
+        elif char == "%":
             pieces.append([])
         else:
-            pieces[-1].append(None if sign == "_" else sign)
+            pieces[-1].append(None if char == "_" else char)
     return pieces
 
 
-def _quoted(sign: str) -> str:
-    return "\\" + sign if sign in _REGEX_SIGNS else sign
+def _escape_regex(char: str) -> str:
+    return "\\" + char if char in _REGEX_SPECIALS else char
 
 
 OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType(
@@ -192,35 +193,37 @@ OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType(
 
 
 class ExpressionWriter:
-    """Builds expressions of one library; the defaults suit expressions that know ``&``, ``|`` and ``~``.
+    """Builds expressions of one library; the defaults use the operators ``&``, ``|`` and ``~``.
 
-    In the methods below ``x`` and ``y`` are expressions of the library, already built.
+    In the methods below ``x`` and ``y`` are built expressions of the library.
     """
 
     library: ClassVar[str]
-    # Functions that mean the same in the library, by Spark's name and the number of arguments.
+    # Functions with Spark's semantics, by Spark's name and the number of arguments.
     functions: ClassVar[Mapping[tuple[str, int], Callable[..., Any]]]
 
-    # What each library builds in its own way. Lists have at least one value and no NULL.
+    # Implemented by each subclass. Lists have at least one value and no NULL.
     column: Callable[[tree.Column], Any]
     literal: Callable[[tree.Literal], Any]
     constant: Callable[[bool | None], Any]
     cast: Callable[[tree.Cast], Any]
-    substring: Callable[[Any, int, int], Any]  # the start counts from zero, then the length
+    substring: Callable[[Any, int, int], Any]  # zero-based start, length
     is_in: Callable[[Any, tree.IsIn], Any]
     is_nan: Callable[[Any], Any]
     match: Callable[[Any, tree.Match], Any]
-    pattern: Callable[[Any, tree.Like], Any]  # LIKE with regard to case
-    cut: Callable[[pa.Array], pa.Array]  # timestamps as the library reads them for a millisecond column
+    pattern: Callable[[Any, tree.Like], Any]  # case-sensitive LIKE
+    cut: Callable[[pa.Array], pa.Array]  # timestamps as the library casts them to milliseconds
 
     def inexpressible(self, what: object, why: str = "") -> NotExpressibleError:
-        """The error that names the part the library can't express."""
-        return NotExpressibleError(f"{self.library} has no way to say {what}" + (f": {why}" if why else ""))
+        """Error that names the part without an equivalent in the library."""
+        return NotExpressibleError(
+            f"{self.library} has no equivalent of {what}" + (f": {why}" if why else "")
+        )
 
-    # -- the walk ----------------------------------------------------------------------------
+        # -- traversal ---------------------------------------------------------------------------
 
     def write(self, node: tree.Expr) -> Any:
-        """``node`` as an expression of the library."""
+        """Convert ``node`` to an expression of the library."""
         match node:
             case tree.Constant(value):
                 return self.constant(value)
@@ -291,25 +294,25 @@ class ExpressionWriter:
         values, has_null = plain(node.values).drop_null(), node.values.null_count > 0
         if not len(values):
             return self.constant(None if has_null else False)
-        found = self.is_in(self.operand(node.arg), tree.IsIn(node.arg, values, node.zone))
-        return self.any_of((found, self.constant(None))) if has_null else found
+        hit = self.is_in(self.operand(node.arg), tree.IsIn(node.arg, values, node.zone))
+        return self.any_of((hit, self.constant(None))) if has_null else hit
 
     # -- logic -------------------------------------------------------------------------------
 
     def operand(self, node: tree.Expr) -> Any:
-        """What a comparison or a test is about."""
+        """Convert the argument of a comparison or a test."""
         return self.write(node)
 
     def holds(self, x: Any) -> Any:
-        """A boolean value as a condition."""
+        """Convert a boolean value to a condition."""
         return x
 
     def all_of(self, parts: Sequence[Any]) -> Any:
-        """The conditions joined by AND."""
+        """Join conditions by AND."""
         return functools.reduce(operator.and_, parts)
 
     def any_of(self, parts: Sequence[Any]) -> Any:
-        """The conditions joined by OR."""
+        """Join conditions by OR."""
         return functools.reduce(operator.or_, parts)
 
     def negation(self, x: Any) -> Any:
@@ -321,14 +324,14 @@ class ExpressionWriter:
         return self.is_null(x) if value is None else self.null_to_false(x, x if value else ~x)
 
     def null_to_false(self, x: Any, condition: Any) -> Any:
-        """``condition``, which is NULL exactly where ``x`` is, with FALSE instead of NULL."""
-        return self.known(x) & condition
+        """``condition`` with FALSE instead of NULL; it is NULL exactly where ``x`` is."""
+        return self.is_not_null(x) & condition
 
     def is_null(self, x: Any) -> Any:
         """``x IS NULL``."""
         return x.is_null()
 
-    def known(self, x: Any) -> Any:
+    def is_not_null(self, x: Any) -> Any:
         """``x IS NOT NULL``."""
         return x.is_not_null()
 
@@ -338,11 +341,11 @@ class ExpressionWriter:
         """``x op y``."""
         if op == "<=>":
             both_null = self.is_null(x) & self.is_null(y)
-            return (self.known(x) & self.known(y) & self.compare("=", x, y)) | both_null
+            return (self.is_not_null(x) & self.is_not_null(y) & self.compare("=", x, y)) | both_null
         return OPERATORS[op](x, y)
 
     def compare_literal(self, op: tree.CompareOp, x: Any, literal: tree.Literal) -> Any:
-        """``x op literal``, right also where the library first cuts a timestamp to the column's unit."""
+        """``x op literal``, correct even if the library casts the timestamp to the column's unit first."""
         y, fine = self.literal(literal), finer_than_millisecond(pa.array([literal.scalar]))
         if not len(fine):
             return self.compare(op, x, y)
@@ -350,7 +353,7 @@ class ExpressionWriter:
         return _compare_fine(op, x, y, self.literal(tree.Literal(cut)), rounded_up=cut.value > fine[0].value)
 
     def like(self, node: tree.Like) -> Any:
-        """``arg LIKE pattern``; ILIKE is LIKE of both sides in lower case, as Spark defines it."""
+        """``arg LIKE pattern``; ILIKE is LIKE with both sides in lower case, as in Spark."""
         if node.ignore_case:
             escape = node.escape.lower() if node.escape else node.escape
             node = tree.Like(tree.Call("lower", (node.arg,)), node.pattern.lower(), escape)
@@ -358,7 +361,7 @@ class ExpressionWriter:
 
 
 def _compare_fine(op: tree.CompareOp, x: Any, v: Any, t: Any, *, rounded_up: bool) -> Any:
-    """``x op v``, right also where the library first rounds ``v`` to ``t`` in the column's coarser unit."""
+    """``x op v``, correct even if the library rounds ``v`` to ``t`` in the column's coarser unit first."""
     if op in ("=", "<>"):
         equal = (x == v) & (x != t)
         return equal if op == "=" else ~equal
@@ -370,7 +373,7 @@ def _compare_fine(op: tree.CompareOp, x: Any, v: Any, t: Any, *, rounded_up: boo
 
 
 def _substring(call: tree.Call) -> tuple[int, int] | None:
-    """Where ``substr`` or ``left`` with constant bounds begins, from zero, and how long it is."""
+    """Zero-based start and length of ``substr`` or ``left`` with constant arguments, else None."""
     bounds = [arg.scalar.as_py() if isinstance(arg, tree.Literal) else None for arg in call.args[1:]]
     match call.name, bounds:
         case "substr", [int(first), int(count)] if first > 0:

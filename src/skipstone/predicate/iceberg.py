@@ -1,17 +1,17 @@
 """pyiceberg expressions to predicates and back.
 
-pyiceberg answers NULL in two ways. Its row evaluator (``visitors._ExpressionEvaluationVisitor``) is
-two-valued: NULL satisfies NotEqualTo, NotIn, NotNaN and NotStartsWith, as in Iceberg's Java library and in
-its metrics evaluators, and nothing else. Its Arrow filter (``_ConvertToArrowExpression``) loses NULL rows of
-NotEqualTo, NotNaN and NotStartsWith but keeps those of NotIn. Reading, we take the two-valued meaning: it
-keeps the most rows, and Spark's Iceberg connector says ``NotNull(a) AND NotEqualTo(a, v)`` when it means
-SQL's. Writing, we test for NULL explicitly, so that both ways of pyiceberg give the same rows.
+NULL: pyiceberg is inconsistent. Its row evaluator (``visitors._ExpressionEvaluationVisitor``) is two-valued:
+NULL satisfies NotEqualTo, NotIn, NotNaN and NotStartsWith, and nothing else, as in Iceberg's Java library and
+its metrics evaluators. Its Arrow filter (``_ConvertToArrowExpression``) drops NULL rows of NotEqualTo, NotNaN
+and NotStartsWith but keeps those of NotIn. We read expressions as two-valued: this keeps the most rows, and
+Spark's Iceberg connector writes ``NotNull(a) AND NotEqualTo(a, v)`` for SQL semantics. We write explicit NULL
+tests, so that both evaluators of pyiceberg return the same rows.
 
-NaN: Iceberg orders it last, as Spark does; pyiceberg compares as IEEE does and loses NaN rows of ``f > 2``.
-Writing, ``>`` and ``>=`` get ``OR is-nan``; pyiceberg drops that at binding where the column isn't a float.
+NaN: Iceberg orders NaN last, as Spark does; pyiceberg compares by IEEE rules and loses the NaN rows of
+``f > 2``. We write ``>`` and ``>=`` with ``OR is-nan``, which pyiceberg removes for non-float columns.
 
-Literals: pyiceberg turns 5.5 into 6 for an integer column, 0.1 into the nearest float, and a timestamp into
-its day. The literals we write refuse to be rounded when they meet the column's type.
+Literals: pyiceberg rounds 5.5 to 6 for an integer column, 0.1 to the nearest float, and a timestamp to its
+day. The literals we write raise instead of rounding when they are bound to the column's type.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from pyiceberg.expressions.visitors import rewrite_not
 
 from skipstone.errors import NotExpressibleError, PredicateError
 from skipstone.predicate import tree
-from skipstone.predicate.foreign import ExpressionWriter, Untranslatable, is_nan, is_number, list_values
+from skipstone.predicate.foreign import ExpressionWriter, TranslationError, is_nan, is_number, list_values
 
 # -- from Iceberg ------------------------------------------------------------------------------
 
 
 def from_iceberg(expression: ice.BooleanExpression) -> tree.Predicate:
-    """A bound or unbound pyiceberg expression as a Predicate."""
+    """Convert a bound or unbound pyiceberg expression to a Predicate."""
     if not isinstance(expression, ice.BooleanExpression):
         raise PredicateError(f"{type(expression).__name__} is not a pyiceberg expression")
-    # pyiceberg plans on this form; NOT over a comparison is not two-valued before.
+    # pyiceberg plans on this form; before the rewrite NOT over a comparison is not two-valued.
     return _read(rewrite_not(expression))
 
 
@@ -49,7 +49,7 @@ def _read(node: Any) -> tree.Predicate:
     read = _READERS.get(type(node))
     try:
         return read(node) if read else tree.Opaque((), None, str(node))
-    except Untranslatable:
+    except TranslationError:
         return tree.Opaque((), None, str(node))
 
 
@@ -78,7 +78,7 @@ def _not_true(read: Callable[[Any], tree.Predicate]) -> Callable[[Any], tree.Pre
     return lambda node: tree.Not(read(node).is_true())
 
 
-# Each has a second class for expressions bound to a schema.
+# Each has a second class for bound expressions.
 _TESTS: dict[str, Callable[[Any], tree.Predicate]] = {
     "EqualTo": functools.partial(_compare, "="),
     "NotEqualTo": lambda node: tree.Not(_compare("<=>", node)),
@@ -109,7 +109,7 @@ def _column(term: Any) -> tree.Column:
     if isinstance(term, ice.Reference):
         return tree.Column(tuple(term.name.split(".")))
     if term.ref().accessor.inner is not None:
-        raise Untranslatable  # a nested field, bound, knows its last name only
+        raise TranslationError  # a bound nested field has only its last name
     return tree.Column((term.ref().field.name,))
 
 
@@ -140,27 +140,27 @@ def _is_instant(term: Any) -> bool:
 # -- to Iceberg --------------------------------------------------------------------------------
 
 Cases = Callable[[bool | None], ice.BooleanExpression]
-"""A condition: the expression that holds exactly where it is TRUE, FALSE or (None) NULL."""
+"""A condition: returns the expression for the rows where it is TRUE, FALSE or NULL (None)."""
 
 
 def to_iceberg(predicate: tree.Predicate) -> ice.BooleanExpression:
-    """``predicate`` as an expression that holds exactly where it is TRUE, or an error naming the part.
+    """Convert ``predicate`` to an expression that matches exactly the rows where it is TRUE, or raise.
 
-    Column types are not known yet, so a literal the column's type can't hold exactly is an error at binding.
+    Column types are unknown here, so a literal that the column's type can't represent raises at binding.
     """
     return _IcebergWriter().write(predicate)(True)
 
 
 class _IcebergWriter(ExpressionWriter):
-    """Conditions are :data:`Cases`; what they test is the name of a column."""
+    """Conditions are :data:`Cases`; operands are column names."""
 
     library = "Iceberg"
 
     def operand(self, node: tree.Expr) -> str:
         if not isinstance(node, tree.Column):
-            raise self.inexpressible(node, "only plain columns can be tested")
+            raise self.inexpressible(node, "Iceberg tests plain columns only")
         if any("." in part for part in node.path):
-            raise self.inexpressible(node, "a dot in a column's name would be read as a path")
+            raise self.inexpressible(node, "Iceberg reads a dot in a column name as a path")
         return ".".join(node.path)
 
     def constant(self, value: bool | None) -> Cases:
@@ -200,7 +200,7 @@ class _IcebergWriter(ExpressionWriter):
 
     def match(self, name: str, node: tree.Match) -> Cases:
         if node.kind != "prefix" or isinstance(node.text, bytes):
-            raise self.inexpressible(node, "only a string's beginning can be matched")
+            raise self.inexpressible(node, "Iceberg matches string prefixes only")
         return _cases(name, ice.StartsWith(name, node.text), ice.NotStartsWith(name, node.text))
 
     def like(self, node: tree.Like) -> Any:
@@ -210,13 +210,13 @@ class _IcebergWriter(ExpressionWriter):
                 del rest[0]
             plain += rest.pop(0) if rest else ""
         if node.ignore_case or any(mark != "%" for mark in rest):
-            raise self.inexpressible(node, "only LIKE 'prefix%' has a counterpart")
+            raise self.inexpressible(node, "Iceberg supports LIKE 'prefix%' only")
         if rest:
             return self.write(tree.Match("prefix", node.arg, plain))
         return self.write(tree.Compare("=", node.arg, tree.lit(plain)))
 
     def compare(self, op: tree.CompareOp, x: str, y: str) -> Cases:
-        raise self.inexpressible(f"{x} {op} {y}", "a column is compared with a constant only")
+        raise self.inexpressible(f"{x} {op} {y}", "Iceberg compares a column with a constant only")
 
     def compare_literal(self, op: tree.CompareOp, name: str, literal: tree.Literal) -> Cases:
         def cases(case: bool | None) -> ice.BooleanExpression:
@@ -244,13 +244,13 @@ class _IcebergWriter(ExpressionWriter):
         return _cases(name, hit, miss)
 
     def _exact(self, name: str, literal: tree.Literal) -> literals.Literal[Any]:
-        """The constant as a pyiceberg literal that is never rounded."""
+        """Convert the constant to a pyiceberg literal that is never rounded."""
         scalar, kind = literal.scalar, literal.scalar.type
         if pa.types.is_timestamp(kind):
             try:
                 micros = scalar.cast(pa.timestamp("us", kind.tz)).value
             except pa.ArrowInvalid:
-                why = "its timestamps end at microseconds"
+                why = "Iceberg timestamps are limited to microseconds"
                 raise self.inexpressible(f"{name} compared with {literal}", why) from None
             zoneless = kind.tz is None and literal.zone != "UTC"
             return NaiveTimestamp(micros) if zoneless else ExactTimestamp(micros)
@@ -268,22 +268,22 @@ class _IcebergWriter(ExpressionWriter):
             return ExactDecimal(decimal.Decimal(value))
         if isinstance(value, (bool, int, str, bytes)):
             return literals.literal(value)
-        raise self.inexpressible(f"{name} compared with {literal}", f"it has no literals of type {kind}")
+        raise self.inexpressible(f"{name} compared with {literal}", f"Iceberg has no literals of type {kind}")
 
 
-def _junction(parts: Sequence[Cases], decided: bool, case: bool | None) -> ice.BooleanExpression:
-    """AND is decided by one FALSE, OR by one TRUE; NULL needs a NULL and no such decision."""
-    if case is decided:
+def _junction(parts: Sequence[Cases], dominant: bool, case: bool | None) -> ice.BooleanExpression:
+    """One FALSE makes AND FALSE, one TRUE makes OR TRUE; NULL needs a NULL and no such dominant value."""
+    if case is dominant:
         return _any(part(case) for part in parts)
     if case is not None:
         return _all(part(case) for part in parts)
     unknown = [part(None) for part in parts]
-    undecided = [_any((part(not decided), null)) for part, null in zip(parts, unknown, strict=True)]
+    undecided = [_any((part(not dominant), null)) for part, null in zip(parts, unknown, strict=True)]
     return _all((*undecided, _any(unknown)))
 
 
 def _cases(name: str, holds: ice.BooleanExpression, fails: ice.BooleanExpression) -> Cases:
-    """A test of a column that is NULL where the column is; Iceberg's own negations hold for NULL."""
+    """A test that is NULL where the column is NULL; Iceberg's own negations are TRUE there."""
     tests = {True: holds, False: _all((ice.NotNull(name), fails)), None: ice.IsNull(name)}
     return tests.__getitem__
 
@@ -316,23 +316,23 @@ def _compare_with_nan(op: str, name: str) -> ice.BooleanExpression:
     return ice.NotNull(name) if op == "<=" else ice.AlwaysFalse()
 
 
-# -- literals that refuse to be rounded when they meet the column's type -------------------------
+# -- literals that raise instead of rounding when they are bound --------------------------------
 
 _DAY = timedelta(days=1) // timedelta(microseconds=1)
 
 
 def _inexact(value: object, kind: types.IcebergType) -> NotExpressibleError:
     return NotExpressibleError(
-        f"an Iceberg expression can't compare a column of type {kind} with {value} exactly",
-        hint="give a literal of the column's own type",
+        f"Iceberg can't compare a column of type {kind} with {value} exactly",
+        hint="use a literal of the column's type",
     )
 
 
 class ExactDecimal(literals.DecimalLiteral):  # type: ignore[misc]  # pyiceberg is untyped to mypy here
-    """A decimal that takes the column's scale only without rounding."""
+    """A decimal that converts to the column's scale only without rounding."""
 
     def to(self, type_var: Any) -> Any:
-        """The literal as ``type_var``, exactly."""
+        """Convert to ``type_var``, or raise if that would round."""
         if isinstance(type_var, types.DecimalType):
             scaled = self.value.scaleb(type_var.scale, decimal.Context(prec=80))
             if scaled != scaled.to_integral_value():
@@ -346,10 +346,10 @@ class ExactDecimal(literals.DecimalLiteral):  # type: ignore[misc]  # pyiceberg 
 
 
 class ExactDouble(literals.DoubleLiteral):  # type: ignore[misc]  # pyiceberg is untyped to mypy here
-    """A double that becomes a float or a decimal only if it is one."""
+    """A double that converts to a float or decimal only without rounding."""
 
     def to(self, type_var: Any) -> Any:
-        """The literal as ``type_var``, exactly."""
+        """Convert to ``type_var``, or raise if that would round."""
         if isinstance(type_var, types.FloatType) and not _fits_float(self.value):
             raise _inexact(self.value, type_var)
         if isinstance(type_var, types.DecimalType):
@@ -358,20 +358,20 @@ class ExactDouble(literals.DoubleLiteral):  # type: ignore[misc]  # pyiceberg is
 
 
 class ExactTimestamp(literals.TimestampLiteral):  # type: ignore[misc]
-    """A zoneless time or an instant, in UTC; dates take it at midnight only."""
+    """A zoneless timestamp or an instant in UTC; converts to a date only at midnight."""
 
     def to(self, type_var: Any) -> Any:
-        """The literal as ``type_var``, exactly."""
+        """Convert to ``type_var``, or raise if that would round."""
         if isinstance(type_var, types.DateType) and self.value % _DAY:
             raise _inexact(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.value), type_var)
         return super().to(type_var)
 
 
 class NaiveTimestamp(ExactTimestamp):
-    """A zoneless time of another zone than UTC, which no column of instants can be compared with."""
+    """A zoneless timestamp of a zone other than UTC, which can't be compared with instants."""
 
     def to(self, type_var: Any) -> Any:
-        """The literal as ``type_var``, exactly."""
+        """Convert to ``type_var``, or raise if that would round."""
         if isinstance(type_var, types.TimestamptzType):
             raise _inexact(datetime(1970, 1, 1) + timedelta(microseconds=self.value), type_var)
         return super().to(type_var)
@@ -381,4 +381,4 @@ def _fits_float(value: float) -> bool:
     try:
         return bool(struct.unpack("<f", struct.pack("<f", value))[0] == value)
     except OverflowError:
-        return True  # pyiceberg knows values beyond the float range
+        return True  # pyiceberg handles values beyond the float range

@@ -1,8 +1,8 @@
 """Polars expressions to predicates and back.
 
-Polars orders NaN as Spark does. It differs in two places where the column's type, unknown here,
-decides: a float literal without a type is rounded for a float32 column, and a timestamp is cut to
-the column's unit. Such a comparison becomes an opaque leaf beside a wider one that can be judged.
+Polars orders NaN as Spark does. Two differences depend on the column's type, which is unknown here: an
+untyped float literal is rounded for a float32 column, and a timestamp is truncated to the column's unit.
+Such a comparison becomes an opaque leaf, joined with a wider condition that metadata can judge.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from skipstone.predicate import tree
 from skipstone.predicate.foreign import (
     OPERATORS,
     ExpressionWriter,
-    Untranslatable,
+    TranslationError,
+    add_prunable,
     between,
     finite,
-    flattened,
+    flatten,
     float32_readings,
     infinite,
     like_regex,
     literal,
     millisecond_readings,
-    near,
     neighbours,
     plain,
 )
@@ -39,7 +39,7 @@ from skipstone.predicate.values import value_array
 
 
 def from_polars(expr: pl.Expr) -> tree.Predicate:
-    """A Polars expression as a predicate that keeps Polars' answer for every row.
+    """Convert a Polars expression to a predicate with the same result for every row.
 
     >>> import polars as pl
     >>> from_polars(pl.col("x") > 5)
@@ -62,7 +62,7 @@ _PARTS: dict[str, Callable[[Any], list[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A Polars expression, and what its JSON says about it: JSON alone has neither NaN nor infinity."""
+    """A Polars expression with its JSON form, which alone can't represent NaN or infinity."""
 
     expr: pl.Expr
     json: Any
@@ -77,7 +77,7 @@ class _Node:
 
     @property
     def name(self) -> str:
-        """The name of a function or an operator."""
+        """Name of the function or operator, empty for other nodes."""
         if self.kind == "BinaryExpr":
             return str(self.body["op"])
         return _function(self.body["function"])[0] if self.kind == "Function" else ""
@@ -89,15 +89,15 @@ class _Node:
     @property
     def args(self) -> list[_Node]:
         parts = _PARTS[self.kind](self.body)
-        # pop() takes from a stack: the last argument comes first.
+        # meta.pop() returns the last argument first.
         return [_Node(e, j) for e, j in zip(reversed(self.expr.meta.pop()), parts, strict=True)]
 
 
-def _function(found: Any) -> tuple[str, Any]:
-    """The full name of a function, such as Boolean.IsBetween, and its options."""
-    if isinstance(found, str):
-        return found, None
-    ((space, inner),) = found.items()
+def _function(body: Any) -> tuple[str, Any]:
+    """Full name of a function, such as Boolean.IsBetween, and its options."""
+    if isinstance(body, str):
+        return body, None
+    ((space, inner),) = body.items()
     if isinstance(inner, str):
         return f"{space}.{inner}", None
     if not isinstance(inner, dict) or len(inner) != 1:
@@ -116,41 +116,41 @@ def _condition(node: _Node) -> tree.Predicate:
         if node.name in _CONDITIONS:
             return _CONDITIONS[node.name](node)
         return tree.condition(_value(node))
-    except (Untranslatable, TypeMismatchError):
+    except (TranslationError, TypeMismatchError):
         return _opaque(node.expr)
 
 
 def _opaque(expr: pl.Expr) -> tree.Predicate:
     text = " ".join(str(expr).split())
-    if expr.meta.has_multiple_outputs() or not _row_by_row(expr):
-        # Columns chosen by a rule, or an answer that depends on other rows, have no row-wise filter.
+    if expr.meta.has_multiple_outputs() or not _is_row_wise(expr):
+        # Selectors, and expressions that depend on other rows, can't be evaluated row by row.
         return tree.Opaque((), None, text)
     roots = dict.fromkeys(expr.meta.root_names())
-    return tree.Opaque(tuple(tree.Column((r,)) for r in roots), _Evaluate(expr), text)
+    return tree.Opaque(tuple(tree.Column((r,)) for r in roots), _PolarsEvaluator(expr), text)
 
 
-def _row_by_row(expr: pl.Expr) -> bool:
+def _is_row_wise(expr: pl.Expr) -> bool:
     stack = [expr]
     while stack:
         part = stack.pop()
         stack.extend(part.meta.pop())
         if part.meta.is_literal():
-            whole = pl.select(part).height == 1
+            row_wise = pl.select(part).height == 1
         else:
             try:
-                steady = part.meta.is_length_preserving() or part.meta.is_scalar()
-                whole = steady and part.meta.is_row_separable()
+                same_length = part.meta.is_length_preserving() or part.meta.is_scalar()
+                row_wise = same_length and part.meta.is_row_separable()
             except pl.exceptions.PolarsError:
-                # Polars can't say this of a Python function, but keeps what its author said.
-                whole = "| ROW_SEPARABLE |" in part.meta.serialize(format="json")
-        if not whole:
+                # Polars can't tell for a Python function, but serializes the flag set by its author.
+                row_wise = "| ROW_SEPARABLE |" in part.meta.serialize(format="json")
+        if not row_wise:
             return False
     return True
 
 
 @dataclass(frozen=True, slots=True)
-class _Evaluate:
-    """Computes a Polars expression over a batch."""
+class _PolarsEvaluator:
+    """Evaluates a Polars expression on a batch."""
 
     expr: pl.Expr
 
@@ -161,7 +161,7 @@ class _Evaluate:
 
 
 def _join(node: _Node) -> tree.Predicate:
-    parts = flattened(node, lambda part: part.args if part.name in _JOINS[node.name] else None)
+    parts = flatten(node, lambda part: part.args if part.name in _JOINS[node.name] else None)
     return (tree.conjunction if "And" in _JOINS[node.name] else tree.disjunction)(map(_condition, parts))
 
 
@@ -191,18 +191,18 @@ def _pair(op: tree.CompareOp, left: _Node, right: _Node) -> tree.Predicate:
     exact = functools.partial(_opaque, _operation(op, left.expr, right.expr))
     if left.name in _ZONED and right.kind == "Literal":
         x = _ZONED[left.name](_value(left.args[0]))
-        return near(op, x, neighbours(_literal(right).scalar), exact())
+        return add_prunable(op, x, neighbours(_literal(right).scalar), exact())
     x, y = _value(left), _value(right)
     if isinstance(y, tree.Literal) and not y.missing:
         values = pa.array([y.scalar])
         untyped = "Dyn" in right.body
         readings = (float32_readings(values) if untyped else None) or millisecond_readings(values)
         if readings is not None:
-            return near(op, x, readings, exact())
+            return add_prunable(op, x, readings, exact())
     return tree.Compare(op, x, y)
 
 
-# Polars takes these in the zone of the column, up to a day from UTC.
+# Polars evaluates these in the column's time zone, up to a day off UTC.
 _ZONED: dict[str, Callable[[tree.Expr], tree.Expr]] = {
     "TemporalExpr.Date": lambda x: tree.Cast(x, pa.date32()),
     "TemporalExpr.Year": lambda x: tree.Call("year", (x,)),
@@ -219,12 +219,12 @@ def _between(node: _Node) -> tree.Predicate:
 def _is_in(node: _Node) -> tree.Predicate:
     left, right = node.args
     x, values = _value(left), _values(right)
-    # Polars skips a NULL in the list; with nulls_equal it stands for NULL itself.
+    # Polars ignores a NULL in the list unless nulls_equal is set; then it matches NULL.
     hit = tree.IsIn(x, values.drop_null())
     if not node.options["nulls_equal"]:
         return hit if len(hit.values) else tree.And((tree.IsNull(x), tree.Constant(None)))
-    answer = tree.Truth(hit, True)
-    return tree.Or((answer, tree.IsNull(x))) if values.null_count else answer
+    matches = tree.Truth(hit, True)
+    return tree.Or((matches, tree.IsNull(x))) if values.null_count else matches
 
 
 def _values(node: _Node) -> pa.Array:
@@ -233,7 +233,7 @@ def _values(node: _Node) -> pa.Array:
     series = _series(node)
     if isinstance(series.dtype, (pl.List, pl.Array)):
         if len(series) != 1:
-            raise Untranslatable
+            raise TranslationError
         series = series.explode(empty_as_null=False)
     return _arrow(series)
 
@@ -246,9 +246,9 @@ def _is_null(node: _Node) -> tree.Predicate:
 def _match(kind: tree.MatchKind, node: _Node) -> tree.Predicate:
     left, right = node.args
     if kind == "contains" and node.name.startswith("StringExpr") and not node.options["literal"]:
-        raise Untranslatable
+        raise TranslationError
     if right.kind != "Literal":
-        raise Untranslatable
+        raise TranslationError
     text = _literal(right)
     return tree.Constant(None) if text.missing else tree.Match(kind, _value(left), text.scalar.as_py())
 
@@ -307,13 +307,13 @@ def _value(node: _Node) -> tree.Expr:
     if node.kind == "Cast":
         return _cast(node)
     if node.name not in _VALUES:
-        raise Untranslatable
+        raise TranslationError
     return _VALUES[node.name](node)
 
 
 def _series(node: _Node) -> pl.Series:
     if node.kind != "Literal":
-        raise Untranslatable
+        raise TranslationError
     return pl.select(node.expr).to_series()
 
 
@@ -326,25 +326,25 @@ def _arrow(series: pl.Series) -> pa.Array:
 def _literal(node: _Node) -> tree.Literal:
     series = _series(node)
     if len(series) != 1:
-        raise Untranslatable
-    found = literal(_arrow(series)[0])
+        raise TranslationError
+    converted = literal(_arrow(series)[0])
     if "Int" not in str(node.body.get("Dyn")):
-        return found
-    # Without a type of its own an integer is just a number.
-    return tree.Literal(value_array([found.scalar.as_py()])[0])
+        return converted
+    # An untyped integer is just a number.
+    return tree.Literal(value_array([converted.scalar.as_py()])[0])
 
 
 def _cast(node: _Node) -> tree.Expr:
-    # Polars' other casts give NULL where Spark fails, or count a timestamp in its unit.
+    # Other Polars casts return NULL where Spark raises, or timestamps as ticks.
     if node.body["dtype"] != {"Literal": "Date"} or node.body["options"] != "Strict":
-        raise Untranslatable
+        raise TranslationError
     return tree.Cast(_value(node.args[0]), pa.date32())
 
 
 def _field(node: _Node) -> tree.Expr:
     base = _value(node.args[0])
     if not isinstance(base, tree.Column):
-        raise Untranslatable
+        raise TranslationError
     return tree.Column((*base.path, node.options))
 
 
@@ -357,11 +357,11 @@ def _slice(node: _Node) -> tree.Expr:
     numbers = [_literal(bound).scalar.as_py() for bound in bounds]
     start, count = numbers if len(numbers) == 2 else (0, numbers[0])
     if not isinstance(start, int) or not isinstance(count, int) or start < 0 or count < 0:
-        raise Untranslatable
+        raise TranslationError
     return tree.Call("substr", (_value(text), tree.lit(start + 1), tree.lit(count)))
 
 
-# Arithmetic is absent: Polars wraps it in a column type that is unknown here.
+# No arithmetic: Polars wraps around in the column's type, which is unknown here.
 _VALUES: dict[str, Callable[[_Node], tree.Expr]] = {
     "StructExpr.FieldByName": _field,
     "StringExpr.Head": _slice,
@@ -376,7 +376,7 @@ _VALUES: dict[str, Callable[[_Node], tree.Expr]] = {
 
 
 def to_polars(predicate: tree.Predicate) -> pl.Expr:
-    """A predicate as a Polars expression that gives Spark's answer."""
+    """Convert a predicate to a Polars expression with Spark's result."""
     return _PolarsWriter().write(predicate)
 
 
@@ -389,7 +389,7 @@ class _PolarsWriter(ExpressionWriter):
             ("length", 1): lambda x: x.str.len_chars(),
         }
     )
-    # Wider types would hold a timestamp, which Polars counts in its unit and Spark in seconds.
+    # Wider types can hold a timestamp, which Polars casts to ticks and Spark to seconds.
     casts = MappingProxyType(
         {pa.int8(): pl.Int8, pa.int16(): pl.Int16, pa.int32(): pl.Int32, pa.date32(): pl.Date}
     )
@@ -397,22 +397,24 @@ class _PolarsWriter(ExpressionWriter):
     def column(self, node: tree.Column) -> pl.Expr:
         root, *fields = node.path
         if root == "*" or (root.startswith("^") and root.endswith("$")):
-            raise self.inexpressible(node, "it takes the name for a pattern")
+            raise self.inexpressible(node, "Polars treats the column name as a pattern")
         return functools.reduce(lambda base, name: base.struct.field(name), fields, pl.col(root))
 
     def literal(self, node: tree.Literal) -> pl.Expr:
         kind = node.scalar.type
         if pa.types.is_integer(kind):
-            # Typed, it would pull an unsigned column into floats.
+            # A typed literal would cast an unsigned column to float.
             return pl.lit(node.scalar.as_py())
         series = self._series(pa.array([node.scalar]))
-        if not _in_python(node.scalar):
-            raise self.inexpressible(node, "its literals end at microseconds and with Python's dates")
+        if not _fits_python(node.scalar):
+            raise self.inexpressible(node, "Polars literals are limited to microseconds and Python's dates")
         return pl.lit(series.item(), dtype=series.dtype)
 
     def _series(self, values: pa.Array) -> pl.Series:
         if pa.types.is_decimal256(values.type):  # Polars would panic
-            raise self.inexpressible(f"a value of type {values.type}", "its decimals end at 38 digits")
+            raise self.inexpressible(
+                f"a value of type {values.type}", "Polars decimals have at most 38 digits"
+            )
         try:
             return pl.Series(pl.from_arrow(values))
         except (pl.exceptions.PolarsError, pa.ArrowException) as error:
@@ -424,7 +426,7 @@ class _PolarsWriter(ExpressionWriter):
     def cast(self, node: tree.Cast) -> pl.Expr:
         to = self.casts.get(node.type)
         if to is None or node.lenient or (to is pl.Date and node.zone != "UTC"):
-            raise self.inexpressible(node, "its formats, zones and bad values are its own")
+            raise self.inexpressible(node, "Polars casts differ in formats, time zones and errors")
         return self.write(node.arg).cast(to)
 
     def substring(self, x: pl.Expr, start: int, length: int) -> pl.Expr:
@@ -456,8 +458,8 @@ class _PolarsWriter(ExpressionWriter):
         return x.str.contains(like_regex(node))
 
 
-def _in_python(scalar: pa.Scalar) -> bool:
-    """Whether Python's dates and times hold the constant; Polars would panic or drop digits."""
+def _fits_python(scalar: pa.Scalar) -> bool:
+    """Whether the constant fits Python's dates and times; otherwise Polars panics or drops digits."""
     kind = scalar.type
     if scalar.is_valid and getattr(kind, "unit", "") == "ns":
         return not pa.types.is_timestamp(kind) and scalar.value % 1000 == 0

@@ -1,4 +1,4 @@
-"""PySpark both ways: the filters Spark pushes into a Python data source, and a Column to hand back."""
+"""Conversion from PySpark's data-source filters, and to PySpark Columns."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _MATCHES: MappingProxyType[type[ds.Filter], tree.MatchKind] = MappingProxyType(
 
 
 def from_spark(filters: ds.Filter | Iterable[ds.Filter]) -> tree.Predicate:
-    """One data-source filter, or several joined by AND, as a Predicate."""
+    """Convert one data-source filter, or several joined by AND, to a Predicate."""
     if isinstance(filters, Column):
         raise PredicateError(
-            "a PySpark Column lives in the Java session and can't be read from Python",
-            hint="give the condition as SQL text",
+            "PySpark Column can't be read from Python: its expression is in the JVM",
+            hint="write the condition as SQL",
         )
     if isinstance(filters, ds.Filter):
         return _filter(filters)
     if isinstance(filters, (str, bytes)) or not isinstance(filters, Iterable):
         raise PredicateError(
-            f"can't make a predicate of {type(filters).__name__}",
-            hint="give PySpark data-source filters, or SQL text to skipstone.parse",
+            f"{type(filters).__name__} can't be converted to a predicate",
+            hint="pass PySpark data-source filters, or SQL to skipstone.parse",
         )
     return tree.conjunction([_filter(item) for item in filters])
 
@@ -57,10 +57,10 @@ def _filter(item: object) -> tree.Predicate:
         return from_spark(item)
     read = _READERS.get(type(item))
     try:
-        found = read(item) if read else None
+        converted = read(item) if read else None
     except (TypeError, PredicateError, pa.ArrowException):
-        found = None  # a value Arrow has no scalar for
-    return tree.Opaque((), None, repr(item)) if found is None else found
+        converted = None  # no Arrow scalar for the value
+    return tree.Opaque((), None, repr(item)) if converted is None else converted
 
 
 def _column(item: Any) -> tree.Column:
@@ -69,7 +69,7 @@ def _column(item: Any) -> tree.Column:
 
 def _compare(item: Any) -> tree.Predicate | None:
     if isinstance(item.value, (list, tuple, dict)):
-        return None  # arrays, structs and maps have no order here
+        return None  # arrays, structs and maps are not comparable
     return tree.Compare(_COMPARISONS[type(item)], _column(item), tree.lit(item.value))
 
 
@@ -109,23 +109,23 @@ _READERS: MappingProxyType[type, Callable[[Any], tree.Predicate | None]] = Mappi
 
 
 def to_spark(predicate: tree.Predicate, schema: pa.Schema | None = None) -> Column:
-    """``predicate`` as a Column that survives the pruning of Spark's own Parquet reader.
+    """Convert ``predicate`` to a Column that is safe with the pruning of Spark's Parquet reader.
 
-    That reader loses the NaN rows of ``f > 2`` and the -0.0 rows of ``f = 0``, so such a comparison is said
-    in words it does not push down. Give the ``schema`` to leave columns that are no floats as they are.
+    That reader loses the NaN rows of ``f > 2`` and the -0.0 rows of ``f = 0``, so such comparisons are
+    written in forms that Spark doesn't push down. With ``schema`` only float columns are rewritten.
     """
     return functions.expr(to_spark_sql(predicate, schema))
 
 
 def to_spark_sql(predicate: tree.Predicate, schema: pa.Schema | None = None) -> str:
-    """The text of :func:`to_spark`, which every kind of session can parse."""
+    """Like :func:`to_spark`, as SQL."""
     return to_sql(_guard(predicate, schema, False), "spark")
 
 
 def _guard(node: tree.Predicate, schema: pa.Schema | None, negated: bool) -> tree.Predicate:
-    """The same condition, with NaN and -0.0 tested explicitly wherever the reader would overlook them.
+    """Add explicit tests for NaN and -0.0 where Spark's reader would lose rows.
 
-    Under a NOT, Spark's optimizer may turn a leaf round; then that NaN is not meant is said too.
+    Spark's optimizer can negate a leaf below a NOT, so there NaN is also excluded explicitly.
     """
     match node:
         case tree.And(args):
@@ -157,19 +157,19 @@ def _guard_compare(node: tree.Compare, schema: pa.Schema | None, negated: bool) 
     if not isinstance(literal, tree.Literal) or literal.missing:
         return node
     kind = literal.scalar.type
-    if not _may_float(arg, kind, schema):
+    if not _may_be_float(arg, kind, schema):
         return node
     if literal.scalar.as_py() == 0:
         literal = tree.Literal(_POSITIVE_ZERO, literal.zone) if pa.types.is_floating(kind) else literal
         arg = _magnitude(arg) if op in ("=", "<=>") else arg
         node = tree.Compare(op, arg, literal)
     holds = ("=", ">=", "<=", "<=>") if is_nan(literal.scalar) else (">", ">=", "<>")
-    return _say_nan(node, arg, op in holds, negated)
+    return _add_nan_test(node, arg, op in holds, negated)
 
 
 def _guard_list(node: tree.IsIn, schema: pa.Schema | None, negated: bool) -> tree.Predicate:
     values = node.values
-    if not len(values) or not _may_float(node.arg, values.type, schema):
+    if not len(values) or not _may_be_float(node.arg, values.type, schema):
         return node
     numbers = values.cast(pa.float64(), safe=False)
     zero = pc.equal(numbers, 0.0).fill_null(False)
@@ -179,15 +179,15 @@ def _guard_list(node: tree.IsIn, schema: pa.Schema | None, negated: bool) -> tre
         return tree.disjunction((is_zero, *([_guard(others, schema, negated)] if len(others.values) else [])))
     has_nan = bool(pc.any(pc.is_nan(numbers)).as_py())
     if not has_nan and values.null_count:
-        return node  # NOT IN with a NULL is never TRUE, so there is no row to lose
-    return _say_nan(node, node.arg, has_nan, negated)
+        return node  # NOT IN with a NULL is never TRUE, so no row can be lost
+    return _add_nan_test(node, node.arg, has_nan, negated)
 
 
 _POSITIVE_ZERO = pa.scalar(0.0)
 
 
 def _magnitude(arg: tree.Expr) -> tree.Expr:
-    """Zero for both zeros and for nothing else; as a double no absolute value overflows."""
+    """Absolute value as a double: 0.0 for both zeros, without overflow."""
     return tree.Call("abs", (tree.Cast(arg, pa.float64()),))
 
 
@@ -195,22 +195,22 @@ def _nan(arg: tree.Expr) -> tree.Predicate:
     return tree.Truth(tree.IsNan(arg), True)
 
 
-def _say_nan(node: tree.Predicate, arg: tree.Expr, holds: bool, negated: bool) -> tree.Predicate:
+def _add_nan_test(node: tree.Predicate, arg: tree.Expr, holds: bool, negated: bool) -> tree.Predicate:
     if holds:
         return tree.Or((node, _nan(arg)))
     return tree.And((node, tree.Not(_nan(arg)))) if negated else node
 
 
-def _may_float(arg: tree.Expr, other: pa.DataType, schema: pa.Schema | None) -> bool:
-    """Whether ``arg``, compared with constants of type ``other``, may be a floating-point value."""
+def _may_be_float(arg: tree.Expr, other: pa.DataType, schema: pa.Schema | None) -> bool:
+    """Whether ``arg``, compared with constants of type ``other``, can be a floating-point value."""
     if not is_number(other):
         return False
     if schema is None or not isinstance(arg, tree.Column):
         return True
-    found: Any = schema
+    kind: Any = schema
     for name in arg.path:
-        at = found.get_field_index(name) if isinstance(found, (pa.Schema, pa.StructType)) else -1
+        at = kind.get_field_index(name) if isinstance(kind, (pa.Schema, pa.StructType)) else -1
         if at < 0:
             return True
-        found = found.field(at).type
-    return bool(pa.types.is_floating(found))
+        kind = kind.field(at).type
+    return bool(pa.types.is_floating(kind))

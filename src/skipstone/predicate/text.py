@@ -1,4 +1,4 @@
-"""Draws an expression for people: Spark-flavoured, short, without importing a SQL library."""
+"""Renders an expression for display as short, Spark-flavoured SQL, without importing a SQL library."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ import pyarrow as pa
 from skipstone.predicate import tree
 
 _LOOSE, _AND, _NOT, _TIGHT = 0, 1, 2, 3
-_SHOWN_VALUES = 6
+_MAX_VALUES = 6
 _OPERATORS = frozenset("+-*/%")
 
 
 def render(expr: tree.Expr) -> str:
-    """``expr`` as one line of text."""
-    return _draw(expr)[0]
+    """Render ``expr`` on one line."""
+    return _render(expr)[0]
 
 
 def _inside(expr: tree.Expr, level: int) -> str:
-    text, own = _draw(expr)
+    text, own = _render(expr)
     return text if own >= level else f"({text})"
 
 
 @functools.singledispatch
-def _draw(expr: tree.Expr) -> tuple[str, int]:
-    raise AssertionError(f"no drawing for {type(expr).__name__}")
+def _render(expr: tree.Expr) -> tuple[str, int]:
+    raise AssertionError(f"no rendering for {type(expr).__name__}")
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.Column) -> tuple[str, int]:
-    return ".".join(_name(part) for part in expr.path), _TIGHT
+    return ".".join(_identifier(part) for part in expr.path), _TIGHT
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.Literal) -> tuple[str, int]:
     return value_text(expr.scalar), _TIGHT
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.Cast) -> tuple[str, int]:
     verb = "try_cast" if expr.lenient else "cast"
     return f"{verb}({_inside(expr.arg, _LOOSE)} as {expr.type})", _TIGHT
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.Call) -> tuple[str, int]:
     if expr.name in _OPERATORS and len(expr.args) == 2:
         left, right = (_inside(arg, _TIGHT) for arg in expr.args)
@@ -52,22 +52,22 @@ def _(expr: tree.Call) -> tuple[str, int]:
     return f"{expr.name}({', '.join(_inside(arg, _LOOSE) for arg in expr.args)})", _TIGHT
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.Constant) -> tuple[str, int]:
     return {True: "TRUE", False: "FALSE", None: "NULL"}[expr.value], _TIGHT
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.Holds) -> tuple[str, int]:
     return _inside(expr.arg, _TIGHT), _TIGHT
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.Compare) -> tuple[str, int]:
     return f"{_inside(expr.left, _TIGHT)} {expr.op} {_inside(expr.right, _TIGHT)}", _NOT
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.Between) -> tuple[str, int]:
     arg, low, high = (_inside(e, _TIGHT) for e in (expr.arg, expr.low, expr.high))
     if expr.low_inclusive and expr.high_inclusive:
@@ -77,25 +77,25 @@ def _(expr: tree.Between) -> tuple[str, int]:
     return f"{arg} {lower} {low} AND {arg} {upper} {high}", _AND
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.IsIn) -> tuple[str, int]:
-    shown = [value_text(v) for v in expr.values[:_SHOWN_VALUES]]
-    if len(expr.values) > _SHOWN_VALUES:
-        shown.append(f"… {len(expr.values) - _SHOWN_VALUES:,} more")
-    return f"{_inside(expr.arg, _TIGHT)} IN ({', '.join(shown)})", _NOT
+    items = [value_text(v) for v in expr.values[:_MAX_VALUES]]
+    if len(expr.values) > _MAX_VALUES:
+        items.append(f"… {len(expr.values) - _MAX_VALUES:,} more")
+    return f"{_inside(expr.arg, _TIGHT)} IN ({', '.join(items)})", _NOT
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.IsNull) -> tuple[str, int]:
     return f"{_inside(expr.arg, _TIGHT)} IS NULL", _NOT
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.IsNan) -> tuple[str, int]:
     return f"isnan({_inside(expr.arg, _LOOSE)})", _TIGHT
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.Match) -> tuple[str, int]:
     arg = _inside(expr.arg, _TIGHT)
     if isinstance(expr.text, bytes) or any(c in expr.text for c in "%_\\"):
@@ -106,43 +106,43 @@ def _(expr: tree.Match) -> tuple[str, int]:
     return f"{arg} LIKE {_quote(before + expr.text + after)}", _NOT
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.Like) -> tuple[str, int]:
     verb = "ILIKE" if expr.ignore_case else "LIKE"
     escape = "" if expr.escape == "\\" else f" ESCAPE {_quote(expr.escape or '')}"
     return f"{_inside(expr.arg, _TIGHT)} {verb} {_quote(expr.pattern)}{escape}", _NOT
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.Truth) -> tuple[str, int]:
     word = {True: "TRUE", False: "FALSE", None: "UNKNOWN"}[expr.value]
     return f"{_inside(expr.arg, _TIGHT)} IS {word}", _NOT
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.And) -> tuple[str, int]:
     return " AND ".join(_inside(arg, _AND) for arg in expr.args), _AND
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.Or) -> tuple[str, int]:
     return " OR ".join(_inside(arg, _AND) for arg in expr.args), _LOOSE
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.Not) -> tuple[str, int]:
     if isinstance(expr.arg, tree.IsNull):
         return f"{_inside(expr.arg.arg, _TIGHT)} IS NOT NULL", _NOT
     return f"NOT {_inside(expr.arg, _NOT)}", _NOT
 
 
-@_draw.register
+@_render.register
 def _(expr: tree.Opaque) -> tuple[str, int]:
     return expr.text, _TIGHT
 
 
 def value_text(scalar: pa.Scalar) -> str:
-    """One value as people write it."""
+    """Render one value as a SQL literal."""
     if not scalar.is_valid:
         return "NULL"
     kind = scalar.type
@@ -160,5 +160,5 @@ def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _name(part: str) -> str:
+def _identifier(part: str) -> str:
     return part if part.isidentifier() else f"`{part.replace('`', '``')}`"

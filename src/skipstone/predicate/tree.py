@@ -1,8 +1,8 @@
-"""The predicate tree: what a user asks, before any schema is known.
+"""The predicate tree, before it is bound to a schema.
 
-Two kinds of node. An :class:`Expr` is a value (a column, a literal, a cast, a function call); a
-:class:`Predicate` is a condition. Nodes are frozen and picklable. ``==`` on a value *builds* a
-comparison; ``==`` on two predicates compares their structure.
+An :class:`Expr` is a value (a column, a literal, a cast, a function call); a :class:`Predicate` is a
+condition. Nodes are frozen and picklable. ``==`` on a value *builds* a comparison; ``==`` on two
+predicates compares their structure.
 
 >>> import skipstone as sk
 >>> (sk.col("user_id") == 42) & sk.col("name").startswith("a")
@@ -20,7 +20,7 @@ from typing import Literal as Choice
 import pyarrow as pa
 
 from skipstone.errors import NotExpressibleError, PredicateError, SkipstoneError, TypeMismatchError
-from skipstone.predicate.values import scalar_of, shown, structure_key, value_array
+from skipstone.predicate.values import shown, structure_key, to_scalar, value_array
 
 if TYPE_CHECKING:
     import datafusion
@@ -60,12 +60,11 @@ class Expr:
 
     __slots__ = ()
     __match_args__: tuple[str, ...]
-    """The names of a node's fields, which dataclasses set."""
 
     # -- structure ---------------------------------------------------------------------------
 
     def key(self) -> tuple[object, ...]:
-        """Hashable structure of the node, equal for equal trees."""
+        """Hashable structure of the tree; equal trees have equal keys."""
         values = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
         try:
             return (type(self).__name__, *map(structure_key, values))
@@ -73,7 +72,7 @@ class Expr:
             raise too_deep() from None
 
     def children(self) -> Iterator[Expr]:
-        """The expressions directly below this one."""
+        """Direct child expressions."""
         for name in self.__match_args__:
             value = getattr(self, name)
             if isinstance(value, Expr):
@@ -90,13 +89,13 @@ class Expr:
             stack.extend(reversed(list(node.children())))
 
     def columns(self) -> tuple[tuple[str, ...], ...]:
-        """Paths of the columns used, each once, in order of first use."""
-        found: dict[tuple[str, ...], None] = {}
+        """Paths of the referenced columns, without duplicates, in order of first use."""
+        paths: dict[tuple[str, ...], None] = {}
         stack: list[object] = [self]
         while stack:
             match stack.pop():
                 case Column(path):
-                    found[path] = None
+                    paths[path] = None
                 case Literal():
                     pass
                 case Compare(_, left, right):
@@ -107,7 +106,7 @@ class Expr:
                     stack += items[::-1]
                 case Expr() as node:
                     stack += [getattr(node, name) for name in node.__match_args__[::-1]]
-        return tuple(found)
+        return tuple(paths)
 
     def __hash__(self) -> int:
         return hash(self.key())
@@ -119,8 +118,8 @@ class Expr:
         )
 
     def __iter__(self) -> Iterator[Expr]:
-        # Without it Python would ask for fields 0, 1, 2 and so on without end.
-        raise TypeError("a Skipstone expression is no list")
+        # Without this method Python would iterate through __getitem__(0), (1), ... forever.
+        raise TypeError("a Skipstone expression is not iterable")
 
     # -- builders ----------------------------------------------------------------------------
 
@@ -143,19 +142,21 @@ class Expr:
         return Compare(">=", self, lit(other))
 
     def eq_null_safe(self, other: object) -> Predicate:
-        """``self <=> other``: NULL equals NULL and the answer is never NULL."""
+        """``self <=> other``: NULL equals NULL, and the result is never NULL."""
         return Compare("<=>", self, lit(other))
 
     def isin(self, values: Iterable[object] | pa.Array | pa.ChunkedArray) -> Predicate:
-        """``self IN (values)``; give an Arrow array for a large set."""
+        """``self IN (values)``; pass an Arrow array for a large set."""
         if isinstance(values, Expr):
-            raise PredicateError("isin needs a list of values, not a column", hint="compare the two columns")
+            raise PredicateError(
+                "isin needs a list of values, not a column", hint="use == to compare two columns"
+            )
         return IsIn(self, value_array(values))
 
     def between(
         self, low: object, high: object, inclusive: Choice["both", "left", "right", "neither"] = "both"
     ) -> Predicate:
-        """``self BETWEEN low AND high``; ``inclusive`` says which ends belong to it."""
+        """``self BETWEEN low AND high``; ``inclusive`` selects which ends are included."""
         if inclusive not in ("both", "left", "right", "neither"):
             raise PredicateError(f"inclusive={inclusive!r} is not one of both, left, right, neither")
         return Between(
@@ -175,33 +176,33 @@ class Expr:
         return IsNan(self)
 
     def startswith(self, prefix: str | bytes) -> Predicate:
-        """The string begins with ``prefix``."""
+        """TRUE if the string starts with ``prefix``."""
         return Match("prefix", self, _text(prefix, "startswith"))
 
     def endswith(self, suffix: str | bytes) -> Predicate:
-        """The string ends with ``suffix``."""
+        """TRUE if the string ends with ``suffix``."""
         return Match("suffix", self, _text(suffix, "endswith"))
 
     def contains(self, text: str | bytes) -> Predicate:
-        """The string has ``text`` somewhere in it."""
+        """TRUE if the string contains ``text``."""
         return Match("contains", self, _text(text, "contains"))
 
     def like(self, pattern: str, escape: str | None = "\\") -> Predicate:
-        """SQL ``LIKE``: ``%`` any run, ``_`` one character, ``escape`` makes the next one plain."""
+        """SQL ``LIKE``: ``%`` matches any string, ``_`` one character; ``escape`` quotes the next one."""
         return _like(self, pattern, escape, ignore_case=False)
 
     def ilike(self, pattern: str, escape: str | None = "\\") -> Predicate:
-        """``LIKE`` without regard to case."""
+        """Case-insensitive ``LIKE``."""
         return _like(self, pattern, escape, ignore_case=True)
 
     def cast(self, to: pa.DataType, zone: str = "UTC") -> Expr:
-        """``CAST(self AS to)``; ``zone`` is the session zone of a timestamp cast."""
+        """``CAST(self AS to)``; ``zone`` is the session time zone for timestamp casts."""
         return Cast(self, to, zone)
 
     def field(self, name: str) -> Expr:
         """A field of this struct column."""
         if not isinstance(self, Column):
-            raise PredicateError("field() is for struct columns only")
+            raise PredicateError("field() works on struct columns only")
         return Column((*self.path, name))
 
     def __add__(self, other: object) -> Expr:
@@ -237,7 +238,7 @@ class Expr:
     def __invert__(self) -> Predicate:
         return Not(condition(self))
 
-    # -- drawing -----------------------------------------------------------------------------
+        # -- rendering ---------------------------------------------------------------------------
 
     def __str__(self) -> str:
         from skipstone.predicate.text import render
@@ -245,7 +246,7 @@ class Expr:
         try:
             return render(self)
         except RecursionError:
-            return f"{type(self).__name__}(nested too deeply to draw)"
+            return f"{type(self).__name__}(nested too deeply to render)"
 
     def __repr__(self) -> str:
         kind = "Predicate" if isinstance(self, Predicate) else "Expr"
@@ -256,8 +257,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _exported(write: Callable[P, R]) -> Callable[P, R]:
-    """Whatever another library or Python's stack refuses while a predicate is written is an error of ours."""
+def _wrap_errors(write: Callable[P, R]) -> Callable[P, R]:
+    """Wrap errors of other libraries and stack overflows in our own errors."""
 
     @functools.wraps(write)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -269,7 +270,7 @@ def _exported(write: Callable[P, R]) -> Callable[P, R]:
             raise too_deep() from None
         except Exception as error:
             form = write.__name__.removeprefix("to_")
-            raise NotExpressibleError(f"the predicate can't be written for {form}: {error}") from error
+            raise NotExpressibleError(f"predicate can't be converted to {form}: {error}") from error
 
     return guarded
 
@@ -299,56 +300,57 @@ class Predicate(Expr):
         """``(self) IS UNKNOWN``: TRUE where the condition is NULL."""
         return Truth(self, None)
 
-    @_exported
+    @_wrap_errors
     def to_sql(self, dialect: str = "spark") -> str:
-        """The predicate as SQL text (spark, hive, trino, presto or duckdb)."""
+        """Convert to SQL in the dialect spark, hive, trino, presto or duckdb."""
         from skipstone.predicate.sql.write import to_sql
 
         return to_sql(self, dialect)
 
-    @_exported
+    @_wrap_errors
     def to_arrow(self) -> pc.Expression:
-        """The predicate as a pyarrow expression that keeps Spark's meaning of NaN."""
+        """Convert to a pyarrow expression with Spark's NaN semantics."""
         from skipstone.predicate.arrow import to_arrow
 
         return to_arrow(self)
 
-    @_exported
+    @_wrap_errors
     def to_polars(self) -> pl.Expr:
-        """The predicate as a Polars expression."""
+        """Convert to a Polars expression."""
         from skipstone.predicate.polars import to_polars
 
         return to_polars(self)
 
-    @_exported
+    @_wrap_errors
     def to_iceberg(self) -> pyiceberg.expressions.BooleanExpression:
-        """The predicate as a pyiceberg expression."""
+        """Convert to a pyiceberg expression."""
         from skipstone.predicate.iceberg import to_iceberg
 
         return to_iceberg(self)
 
-    @_exported
+    @_wrap_errors
     def to_datafusion(self) -> datafusion.Expr:
-        """The predicate as a DataFusion expression."""
+        """Convert to a DataFusion expression."""
         from skipstone.predicate.datafusion import to_datafusion
 
         return to_datafusion(self)
 
-    @_exported
+    @_wrap_errors
     def to_spark(self, schema: pa.Schema | None = None) -> pyspark.sql.Column:
-        """The predicate as a PySpark Column that Spark's own pruning of Parquet can't lose rows of.
+        """Convert to a PySpark Column that is safe with Spark's own Parquet pruning.
 
-        With ``schema`` only float columns are written in the forms that Spark doesn't push down.
+        Comparisons of floats are written in forms that Spark doesn't push down; without ``schema`` every
+        column that is compared with a number is treated as a float.
         """
         from skipstone.predicate.spark import to_spark
 
         return to_spark(self, schema)
 
-    @_exported
+    @_wrap_errors
     def to_domain(self, schema: pa.Schema | None = None) -> ColumnDomain:
-        """The rows where this is TRUE as a ColumnDomain: exact, or an error saying why not.
+        """Convert to the exact ColumnDomain of the rows where this is TRUE, or raise.
 
-        Without a schema each column takes the type of the literals it is compared with.
+        Without a schema each column gets the type of the literals it is compared with.
         """
         from skipstone.core.ir.domains import to_column_domain
 
@@ -360,7 +362,7 @@ class Predicate(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Column(Expr):
-    """A column by its path: one part for a top-level column, more for a struct field."""
+    """A column path: one part for a top-level column, more for a struct field."""
 
     path: tuple[str, ...]
 
@@ -370,7 +372,7 @@ class Column(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Literal(Expr):
-    """A typed constant; ``zone`` is used when a zoneless text or time meets an instant."""
+    """A typed constant; ``zone`` applies when a zoneless string or timestamp is compared with an instant."""
 
     scalar: pa.Scalar
     zone: str = "UTC"
@@ -381,17 +383,17 @@ class Literal(Expr):
         return not self.scalar.is_valid
 
     def __reduce__(self) -> tuple[object, ...]:
-        # As an array: a scalar pickles by way of Python, which has no dates past the year 9999.
-        return (_unpickled_literal, (pa.repeat(self.scalar, 1), self.zone))
+        # Pickled as an array: scalars pickle through Python objects, whose dates end in the year 9999.
+        return (_unpickle_literal, (pa.repeat(self.scalar, 1), self.zone))
 
 
-def _unpickled_literal(value: pa.Array, zone: str) -> Literal:
+def _unpickle_literal(value: pa.Array, zone: str) -> Literal:
     return Literal(value[0], zone)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Cast(Expr):
-    """``CAST(arg AS type)``; ``zone`` is the session zone. ``lenient`` is TRY_CAST."""
+    """``CAST(arg AS type)``, or TRY_CAST if ``lenient``; ``zone`` is the session time zone."""
 
     arg: Expr
     type: pa.DataType
@@ -401,7 +403,7 @@ class Cast(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Call(Expr):
-    """A function by its lower-case Spark name; operators are ``+ - * / %`` and ``negative``."""
+    """A function call by lower-case Spark name; operators are ``+ - * / %`` and ``negative``."""
 
     name: str
     args: tuple[Expr, ...]
@@ -446,7 +448,7 @@ class Between(Predicate):
 
     @property
     def ends(self) -> tuple[Compare, Compare]:
-        """The two comparisons that BETWEEN is short for."""
+        """The two equivalent comparisons."""
         return (
             Compare(">=" if self.low_inclusive else ">", self.arg, self.low),
             Compare("<=" if self.high_inclusive else "<", self.arg, self.high),
@@ -455,7 +457,7 @@ class Between(Predicate):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IsIn(Predicate):
-    """``arg IN values``; a NULL among the values makes a miss NULL, as in SQL."""
+    """``arg IN values``; with a NULL in ``values`` a non-match is NULL, as in SQL."""
 
     arg: Expr
     values: pa.Array
@@ -478,7 +480,7 @@ class IsNan(Predicate):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Match(Predicate):
-    """A plain text at the start, at the end or anywhere in a string."""
+    """A literal prefix, suffix or substring match."""
 
     kind: MatchKind
     arg: Expr
@@ -487,7 +489,7 @@ class Match(Predicate):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Like(Predicate):
-    """``arg LIKE pattern``; ``escape=None`` means that no character escapes."""
+    """``arg LIKE pattern``; ``escape=None`` means no escape character."""
 
     arg: Expr
     pattern: str
@@ -505,32 +507,32 @@ class Truth(Predicate):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class And(Predicate):
-    """Every argument holds."""
+    """Logical AND of all arguments."""
 
     args: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Or(Predicate):
-    """Some argument holds."""
+    """Logical OR of all arguments."""
 
     args: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Not(Predicate):
-    """The negation: NULL stays NULL."""
+    """Logical NOT; NULL stays NULL."""
 
     arg: Predicate
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Opaque(Predicate):
-    """A condition metadata can't judge.
+    """A condition that metadata can't judge.
 
-    ``evaluate`` takes a record batch of the named columns (a struct field comes as a column named
-    by its dotted path) and returns a boolean array; without it the condition can't be computed
-    either, and only pruning (which keeps everything) works.
+    ``evaluate`` takes a record batch of the columns in ``args`` (a struct field is a column named by its
+    dotted path) and returns a boolean array. Without ``evaluate`` the condition can't be scanned; pruning
+    keeps every unit.
     """
 
     args: tuple[Column, ...]
@@ -542,33 +544,33 @@ class Opaque(Predicate):
 
 
 def col(name: str, *fields: str) -> Column:
-    """A column; further names step into a struct: ``col("address", "city")``.
+    """Reference a column, or a struct field: ``col("address", "city")``.
 
-    A name is taken literally: ``col("a.b")`` is the column called ``a.b``.
+    Dots are part of the name: ``col("a.b")`` is the column named ``a.b``.
     """
     for part in (name, *fields):
         if not isinstance(part, str):
-            raise PredicateError(f"{shown(part)} is not a column name", hint="give a text")
+            raise PredicateError(f"{shown(part)} is not a column name", hint="pass a string")
     return Column((name, *fields))
 
 
 def lit(value: object, type: pa.DataType | None = None, zone: str = "UTC") -> Expr:
-    """A literal from a Python, NumPy or Arrow value; an expression is returned as it is."""
+    """Make a literal from a Python, NumPy or Arrow value; expressions are returned unchanged."""
     if isinstance(value, Expr):
         return value
-    return Literal(scalar_of(value, type), zone)
+    return Literal(to_scalar(value, type), zone)
 
 
 def udf(fn: Callable[..., pa.Array], columns: Iterable[str | Column], name: str | None = None) -> Predicate:
-    """A condition computed by ``fn(*arrays)``, one Arrow array for each column, giving booleans."""
+    """A condition computed by ``fn(*arrays)``: one Arrow array per column in, a boolean array out."""
     args = tuple(c if isinstance(c, Column) else col(c) for c in columns)
     text = name or getattr(fn, "__name__", "udf")
-    return Opaque(args, _Spread(fn), f"{text}({', '.join('.'.join(a.path) for a in args)})")
+    return Opaque(args, _ColumnFunction(fn), f"{text}({', '.join('.'.join(a.path) for a in args)})")
 
 
 @dataclass(frozen=True, slots=True)
-class _Spread:
-    """Calls a function of arrays with the columns of a batch; picklable when the function is."""
+class _ColumnFunction:
+    """Applies a function of arrays to the columns of a batch; a class so that it can be pickled."""
 
     fn: Callable[..., pa.Array]
 
@@ -578,27 +580,27 @@ class _Spread:
 
 def _text(value: object, method: str) -> str | bytes:
     if not isinstance(value, (str, bytes)):
-        raise TypeMismatchError(f"{method} needs a text, not {shown(value)}")
+        raise TypeMismatchError(f"{method} needs a string, not {shown(value)}")
     return value
 
 
 def _like(arg: Expr, pattern: str, escape: str | None, *, ignore_case: bool) -> Predicate:
     if not isinstance(pattern, str):
-        raise TypeMismatchError(f"LIKE needs a text as its pattern, not {shown(pattern)}")
+        raise TypeMismatchError(f"LIKE pattern must be a string, not {shown(pattern)}")
     if escape is not None and not (isinstance(escape, str) and len(escape) == 1):
-        raise PredicateError(f"escape needs one character or None, not {shown(escape)}")
+        raise PredicateError(f"escape must be one character or None, not {shown(escape)}")
     return Like(arg, pattern, escape, ignore_case)
 
 
 def too_deep() -> PredicateError:
-    """The error for a tree that Python's stack is too short for."""
+    """Error for a tree that overflows Python's stack."""
     return PredicateError(
-        "the predicate is nested too deeply", hint="join many conditions in one AND or OR, or use IN"
+        "predicate is nested too deeply", hint="combine the conditions in one AND or OR, or use IN"
     )
 
 
 def condition(value: object) -> Predicate:
-    """``value`` as a condition: a bare boolean column or value becomes one."""
+    """Convert a boolean column or value to a condition."""
     if isinstance(value, Predicate):
         return value
     if isinstance(value, Literal):
@@ -606,23 +608,23 @@ def condition(value: object) -> Predicate:
             return Constant(None)
         if pa.types.is_boolean(value.scalar.type):
             return Constant(value.scalar.as_py())
-        raise TypeMismatchError(f"{value} is not a condition", hint="compare it with something")
+        raise TypeMismatchError(f"{value} is not a condition", hint="compare it with a column")
     if isinstance(value, Expr):
         return Holds(value)
     if value is None or isinstance(value, bool):
         return Constant(value)
     raise PredicateError(
-        f"{shown(value)} is not a condition", hint="compare a column, or give SQL text to skipstone.parse"
+        f"{shown(value)} is not a condition", hint="compare a column with it, or pass SQL to skipstone.parse"
     )
 
 
 def conjunction(args: Iterable[Predicate]) -> Predicate:
-    """``args`` joined by AND, flat; none at all is TRUE."""
+    """``args`` joined by AND, flattened; TRUE if empty."""
     return _join(And, args, empty=True)
 
 
 def disjunction(args: Iterable[Predicate]) -> Predicate:
-    """``args`` joined by OR, flat; none at all is FALSE."""
+    """``args`` joined by OR, flattened; FALSE if empty."""
     return _join(Or, args, empty=False)
 
 

@@ -1,4 +1,4 @@
-"""Python, NumPy and Arrow values as the typed constants of a tree, and their structure as keys."""
+"""Python, NumPy and Arrow values as typed constants, and hashable keys for them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from skipstone.errors import PredicateError, TypeMismatchError, shorten
 
 
 def value_array(values: Iterable[object] | pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The values of an IN list as one Arrow array."""
+    """Convert the values of an IN list to one Arrow array."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if isinstance(values, pa.Array):
         return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise PredicateError(f"isin needs a list of values, not {shown(values)}", hint="put it in a list")
-    scalars = [getattr(v, "scalar", v) for v in values]  # literals of the tree hold one
+        raise PredicateError(
+            f"isin needs a list of values, not {shown(values)}", hint="wrap the value in a list"
+        )
+    scalars = [getattr(v, "scalar", v) for v in values]  # unwraps Literal nodes
     items = [v.as_py() if isinstance(v, pa.Scalar) else v for v in scalars]
     try:
         return pa.array(items)
@@ -33,7 +35,7 @@ def value_array(values: Iterable[object] | pa.Array | pa.ChunkedArray) -> pa.Arr
 
 
 def _mixed_array(items: list[object]) -> pa.Array:
-    """Numbers of several kinds, widened without loss; anything else mixed is an error."""
+    """Widen mixed numbers to one type without loss; raise for any other mix of types."""
     numbers = [v for v in items if v is not None]
     try:
         if all(isinstance(v, (int, decimal.Decimal)) and not isinstance(v, bool) for v in numbers):
@@ -42,14 +44,14 @@ def _mixed_array(items: list[object]) -> pa.Array:
             return pa.array([None if v is None else float(cast("float", v)) for v in items], pa.float64())
     except (pa.ArrowException, ValueError, OverflowError, decimal.DecimalException) as error:
         raise TypeMismatchError(
-            f"an IN list can't hold these numbers as one type: {error}", hint="give floats, or split the list"
+            f"numbers of an IN list have no common type: {error}", hint="use floats, or split the list"
         ) from None
     kinds = sorted({type(v).__name__ for v in numbers})
-    raise TypeMismatchError(f"an IN list can't mix {', '.join(kinds)}")
+    raise TypeMismatchError(f"IN list mixes {', '.join(kinds)}", hint="use values of one type")
 
 
-def scalar_of(value: object, type: pa.DataType | None) -> pa.Scalar:
-    """One value as an Arrow scalar, of ``type`` if that is given."""
+def to_scalar(value: object, type: pa.DataType | None) -> pa.Scalar:
+    """Convert a value to an Arrow scalar, of ``type`` if specified."""
     if type is None and isinstance(value, dt.time):
         type = pa.time64("us")
     try:
@@ -60,7 +62,7 @@ def scalar_of(value: object, type: pa.DataType | None) -> pa.Scalar:
             return pa.scalar(decimal.Decimal(cast("int", value)))
         return pa.scalar(value, type)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-        raise TypeMismatchError(f"{shown(value)} can't be a literal: {error}") from error
+        raise TypeMismatchError(f"{shown(value)} can't be used as a literal: {error}") from error
 
 
 def _is_wide(value: object) -> bool:
@@ -68,7 +70,7 @@ def _is_wide(value: object) -> bool:
 
 
 def shown(value: object) -> str:
-    """A user's value in a message, whatever it is; Python refuses to write out a very long integer."""
+    """Shortened repr of a user's value, safe for any object (Python refuses to print very long integers)."""
     try:
         return shorten(repr(value), 80)
     except Exception:  # noqa: BLE001  (a repr is the user's own code)
@@ -77,17 +79,17 @@ def shown(value: object) -> str:
 
 @functools.singledispatch
 def structure_key(value: Any) -> object:
-    """A hashable stand-in for one field of a node, equal for equal fields."""
+    """Hashable key of one field of a node; equal fields have equal keys."""
     if callable(value) and not isinstance(value, types.FunctionType | type):
         return _evaluator_key(value)
     return value if callable(value) else (type(value).__name__, value)
 
 
 def _evaluator_key(value: Any) -> object:
-    """A function object by what it pickles to: those of other libraries can't be hashed or compared."""
+    """Key of a callable object by its pickle, since expressions of other libraries are not hashable."""
     try:
         return (type(value).__name__, hashlib.blake2b(pickle.dumps(value), digest_size=16).digest())
-    except Exception:  # noqa: BLE001  (anything may refuse to be pickled, in any way)
+    except Exception:  # noqa: BLE001  (pickling an arbitrary object can raise anything)
         return (type(value).__name__, id(value))
 
 
@@ -103,7 +105,7 @@ def _(value: pa.DataType) -> object:
 
 @structure_key.register
 def _(value: pa.Scalar) -> object:
-    # As a one-value array nanoseconds need no Python datetime. NaN is one value, whatever its bits.
+    # A one-value array avoids Python datetimes, which lack nanoseconds. All NaN bit patterns are one value.
     if pa.types.is_floating(value.type) and value.is_valid and value.as_py() != value.as_py():
         return (str(value.type), "NaN")
     return structure_key(pa.repeat(value, 1))

@@ -234,7 +234,7 @@ class TestErrors:
         assert "no such file" in failed(Exit.FILE, tmp_path / "nowhere")
         assert "there is no file in it" in failed(Exit.FILE, tmp_path)
         failed(Exit.FILE, "gopher://host/lake")
-        assert "something is missing" in failed(Exit.PREDICATE, hive, "--where", "id =")
+        assert "missing operand" in failed(Exit.PREDICATE, hive, "--where", "id =")
         assert "did you mean id?" in failed(Exit.PREDICATE, hive, "--where", "idd = 1")
         failed(Exit.PREDICATE, hive, "--where", "id = 'x'")
         failed(Exit.PREDICATE, hive, "--where", "id = 1", "--dialect", "klingon")

@@ -260,5 +260,5 @@ def test_values_computed_by_pyarrow(predicate, answer):
     ids=str,
 )
 def test_not_expressible_names_the_part(predicate):
-    with pytest.raises(NotExpressibleError, match="pyarrow has no way to say"):
+    with pytest.raises(NotExpressibleError, match="pyarrow has no equivalent of"):
         to_arrow((tree.col("y") == 1) & predicate)

@@ -327,5 +327,5 @@ def test_values_computed_by_datafusion(predicate, answer):
     ids=str,
 )
 def test_not_expressible_names_the_part(predicate):
-    with pytest.raises(NotExpressibleError, match="DataFusion has no way to say"):
+    with pytest.raises(NotExpressibleError, match="DataFusion has no equivalent of"):
         to_datafusion((tree.col("y") == 1) & predicate)

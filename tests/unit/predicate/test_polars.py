@@ -295,5 +295,5 @@ def test_values_computed_by_polars(predicate, answer):
     ids=str,
 )
 def test_not_expressible_names_the_part(predicate):
-    with pytest.raises(NotExpressibleError, match="Polars has no way to say"):
+    with pytest.raises(NotExpressibleError, match="Polars has no equivalent of"):
         to_polars((tree.col("y") == 1) & predicate)

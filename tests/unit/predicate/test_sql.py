@@ -209,17 +209,17 @@ def test_foreign_text(dialect: str, sql: str, expected: tree.Predicate) -> None:
 
 REFUSED = [
     ("", "empty"),
-    ("a =", "missing at line 1, column 3"),
+    ("a =", "missing operand at line 1, column 3"),
     ("a b", "line 1, column 3, near 'b'"),
     ("a = 1\nand and", "line 2"),
     ("(a = 1", "Expecting \\)"),
-    ("a = 'x", "can't read"),
+    ("a = 'x", "can't be tokenized"),
     ("select 1", "line 1, column 1, near 'select'"),
     ("a = 1; b = 2", "several statements"),
     ("a in (select 1)", "a subquery"),
     ("exists (select 1)", "a subquery"),
     ("(select 1) = a", "a subquery"),
-    ("count(*) > 1", "aggregate count can't be part of a condition on rows at line 1, column 1"),
+    ("count(*) > 1", "aggregate count is not allowed in a condition on rows at line 1, column 1"),
     ("a = 1 and max(b) = 2", "aggregate max .* column 11"),
     ("row_number() over (order by a) = 1", "window"),
     ("a = ?", "unbound parameter"),
@@ -325,12 +325,12 @@ def test_long_flat_text() -> None:
     assert parse_sql(to_sql(members)) == members
 
 
-NOT_SAYABLE = [
+NOT_EXPRESSIBLE = [
     (tree.Opaque((a,), None, "my_udf(a)"), "spark", r"my_udf\(a\)"),
     (Call("foo", (a,)) == 1, "duckdb", r"foo\(a\)"),
-    (Call("/", (a, b)) == 1, "trino", "integers divide"),
+    (Call("/", (a, b)) == 1, "trino", "division of integers"),
     (Call("duckdb.foo", (a,)) == 1, "spark", r"duckdb.foo\(a\)"),
-    (Call("substr", (a, lit(0))) == "x", "duckdb", "mean the same"),
+    (Call("substr", (a, lit(0))) == "x", "duckdb", "no equivalent function"),
     (a == math.nan, "trino", "NaN"),
     (Match("prefix", a, b"x"), "duckdb", "binary"),
     (Compare("=", a, lit(1, pa.timestamp("ns"))), "spark", "no type for"),
@@ -341,7 +341,7 @@ NOT_SAYABLE = [
 
 
 @pytest.mark.parametrize(
-    ("node", "dialect", "message"), NOT_SAYABLE, ids=[str(row[0]) for row in NOT_SAYABLE]
+    ("node", "dialect", "message"), NOT_EXPRESSIBLE, ids=[str(row[0]) for row in NOT_EXPRESSIBLE]
 )
 def test_not_expressible(node: tree.Predicate, dialect: str, message: str) -> None:
     with pytest.raises(NotExpressibleError, match=message):

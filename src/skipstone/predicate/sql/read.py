@@ -1,4 +1,4 @@
-"""sqlglot's syntax tree to ours, one node class at a time."""
+"""Converts sqlglot's syntax tree to predicates."""
 
 from __future__ import annotations
 
@@ -31,34 +31,32 @@ from skipstone.predicate.values import value_array
 
 @dataclass(frozen=True, slots=True)
 class SqlReader:
-    """Reads sqlglot nodes; the dialect decides what a word means."""
+    """Converts sqlglot nodes with the semantics of one dialect."""
 
     dialect: str
     zone: str
 
     @property
     def spark_like(self) -> bool:
-        """Whether strings, escapes and functions are Spark's."""
+        """Whether strings, escapes and functions follow Spark's rules."""
         return self.dialect in SPARK_LIKE
 
     def condition(self, node: exp.Expr) -> tree.Predicate:
-        """The node as a condition."""
         return tree.condition(self.value(node))
 
     def value(self, node: exp.Expr) -> tree.Expr:
-        """The node as a value."""
         return _read(node, self)
 
     def literal(self, scalar: pa.Scalar) -> tree.Literal:
-        """A constant in this text's zone."""
+        """A literal in the session time zone."""
         return tree.Literal(scalar, self.zone)
 
     def call(self, name: str, *args: tree.Expr) -> tree.Expr:
-        """A function call in this text's zone."""
+        """A function call in the session time zone."""
         return tree.Call(name, args, self.zone)
 
     def foreign(self, name: str) -> str:
-        """The name of an operator or function whose meaning is this dialect's own."""
+        """Name of an operator or function with dialect-specific semantics."""
         return name if self.spark_like else f"{self.dialect}.{name}"
 
 
@@ -143,14 +141,14 @@ def _(node: exp.HexString, to: SqlReader) -> tree.Expr:
 
 @_read.register
 def _(node: exp.Cast, to: SqlReader) -> tree.Expr:
-    # sqlglot makes Spark's and Hive's CAST a TryCast; only "safe" tells the real TRY_CAST.
+    # sqlglot parses Spark's and Hive's CAST as TryCast; only "safe" marks a real TRY_CAST.
     lenient = bool(node.args.get("safe"))
     kind = arrow_type(node.to, to.dialect)
     arg = node.this
     if kind is None:
         return to.call(to.foreign("cast"), to.value(arg), to.literal(pa.scalar(node.to.sql(to.dialect))))
     if to.dialect == "duckdb" and pa.types.is_integer(kind) and _is_call(arg, "trunc"):
-        arg = arg.expressions[0]  # how to_sql says Spark's cast, which cuts where DuckDB's rounds
+        arg = arg.expressions[0]  # to_sql writes Spark's truncating cast this way; DuckDB's rounds
     value = to.value(arg)
     if isinstance(value, tree.Literal):
         try:
@@ -205,7 +203,7 @@ _OPERATORS: MappingProxyType[type[exp.Expr], str] = MappingProxyType(
 def _(node: exp.Binary, to: SqlReader) -> tree.Expr:
     name = _OPERATORS[type(node)]
     if name == "div" or (name == "/" and to.dialect in ("trino", "presto")):
-        name = to.foreign(name)  # there, integers divide to an integer
+        name = to.foreign(name)  # integer division in these dialects
     return to.call(name, to.value(node.this), to.value(node.expression))
 
 
@@ -224,8 +222,8 @@ _AGGREGATES = frozenset(
 
 @_read.register
 def _(node: exp.Substring, to: SqlReader) -> tree.Expr:
-    given = (node.this, node.args.get("start"), node.args.get("length"))
-    return function("substr", tuple(to.value(arg) for arg in given if arg is not None), to.dialect, to.zone)
+    args = (node.this, node.args.get("start"), node.args.get("length"))
+    return function("substr", tuple(to.value(arg) for arg in args if arg is not None), to.dialect, to.zone)
 
 
 @_read.register
@@ -283,7 +281,7 @@ def _(node: exp.Bracket, to: SqlReader) -> tree.Expr:
 
 @_read.register
 def _(node: exp.Lambda, to: SqlReader) -> tree.Expr:
-    # Its variables would look like columns, so it stays text.
+    # Kept as text, since its variables would look like columns.
     return to.call("lambda", to.literal(pa.scalar(node.sql(to.dialect))))
 
 
@@ -363,7 +361,7 @@ def _(node: exp.In, to: SqlReader) -> tree.Expr:
         try:
             return tree.IsIn(arg, literal_array(literals), to.zone)
         except TypeMismatchError:
-            pass  # kinds that only the column's type can reconcile
+            pass  # mixed types that only the column's type can reconcile
     return tree.disjunction(tree.Compare("=", arg, item) for item in items)
 
 
@@ -378,7 +376,7 @@ def _(node: exp.Escape, to: SqlReader) -> tree.Expr:
     mark = to.value(node.expression)
     text = mark.scalar.as_py() if isinstance(mark, tree.Literal) else None
     if not isinstance(text, str) or len(text) > 1 or (text == "" and to.dialect != "duckdb"):
-        raise ParseError(f"ESCAPE needs one character, not {node.expression.sql(to.dialect)}")
+        raise ParseError(f"ESCAPE must be one character, not {node.expression.sql(to.dialect)}")
     return _like(node.this, text or None, to)
 
 
@@ -413,17 +411,17 @@ Args = tuple[tree.Expr, ...]
 
 
 def function(name: str, args: Args, dialect: str, zone: str) -> tree.Expr:
-    """``name(args)`` as the dialect means it; an unknown function is a Call all the same."""
+    """``name(args)`` with the dialect's semantics; unknown functions become a Call too."""
     spark_name = _spark_name(name, args, dialect)
     if spark_name is None:
         return tree.Call(f"{dialect}.{name}", args, zone)
     special = _SPECIAL.get(spark_name)
-    found = special(args, dialect, zone) if special else None
-    return tree.Call(spark_name, args, zone) if found is None else found
+    node = special(args, dialect, zone) if special else None
+    return tree.Call(spark_name, args, zone) if node is None else node
 
 
 def extract(field: str, arg: tree.Expr, dialect: str, zone: str) -> tree.Expr:
-    """``EXTRACT(field FROM arg)`` as the function of that name."""
+    """``EXTRACT(field FROM arg)`` as a function call."""
     name = EXTRACT_FIELDS.get(field.lower())
     if name is None and dialect in SPARK_LIKE:
         name = _SPARK_FIELDS.get(field.lower())
@@ -434,7 +432,7 @@ def extract(field: str, arg: tree.Expr, dialect: str, zone: str) -> tree.Expr:
 
 
 def literal_array(literals: Sequence[tree.Literal]) -> pa.Array:
-    """The members of an IN list; one type is kept as it is, several kinds of number are widened."""
+    """Convert the literals of an IN list to one array, widening mixed numbers."""
     scalars = [literal.scalar for literal in literals]
     kinds = {scalar.type for scalar in scalars if scalar.is_valid}
     if len(kinds) == 1:
@@ -450,11 +448,11 @@ def _spark_name(name: str, args: Args, dialect: str) -> str | None:
         return SPARK_ALIASES.get(name, name)
     if name == "date" and len(args) == 1:
         return name
-    known = FOREIGN[dialect].get(name)
+    spark_name = FOREIGN[dialect].get(name)
     # Dialects disagree on positions and lengths below one.
-    if known in ("substr", "left") and not all(_is_positive(arg) for arg in args[1:]):
+    if spark_name in ("substr", "left") and not all(_is_positive(arg) for arg in args[1:]):
         return None
-    return known
+    return spark_name
 
 
 def _is_positive(arg: tree.Expr) -> bool:
@@ -466,13 +464,13 @@ def _plain(arg: tree.Expr) -> object:
     return arg.scalar.as_py() if isinstance(arg, tree.Literal) else None
 
 
-# -- functions that are nodes of the tree ---------------------------------------------------------
+# -- functions with their own nodes ---------------------------------------------------------------
 
 
 def _isnan(args: Args, dialect: str, _zone: str) -> tree.Expr | None:
     if len(args) != 1:
         return None
-    # Spark's isnan(NULL) is FALSE, the node's answer is NULL.
+    # Spark's isnan(NULL) is FALSE, the node's is NULL.
     return tree.Truth(tree.IsNan(args[0]), True) if dialect in SPARK_LIKE else tree.IsNan(args[0])
 
 

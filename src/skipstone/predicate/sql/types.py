@@ -1,8 +1,7 @@
-"""What SQL dialects share and where they differ: types, zones, typed literals, function names, the grammar.
+"""SQL dialects: grammar, types, time zones, typed literals and function names.
 
-The grammar is sqlglot's, set up for conditions, with its types as Arrow's. Functions are left to us: sqlglot
-rewrites them on the way in (formats, argument order), so its parsers run here without their function tables
-and every call arrives as it was written.
+The grammar is sqlglot's, restricted to conditions. Its parsers rewrite function calls (formats, argument
+order), so they run here without their function tables, and every call is parsed as written.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ SPARK_LIKE = frozenset({"spark", "hive"})
 INSTANT = pa.timestamp("us", "UTC")
 NAIVE = pa.timestamp("us")
 MAX_DECIMAL = 38
-_MOST_DIGITS = 76
+_MAX_DIGITS = 76
 UNIT_DIGITS = MappingProxyType({"s": 0, "ms": 3, "us": 6, "ns": 9})
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -45,7 +44,7 @@ _SPECIAL_FLOATS = frozenset({"nan", "inf", "+inf", "-inf", "infinity", "+infinit
 
 
 def check_dialect(dialect: str) -> str:
-    """``dialect`` in lower case, or an error that names the supported ones."""
+    """Return ``dialect`` in lower case; raise if it is not supported."""
     name = dialect.lower()
     if name not in DIALECTS:
         raise PredicateError(f"unknown SQL dialect {dialect!r}", hint=f"use one of {', '.join(DIALECTS)}")
@@ -53,7 +52,7 @@ def check_dialect(dialect: str) -> str:
 
 
 def zone_info(name: str) -> dt.tzinfo:
-    """The time zone called ``name``: a region, UTC, or a fixed offset such as +02:00."""
+    """Look up a time zone: a region, UTC, or a fixed offset such as +02:00."""
     if name in ("UTC", "Z", "GMT", "UT"):
         return dt.UTC
     if offset := _OFFSET.fullmatch(name):
@@ -64,7 +63,8 @@ def zone_info(name: str) -> dt.tzinfo:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise PredicateError(
-            f"unknown time zone {name!r}", hint="give a region such as Europe/Paris, UTC, or +02:00"
+            f"unknown time zone {name!r}",
+            hint="use a region such as Europe/Paris, UTC, or an offset such as +02:00",
         ) from error
 
 
@@ -93,8 +93,8 @@ SPARK_ALIASES = MappingProxyType(
     }
 )
 
-# Only functions that mean the same in both; Spark's name on the right. Any other function keeps its
-# dialect as a prefix ("duckdb.list_sum"), so that no evaluator takes it for Spark's function.
+# Functions with the same semantics in both, with Spark's name on the right. Any other function gets its
+# dialect as a prefix ("duckdb.list_sum"), so that it is never evaluated as Spark's function.
 _TRINO = {
     **{name: name for name in _SAME},
     "ceiling": "ceil",
@@ -236,7 +236,7 @@ TYPE_NAMES: MappingProxyType[str, dict[pa.DataType, str]] = MappingProxyType(
 
 
 def type_name(kind: pa.DataType, dialect: str) -> str | None:
-    """What ``dialect`` calls the Arrow type, None if it has no such type."""
+    """Name of the Arrow type in ``dialect``, or None if the dialect has no such type."""
     if pa.types.is_decimal(kind):
         fits = kind.precision <= MAX_DECIMAL and 0 <= kind.scale <= kind.precision
         return f"DECIMAL({kind.precision}, {kind.scale})" if fits else None
@@ -247,11 +247,11 @@ def type_name(kind: pa.DataType, dialect: str) -> str | None:
 
 
 def number(text: str) -> pa.Scalar:
-    """A numeric literal: integers are bigint, a point makes a decimal, an exponent a double."""
+    """Parse a numeric literal: bigint, decimal (with a point) or double (with an exponent)."""
     try:
         if "e" in text.lower():
             return pa.scalar(float(text))
-        # By way of Decimal, since Python's int() refuses long texts, of zeros too.
+        # Through Decimal, since int() rejects very long strings, even of zeros.
         exact = decimal.Decimal(text)
     except (ValueError, decimal.InvalidOperation):
         raise ParseError(f"{shorten(text, 40)} is not a number") from None
@@ -260,15 +260,15 @@ def number(text: str) -> pa.Scalar:
     try:
         return pa.scalar(exact)
     except pa.ArrowInvalid:
-        digits = sum(sign.isdigit() for sign in text)
+        digits = sum(char.isdigit() for char in text)
         raise ParseError(
-            f"the number {shorten(text, 40)} has {digits:,} digits, and a decimal has at most {_MOST_DIGITS}",
+            f"number {shorten(text, 40)} has {digits:,} digits; a decimal has at most {_MAX_DIGITS}",
             hint="write it as a double, such as 1e100",
         ) from None
 
 
 def date_value(text: str) -> pa.Scalar:
-    """A DATE literal by Spark's rules; ValueError if the text is no date."""
+    """Parse a DATE literal by Spark's rules; raise ValueError if it is not a date."""
     day = re.split(r"[ T]", text.strip(), maxsplit=1)[0]
     match = _STAMP.fullmatch(day)
     if match is None:
@@ -277,37 +277,37 @@ def date_value(text: str) -> pa.Scalar:
 
 
 def timestamp_value(text: str, kind: pa.DataType, zone: str) -> pa.Scalar | None:
-    """A timestamp literal of type ``kind``; None where a zone in the text meets a zoneless type."""
+    """Parse a timestamp literal of type ``kind``; None if it can't be represented without loss."""
     match = _STAMP.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a timestamp")
-    given = zip(match.groups(), (1, 1, 1, 0, 0, 0), strict=False)
-    year, month, day, hour, minute, second = (int(part or default) for part, default in given)
-    named = match[8]
-    if named and kind.tz is None:
+    fields = zip(match.groups(), (1, 1, 1, 0, 0, 0), strict=False)
+    year, month, day, hour, minute, second = (int(part or default) for part, default in fields)
+    zone_name = match[8]
+    if zone_name and kind.tz is None:
         return None
     local = dt.datetime(year, month, day, hour, minute, second, tzinfo=dt.UTC)
     offset = dt.timedelta(0)
     if kind.tz is not None:
-        # As in Java, a time the clocks skip moves forward and a repeated one is the earlier.
-        offset = local.replace(tzinfo=zone_info(named or zone)).utcoffset() or offset
+        # As in Java, a time in a DST gap moves forward, and an ambiguous time is the earlier one.
+        offset = local.replace(tzinfo=zone_info(zone_name or zone)).utcoffset() or offset
     digits = UNIT_DIGITS[kind.unit]
     if digits < 6 and len((match[7] or "").rstrip("0")) > digits:
-        return None  # engines with coarser types round here
+        return None  # engines with coarser types round
     fraction = int((match[7] or "").ljust(digits, "0")[:digits] or 0)
     seconds = (local - _EPOCH - offset) // dt.timedelta(seconds=1)
-    whole = seconds * 10**digits + fraction
-    return pa.scalar(whole, pa.int64()).cast(kind)
+    ticks = seconds * 10**digits + fraction
+    return pa.scalar(ticks, pa.int64()).cast(kind)
 
 
 def fold(value: pa.Scalar, kind: pa.DataType, dialect: str, zone: str) -> pa.Scalar | None:
-    """``CAST(value AS kind)`` as a literal where that loses nothing, else None."""
+    """Fold ``CAST(value AS kind)`` to a literal, or return None if it would lose information."""
     if not value.is_valid:
         return pa.scalar(None, kind)
     if value.type == kind:
         return value
     if pa.types.is_string(value.type):
-        return _fold_text(value.as_py(), kind, dialect, zone)
+        return _fold_string(value.as_py(), kind, dialect, zone)
     if pa.types.is_boolean(value.type) or not (_is_number(value.type) and _is_number(kind)):
         return None
     return _fold_number(value, kind)
@@ -317,7 +317,7 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def _fold_text(text: str, kind: pa.DataType, dialect: str, zone: str) -> pa.Scalar | None:
+def _fold_string(text: str, kind: pa.DataType, dialect: str, zone: str) -> pa.Scalar | None:
     if pa.types.is_date(kind):
         return date_value(text)
     if pa.types.is_timestamp(kind):
@@ -328,14 +328,14 @@ def _fold_text(text: str, kind: pa.DataType, dialect: str, zone: str) -> pa.Scal
         return pa.scalar(_duckdb_blob(text) if dialect == "duckdb" else text.encode(), kind)
     if pa.types.is_floating(kind):
         special = text.strip().lower() in _SPECIAL_FLOATS
-        return pa.scalar(float(text), kind) if special else _float_text(text, kind)
+        return pa.scalar(float(text), kind) if special else _parse_float(text, kind)
     if _is_number(kind) and _NUMBER.fullmatch(text):
-        with contextlib.suppress(decimal.InvalidOperation):  # an exponent of twenty digits
+        with contextlib.suppress(decimal.InvalidOperation):  # e.g. an exponent of twenty digits
             return _fold_exact(decimal.Decimal(text.strip()), kind)
     return None
 
 
-def _float_text(text: str, kind: pa.DataType) -> pa.Scalar | None:
+def _parse_float(text: str, kind: pa.DataType) -> pa.Scalar | None:
     return pa.scalar(text.strip()).cast(kind) if _NUMBER.fullmatch(text) else None
 
 
@@ -343,7 +343,7 @@ def _fold_number(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar | None:
     plain = value.as_py()
     if pa.types.is_floating(kind):
         if isinstance(plain, decimal.Decimal):
-            return _float_text(f"{plain:f}", kind)
+            return _parse_float(f"{plain:f}", kind)
         rounded = pa.scalar(float(plain), pa.float64()).cast(kind, safe=False)
         same = rounded.as_py() == plain or plain != plain
         return rounded if same else None
@@ -351,8 +351,8 @@ def _fold_number(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def _fold_exact(exact: decimal.Decimal, kind: pa.DataType) -> pa.Scalar | None:
-    # First, so that 1e999999999 is never written out.
-    if exact.adjusted() >= _MOST_DIGITS or len(exact.as_tuple().digits) > _MOST_DIGITS:
+    # Checked first, so that 1e999999999 is never expanded.
+    if exact.adjusted() >= _MAX_DIGITS or len(exact.as_tuple().digits) > _MAX_DIGITS:
         return None
     if pa.types.is_integer(kind):
         width = kind.bit_width - pa.types.is_signed_integer(kind)
@@ -370,29 +370,33 @@ def _duckdb_blob(text: str) -> bytes:
     )
 
 
-_KEPT_GRAMMAR = ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION")
+_FUNCTION_SYNTAX = ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION")
 
 
 def syntax(text: str, dialect: str) -> exp.Expr:
-    """The one condition in ``text`` as sqlglot's syntax tree."""
+    """Parse one condition to sqlglot's syntax tree."""
     statements = _statements(text, dialect, exp.Condition)
     if not statements:
-        raise ParseError("the SQL text is empty", hint="write a condition such as a = 1")
+        raise ParseError("SQL condition is empty", hint="write a condition such as a = 1")
     if len(statements) > 1:
-        raise ParseError("the SQL text holds several statements", hint="give one condition")
+        raise ParseError("SQL condition contains several statements", hint="write one condition")
     if dialect in SPARK_LIKE and '"' in text:
         _check_quotes(statements[0], text, dialect)
     return statements[0]
 
 
 def select_list(text: str, dialect: str) -> list[exp.Expr]:
-    """The expressions in a list as it stands after SELECT; aliases are :class:`exp.Alias`."""
+    """Parse a SELECT list; aliases are :class:`exp.Alias`."""
     statements = _statements(text, dialect, exp.Select)
     select = statements[0]
-    more = [name.strip("_") for name, value in select.args.items() if value and name != "expressions"]
-    if more or len(statements) > 1:
-        said = f"{more[0].upper()} can't follow a list of functions" if more else "several statements"
-        raise ParseError(said, hint="give the list alone, as it stands between SELECT and FROM")
+    clauses = [name.strip("_") for name, value in select.args.items() if value and name != "expressions"]
+    if clauses or len(statements) > 1:
+        message = (
+            f"{clauses[0].upper()} is not allowed after the list of functions"
+            if clauses
+            else "SELECT list contains several statements"
+        )
+        raise ParseError(message, hint="write only the expressions between SELECT and FROM")
     return list(select.expressions)
 
 
@@ -402,20 +406,20 @@ def _statements(text: str, dialect: str, kind: type[exp.Expr]) -> list[exp.Expr]
         tokens = list(grammar.tokenize(text))
         if kind is exp.Select:
             tokens.insert(0, Token(TokenType.SELECT, "SELECT"))
-        found = parser(dialect=grammar, error_level=ErrorLevel.IMMEDIATE).parse_into(kind, tokens, text)
+        statements = parser(dialect=grammar, error_level=ErrorLevel.IMMEDIATE).parse_into(kind, tokens, text)
     except RecursionError:
         raise
-    except Exception as error:  # noqa: BLE001  (its parser also fails in other ways, of Decimal's for one)
+    except Exception as error:  # noqa: BLE001  (sqlglot also raises other errors, such as Decimal's)
         raise _parse_error(text, error) from None
-    return [node for node in found if node is not None]
+    return [node for node in statements if node is not None]
 
 
 def _check_quotes(root: exp.Expr, text: str, dialect: str) -> None:
-    """Refuse a test of constants alone of which one is in double quotes: those are meant as a column's name.
+    """Reject a test of constants with a double-quoted string, which is almost certainly meant as a column.
 
-    Tests such as ``1 = 0`` or ``'a' = 'a'``, which tools write, stay what they are.
+    Tests such as ``1 = 0`` or ``'a' = 'a'``, which tools generate, are allowed.
     """
-    sound: set[int] = set()
+    checked: set[int] = set()
     for literal in root.find_all(exp.Literal):
         start = literal.meta.get("start")
         if not literal.is_string or start is None or text[start] != '"':
@@ -425,24 +429,24 @@ def _check_quotes(root: exp.Expr, text: str, dialect: str) -> None:
         while not isinstance(test, exp.Predicate) and not isinstance(test.parent, _ABOVE_TESTS):
             typed |= isinstance(test, exp.Cast) and not test.to.is_type(*exp.DataType.TEXT_TYPES)
             test = cast("exp.Expr", test.parent)
-        if typed or id(test) in sound:
+        if typed or id(test) in checked:
             continue
-        if not any(_varies(node) for node in test.walk()):
+        if not any(_is_variable(node) for node in test.walk()):
             name = shorten(literal.name, 60)
-            shown = shorten(test.sql(dialect), 80)
+            sql = shorten(test.sql(dialect), 80)
             raise ParseError(
-                f'"{name}" is a string in the {dialect} dialect, so that {shown} tests constants alone',
-                hint=f"write a column name in backticks, `{name}`, and a string in single quotes, '{name}'; "
-                "or choose a dialect where double quotes make names: dialect='duckdb', --dialect duckdb",
+                f'"{name}" is a string in the {dialect} dialect, so {sql} compares only constants',
+                hint=f"quote a column with backticks, `{name}`, and a string with single quotes, '{name}'; "
+                "or use a dialect where double quotes are identifiers: dialect='duckdb', --dialect duckdb",
             )
-        sound.add(id(test))
+        checked.add(id(test))
 
 
 _ABOVE_TESTS = (exp.Connector, exp.Not, type(None))
 
 
-def _varies(node: exp.Expr) -> bool:
-    """Whether this is a column, or a call of something like current_user()."""
+def _is_variable(node: exp.Expr) -> bool:
+    """Whether this is a column or a call without arguments, such as current_user()."""
     return isinstance(node, exp.Column) or (isinstance(node, exp.Func) and not any(node.iter_expressions()))
 
 
@@ -451,35 +455,37 @@ def _grammar(dialect: str) -> tuple[sqlglot.Dialect, type[Parser]]:
     base = type(sqlglot.Dialect.get_or_raise(dialect))
     members: dict[str, object] = {}
     if dialect in SPARK_LIKE:
-        # Spark 4 reads 'it''s' as it's; sqlglot still as two strings side by side.
+        # Spark 4 parses 'it''s' as it's; sqlglot still parses two adjacent strings.
         tokenizer = type("Tokenizer", (base.tokenizer_class,), {"STRING_ESCAPES": ["'", '"', "\\"]})
         members = {"Tokenizer": tokenizer, "tokenizer_class": tokenizer}
-    kept = {k: v for k, v in base.parser_class.FUNCTION_PARSERS.items() if k in _KEPT_GRAMMAR}
-    parser = type("Parser", (base.parser_class,), {"FUNCTIONS": {}, "FUNCTION_PARSERS": kept})
+    function_parsers = {k: v for k, v in base.parser_class.FUNCTION_PARSERS.items() if k in _FUNCTION_SYNTAX}
+    parser = type("Parser", (base.parser_class,), {"FUNCTIONS": {}, "FUNCTION_PARSERS": function_parsers})
     return type(f"Skipstone{base.__name__}", (base,), members)(), parser
 
 
 def _parse_error(text: str, error: Exception) -> ParseError:
     details = getattr(error, "errors", None)
     if not details:
-        shown = text if len(text) <= 60 else f"{text[:60]}…"
-        return ParseError(f"can't read the SQL text {shown!r}", hint="check its quotes and comments")
+        excerpt = text if len(text) <= 60 else f"{text[:60]}…"
+        return ParseError(f"SQL can't be tokenized: {excerpt!r}", hint="check quotes and comments")
     first = details[0]
-    what = first["description"]
-    if what.startswith("Required keyword"):
-        what = "something is missing"
-    near = first["highlight"]
-    column = first["col"] - max(len(near) - 1, 0)  # sqlglot names a token's last column
-    return ParseError(f"{what} at line {first['line']}, column {column}, near {near!r}")
+    message = first["description"]
+    if message.startswith("Required keyword"):
+        message = "missing operand"
+    token = first["highlight"]
+    column = first["col"] - max(len(token) - 1, 0)  # sqlglot reports the last column of the token
+    return ParseError(f"{message} at line {first['line']}, column {column}, near {token!r}")
 
 
 def refuse(node: exp.Expr, what: str) -> NoReturn:
-    """Raises the ParseError for a construct that no condition on rows can hold."""
-    place = next((n.meta for n in node.walk() if "line" in n.meta), None)
+    """Raise the ParseError for a construct that is not allowed in a condition on rows."""
+    position = next((n.meta for n in node.walk() if "line" in n.meta), None)
     where = (
-        f" at line {place['line']}, column {place['col'] - place['end'] + place['start']}" if place else ""
+        f" at line {position['line']}, column {position['col'] - position['end'] + position['start']}"
+        if position
+        else ""
     )
-    raise ParseError(f"{what} can't be part of a condition on rows{where}", hint="give one plain condition")
+    raise ParseError(f"{what} is not allowed in a condition on rows{where}", hint="write a plain condition")
 
 
 _TYPES: MappingProxyType[exp.DType, pa.DataType] = MappingProxyType(
@@ -515,8 +521,8 @@ _DEFAULT_DECIMAL = MappingProxyType(
 
 
 def arrow_type(kind: exp.DataType, dialect: str) -> pa.DataType | None:
-    """The Arrow type of a SQL type, None where Arrow or Spark has no equal."""
-    # No type has a size of ten digits, and Python refuses to read very long ones.
+    """Arrow type of a SQL type, or None if Arrow or Spark has no equivalent."""
+    # Truncated because int() rejects very long strings; no valid size has ten digits.
     sizes = [int(p.name[:10]) for p in kind.expressions if p.name.isdecimal()]
     if kind.this == exp.DType.DECIMAL:
         precision, scale = (*sizes, 0)[:2] if sizes else _DEFAULT_DECIMAL[dialect]

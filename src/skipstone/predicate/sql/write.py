@@ -1,17 +1,17 @@
-"""A Predicate as SQL text, through sqlglot's syntax tree so that quoting follows the dialect.
+"""Writes a Predicate as SQL, through sqlglot's syntax tree so that quoting follows the dialect.
 
-The text keeps Spark's meaning in the target engine, and read back it is the same tree, except:
+The SQL has Spark's semantics in the target engine. Parsing it returns the same tree, except:
 
-- an exclusive BETWEEN comes back as two comparisons, an empty IN list as FALSE, a LIKE without an
-  escape character in Spark or Hive with one;
-- in Spark and Hive a bare ``IsNan`` (NULL for NULL) is ``x = NaN``, because their isnan is FALSE for NULL;
-- where a dialect has no such function, startswith, endswith and contains come back as LIKE, ILIKE as
-  LIKE of lower-cased text;
-- a lenient cast in Hive as a plain one, whose failures are NULL there anyway;
-- unusual Arrow types of literals (large strings, unsigned, s/ms/ns timestamps) as the usual ones.
+- an exclusive BETWEEN becomes two comparisons, an empty IN list FALSE, and a LIKE without an escape
+  character gets one in Spark and Hive;
+- in Spark and Hive a bare ``IsNan`` (NULL for NULL) becomes ``x = NaN``, since their isnan is FALSE for NULL;
+- startswith, endswith and contains become LIKE in dialects without these functions, and ILIKE becomes
+  LIKE on lower-case strings;
+- in Hive a lenient cast becomes a plain one, which returns NULL on failure anyway;
+- literals of unusual Arrow types (large strings, unsigned, s/ms/ns timestamps) get the usual type.
 
-A cast, a date function, or a text meeting a timestamp takes the time zone of the engine's session, as
-in Spark: run the text in a session whose zone is the predicate's. Trino and Presto compare NaN as IEEE does.
+Casts, date functions and comparisons of strings with timestamps use the session time zone, as in Spark: run
+the SQL in a session with the predicate's zone. Trino and Presto compare NaN by IEEE rules.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from skipstone.predicate.sql.types import FOREIGN, SPARK_LIKE, UNIT_DIGITS, chec
 
 
 def to_sql(predicate: tree.Predicate, dialect: str = "spark") -> str:
-    """``predicate`` as SQL text of the dialect, or an error naming the part it has no words for."""
+    """Convert ``predicate`` to SQL of the dialect, or raise an error that names the unsupported part."""
     name = check_dialect(dialect)
     return cast("str", _write(predicate, SqlWriter(name)).sql(name, normalize_functions=False))
 
@@ -51,43 +51,42 @@ _ATOMS = (
 )
 
 
-# -- literals: the same value and the same type in every dialect ---------------------------------
+# -- literals: the same value and type in every dialect ------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class SqlWriter:
-    """What a dialect needs to say values: strings, casts, refusals."""
+    """Writes strings, casts and errors of one dialect."""
 
     dialect: str
 
     @property
     def spark_like(self) -> bool:
-        """Whether strings, escapes and functions are Spark's."""
+        """Whether strings, escapes and functions follow Spark's rules."""
         return self.dialect in SPARK_LIKE
 
-    def refuse(self, node: tree.Expr, why: str = "") -> NotExpressibleError:
-        """The error for a part the dialect has no words for."""
-        return NotExpressibleError(f"{self.dialect} SQL can't say {str(node)[:80]}{why and f': {why}'}")
+    def unsupported(self, node: tree.Expr, why: str = "") -> NotExpressibleError:
+        """Error for a part that the dialect can't express."""
+        return NotExpressibleError(f"{self.dialect} SQL can't express {str(node)[:80]}{why and f': {why}'}")
 
     def string(self, text: str) -> exp.Expr:
-        """A string literal."""
         if not self.spark_like:
             return exp.Literal.string(text)
-        # sqlglot would turn control characters into escapes that eat a following digit.
+        # sqlglot would write control characters as escapes that consume a following digit.
         escaped = text.replace("\\", "\\\\").replace("'", "\\'")
         return exp.Var(this=f"'{escaped}'")
 
-    def cast(self, node: exp.Expr, kind: pa.DataType, whole: tree.Expr, *, lenient: bool = False) -> exp.Expr:
-        """``CAST(node AS kind)``; ``whole`` is named if the dialect has no such type."""
+    def cast(self, node: exp.Expr, kind: pa.DataType, part: tree.Expr, *, lenient: bool = False) -> exp.Expr:
+        """``CAST(node AS kind)``; raises an error that names ``part`` if the dialect has no such type."""
         name = type_name(kind, self.dialect)
         if name is None:
-            raise self.refuse(whole, f"no type for {kind}")
+            raise self.unsupported(part, f"no type for {kind}")
         to = exp.DataType(this=exp.DType.USERDEFINED, kind=name)
         return exp.TryCast(this=node, to=to, safe=True) if lenient else exp.Cast(this=node, to=to)
 
 
 def literal(node: tree.Literal, to: SqlWriter) -> exp.Expr:
-    """The literal in words that give the target engine the same type and value."""
+    """Write a literal that has the same type and value in the target engine."""
     scalar = node.scalar
     kind = scalar.type
     if not scalar.is_valid:
@@ -95,7 +94,7 @@ def literal(node: tree.Literal, to: SqlWriter) -> exp.Expr:
     for test, build in _LITERALS:
         if test(kind):
             return build(node, scalar, to)
-    raise to.refuse(node, f"no literal of type {kind}")
+    raise to.unsupported(node, f"no literal of type {kind}")
 
 
 def _usual(kind: pa.DataType) -> pa.DataType:
@@ -107,7 +106,7 @@ def _usual(kind: pa.DataType) -> pa.DataType:
 
 
 def raw_number(text: str) -> exp.Expr:
-    """Digits as they are."""
+    """A number, written verbatim."""
     return exp.Var(this=text)
 
 
@@ -125,11 +124,11 @@ def _double(node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr:
     value = scalar.as_py()
     wide = scalar.type == pa.float64()
     if math.isfinite(value):
-        # The exponent makes it a double in every dialect; a plain 0.1 is a decimal.
+        # With an exponent it is a double in every dialect; a plain 0.1 is a decimal.
         text = raw_number(repr(value) if "e" in repr(value) else f"{value!r}e0")
         return text if wide else to.cast(text, pa.float32(), node)
     if math.isnan(value) and to.dialect in ("trino", "presto"):
-        raise to.refuse(node, "NaN equals nothing there; use isnan")
+        raise to.unsupported(node, "NaN is not equal to itself there; use isnan")
     text = to.string("NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity")
     return to.cast(text, pa.float64() if wide else pa.float32(), node)
 
@@ -142,7 +141,7 @@ def _decimal(node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr:
     return to.cast(raw_number(text), scalar.type, node)
 
 
-def _text(_node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr:
+def _string(_node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr:
     return to.string(scalar.as_py())
 
 
@@ -160,7 +159,7 @@ def _date(node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr:
     try:
         day = scalar.cast(pa.date32()).as_py()
     except (ValueError, OverflowError):
-        raise to.refuse(node, "years 1 to 9999 only") from None
+        raise to.unsupported(node, "years 1 to 9999 only") from None
     return to.cast(to.string(day.isoformat()), pa.date32(), node)
 
 
@@ -175,7 +174,7 @@ def _timestamp(node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr
     try:
         day = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)
     except OverflowError:
-        raise to.refuse(node, "years 1 to 9999 only") from None
+        raise to.unsupported(node, "years 1 to 9999 only") from None
     text = day.isoformat(" ") + (f".{nanos:09d}".rstrip("0") if nanos else "")
     if tz:
         text += "+00:00" if to.dialect == "duckdb" else " UTC"
@@ -184,7 +183,7 @@ def _timestamp(node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr
 
 def _time(node: tree.Literal, scalar: pa.Scalar, to: SqlWriter) -> exp.Expr:
     if scalar.type == pa.time64("ns") and scalar.value % 1000:
-        raise to.refuse(node, "microseconds are the finest time")
+        raise to.unsupported(node, "times are limited to microseconds")
     return to.cast(to.string(scalar.cast(pa.time64("us")).as_py().isoformat()), pa.time64("us"), node)
 
 
@@ -194,7 +193,7 @@ _LITERALS: tuple[tuple[Callable[[pa.DataType], bool], _Build], ...] = (
     (pa.types.is_integer, _integer),
     (pa.types.is_floating, _double),
     (pa.types.is_decimal, _decimal),
-    (lambda t: t in (pa.string(), pa.large_string(), pa.string_view()), _text),
+    (lambda t: t in (pa.string(), pa.large_string(), pa.string_view()), _string),
     (
         lambda t: pa.types.is_fixed_size_binary(t) or t in (pa.binary(), pa.large_binary(), pa.binary_view()),
         _bytes,
@@ -209,14 +208,14 @@ _LITERALS: tuple[tuple[Callable[[pa.DataType], bool], _Build], ...] = (
 
 
 def _inner(node: tree.Expr, to: SqlWriter) -> exp.Expr:
-    """The node as an operand: in parentheses unless it is one word."""
-    built = _write(node, to)
-    return built if isinstance(built, _ATOMS) else exp.Paren(this=built)
+    """Write an operand, in parentheses unless it is atomic."""
+    written = _write(node, to)
+    return written if isinstance(written, _ATOMS) else exp.Paren(this=written)
 
 
 @functools.singledispatch
 def _write(node: tree.Expr, to: SqlWriter) -> exp.Expr:
-    raise to.refuse(node)
+    raise to.unsupported(node)
 
 
 # -- values ------------------------------------------------------------------------------------
@@ -237,7 +236,7 @@ def _(node: tree.Literal, to: SqlWriter) -> exp.Expr:
 def _(node: tree.Cast, to: SqlWriter) -> exp.Expr:
     arg = _write(node.arg, to)
     if to.dialect == "duckdb" and pa.types.is_integer(node.type):
-        arg = exp.Anonymous(this="trunc", expressions=[arg])  # DuckDB rounds, Spark cuts
+        arg = exp.Anonymous(this="trunc", expressions=[arg])  # DuckDB rounds, Spark truncates
     return to.cast(arg, node.type, node, lenient=node.lenient)
 
 
@@ -251,7 +250,7 @@ def _(node: tree.Call, to: SqlWriter) -> exp.Expr:
     own, _, bare = node.name.rpartition(".")
     if (own == to.dialect and bare == "/") or (node.name in _OPERATORS and len(node.args) == 2):
         if node.name == "/" and to.dialect in ("trino", "presto"):
-            raise to.refuse(node, "integers divide to an integer there")
+            raise to.unsupported(node, "division of integers returns an integer there")
         return _OPERATORS[bare or node.name](
             this=_inner(node.args[0], to), expression=_inner(node.args[1], to)
         )
@@ -265,12 +264,12 @@ def _(node: tree.Call, to: SqlWriter) -> exp.Expr:
 def _function_name(node: tree.Call, to: SqlWriter) -> str:
     if to.spark_like:
         if "." in node.name:
-            raise to.refuse(node)
+            raise to.unsupported(node)
         return node.name
     name = _TO_FOREIGN[to.dialect].get(node.name)
     low = any(_below_one(arg) for arg in node.args[1:]) if node.name in ("substr", "left") else False
     if name is None or low:
-        raise to.refuse(node, "no function known to mean the same")
+        raise to.unsupported(node, "no equivalent function")
     return name
 
 
@@ -307,7 +306,7 @@ def _interval(node: tree.Call, to: SqlWriter) -> exp.Expr:
 
 def _getitem(node: tree.Call, to: SqlWriter) -> exp.Expr:
     if not to.spark_like:
-        raise to.refuse(node)
+        raise to.unsupported(node)
     return exp.Bracket(this=_inner(node.args[0], to), expressions=[_write(arg, to) for arg in node.args[1:]])
 
 
@@ -318,7 +317,7 @@ def _getfield(node: tree.Call, to: SqlWriter) -> exp.Expr:
 
 def _lambda(node: tree.Call, to: SqlWriter) -> exp.Expr:
     if not to.spark_like:
-        raise to.refuse(node)
+        raise to.unsupported(node)
     return exp.Var(this=cast("tree.Literal", node.args[0]).scalar.as_py())
 
 
@@ -380,7 +379,7 @@ def _(node: tree.IsIn, to: SqlWriter) -> exp.Expr:
     if len(node.values) == 0:
         return exp.Boolean(this=False)
     kind = node.values.type
-    if kind == pa.int64():  # a million of them as one node, not one each
+    if kind == pa.int64():  # one node even for a million values
         words = ", ".join("NULL" if value is None else str(value) for value in node.values.to_pylist())
         return exp.In(this=_inner(node.arg, to), expressions=[raw_number(words)])
     plain = pa.types.is_decimal(kind) and pa.array(node.values.to_pylist()).type == kind
@@ -413,7 +412,7 @@ def _(node: tree.Match, to: SqlWriter) -> exp.Expr:
     spark_name = {"prefix": "startswith", "suffix": "endswith", "contains": "contains"}[node.kind]
     name = spark_name if to.dialect == "spark" else _TO_FOREIGN.get(to.dialect, {}).get(spark_name)
     if isinstance(node.text, bytes) and to.dialect != "spark":
-        raise to.refuse(node, "no such function of binary values")
+        raise to.unsupported(node, "no such function for binary values")
     if name is not None:
         text = literal(tree.Literal(pa.scalar(node.text)), to)
         return exp.Anonymous(this=name, expressions=[_write(node.arg, to), text])
@@ -430,7 +429,9 @@ def _(node: tree.Like, to: SqlWriter) -> exp.Expr:
     arg, text = _inner(node.arg, to), to.string(pattern)
     if node.ignore_case and to.dialect not in ("spark", "duckdb"):
         if escape and escape.lower() != escape:
-            raise to.refuse(node, "no ILIKE there, and LOWER would change the escape character")
+            raise to.unsupported(
+                node, "the dialect has no ILIKE, and LOWER would change the escape character"
+            )
         arg, text = (exp.Anonymous(this="lower", expressions=[part]) for part in (arg, text))
         like: exp.Expr = exp.Like(this=arg, expression=text)
     else:
