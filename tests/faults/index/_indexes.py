@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from tests.support.stores import own_files
 
 import skipstone as sk
 from skipstone.index.container import Container, LocalFile
@@ -22,6 +21,7 @@ from skipstone.store.cache import Cache
 from skipstone.store.store import open_root
 from tests.faults import _files
 from tests.faults._store import WatchedStore
+from tests.support.stores import own_files
 
 FILES = 5
 

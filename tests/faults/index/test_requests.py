@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.support.stores import own_files
 
 import skipstone as sk
 from skipstone.store.store import open_root
@@ -29,6 +28,7 @@ from tests.faults.index._indexes import (
     regions,
     segments,
 )
+from tests.support.stores import own_files
 
 
 @pytest.mark.parametrize("kind", ["refused", "out of reach", "short", "flipped"])

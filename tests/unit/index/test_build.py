@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from obstore.store import LocalStore
-from tests.support.stores import own_files
 
 import skipstone as sk
 import skipstone.index.build as module
 from skipstone.errors import ReadError, SkipstoneError, UnknownColumnError, UsageError
 from skipstone.index.manifest import read_manifest
 from skipstone.store.store import open_root
+from tests.support.stores import own_files
 
 
 def write(root: Path, number: int, rows: int = 50, **options: Any) -> None:

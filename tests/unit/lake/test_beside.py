@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from obstore.store import LocalStore, MemoryStore
-from tests.support.stores import own_files
 
 import skipstone as sk
 from skipstone.errors import ReadError, WriteError
@@ -23,6 +22,7 @@ from skipstone.lake.records import BESIDE, FOLDER, SiblingStore, open_lake_root,
 from skipstone.store.objects import prefix_root
 from skipstone.store.store import Store, open_root
 from tests.support.readers import READERS
+from tests.support.stores import own_files
 
 TABLE = pa.table({"i": range(100)})
 
