@@ -1,16 +1,18 @@
-"""The façade: the names a user meets. ``skipstone`` re-exports them lazily."""
+"""The public names, loaded on first use; ``skipstone`` exports them."""
 
 from __future__ import annotations
 
 import importlib
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from skipstone.errors import ReadError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from obstore.store import ObjectStore
+    from pyiceberg.table import Table as IcebergTable
     from pyspark.sql import SparkSession
 
     from skipstone.aggregate.aggregation import Aggregation
@@ -35,8 +37,29 @@ if TYPE_CHECKING:
     from skipstone.core.ir import Compiled, Diagnostic
     from skipstone.core.judge import Verdict
     from skipstone.core.rows import RowSet
-    from skipstone.errors import SkipstoneError
+    from skipstone.engine.jobs import Engine
+    from skipstone.errors import (
+        ConflictError,
+        CorruptFileError,
+        EncryptedFileError,
+        FileError,
+        JobError,
+        MissingFileError,
+        NotExpressibleError,
+        NotParquetError,
+        ParseError,
+        PredicateError,
+        RowSetError,
+        SchemaError,
+        SkipstoneError,
+        TypeMismatchError,
+        UnknownColumnError,
+        WriteError,
+    )
     from skipstone.iceberg.metadata import SnapshotInfo
+    from skipstone.index.advise.advice import Advice
+    from skipstone.index.index import LakeIndex
+    from skipstone.index.results import IndexReport, IndexStatus
     from skipstone.lake.snapshot import FileEntry
     from skipstone.parquet.metadata import ParquetMetadata
     from skipstone.predicate import Expr, Predicate, col, lit, parse, predicate, udf
@@ -53,9 +76,13 @@ if TYPE_CHECKING:
     from skipstone.store.options import with_credentials
     from skipstone.store.retry import RetryPolicy
     from skipstone.tables import Catalog
+    from skipstone.typing import CatalogLike, SnapshotLike, SourceLike, StorageOptions, StrPath
+    from skipstone.write.job import ingest
     from skipstone.write.report import IngestReport, PipelineReport
+    from skipstone.write.sources import ingest_new
 
 __all__ = [
+    "Advice",
     "Aggregate",
     "Aggregation",
     "BloomProvider",
@@ -66,37 +93,58 @@ __all__ = [
     "ColumnHandle",
     "ColumnStatistics",
     "Compiled",
+    "ConflictError",
+    "CorruptFileError",
     "Diagnostic",
     "Domain",
+    "EncryptedFileError",
+    "Engine",
     "Execution",
     "Expr",
     "FileEntry",
+    "FileError",
     "FilterStats",
+    "IndexReport",
+    "IndexStatus",
     "IngestReport",
+    "JobError",
     "Lake",
+    "LakeIndex",
     "LakeStatistics",
     "Marker",
     "Members",
+    "MissingFileError",
+    "NotExpressibleError",
+    "NotParquetError",
     "ParquetMetadata",
+    "ParseError",
     "PipelineReport",
     "Predicate",
+    "PredicateError",
     "PruneOptions",
     "PruneResult",
     "Pruner",
     "Range",
+    "ReadError",
     "RetryPolicy",
     "RowSet",
+    "RowSetError",
     "Scan",
     "ScanOptions",
     "ScanPlan",
     "ScanTrace",
+    "SchemaError",
     "SkipstoneError",
     "SnapshotInfo",
     "Table",
     "Trace",
+    "TypeMismatchError",
+    "UnknownColumnError",
+    "UsageError",
     "Verdict",
     "Verification",
     "Why",
+    "WriteError",
     "approx_distinct",
     "avg",
     "catalog",
@@ -129,8 +177,22 @@ __all__ = [
 ]
 
 
-def read_metadata(source: Any, storage_options: Mapping[str, Any] | None = None) -> ParquetMetadata:
-    """The footer of one file, to be used again: ``prune(metadata, ...)``, ``prune(path, metadata=...)``."""
+def read_metadata(source: SourceLike, storage_options: StorageOptions | None = None) -> ParquetMetadata:
+    """Read the footer of one Parquet file, to prune the file several times without reading it again.
+
+    Args:
+        source: A path or URI, bytes, a binary file object, or an obstore store with a key.
+        storage_options: Options of the object store.
+
+    Raises:
+        NotParquetError: If the file is not a Parquet file.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> metadata = sk.read_metadata("events/part-0.parquet")
+        >>> metadata.num_rows, sk.prune(metadata, "event_id = 7").row_groups
+        (250, [0])
+    """
     from skipstone.parquet.metadata import read_footer
     from skipstone.store.source import open_source
 
@@ -140,70 +202,127 @@ def read_metadata(source: Any, storage_options: Mapping[str, Any] | None = None)
 def spark(
     master: str | None = None, *, remote: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The Spark session that is running, as it is, or else a new one that suits Skipstone and this machine.
+    """Return the running Spark session, or start one with settings for Skipstone and this machine.
 
-    Without ``master`` and ``remote`` (a Spark Connect URL) Spark takes what it is configured for, or all
-    cores of this machine.
+    Args:
+        master: The master; by default the configured one, or all cores of this machine.
+        remote: A Spark Connect URL.
+        conf: Settings of the session.
+
+    Raises:
+        UsageError: If the running session has another master or other settings.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.open("events").scan("event_id < 10").to_spark(sk.spark()).count()  # spark
+        10
     """
     from skipstone.engine.session import spark_session
 
     return spark_session(master, remote, conf)
 
 
-def ingest(data: Any, path: Any, **options: Any) -> IngestReport:
-    """Append rows to a directory of Parquet files, laid out for skipping, and index them; on Spark.
-
-    ``data`` is a Spark data frame or anything that Arrow can read. See
-    :func:`skipstone.write.job.ingest` for ``partition_by``, ``cluster_by``, ``cluster``,
-    ``target_file_bytes``, ``blooms`` and the other options.
-    """
-    from skipstone.write.job import ingest
-
-    return ingest(data, path, **options)
-
-
-def ingest_new(source: Any, path: Any, **options: Any) -> PipelineReport:
-    """Ingest the files of ``source`` (Parquet, CSV, JSON or ORC) that the lake has not taken in before.
-
-    In batches, each wholly or not at all, so that a run after an interrupted one goes on from there. See
-    :func:`skipstone.write.sources.ingest_new` for the options.
-    """
-    from skipstone.write.sources import ingest_new
-
-    return ingest_new(source, path, **options)
-
-
 def register(session: SparkSession) -> None:
-    """Make ``spark.read.format("skipstone")`` known to a session that doesn't find it by itself."""
+    """Register ``spark.read.format("skipstone")`` in a Spark session that doesn't discover data sources.
+
+    Args:
+        session: The session, classic or Connect.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> session = sk.spark()  # spark
+        >>> sk.register(session)  # spark
+        >>> session.read.format("skipstone").load("events").count()  # spark
+        1000
+    """
     from skipstone.spark.source import SkipstoneSource
 
     session.dataSource.register(SkipstoneSource)
 
 
+@overload
 def open(
-    path: Any,
+    path: StrPath | IcebergTable,
     *,
-    catalog: Any = None,
-    snapshot: Any = None,
-    storage_options: Mapping[str, Any] | None = None,
-    store: Any = None,
+    catalog: CatalogLike,
+    snapshot: SnapshotLike | None = None,
+    storage_options: StorageOptions | None = None,
+    retry: RetryPolicy | None = None,
+    index_root: StrPath | None = None,
+    stay_below_root: bool = False,
+) -> Table: ...
+
+
+@overload
+def open(
+    path: IcebergTable,
+    *,
+    snapshot: SnapshotLike | None = None,
+    storage_options: StorageOptions | None = None,
+    retry: RetryPolicy | None = None,
+    index_root: StrPath | None = None,
+    stay_below_root: bool = False,
+) -> Table: ...
+
+
+@overload
+def open(
+    path: StrPath,
+    *,
+    catalog: None = None,
+    snapshot: SnapshotLike | None = None,
+    storage_options: StorageOptions | None = None,
+    store: ObjectStore | None = None,
     schema: pa.Schema | None = None,
     retry: RetryPolicy | None = None,
-    index_root: Any = None,
+    index_root: StrPath | None = None,
     stay_below_root: bool = False,
-) -> Lake | Table:
-    """Open a directory of Parquet files, one file, a glob, or an Iceberg table, as it is now.
+) -> Lake: ...
 
-    ``path`` is a path or a URI; ``storage_options`` go to obstore, or give an obstore ``store`` and the
-    path within it. ``schema`` sets the columns and their types instead of taking them from the files.
-    ``index_root`` is where the lake's index is, unless in ``.skipstone`` beside the lake.
 
-    With a ``catalog`` (as :func:`catalog` takes it) ``path`` is a table's name; a metadata file
-    (``….metadata.json``) or a pyiceberg table is opened as a table too. ``snapshot`` is an id, a tag, a
-    branch or a time.
+def open(
+    path: StrPath | IcebergTable,
+    *,
+    catalog: CatalogLike | None = None,
+    snapshot: SnapshotLike | None = None,
+    storage_options: StorageOptions | None = None,
+    store: ObjectStore | None = None,
+    schema: pa.Schema | None = None,
+    retry: RetryPolicy | None = None,
+    index_root: StrPath | None = None,
+    stay_below_root: bool = False,
+) -> Lake:
+    """Open a directory of Parquet files, one file, a glob, or an Iceberg table, at its current version.
 
-    ``stay_below_root`` is for lakes from others: links that lead out of the directory are refused, and so are
-    paths outside a table's directory that its metadata names.
+    Args:
+        path: A path or URI of a directory, a file or a glob; with ``catalog`` the name of a table; the
+            metadata file of a table (``….metadata.json``); or a pyiceberg table.
+        catalog: The catalog of the table, as [catalog][skipstone.catalog] accepts it.
+        snapshot: A snapshot of the table: an id, a branch, a tag or a time. The default is the current one.
+        storage_options: Options of the object store.
+        store: An obstore store, in which ``path`` is a prefix, a key or a glob.
+        schema: Columns and types of a directory, instead of those of its files.
+        retry: When to repeat failed requests.
+        index_root: The directory of the index; by default ``.skipstone`` in the lake.
+        stay_below_root: Refuse links out of the directory, and files of a table outside its directory. Use it
+            for lakes that you don't trust.
+
+    Returns:
+        A [Lake][skipstone.Lake], which is a [Table][skipstone.Table] for Iceberg tables.
+
+    Raises:
+        MissingFileError: If nothing exists at the path.
+        UsageError: If the arguments exclude each other.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> lake = sk.open("events")
+        >>> len(lake.files), lake.schema.names
+        (4, ['event_id', 'ts', 'country', 'amount'])
+        >>> sk.open("events/part-[01].parquet").scan().count()
+        500
+        >>> sk.open("db.events", catalog="warehouse").scan("event_id = 7").count()
+        1
     """
     from skipstone.scan.lake import Lake
     from skipstone.store.store import open_root, open_store
@@ -241,18 +360,25 @@ def open(
     return Lake(lake_store, pattern, schema=schema, retry=retry, index_root=root)
 
 
-def is_table(path: Any) -> bool:
-    """Whether a name or an object means a table without a catalog's help: a metadata file, or a table."""
+def is_table(path: object) -> bool:
+    """Whether ``path`` is the metadata file of a table, or a pyiceberg table."""
     if isinstance(path, str | os.PathLike):
         return os.fsdecode(path).endswith((".metadata.json", ".metadata.json.gz"))
     return type(path).__module__.startswith("pyiceberg.")
 
 
-def catalog(warehouse: Any = None, **properties: Any) -> Catalog:
-    """A catalog of Iceberg tables.
+def catalog(warehouse: CatalogLike | None = None, **properties: str) -> Catalog:
+    """Open a catalog of Iceberg tables.
 
-    ``warehouse`` is a local directory (with an embedded catalog in it, made if need be), the name of a
-    catalog in pyiceberg's configuration, a mapping of pyiceberg properties, or a pyiceberg catalog.
+    Args:
+        warehouse: A local directory with an embedded catalog, which is created if it doesn't exist; the name
+            of a catalog in pyiceberg's configuration; pyiceberg properties; or a pyiceberg catalog.
+        **properties: More pyiceberg properties.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.catalog("warehouse").tables()
+        ['db.events']
     """
     from skipstone.iceberg.catalogs import check_installed
 
@@ -262,7 +388,7 @@ def catalog(warehouse: Any = None, **properties: Any) -> Catalog:
     return Catalog(warehouse, **properties)
 
 
-# Where the other names are; each module is loaded when one of its names is asked for.
+# Modules of the other names; each is loaded when one of its names is first used.
 _HOMES = {
     "aggregate.aggregation": ("Aggregation",),
     "aggregate.functions": (
@@ -286,8 +412,29 @@ _HOMES = {
     "core.ir": ("Compiled", "Diagnostic"),
     "core.judge": ("Verdict",),
     "core.rows": ("RowSet",),
-    "errors": ("SkipstoneError",),
+    "engine.jobs": ("Engine",),
+    "errors": (
+        "ConflictError",
+        "CorruptFileError",
+        "EncryptedFileError",
+        "FileError",
+        "JobError",
+        "MissingFileError",
+        "NotExpressibleError",
+        "NotParquetError",
+        "ParseError",
+        "PredicateError",
+        "RowSetError",
+        "SchemaError",
+        "SkipstoneError",
+        "TypeMismatchError",
+        "UnknownColumnError",
+        "WriteError",
+    ),
     "iceberg.metadata": ("SnapshotInfo",),
+    "index.advise.advice": ("Advice",),
+    "index.index": ("LakeIndex",),
+    "index.results": ("IndexReport", "IndexStatus"),
     "lake.snapshot": ("FileEntry",),
     "parquet.metadata": ("ParquetMetadata",),
     "predicate": ("Expr", "Predicate", "col", "lit", "parse", "predicate", "udf"),
@@ -304,7 +451,9 @@ _HOMES = {
     "store.options": ("with_credentials",),
     "store.retry": ("RetryPolicy",),
     "tables": ("Catalog",),
+    "write.job": ("ingest",),
     "write.report": ("IngestReport", "PipelineReport"),
+    "write.sources": ("ingest_new",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,25 +1,25 @@
-"""Every error Skipstone raises, in one tree.
+"""Every error Skipstone raises, in one tree. All of them are exported: ``sk.SchemaError``.
 
     SkipstoneError
-    ├── UsageError                arguments that make no sense
-    ├── PredicateError            the question itself is wrong
+    ├── UsageError                invalid arguments
+    ├── PredicateError            invalid predicate
     │   ├── ParseError            SQL text that can't be parsed
-    │   ├── UnknownColumnError    a name the schema doesn't have (near misses named)
-    │   ├── TypeMismatchError     a literal or operation the column's type can't take
-    │   └── NotExpressibleError   a predicate another form (SQL, Arrow, Iceberg, ...) can't hold
-    ├── FileError                 a file that can't be used
-    │   ├── NotParquetError       wrong magic, empty or far too short
+    │   ├── UnknownColumnError    column that is not in the schema; the hint lists similar names
+    │   ├── TypeMismatchError     literal or operation that the column's type doesn't support
+    │   └── NotExpressibleError   predicate that SQL, Arrow, Iceberg, ... can't express
+    ├── FileError                 file that can't be used
+    │   ├── NotParquetError       wrong magic bytes, empty or too short
     │   ├── CorruptFileError      metadata that contradicts itself or the file's size
     │   ├── EncryptedFileError    encrypted footer or columns
-    │   ├── ReadError             bytes that could not be read, or came back short
-    │   │   └── MissingFileError  a file that doesn't exist, or no longer as it was listed
-    │   ├── WriteError            a file that could not be written or deleted
-    │   ├── ConflictError         a file that somebody else wrote first
+    │   ├── ReadError             failed or short read
+    │   │   └── MissingFileError  file that doesn't exist, or has changed since it was listed
+    │   ├── WriteError            file that could not be written or deleted
+    │   ├── ConflictError         file that another writer wrote first
     │   └── SchemaError           columns or partitions that don't fit the rest of the lake
-    ├── JobError                  work that failed on an engine, with the end of its traceback
-    └── RowSetError               row sets of different files, rows outside the file
+    ├── JobError                  task that failed on an engine, with the end of its traceback
+    └── RowSetError               row sets of different files, or rows outside the file
 
-Each error carries ``path``, ``unit`` and ``column`` where it has them, and ``hint``: the next step.
+Each error has ``path``, ``unit``, ``column`` and ``hint`` (the next step), or None for each of them.
 """
 
 from __future__ import annotations
@@ -123,9 +123,24 @@ def _presentable(text: str) -> str:
 
 
 class SkipstoneError(Exception):
-    """Root of every error Skipstone raises on purpose.
+    """Base class of all errors that Skipstone raises.
 
-    Secrets are taken out of its texts, and what is long is shortened, here: whatever is embedded in them.
+    Secrets are removed from the message, the path and the hint, and long strings are shortened.
+
+    Attributes:
+        message: What is wrong, without the location.
+        path: The file, table or lake.
+        unit: The row group, page or other part of the file.
+        column: The column.
+        hint: The next step.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> try:
+        ...     sk.open("events").scan("event = 1").to_arrow()
+        ... except sk.SkipstoneError as error:
+        ...     type(error).__name__, error.column
+        ('UnknownColumnError', 'event')
     """
 
     _carried: ClassVar[tuple[str, ...]] = ("path", "unit", "column", "hint")
@@ -148,13 +163,18 @@ class SkipstoneError(Exception):
 
     @property
     def place(self) -> str:
-        """Where it happened: file, unit and column, as far as they are known."""
+        """File, unit and column, as the message shows them."""
         column = f"column {self.column}" if self.column else None
         return ", ".join(shorten(part) for part in (self.path, self.unit, column) if part)
 
     def __str__(self) -> str:
         text = f"{self.place}: {self.message}" if self.place else self.message
         return f"{text} ({self.hint})" if self.hint else text
+
+    def __repr__(self) -> str:
+        parts = {"path": self.path, "unit": self.unit, "column": self.column}
+        location = "".join(f", {name}={shorten(value, 200)!r}" for name, value in parts.items() if value)
+        return f"{type(self).__name__}({self.message!r}{location})"
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions pickle by positional args only; errors cross process borders with their place.
@@ -163,11 +183,11 @@ class SkipstoneError(Exception):
 
 
 class UsageError(SkipstoneError):
-    """The call is wrong: an argument of the wrong kind, an option that doesn't exist."""
+    """Invalid arguments: a wrong type, an option that doesn't exist, options that exclude each other."""
 
 
 class PredicateError(SkipstoneError):
-    """The predicate is wrong, whatever the data."""
+    """An invalid predicate."""
 
 
 class ParseError(PredicateError):
@@ -175,15 +195,15 @@ class ParseError(PredicateError):
 
 
 class UnknownColumnError(PredicateError):
-    """A column the schema doesn't have."""
+    """A column that is not in the schema; the hint lists similar names."""
 
 
 class TypeMismatchError(PredicateError):
-    """A literal or an operation that the column's type can't take."""
+    """A literal or an operation that the column's type doesn't support."""
 
 
 class NotExpressibleError(PredicateError):
-    """The target form has no way to say this predicate."""
+    """A predicate that the target (SQL, Arrow, Polars, Iceberg, a domain) can't express."""
 
 
 class FileError(SkipstoneError):
@@ -195,15 +215,15 @@ class NotParquetError(FileError):
 
 
 class CorruptFileError(FileError):
-    """A Parquet file whose metadata can't be true."""
+    """A file whose metadata contradicts itself or the file's size."""
 
 
 class EncryptedFileError(FileError):
-    """A Parquet file that needs keys to be read."""
+    """A Parquet file with an encrypted footer or encrypted columns."""
 
 
 class ReadError(FileError):
-    """Bytes that could not be read; ``transient`` if the same read may well succeed later."""
+    """A failed or short read; ``transient`` if a retry can succeed."""
 
     _carried: ClassVar[tuple[str, ...]] = (*SkipstoneError._carried, "transient")
 
@@ -222,24 +242,24 @@ class ReadError(FileError):
 
 
 class MissingFileError(ReadError):
-    """A file that doesn't exist, or no longer as it was when its metadata was read or when it was listed."""
+    """A file that doesn't exist, or has changed since it was listed or its metadata was read."""
 
 
 class WriteError(FileError):
-    """A file that could not be written or deleted; nothing of it is left behind."""
+    """A file that could not be written or deleted; no partial file remains."""
 
 
 class ConflictError(FileError):
-    """A file that was to be written by one writer only, and another one was first."""
+    """A file that another writer wrote first."""
 
 
 class SchemaError(FileError):
-    """A file whose columns or partitions don't fit those of the rest of the lake."""
+    """A file whose columns or partitions don't fit the rest of the lake."""
 
 
 class JobError(SkipstoneError):
-    """Work that failed on an engine for another reason than those of this tree."""
+    """A task that failed on an engine; the message ends with its traceback."""
 
 
 class RowSetError(SkipstoneError):
-    """Row sets that don't fit each other or the file."""
+    """Row sets of different files, or rows outside the file."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.exceptions import NoSuchNamespaceError
@@ -26,26 +26,50 @@ from skipstone.store.options import option_name
 from skipstone.store.retry import RetryPolicy
 from skipstone.store.store import Store, open_root
 
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog as IcebergCatalog
+
+    from skipstone.typing import CatalogLike, SnapshotLike, StorageOptions, StrPath
+
 __all__ = ["Catalog", "SnapshotInfo", "Table", "open_table"]
 
 
 class Catalog:
-    """Iceberg tables by name."""
+    """A catalog of Iceberg tables; [catalog][skipstone.catalog] opens one.
 
-    def __init__(self, warehouse: Any = None, **properties: Any) -> None:
-        self.iceberg = open_catalog(warehouse, **properties)
+    Attributes:
+        iceberg: The catalog as a pyiceberg object.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> catalog = sk.catalog("warehouse")
+        >>> catalog.open("db.events").scan("event_id < 10").count()
+        10
+    """
+
+    iceberg: IcebergCatalog
+
+    def __init__(self, warehouse: CatalogLike | None = None, **properties: str) -> None:
+        if isinstance(warehouse, Catalog):
+            self.iceberg = warehouse.iceberg
+        else:
+            self.iceberg = open_catalog(warehouse, make=True, **properties)
 
     def open(
         self,
         name: str,
         *,
-        snapshot: Any = None,
-        storage_options: Mapping[str, Any] | None = None,
+        snapshot: SnapshotLike | None = None,
+        storage_options: StorageOptions | None = None,
         retry: RetryPolicy | None = None,
-        index_root: Any = None,
+        index_root: StrPath | None = None,
         stay_below_root: bool = False,
     ) -> Table:
-        """A table as it is now, or at a snapshot; the options are those of :func:`skipstone.open`."""
+        """Open a table; [open][skipstone.open] documents the options.
+
+        Args:
+            name: The table's name with its namespace, as in ``"db.events"``.
+        """
         root = None if index_root is None else open_root(index_root, storage_options=storage_options)
         return open_table(
             name,
@@ -58,7 +82,7 @@ class Catalog:
         )
 
     def tables(self, namespace: str | None = None) -> list[str]:
-        """The names of the tables in a namespace, or in all."""
+        """Return the names of all tables, or of those in one namespace, sorted."""
         with asking(self.iceberg, namespace or ""):
             names = [namespace] if namespace is not None else self._namespaces(())
             found = [table for name in names for table in self.iceberg.list_tables(name)]
@@ -81,10 +105,25 @@ class Catalog:
         location: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Table:
-        """Make an empty table; its namespace is made if need be.
+        """Create an empty table, and its namespace if it doesn't exist.
 
-        ``partition_by`` has columns and transforms, as in ``["day(ts)", "bucket(16, id)", "region"]``;
-        ``sort_by`` columns, as in ``["ts desc", "id"]``.
+        Args:
+            name: The table's name with its namespace.
+            schema: Columns and types.
+            partition_by: Columns and transforms, as in ``["day(ts)", "bucket(16, id)", "region"]``.
+            sort_by: Columns of the sort order, as in ``["ts desc", "id"]``.
+            location: The directory of the table; by default in the warehouse.
+            properties: Properties of the table.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> import skipstone as sk
+            >>> schema = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us", "UTC")})
+            >>> catalog = sk.catalog("warehouse")
+            >>> table = catalog.create_table("db.clicks", schema, partition_by=["day(ts)"], sort_by=["id"])
+            >>> table.scan().count()
+            0
+            >>> catalog.drop_table("db.clicks")
         """
         made = create_table(
             self.iceberg, name, schema, partition_by, sort_by, location, dict(properties or {})
@@ -92,7 +131,7 @@ class Catalog:
         return Table(made)
 
     def drop_table(self, name: str) -> None:
-        """Forget a table; its files stay."""
+        """Remove a table from the catalog; its files are not deleted."""
         with asking(self.iceberg, table_name(name)):
             self.iceberg.drop_table(table_name(name))
 
@@ -101,11 +140,11 @@ class Catalog:
 
 
 def open_table(
-    x: Any,
-    catalog: Any = None,
+    x: StrPath | IcebergTable,
+    catalog: CatalogLike | None = None,
     *,
-    snapshot: Any = None,
-    storage_options: Mapping[str, Any] | None = None,
+    snapshot: SnapshotLike | None = None,
+    storage_options: StorageOptions | None = None,
     retry: RetryPolicy | None = None,
     index_root: Store | None = None,
     stay_below_root: bool = False,
@@ -131,7 +170,7 @@ def open_table(
     )
 
 
-def storage_properties(options: Mapping[str, Any] | None) -> dict[str, str]:
+def storage_properties(options: StorageOptions | None) -> dict[str, str]:
     """Our storage options in pyiceberg's words, to read a metadata file with."""
     words = {
         "endpoint": "s3.endpoint",

@@ -24,7 +24,7 @@ from skipstone.aggregate.metadata import MetadataAnswer
 from skipstone.aggregate.read import AggregateReading, Portion, read_here, read_on, readings
 from skipstone.aggregate.states.histogram import even_edges
 from skipstone.aggregate.units import Units
-from skipstone.engine.jobs import check_engine, opened
+from skipstone.engine.jobs import EngineOptions, check_engine, opened
 from skipstone.errors import UsageError
 from skipstone.index.container import BadIndex
 from skipstone.report.trace import AggregateRun, AggregateTrace, ColumnUse, MemberUse
@@ -36,6 +36,8 @@ from skipstone.scan.reader import Log
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
+
+    from skipstone.typing import EngineLike, MembersLike, ReportFormat
 
 # States that wait to be merged.
 _WAITING = 64
@@ -54,8 +56,8 @@ class AggregateQuestion:
     group_by: tuple[str, ...]
     members: Members | None
     cached: bool
-    engine: Any
-    options: Mapping[str, Any]
+    engine: EngineLike | None
+    engine_options: EngineOptions
 
     def bind(self, asked: Sequence[Aggregate]) -> Binding:
         """What is asked, over the lake's schema."""
@@ -145,7 +147,7 @@ class Aggregation:
             if question.engine is None:
                 portions: Any = read_here(reading, log)
             else:
-                with opened(question.engine, question.options) as engine:
+                with opened(question.engine, *question.engine_options) as engine:
                     portions = read_on(engine, reading)
                     ran_on = f"{engine.name}, {plural(len(portions), 'task')}"
             counted.append(0)
@@ -222,7 +224,7 @@ class Aggregation:
             run=self._run,
         )
 
-    def explain(self, analyze: bool = False, format: str = "text") -> str:
+    def explain(self, analyze: bool = False, format: ReportFormat = "text") -> str:
         """What is answered from metadata and what is read, and why; ``analyze`` also runs it."""
         from skipstone.report import render
         from skipstone.report.explain import aggregate_tree
@@ -252,18 +254,18 @@ def aggregation(
     case_sensitive: bool,
     asked: Sequence[Aggregate],
     *,
-    group_by: Any,
-    within: Any,
-    without: Any,
+    group_by: Sequence[str] | str | None,
+    within: MembersLike | None,
+    without: MembersLike | None,
     id_column: str | None,
     use_cached: bool,
-    engine: Any,
-    options: Mapping[str, Any],
+    engine: EngineLike | None,
+    engine_options: EngineOptions,
 ) -> Aggregation:
     """Aggregates of the rows of a scan."""
     if limit is not None:
         raise UsageError("a scan with a limit can't be aggregated", hint="leave out the limit")
-    check_engine(engine, options)
+    check_engine(engine, *engine_options)
     if not isinstance(use_cached, bool):
         raise UsageError(f"use_cached={use_cached!r}", hint="give True or False")
     keys = () if group_by is None else (group_by,) if isinstance(group_by, str) else tuple(group_by)
@@ -272,7 +274,7 @@ def aggregation(
         members = members.bind(lake.schema, case_sensitive=case_sensitive)
     return Aggregation(
         AggregateQuestion(
-            lake, plan, case_sensitive, tuple(asked), keys, members, use_cached, engine, options
+            lake, plan, case_sensitive, tuple(asked), keys, members, use_cached, engine, engine_options
         )
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from numbers import Real
 from operator import and_, or_
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,9 @@ from skipstone.lake.snapshot import AntiJoin
 from skipstone.predicate.tree import Expr
 from skipstone.report.units import plural
 from skipstone.scan.projection import find_path
+
+if TYPE_CHECKING:
+    from skipstone.typing import IdSet, MembersLike
 
 Positions: TypeAlias = IntSet | RowSet
 T = TypeVar("T", bound=Any)
@@ -354,12 +357,21 @@ def column_mask(ids: IntSet, column: pa.ChunkedArray | pa.Array) -> Array:
 # -- as callers give them ------------------------------------------------------------------------
 
 
-def members(x: object, column: str | None = None) -> Members:
-    """Rows whose ``column`` is one of some ids or, without a column, rows at some positions.
+def members(x: IdSet | Mapping[str, IdSet] | Members, column: str | None = None) -> Members:
+    """Select rows by their ids or, without a column, by their positions.
 
-    Ids are a pyroaring bitmap, a RowSet, or integers in an array or an iterable, and positions too: then they
-    count the rows of the whole lake, files by path. A mapping has positions for each file by its path.
-    Whatever is given is read at once, so that it may change afterwards.
+    Sets combine with ``&``, ``|``, ``-`` and ``~``. The values are copied.
+
+    Args:
+        x: Ids or positions: a pyroaring bitmap, a row set, a NumPy or Arrow array, or an iterable of
+            integers. Positions count the rows of the lake, ordered by path; a mapping has positions by path.
+        column: The integer column that holds the ids.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> vip, banned = sk.members(range(100), "event_id"), sk.members([3, 4], "event_id")
+        >>> sk.open("events").scan().aggregate(sk.count(), within=vip - banned)["count"]
+        98
     """
     if isinstance(x, Members):
         if column is not None:
@@ -376,7 +388,7 @@ def members(x: object, column: str | None = None) -> Members:
     return Ids(column, IntSet.of(x))
 
 
-def allowed(within: object, without: object, id_column: str | None) -> Members | None:
+def allowed(within: MembersLike | None, without: MembersLike | None, id_column: str | None) -> Members | None:
     """The members that a caller lets count: those in each set of ``within`` and in none of ``without``."""
     wanted = [(one, False) for one in _sets(within)] + [(one, True) for one in _sets(without)]
     if id_column is not None and all(isinstance(one, Members) for one, _ in wanted):
@@ -392,7 +404,7 @@ def allowed(within: object, without: object, id_column: str | None) -> Members |
     return AllMembers(tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
 
 
-def _sets(x: object) -> list[object]:
+def _sets(x: MembersLike | None) -> list[Any]:
     """A list of sets as such; one of numbers is itself a set."""
     if x is None:
         return []

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from skipstone.api import Catalog, Lake, Table
     from skipstone.predicate import Predicate
     from skipstone.scan.scan import Scan
+    from skipstone.typing import Dialect
 
 CATALOG_VARIABLE = "SKIPSTONE_CATALOG"
 """The environment variable that names a catalog where --catalog doesn't."""
@@ -187,8 +188,9 @@ class SourceOptions:
 
         storage = key_values(self.storage_option) or None
         catalog = None if _is_metadata(table) else self.open_catalog()
-        found = sk.open(table, catalog=catalog, snapshot=snapshot, storage_options=storage, **options)
-        return cast("Table", found)
+        opened = sk.open(table, catalog=catalog, snapshot=snapshot, storage_options=storage, **options)
+        assert isinstance(opened, sk.Table)
+        return opened
 
 
 def _is_metadata(lake: str) -> bool:
@@ -214,17 +216,23 @@ class Opening(SourceOptions):
     ] = None
     stay_below_root: StayOption = False
 
-    def open(self, lake: str) -> Lake | Table:
+    def open(self, lake: str) -> Lake:
         """The lake; nothing but a listing, or a table's metadata, has been read."""
         import skipstone as sk
 
-        options: dict[str, Any] = {"index_root": self.index_root, "stay_below_root": self.stay_below_root}
         if self.is_table(lake):
-            return self.open_table(lake, self.snapshot, **options)
+            return self.open_table(
+                lake, self.snapshot, index_root=self.index_root, stay_below_root=self.stay_below_root
+            )
         if self.snapshot is not None:
             reason = f"{lake} is not a table, and only tables have snapshots; a table's name needs --catalog"
             raise typer.BadParameter(reason, param_hint="--snapshot")
-        return sk.open(lake, storage_options=key_values(self.storage_option) or None, **options)
+        return sk.open(
+            lake,
+            storage_options=key_values(self.storage_option) or None,
+            index_root=self.index_root,
+            stay_below_root=self.stay_below_root,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +310,7 @@ def parse(where: str, dialect: str, tz: str) -> Predicate:
     """The condition."""
     import skipstone as sk
 
-    return sk.parse(where, dialect=dialect, tz=tz)
+    return sk.parse(where, dialect=cast("Dialect", dialect), tz=tz)
 
 
 # -- where work is done ------------------------------------------------------------------------

@@ -12,17 +12,22 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from skipstone.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from skipstone.typing import EngineLike
 
 
 T = TypeVar("T")
 R = TypeVar("R")
-_HINT = 'give "spark", "local" or a Spark session'
+_HINT = 'use "spark", "local" or a Spark session'
+
+EngineOptions: TypeAlias = tuple[str | None, str | None, Mapping[str, str] | None, int | None]
+"""Master, remote and settings of a Spark session to start, and threads of the local engine."""
+NO_OPTIONS: EngineOptions = (None, None, None, None)
+_OPTION_NAMES = ("master", "remote", "conf", "threads")
 
 
 class Engine(Protocol):
@@ -92,21 +97,28 @@ class LocalEngine:
         """Its threads live no longer than a call."""
 
 
-def check_engine(engine: Any, options: Mapping[str, Any]) -> None:
-    """Refuse what is no engine before one is needed; None is none."""
+def check_engine(
+    engine: EngineLike | None,
+    master: str | None = None,
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    threads: int | None = None,
+) -> None:
+    """Refuse an unknown engine, and options without an engine, before an engine is needed."""
+    options = _named((master, remote, conf, threads))
     if engine is None and options:
-        hint = 'give engine="spark" or "local"'
-        if list(options) == ["threads"]:
-            hint = 'give it to the scan, lake.scan(threads=...), or engine="local"'
+        hint = 'add engine="spark" or engine="local"'
+        if options == ["threads"]:
+            hint = 'use lake.scan(threads=...), or add engine="local"'
         raise UsageError(f"{', '.join(options)} without an engine", hint=hint)
     if engine == "local":
-        LocalEngine(options.get("threads"))
+        LocalEngine(threads)
     if isinstance(engine, str) and engine not in ("spark", "local"):
-        raise UsageError(f"there is no engine {engine!r}", hint=_HINT)
+        raise UsageError(f"unknown engine {engine!r}", hint=_HINT)
 
 
 def open_engine(
-    engine: str | Engine | SparkSession = "spark",
+    engine: EngineLike = "spark",
     *,
     master: str | None = None,
     remote: str | None = None,
@@ -118,24 +130,29 @@ def open_engine(
     ``master``, ``remote`` (a Spark Connect URL) and ``conf`` are for a Spark session to be started, and
     ``threads`` for the local engine.
     """
-    asked = {"master": master, "remote": remote, "conf": conf, "threads": threads}
-    given = [name for name, value in asked.items() if value is not None]
+    options = _named((master, remote, conf, threads))
     if engine == "local":
-        _refuse(given, ("threads",), 'engine="local"', 'use engine="spark"')
+        _refuse(options, ("threads",), 'engine="local"', 'use engine="spark"')
         return LocalEngine(threads)
     if engine == "spark":
-        _refuse(given, ("master", "remote", "conf"), 'engine="spark"', 'use engine="local"')
+        _refuse(options, ("master", "remote", "conf"), 'engine="spark"', 'use engine="local"')
         from skipstone.engine.spark import open_spark
 
         return open_spark(master, remote, conf)
-    check_engine(engine, {})
-    _refuse(given, (), "an engine that is running", "leave it out")
+    check_engine(engine)
+    _refuse(options, (), "an engine that is running", "leave it out")
     return _running(engine)
 
 
-def opened(engine: Any, options: Mapping[str, Any]) -> AbstractContextManager[Engine]:
-    """The engine that is meant, which is closed unless the caller has opened it."""
-    chosen = open_engine(engine, **options)
+def opened(
+    engine: EngineLike,
+    master: str | None = None,
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    threads: int | None = None,
+) -> AbstractContextManager[Engine]:
+    """Return the engine, which is closed at the end unless the caller opened it."""
+    chosen = open_engine(engine, master=master, remote=remote, conf=conf, threads=threads)
     return nullcontext(chosen) if chosen is engine else closing(chosen)
 
 
@@ -150,8 +167,12 @@ def _running(engine: Any) -> Engine:
     raise UsageError(f"{type(engine).__name__} is no engine", hint=_HINT)
 
 
-def _refuse(given: Sequence[str], taken: Sequence[str], what: str, hint: str) -> None:
-    for name in given:
+def _named(options: EngineOptions) -> list[str]:
+    return [name for name, value in zip(_OPTION_NAMES, options, strict=True) if value is not None]
+
+
+def _refuse(options: Sequence[str], taken: Sequence[str], what: str, hint: str) -> None:
+    for name in options:
         if name not in taken:
             raise UsageError(f"{name}= makes no sense with {what}", hint=hint)
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
+    from skipstone.typing import CatalogLike
+
 METADATA_FILES = (".metadata.json", ".metadata.json.gz")
 """How the names of files end that describe a table."""
 CATALOG_FILE = "catalog.db"
@@ -28,7 +30,7 @@ _MANY = 10
 _DURABLE = "skipstone.iceberg.writing.target.DurableFileIO"
 
 
-def open_catalog(x: Any = None, *, make: bool = True, **properties: Any) -> Catalog:
+def open_catalog(x: CatalogLike | None = None, *, make: bool = True, **properties: str) -> Catalog:
     """A catalog: one that is open, pyiceberg properties, a configured name, or the path of a warehouse.
 
     A path (anything with a slash, or an existing directory) means an embedded catalog in that directory; if
@@ -53,7 +55,7 @@ def open_catalog(x: Any = None, *, make: bool = True, **properties: Any) -> Cata
     return _opened(x, properties, load_catalog)
 
 
-def load_table(name: Any, catalog: Any = None) -> Table:
+def load_table(name: Any, catalog: CatalogLike | None = None) -> Table:
     """A table of a catalog, by its dotted name or a tuple."""
     opened = open_catalog(catalog, make=False)
     from skipstone.iceberg.metadata import tolerant

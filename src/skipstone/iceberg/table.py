@@ -74,6 +74,8 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table.name_mapping import NameMapping
 
+    from skipstone.typing import PredicateLike, SnapshotLike
+
 _DATA, _DELETES = 0, 1
 _IDENTITY = IdentityTransform[Any]()
 
@@ -123,7 +125,7 @@ class TableSnapshot:
         cls,
         table: Table,
         *,
-        snapshot: Any = None,
+        snapshot: SnapshotLike | None = None,
         storage_options: Mapping[str, Any] | None = None,
         retry: RetryPolicy | None = None,
         memory: int = CACHE_BYTES,
@@ -155,7 +157,7 @@ class TableSnapshot:
         options = options_of(fresh, origin.storage_options)
         return TableSnapshot(fresh.metadata, replace(origin, table=fresh), options, self._asked)
 
-    def at(self, snapshot: Any) -> TableSnapshot:
+    def at(self, snapshot: SnapshotLike) -> TableSnapshot:
         """The table as it was at another snapshot."""
         return TableSnapshot(self.metadata, self._origin, self._options, snapshot)
 
@@ -408,12 +410,10 @@ class TableSnapshot:
             error.path = error.path or self.name
             raise
 
-    def plan_files(self, where: Any = None, *, strict: bool = False, case_sensitive: bool = True) -> FilePlan:
-        """The files that may hold a match by what manifests say, and the delete files that apply to each.
-
-        ``where`` is SQL text or a predicate. Partitions that can't be judged are kept, and counted in
-        ``filter_stats``; with ``strict`` they are an error.
-        """
+    def plan_files(
+        self, where: PredicateLike = None, *, strict: bool = False, case_sensitive: bool = True
+    ) -> FilePlan:
+        """Return the data files that can match, each with its delete files; see ``Table.plan_files``."""
         ledger = Ledger(lambda: (0, 0))
         node = None
         if where is not None:

@@ -28,7 +28,7 @@ from skipstone.index.manifest import (
 from skipstone.index.marks import marks_of, match
 from skipstone.index.opening import adopt_segment, open_segment
 from skipstone.index.record import record_files
-from skipstone.index.results import Report, Skipped
+from skipstone.index.results import IndexReport, Skipped
 from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path, Spec
 from skipstone.lake.files import Files, Io
@@ -156,7 +156,7 @@ class Job:
     listed_at: float = 0.0
     """When the lake was listed: segments written since may hold files that the listing doesn't have."""
 
-    def run(self) -> Report:
+    def run(self) -> IndexReport:
         """Index what is missing, and commit it; again, if what the index builds on was deleted meanwhile."""
         for _ in range(_TRIES):
             report = self._once()
@@ -166,7 +166,7 @@ class Job:
                 break
         return report
 
-    def _once(self) -> Report:
+    def _once(self) -> IndexReport:
         began = time.perf_counter()
         marks = marks_of(self.entries, self.naming)
         access = Files(self.index, retry=self.lake.retry)
@@ -183,7 +183,7 @@ class Job:
         manifest, dropped, merged = self._commit(access, notes, marks)
         skipped = tuple(one for found in done for one in found.skipped)
         kept = int((place >= 0).sum())
-        return Report(
+        return IndexReport(
             version=manifest.number,
             indexed=len(missing) - len(skipped),
             kept=kept,

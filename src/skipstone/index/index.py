@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from skipstone.engine.jobs import Engine
     from skipstone.iceberg.inventory import CachedEntries
     from skipstone.index.advise.advice import Advice
-    from skipstone.index.build import Progress
     from skipstone.index.coverage import IndexCoverage
-    from skipstone.index.results import IndexStatus, Report
+    from skipstone.index.results import IndexReport, IndexStatus
     from skipstone.index.spec import Path, Spec
     from skipstone.lake.snapshot import Snapshot
     from skipstone.parquet.metadata import ParquetMetadata
+    from skipstone.typing import EngineLike, Progress, QueryLog
 
 DEFAULT_COLUMNS: Final = 32
 """How many columns are indexed unless they are named: the first that can be compared."""
@@ -159,29 +159,79 @@ class LakeIndex:
         sketches: Iterable[str] | bool = False,
         ids: Iterable[str] = (),
         rebuild: bool = False,
-        engine: Any = "spark",
+        engine: EngineLike = "spark",
+        master: str | None = None,
+        remote: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        threads: int | None = None,
         progress: Progress | None = None,
-        **options: Any,
-    ) -> Report:
-        """Index the lake as it is listed; what an earlier build has done with the same choices is kept.
+    ) -> IndexReport:
+        """Build the index for the listed files; files that are already indexed with these options are kept.
 
-        ``columns`` are those with facts, by default the first 32 that can be compared. ``blooms`` names
-        columns that get bloom filters made of their values, one per page where pages are known; those in
-        the files are taken over unless it is False. ``pages=False`` stops at row groups. ``values`` says
-        whether values are read for what footers don't tell (pages of files without a page index, NaN counts,
-        distinct counts): by default for columns that are named. ``sums`` and ``sketches`` add exact
-        aggregates, and sketches for estimates of distinct counts and quantiles. ``ids`` names integer
-        columns that sets are looked up in (``within=`` of an aggregation): where one counts up from row to
-        row, it need not be read for that.
+        Args:
+            columns: Columns to index. The default is the first 32 columns with ordered types.
+            blooms: Columns to build bloom filters for, one per page where page boundaries are available.
+                Bloom filters in the files are copied, unless this is False.
+            pages: Index pages; if False, only row groups.
+            values: Read values where footers lack statistics (pages without a page index, NaN counts,
+                distinct counts). The default is True for columns that are named.
+            sums: Columns with exact sums per row group and page; True for all numeric columns.
+            sketches: Columns with sketches for approximate distinct counts and quantiles; True for all
+                columns.
+            ids: Integer columns for ``within=`` of aggregates. A column whose values increase by one from row
+                to row then need not be read.
+            rebuild: Index all files again.
+            engine: ``"spark"``, ``"local"``, a Spark session or an [Engine][skipstone.Engine].
+            master: The master of a Spark session to start.
+            remote: The Spark Connect URL of a session to start.
+            conf: Settings of a Spark session to start.
+            threads: Threads of the local engine.
+            progress: Called with the number of finished and of all tasks.
+
+        Returns:
+            A report of what was indexed, read and skipped.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> lake = sk.open("events", index_root="index")
+            >>> report = lake.index.build(blooms=["country"], engine="local")
+            >>> report.indexed
+            4
         """
         spec = self._spec(columns, blooms, pages, values, sums, sketches, ids)
-        with opened(engine, options) as chosen:
+        with opened(engine, master, remote, conf, threads) as chosen:
             return self._run(spec, chosen, progress, rebuild=rebuild)
 
-    def refresh(self, *, engine: Any = "spark", progress: Progress | None = None, **options: Any) -> Report:
-        """List the lake anew, index what is new or changed, and drop what is gone."""
+    def refresh(
+        self,
+        *,
+        engine: EngineLike = "spark",
+        master: str | None = None,
+        remote: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> IndexReport:
+        """List the lake again, index new and changed files, and drop files that no longer exist.
+
+        Args:
+            engine: ``"spark"``, ``"local"``, a Spark session or an [Engine][skipstone.Engine].
+            master: The master of a Spark session to start.
+            remote: The Spark Connect URL of a session to start.
+            conf: Settings of a Spark session to start.
+            threads: Threads of the local engine.
+            progress: Called with the number of finished and of all tasks.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> lake = sk.open("events", index_root="index")
+            >>> lake.index.build(engine="local").version
+            1
+            >>> lake.index.refresh(engine="local").indexed
+            0
+        """
         told = self._told()
-        with opened(engine, options) as chosen:
+        with opened(engine, master, remote, conf, threads) as chosen:
             self._relist(chosen)
             return self._run(self._same(told), chosen, progress, rebuild=False)
 
@@ -217,7 +267,7 @@ class LakeIndex:
         listed = {name: tuple(path for p in told[name] if (path := tuple(p)) in types) for name in LISTS}
         return Spec(columns, told["pages"], own_blooms=told["own_blooms"], **listed)
 
-    def _run(self, spec: Spec, engine: Engine, progress: Progress | None, *, rebuild: bool) -> Report:
+    def _run(self, spec: Spec, engine: Engine, progress: Progress | None, *, rebuild: bool) -> IndexReport:
         lake = self._snapshot
         if self._root is None and not lake.is_whole:
             raise UsageError(
@@ -359,8 +409,19 @@ class LakeIndex:
 
         return index_status(self._snapshot, self)
 
-    def advise(self, queries: Any = None, *, sample: int = 64) -> Advice:
-        """What would be worth indexing for these predicates, or for the queries of a log."""
+    def advise(self, queries: QueryLog | None = None, *, sample: int = 64) -> Advice:
+        """Recommend columns to index, bloom filters and an order of rows for a workload.
+
+        Args:
+            queries: Predicates, each alone or with its weight; or the path of a query log with a condition, a
+                SELECT from one table or ``{"where": ..., "count": ...}`` on each line. By default sampled
+                values and ranges of every column.
+            sample: Maximum number of files to sample.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> advice = sk.open("events").index.advise(["event_id = 7", "country = 'DE'"])
+        """
         from skipstone.index.advise import advise
 
         return advise(self._snapshot, queries, sample=sample)

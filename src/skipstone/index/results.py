@@ -207,7 +207,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class IndexReport:
     """What a build or a refresh did."""
 
     version: int

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from skipstone.index.advise.advice import Advice, ColumnAdvice, LayoutAdvice
-from skipstone.index.results import BuildChoices, ColumnStatus, IndexStatus, Report
+from skipstone.index.results import BuildChoices, ColumnStatus, IndexReport, IndexStatus
 from skipstone.report.node import (
     Bar,
     Code,
@@ -187,7 +187,7 @@ def _columns(columns: Sequence[ColumnStatus]) -> NodeTable:
 # -- builds ------------------------------------------------------------------------------------
 
 
-def build_tree(report: Report) -> ReportNode:
+def build_tree(report: IndexReport) -> ReportNode:
     """What a build or a refresh did, in a few lines."""
     read = f"read {size(report.bytes)} in {plural(report.requests, 'request')}, " if report.requests else ""
     merged = f", {count(report.merged)} merged" if report.merged else ""
@@ -201,7 +201,7 @@ def build_tree(report: Report) -> ReportNode:
     )
 
 
-def _done(report: Report) -> Iterator[str]:
+def _done(report: IndexReport) -> Iterator[str]:
     already = f"{count(report.kept)} already indexed"
     if report.kept and not (report.indexed or report.dropped or report.adopted or report.skipped):
         yield f"nothing to do: {plural(report.kept, 'file')} already indexed"

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
-    import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
     from skipstone.core.evidence import ColumnFacts
     from skipstone.core.ir.nodes import ColumnRef
     from skipstone.parquet.pageindex import PageIndex
     from skipstone.parquet.slice.pages import Use
+    from skipstone.typing import ArrowFileMetaData
 
 
 # The format has ten; whoever keeps a codec's number has room for this many.
@@ -445,7 +445,7 @@ def parse_footer(data: bytes, path: str, size: int | None) -> ParquetMetadata:
     return ParquetMetadata(data, path, size)
 
 
-def from_pyarrow(metadata: pq.FileMetaData, path: str = "<pyarrow metadata>") -> ParquetMetadata:
+def from_pyarrow(metadata: ArrowFileMetaData, path: str = "<pyarrow metadata>") -> ParquetMetadata:
     """Take over metadata that pyarrow has already read; the file's size is not known then."""
     import pyarrow as pa
 

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skipstone.core.domain import DomainTree
 from skipstone.errors import ParseError, PredicateError, SkipstoneError
 from skipstone.predicate.tree import Constant, Expr, Predicate, condition, too_deep
 
+if TYPE_CHECKING:
+    from skipstone.typing import Dialect, PredicateLike
 
-def parse(text: str, dialect: str = "spark", tz: str = "UTC") -> Predicate:
-    """Parse one SQL condition; zoneless timestamp strings are in the time zone ``tz``.
 
-    >>> import skipstone as sk
-    >>> sk.parse("user_id = 42 and ts >= '2026-01-01'").columns()
-    (('user_id',), ('ts',))
+def parse(text: str, dialect: Dialect = "spark", tz: str = "UTC") -> Predicate:
+    """Parse one SQL condition.
+
+    Args:
+        text: The condition, without ``WHERE``.
+        dialect: The SQL dialect: ``"spark"``, ``"hive"``, ``"trino"``, ``"presto"`` or ``"duckdb"``.
+        tz: The time zone of timestamps without a zone.
+
+    Raises:
+        ParseError: If the text is not one condition.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> sk.parse("user_id = 42 and ts >= '2026-01-01'").columns()
+        (('user_id',), ('ts',))
     """
     from skipstone.predicate.sql import parse_sql
 
@@ -26,11 +38,24 @@ def parse(text: str, dialect: str = "spark", tz: str = "UTC") -> Predicate:
     return parse_sql(text, dialect, tz)
 
 
-def predicate(value: Any) -> Predicate:
-    """Convert ``value`` to a Predicate.
+def predicate(value: PredicateLike) -> Predicate:
+    """Convert SQL text or an expression of another library to a predicate.
 
-    Accepts SQL, a Predicate, None (all rows), a ColumnDomain, a pyarrow, Polars, DataFusion or
-    pyiceberg expression, or a list of PySpark data-source filters (joined by AND).
+    Args:
+        value: SQL text; ``sk.col(...)`` conditions; a column domain; an expression of pyarrow, Polars,
+            DataFusion or pyiceberg; a list of PySpark data source filters, joined by AND; or None, which is
+            TRUE for every row.
+
+    Raises:
+        PredicateError: If the value can't be converted.
+
+    Examples:
+        >>> import pyarrow.compute as pc
+        >>> import skipstone as sk
+        >>> sk.predicate(pc.field("country") == "DE")
+        Predicate("country = 'DE'")
+        >>> sk.predicate("country = 'DE'") == (sk.col("country") == "DE")
+        True
     """
     if isinstance(value, Expr) or value is None or isinstance(value, bool):
         return Constant(True) if value is None else condition(value)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +20,22 @@ from skipstone.predicate import Predicate
 from skipstone.predicate import predicate as to_predicate
 from skipstone.prune.cascade import Cascade, Outcome
 from skipstone.prune.ledger import Ledger
-from skipstone.prune.survey import BloomRequest, Need, PruneOptions, Survey, is_blooms, ranges_of
+from skipstone.prune.survey import (
+    BloomProvider,
+    BloomRequest,
+    Need,
+    PruneOptions,
+    Survey,
+    is_blooms,
+    ranges_of,
+)
 from skipstone.report.trace import Trace
 from skipstone.store.source import Source, TailSource, drive, open_source
 
 if TYPE_CHECKING:
     from pyroaring import BitMap, BitMap64
+
+    from skipstone.typing import ArrowFileMetaData, PredicateLike, SourceLike, StorageOptions
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -92,7 +102,7 @@ class Pruner:
     __slots__ = ("_compiled", "_text", "options", "predicate", "schema")
 
     def __init__(
-        self, predicate: Any, schema: pa.Schema | None = None, options: PruneOptions | None = None
+        self, predicate: PredicateLike, schema: pa.Schema | None = None, options: PruneOptions | None = None
     ) -> None:
         if schema is not None and not isinstance(schema, pa.Schema):
             raise UsageError(
@@ -116,24 +126,21 @@ class Pruner:
 
     def prune(
         self,
-        source: Any,
+        source: SourceLike | ParquetMetadata | ArrowFileMetaData,
         *,
-        metadata: Any = None,
-        storage_options: Mapping[str, Any] | None = None,
+        metadata: ParquetMetadata | ArrowFileMetaData | None = None,
+        storage_options: StorageOptions | None = None,
     ) -> PruneResult:
-        """Prune one file: a path, URI, buffer, file object, or metadata already in hand.
-
-        ``metadata`` (a ParquetMetadata or pyarrow's FileMetaData) spares reading the footer of ``source``.
-        """
+        """Prune one file; see [prune][skipstone.prune] for the arguments."""
         provider = self.options.bloom_provider
         return self._prune(source, metadata, storage_options, None if provider is None else provider.load)
 
     async def prune_async(
         self,
-        source: Any,
+        source: SourceLike | ParquetMetadata | ArrowFileMetaData,
         *,
-        metadata: Any = None,
-        storage_options: Mapping[str, Any] | None = None,
+        metadata: ParquetMetadata | ArrowFileMetaData | None = None,
+        storage_options: StorageOptions | None = None,
     ) -> PruneResult:
         """``prune`` without blocking the event loop."""
         import asyncio
@@ -148,9 +155,9 @@ class Pruner:
 
     def _prune(
         self,
-        source: Any,
-        metadata: Any,
-        storage_options: Mapping[str, Any] | None,
+        source: SourceLike | ParquetMetadata | ArrowFileMetaData,
+        metadata: ParquetMetadata | ArrowFileMetaData | None,
+        storage_options: StorageOptions | None,
         load: Callable[[Sequence[BloomRequest]], Sequence[BloomFilter | None]] | None,
     ) -> PruneResult:
         opened, known = _open(source, metadata, storage_options)
@@ -204,34 +211,69 @@ class Pruner:
 
 
 def prune(
-    source: Any,
-    predicate: Any,
+    source: SourceLike | ParquetMetadata | ArrowFileMetaData,
+    predicate: PredicateLike,
     schema: pa.Schema | None = None,
     *,
-    metadata: Any = None,
-    storage_options: Mapping[str, Any] | None = None,
+    metadata: ParquetMetadata | ArrowFileMetaData | None = None,
+    storage_options: StorageOptions | None = None,
     options: PruneOptions | None = None,
-    **switches: Any,
+    page_index: bool | None = None,
+    bloom_filter: bool | None = None,
+    dictionary: bool | None = None,
+    emit_roaring: bool | None = None,
+    case_sensitive: bool | None = None,
+    max_bloom_keys: int | None = None,
+    bloom_provider: BloomProvider | None = None,
+    tail_bytes: int | None = None,
 ) -> PruneResult:
-    """Which row groups, pages and rows of one file can match, without reading data.
+    """Return the row groups and rows of one file that can match; no data is read.
 
-    ``switches`` are fields of :class:`PruneOptions`.
+    The keywords after ``options`` are the fields of [PruneOptions][skipstone.PruneOptions], which documents
+    them. None means the value in ``options``, or the default.
+
+    Args:
+        source: A path or URI, bytes, a binary file object, an obstore store with a key, or only the metadata.
+        predicate: SQL text, or any predicate that [predicate][skipstone.predicate] accepts.
+        schema: The schema to bind the predicate to; by default the file's own. A column that the file lacks
+            is NULL.
+        metadata: Metadata of the file, so that its footer is not read.
+        storage_options: Options of the object store.
+        options: Options to start from.
+
+    Raises:
+        UnknownColumnError: If the schema lacks a column of the predicate.
+        NotParquetError: If the file is not a Parquet file.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> result = sk.prune("events/part-0.parquet", "event_id < 10")
+        >>> result.row_groups, len(result.rows) < 250
+        ([0], True)
     """
-    unknown = sorted(switches.keys() - {field.name for field in fields(PruneOptions)})
-    if unknown:
-        known = ", ".join(field.name for field in fields(PruneOptions))
-        raise UsageError(f"there is no option {', '.join(unknown)}", hint=f"options are {known}")
-    chosen = replace(options or PruneOptions(), **switches)
-    pruner = Pruner(predicate, schema, chosen)
+    changes = {
+        "page_index": page_index,
+        "bloom_filter": bloom_filter,
+        "dictionary": dictionary,
+        "emit_roaring": emit_roaring,
+        "case_sensitive": case_sensitive,
+        "max_bloom_keys": max_bloom_keys,
+        "bloom_provider": bloom_provider,
+        "tail_bytes": tail_bytes,
+    }
+    changes = {name: value for name, value in changes.items() if value is not None}
+    pruner = Pruner(predicate, schema, replace(options or PruneOptions(), **changes))  # type: ignore[arg-type]
     return pruner.prune(source, metadata=metadata, storage_options=storage_options)
 
 
 def _open(
-    source: Any, metadata: Any, storage_options: Mapping[str, Any] | None
+    source: SourceLike | ParquetMetadata | ArrowFileMetaData,
+    metadata: ParquetMetadata | ArrowFileMetaData | None,
+    storage_options: StorageOptions | None,
 ) -> tuple[TailSource | None, ParquetMetadata | None]:
     if _is_metadata(source):
         return None, _as_metadata(source)
-    opened = TailSource(open_source(source, storage_options=storage_options))
+    opened = TailSource(open_source(cast("SourceLike", source), storage_options=storage_options))
     if metadata is None:
         return opened, None
     known = _as_metadata(metadata)
@@ -239,9 +281,9 @@ def _open(
     return opened, known
 
 
-def _is_metadata(value: Any) -> bool:
+def _is_metadata(value: object) -> TypeGuard[ParquetMetadata | ArrowFileMetaData]:
     return isinstance(value, ParquetMetadata) or type(value).__name__ == "FileMetaData"
 
 
-def _as_metadata(value: Any) -> ParquetMetadata:
+def _as_metadata(value: ParquetMetadata | ArrowFileMetaData) -> ParquetMetadata:
     return value if isinstance(value, ParquetMetadata) else from_pyarrow(value)

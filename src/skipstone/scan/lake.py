@@ -18,7 +18,7 @@ from skipstone.lake.directory import DirectorySnapshot, is_visible
 from skipstone.lake.files import CACHE_BYTES, Files, Io
 from skipstone.lake.snapshot import FileEntry, Snapshot
 from skipstone.prune.survey import Footers, Survey, SurveyPart
-from skipstone.scan.options import ScanOptions, scan_options
+from skipstone.scan.options import DEFAULT, Materialise, Route, ScanOptions, scan_options
 from skipstone.scan.scan import Scan
 from skipstone.store.cache import Cache
 from skipstone.store.retry import RetryPolicy
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from skipstone.iceberg.table import TableSnapshot
     from skipstone.index.coverage import IndexCoverage
     from skipstone.scan.statistics import LakeStatistics
+    from skipstone.typing import OrderLike, PredicateLike, SnapshotLike, StorageOptions
 
 _SURVEYS = 4
 T = TypeVar("T")
@@ -145,26 +146,73 @@ class Lake:
 
     def scan(
         self,
-        where: Any = None,
+        where: PredicateLike = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
-        order_by: Any = None,
-        snapshot: Any = None,
+        order_by: OrderLike | None = None,
+        snapshot: SnapshotLike | None = None,
         *,
         options: ScanOptions | None = None,
-        **switches: Any,
+        skipping: bool | None = None,
+        index: bool | None = None,
+        strict: bool | None = None,
+        page_index: bool | None = None,
+        bloom_filter: bool | None = None,
+        dictionary: bool | None = None,
+        case_sensitive: bool | None = None,
+        materialise: Materialise | None = None,
+        route: Route | None = None,
+        threads: int | None = None,
+        batch_rows: int | None = None,
+        memory: int | None = None,
+        checksums: bool | None = None,
     ) -> Scan:
-        """Ask for the rows that match.
+        """Return a scan of the rows that match; nothing is read yet.
 
-        ``where`` is SQL text or any predicate that :func:`predicate` takes; ``order_by`` is as in
-        ``["ts desc", "id"]``; ``switches`` are fields of :class:`ScanOptions`. ``snapshot`` is one of a
-        table: an id, a tag, a branch, or a time; a directory has none but the one it was opened with.
+        The keywords after ``options`` are the fields of [ScanOptions][skipstone.ScanOptions], which documents
+        them. None means the value in ``options``, or the default.
+
+        Args:
+            where: SQL text, or any predicate that [predicate][skipstone.predicate] accepts.
+            columns: Columns to read; a field of a struct is ``"address.city"``. None reads all columns.
+            limit: The maximum number of rows.
+            order_by: Columns to order by, as in ``["country", "ts desc"]``. Without it, rows come by path and
+                position.
+            snapshot: A snapshot of a table: an id, a branch, a tag or a time. Directories have no snapshots.
+            options: Options to start from.
+
+        Returns:
+            A scan, which can be planned, explained, read, counted or aggregated.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> lake = sk.open("events")
+            >>> lake.scan("event_id < 2", columns=["event_id", "country"]).to_arrow().to_pylist()
+            [{'event_id': 0, 'country': 'DE'}, {'event_id': 1, 'country': 'FR'}]
+            >>> lake.scan(order_by="amount desc", limit=2, threads=1).to_arrow()["amount"].to_pylist()
+            [99.9, 99.8]
         """
         lake = self if snapshot is None else self.at(snapshot)
-        return Scan(lake, where, columns, limit, order_by, scan_options(options, switches))
+        chosen = scan_options(
+            options,
+            skipping,
+            index,
+            strict,
+            page_index,
+            bloom_filter,
+            dictionary,
+            case_sensitive,
+            materialise,
+            route,
+            threads,
+            batch_rows,
+            memory,
+            checksums,
+        )
+        return Scan(lake, where, columns, limit, order_by, chosen)
 
-    def at(self, snapshot: Any) -> Lake:  # noqa: ARG002
-        """The lake as it was at another snapshot."""
+    def at(self, snapshot: SnapshotLike) -> Lake:  # noqa: ARG002
+        """Return the lake at another snapshot; only tables have several."""
         raise UsageError("a directory has no snapshots", path=self.uri, hint="open it again, or refresh it")
 
     def files_to_query(
@@ -173,16 +221,27 @@ class Lake:
         column_domain: ColumnDomain,
         *,
         options: ScanOptions | None = None,
-        **switches: Any,
     ) -> list[FileEntry]:
-        """The files, and of each the row groups, that may hold rows of a domain; no data is read.
+        """Return the files, each with its row groups, that can hold rows of a domain; no data is read.
 
-        Only the named columns (None: all) of ``column_domain`` count, as in Hudi's
-        ``getFilesToQueryUsingCSI``.
+        This is ``getFilesToQueryUsingCSI`` of Hudi's RFC 58.
+
+        Args:
+            columns: Columns of ``column_domain`` to prune by; None for all.
+            column_domain: The values of each column.
+            options: Options of planning.
+
+        Examples:
+            >>> import pyarrow as pa
+            >>> import skipstone as sk
+            >>> event_id = sk.ColumnHandle("event_id", pa.int64())
+            >>> domain = sk.ColumnDomain.of({event_id: sk.Domain.values(pa.int64(), [7])})
+            >>> [(file.path, file.row_groups) for file in sk.open("events").files_to_query(None, domain)]
+            [('part-0.parquet', (0,))]
         """
         from skipstone.scan.planner import files_to_query
 
-        return files_to_query(self, columns, column_domain, scan_options(options, switches))
+        return files_to_query(self, columns, column_domain, DEFAULT if options is None else options)
 
     # -- what planning asks for --------------------------------------------------------------
 
@@ -239,8 +298,8 @@ class Table(Lake):
         self,
         table: IcebergTable,
         *,
-        snapshot: Any = None,
-        storage_options: Mapping[str, Any] | None = None,
+        snapshot: SnapshotLike | None = None,
+        storage_options: StorageOptions | None = None,
         retry: RetryPolicy | None = None,
         memory: int = CACHE_BYTES,
         stay_below_root: bool = False,
@@ -260,7 +319,7 @@ class Table(Lake):
             index_root,
         )
 
-    def at(self, snapshot: Any) -> Table:
+    def at(self, snapshot: SnapshotLike) -> Table:
         """The table as it was: by the id of a snapshot, a tag, a branch, or a time (ISO text or datetime)."""
         return _restored(type(self), self.pinned.at(snapshot), self._index_root)
 
@@ -311,11 +370,16 @@ class Table(Lake):
         """The delete files."""
         return self.pinned.delete_inventory
 
-    def plan_files(self, where: Any = None, *, strict: bool = False, case_sensitive: bool = True) -> FilePlan:
-        """The files that may hold a match by what manifests say, and the delete files that apply to each.
+    def plan_files(
+        self, where: PredicateLike = None, *, strict: bool = False, case_sensitive: bool = True
+    ) -> FilePlan:
+        """Return the data files that can match according to the manifests, each with its delete files.
 
-        ``where`` is SQL text or a predicate. Partitions that can't be judged are kept, and counted in
-        ``filter_stats``; with ``strict`` they are an error.
+        Args:
+            where: SQL text, or any predicate that [predicate][skipstone.predicate] accepts.
+            strict: Raise an error for a partition that can't be judged. By default the partition is kept, and
+                counted in ``filter_stats``.
+            case_sensitive: Whether column names are case-sensitive.
         """
         return self.pinned.plan_files(where, strict=strict, case_sensitive=case_sensitive)
 

@@ -1,10 +1,10 @@
-"""What a caller may switch on a scan. No switch changes an answer, only how it is found."""
+"""Options of scans. No option changes an answer, only how it is computed."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from skipstone.errors import UsageError
 from skipstone.prune.survey import PruneOptions
@@ -16,46 +16,61 @@ _CHOICES = {"materialise": get_args(Materialise), "route": get_args(Route)}
 
 @dataclass(frozen=True, slots=True)
 class ScanOptions:
-    """Switches of planning and reading."""
+    """Options of planning and reading; [Lake.scan][skipstone.Lake.scan] also accepts each field as a keyword.
+
+    Attributes:
+        skipping: Use metadata to skip data. If False, every row is read and tested.
+        index: Use the lake's index. If False, every footer is opened.
+        strict: Raise an error for a partition of a table that can't be judged. By default it is kept.
+        page_index: Use page indexes.
+        bloom_filter: Use bloom filters.
+        dictionary: Read dictionary pages of columns that are fully dictionary-encoded, to skip row groups.
+        case_sensitive: Whether column names are case-sensitive.
+        materialise: ``"late"`` reads the predicate's columns first and other columns only where rows match;
+            ``"one-pass"`` reads all columns together; ``"auto"`` chooses by cost.
+        route: ``"slice"`` decodes page slices; ``"pyarrow"`` reads entire row groups; ``"auto"`` chooses by
+            cost.
+        threads: Number of decoding threads. The default is one per core, and more for object stores.
+        batch_rows: Maximum number of rows in a batch.
+        memory: Approximate limit, in bytes, for decoded batches that wait for the consumer.
+        checksums: Verify the checksums of pages where the writer wrote them.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> no_skipping = sk.ScanOptions(skipping=False, index=False)
+        >>> sk.open("events").scan("event_id = 7", options=no_skipping, threads=1).count()
+        1
+    """
 
     skipping: bool = True
-    """Whether metadata may drop anything; without it every row is read and tested."""
     index: bool = True
-    """Whether the lake's index is asked; without it every footer is opened."""
     strict: bool = False
-    """Whether a partition that can't be judged is an error, rather than kept to be on the safe side."""
     page_index: bool = True
     bloom_filter: bool = True
     dictionary: bool = False
     case_sensitive: bool = True
     materialise: Materialise = "auto"
-    """"late" reads the predicate's columns first and the others only where rows match."""
     route: Route = "auto"
-    """"slice" decodes page slices; "pyarrow" reads whole row groups with pyarrow's own reader."""
     threads: int | None = None
-    """Pieces decoded side by side; by default one per core, and more where the store is far away."""
     batch_rows: int = 65_536
-    """The most rows of a batch."""
     memory: int = 192 * 1024 * 1024
-    """Decoded bytes that may wait for the consumer, about."""
     checksums: bool = False
-    """Whether to verify the checksums of pages; not every writer writes them."""
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
-                raise UsageError(f"{name}={getattr(self, name)!r}", hint=f"give one of {', '.join(choices)}")
+                raise UsageError(f"{name}={getattr(self, name)!r}", hint=f"use one of {', '.join(choices)}")
         for name, value in (
             ("threads", self.threads),
             ("batch_rows", self.batch_rows),
             ("memory", self.memory),
         ):
             if value is not None and (not isinstance(value, int) or value < 1):
-                raise UsageError(f"{name}={value!r}", hint="give a positive number")
+                raise UsageError(f"{name}={value!r}", hint="pass a positive integer")
 
     @property
     def prune(self) -> PruneOptions:
-        """The part the cascade takes."""
+        """The options of the cascade."""
         return _prune_options(self.page_index, self.bloom_filter, self.dictionary, self.case_sensitive)
 
 
@@ -66,17 +81,16 @@ def _prune_options(
     return PruneOptions(page_index, bloom_filter, dictionary, case_sensitive=case_sensitive)
 
 
-def scan_options(options: ScanOptions | None, switches: dict[str, Any]) -> ScanOptions:
-    """``options`` with some fields changed by name."""
+def scan_options(options: ScanOptions | None, *values: object) -> ScanOptions:
+    """Return ``options``, or the defaults, with the values of its fields that are not None."""
     if options is not None and not isinstance(options, ScanOptions):
-        raise UsageError(f"options={options!r}", hint="give sk.ScanOptions(...), or its fields by name")
-    if not switches:
+        raise UsageError(f"options={options!r}", hint="pass sk.ScanOptions(...), or its fields as keywords")
+    if values == _UNCHANGED:
         return options or DEFAULT
-    known = [field.name for field in fields(ScanOptions)]
-    unknown = sorted(switches.keys() - set(known))
-    if unknown:
-        raise UsageError(f"there is no option {', '.join(unknown)}", hint=f"options are {', '.join(known)}")
-    return replace(options or DEFAULT, **switches)
+    changes = {name: value for name, value in zip(_NAMES, values, strict=True) if value is not None}
+    return replace(options or DEFAULT, **changes)  # type: ignore[arg-type]
 
 
 DEFAULT = ScanOptions()
+_NAMES = tuple(field.name for field in fields(ScanOptions))
+_UNCHANGED = (None,) * len(_NAMES)

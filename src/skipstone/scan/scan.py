@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skipstone.engine.jobs import opened
+from skipstone.engine.jobs import NO_OPTIONS, check_engine, opened
 from skipstone.errors import UsageError
 from skipstone.predicate import predicate as to_predicate
 from skipstone.report.trace import ScanTrace
@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from skipstone.aggregate.functions import Aggregate
     from skipstone.scan.lake import Lake
     from skipstone.scan.verify import Verification
+    from skipstone.typing import (
+        EngineLike,
+        MembersLike,
+        OrderLike,
+        PredicateLike,
+        ReportFormat,
+        SparkRoute,
+    )
 
 
 class Scan:
@@ -38,10 +46,10 @@ class Scan:
     def __init__(
         self,
         lake: Lake,
-        where: Any,
+        where: PredicateLike,
         columns: Sequence[str] | None,
         limit: int | None,
-        order_by: Any,
+        order_by: OrderLike | None,
         options: ScanOptions,
     ) -> None:
         self.lake = lake
@@ -89,14 +97,25 @@ class Scan:
     def explain(
         self,
         analyze: bool = False,
-        format: str = "text",
+        format: ReportFormat = "text",
         *,
         session: SparkSession | None = None,
-        route: str = "auto",
+        route: SparkRoute = "auto",
     ) -> str:
-        """What is read and what is not, and why; ``analyze`` also runs the scan. Text, json or html.
+        """Describe what the scan reads, what it skips, and why.
 
-        With a Spark ``session``, also by which route ``to_spark`` takes the rows there.
+        Args:
+            analyze: Also run the scan, and report rows, requests, bytes and times.
+            format: ``"text"``, ``"json"`` or ``"html"``.
+            session: A Spark session; the report then names the route that ``to_spark`` takes.
+            route: The route to report on, as for ``to_spark``.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> print(sk.open("events").scan("event_id = 7").explain())  # doctest: +ELLIPSIS
+            events  event_id = 7
+            │  4 files, version ..., columns event_id, ts, country, amount
+            ...
         """
         from skipstone.report import render
         from skipstone.report.explain import scan_tree
@@ -158,24 +177,58 @@ class Scan:
         return self.execute().to_polars()
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
-        """All rows as a pandas frame; ``options`` go to pyarrow."""
+        """Return all rows as a pandas data frame.
+
+        Args:
+            **options: Arguments of ``pyarrow.Table.to_pandas``.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> sk.open("events").scan("event_id < 3").to_pandas()["event_id"].tolist()
+            [0, 1, 2]
+        """
         return self.execute().to_pandas(**options)
 
-    def count(self, *, engine: Any = None, **options: Any) -> int:
-        """How many rows match; those that metadata proves are not read.
+    def count(
+        self,
+        *,
+        engine: EngineLike | None = None,
+        master: str | None = None,
+        remote: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        threads: int | None = None,
+    ) -> int:
+        """Count the rows that match; rows that metadata proves to match are counted without reading them.
 
-        On threads of this process, or on an ``engine``: "spark", or a Spark session.
+        Args:
+            engine: ``"spark"``, ``"local"``, a Spark session or an [Engine][skipstone.Engine]. By default
+                rows are read by threads of this process.
+            master: The master of a Spark session to start.
+            remote: The Spark Connect URL of a session to start.
+            conf: Settings of a Spark session to start.
+            threads: Threads of the local engine.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> sk.open("events").scan("country = 'DE' and event_id < 100").count()
+            25
         """
+        options = (master, remote, conf, threads)
         if engine is None:
+            if options != NO_OPTIONS:
+                check_engine(None, *options)
             return count_rows(self.plan())
-        with opened(engine, options) as chosen:
+        with opened(engine, *options) as chosen:
             return count_on(self.plan(), chosen)
 
-    def to_spark(self, session: SparkSession | None = None, *, route: str = "auto") -> DataFrame:
-        """The rows as a data frame of ``session``, by default the one that is running.
+    def to_spark(self, session: SparkSession | None = None, *, route: SparkRoute = "auto") -> DataFrame:
+        """Return the rows as a Spark data frame.
 
-        ``route`` is "driver" (read here, handed over as a local relation), "slices" (Spark's tasks read
-        page slices), "reader" (Spark's own reader takes the kept files), or "auto": see ``explain``.
+        Args:
+            session: The Spark session; by default the one that is running, or a new one.
+            route: ``"driver"`` reads the rows here and passes them as a local relation; ``"slices"`` reads
+                page slices in Spark's tasks; ``"reader"`` passes the kept files to Spark's own reader;
+                ``"auto"`` chooses by cost, and ``explain(session=...)`` reports the choice.
         """
         from skipstone.engine.session import spark_session
         from skipstone.spark.frames import to_spark
@@ -187,19 +240,45 @@ class Scan:
         self,
         *aggregates: Aggregate,
         group_by: Sequence[str] | str | None = None,
-        within: Any = None,
-        without: Any = None,
+        within: MembersLike | None = None,
+        without: MembersLike | None = None,
         id_column: str | None = None,
         use_cached: bool = True,
-        engine: Any = None,
-        **options: Any,
+        engine: EngineLike | None = None,
+        master: str | None = None,
+        remote: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        threads: int | None = None,
     ) -> Aggregation:
-        """Aggregates of the matching rows: answered from metadata where it proves them, else by reading.
+        """Aggregate the rows that match, from metadata where it has the answer and by reading otherwise.
 
-        ``within`` allows only rows whose ``id_column`` is in a set (a pyroaring bitmap, a :class:`RowSet`, an
-        array), or that are at certain places; ``without`` takes rows out. Both take what :func:`members`
-        makes, too, and lists of sets, all of which must hold. ``use_cached=False`` reads every row that
-        counts. ``engine`` is "spark", or a Spark session; else rows are read here.
+        Args:
+            *aggregates: Aggregates, as in ``sk.count(), sk.sum("amount")``.
+            group_by: Columns to group by.
+            within: Use only rows whose ``id_column`` is in this set; without ``id_column`` the set holds
+                positions of rows. Also [members][skipstone.members], or a list of sets that must all hold.
+            without: Leave out rows whose ``id_column`` is in this set.
+            id_column: The integer column that ``within`` and ``without`` look up.
+            use_cached: If False, read every row instead of using sums and sketches of the index and
+                statistics.
+            engine: ``"spark"``, ``"local"``, a Spark session or an [Engine][skipstone.Engine]. By default
+                rows are read by threads of this process.
+            master: The master of a Spark session to start.
+            remote: The Spark Connect URL of a session to start.
+            conf: Settings of a Spark session to start.
+            threads: Threads of the local engine.
+
+        Returns:
+            The aggregation, which computes its answer once, when it is first used.
+
+        Examples:
+            >>> import skipstone as sk
+            >>> scan = sk.open("events").scan("event_id < 100")
+            >>> scan.aggregate(sk.count(), sk.max("amount")).to_pylist()
+            [{'count': 100, 'max(amount)': 9.9}]
+            >>> chosen = scan.aggregate(sk.count(), group_by="country", within=[1, 2], id_column="event_id")
+            >>> chosen.to_pylist()
+            [{'country': 'FR', 'count': 1}, {'country': 'US', 'count': 1}]
         """
         from skipstone.aggregate.aggregation import aggregation
 
@@ -216,7 +295,7 @@ class Scan:
             id_column=id_column,
             use_cached=use_cached,
             engine=engine,
-            options=options,
+            engine_options=(master, remote, conf, threads),
         )
 
     def verify(self) -> Verification:

@@ -10,9 +10,14 @@ import os
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from skipstone.errors import MissingFileError, ReadError, UsageError
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from skipstone.typing import SourceLike, StorageOptions
 
 
 class ByteRange(NamedTuple):
@@ -327,15 +332,14 @@ class FileObjectSource:
 _REMOTE = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "https", "memory")
 
 
-def open_source(x: Any, *, storage_options: Mapping[str, Any] | None = None) -> Source:
+def open_source(x: SourceLike, *, storage_options: StorageOptions | None = None) -> Source:
     """Open a path, URI, buffer, binary file object, or ``(obstore store, key)`` pair for reading.
 
     A Source is returned as it is. Nothing is read yet, except that a local file must exist.
     ``storage_options`` go to obstore and are for object stores only.
     """
     if hasattr(x, "read_ranges"):
-        source: Source = x
-        return source
+        return cast("Source", x)
     if isinstance(x, str | os.PathLike):
         return _open_name(os.fspath(x), storage_options)
     if isinstance(x, tuple) and len(x) == 2:
@@ -343,7 +347,7 @@ def open_source(x: Any, *, storage_options: Mapping[str, Any] | None = None) -> 
 
         return ObjectSource(*x)
     if hasattr(x, "read") and hasattr(x, "seek"):
-        return FileObjectSource(x)
+        return FileObjectSource(cast("BinaryIO", x))
     try:
         view = memoryview(x)
     except TypeError:

@@ -6,7 +6,7 @@ import math
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 
@@ -24,6 +24,8 @@ from skipstone.write.lakes import check_names, cluster_metadata
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from skipstone.typing import DataLike
 
 
 ROW_METADATA: Final = "org.apache.spark.sql.parquet.row.metadata"
@@ -227,13 +229,13 @@ def quoted(schema: pa.Schema, name: str) -> str:
     return ".".join(f"`{part.replace('`', '``')}`" for part in find_path(schema, name))
 
 
-def frame_of(data: Any, session: SparkSession | None = None) -> DataFrame:
+def frame_of(data: DataLike, session: SparkSession | None = None) -> DataFrame:
     """A data frame as it is; a table of pandas, Polars or Arrow becomes one."""
     if _is_of(data, "pyspark.sql."):
-        if session is not None and data.sparkSession is not session:
+        frame = cast("DataFrame", data)
+        if session is not None and frame.sparkSession is not session:
             raise UsageError("the data frame is of another session", hint="leave session= out")
-        found: DataFrame = data
-        return found
+        return frame
     require_pyspark()
     from skipstone.engine.spark_types import arrow_schema, spark_schema, to_spark_table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
@@ -43,10 +43,21 @@ from skipstone.write.lookups import advised, look_ups
 from skipstone.write.report import IngestReport, LookUps, Seconds
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table as IcebergTable
     from pyspark.sql import DataFrame, SparkSession
 
-Progress = Callable[[str, int, int], None]
-"""Told the name of the phase, and how many of how many of its parts are done."""
+    from skipstone.typing import (
+        CatalogLike,
+        ClusterOrder,
+        Compression,
+        DataLike,
+        IngestProgress,
+        PredicateLike,
+        QueryLog,
+        StorageOptions,
+        StrPath,
+    )
+
 WRITING: Final = "writing"
 INDEXING: Final = "indexing"
 
@@ -59,8 +70,8 @@ class Ingest:
     layout: PageLayout
     session: SparkSession
     index: bool = True
-    queries: Any = None
-    progress: Progress | None = None
+    queries: QueryLog | None = None
+    progress: IngestProgress | None = None
     evolve: bool = False
     lake: Lake | None = field(init=False)
     """The lake as it was before; None if there is none yet."""
@@ -160,34 +171,84 @@ def task_bytes(found: FrameSurvey, layout: PageLayout) -> float | None:
 
 
 def ingest(
-    data: Any,
-    path: Any,
+    data: DataLike,
+    path: StrPath | Table | IcebergTable,
     *,
     partition_by: Sequence[str] = (),
     cluster_by: Sequence[str] = (),
-    cluster: str = "sort",
+    cluster: ClusterOrder = "sort",
     target_file_bytes: int | None = None,
+    row_group_rows: int | None = None,
+    row_group_bytes: int | None = None,
+    page_rows: int | None = None,
+    compression: Compression | None = None,
+    compression_level: int | None = None,
+    dictionary: Sequence[str] | None = None,
     blooms: Sequence[str] | None = None,
-    queries: Any = None,
+    bloom_fpp: float | None = None,
+    queries: QueryLog | None = None,
     index: bool = True,
-    session: SparkSession | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
-    catalog: Any = None,
     evolve: bool = False,
-    **layout: Any,
+    session: SparkSession | None = None,
+    storage_options: StorageOptions | None = None,
+    progress: IngestProgress | None = None,
+    catalog: CatalogLike | None = None,
+    mode: Literal["append", "overwrite"] = "append",
+    overwrite: Literal["all", "partitions"] | None = None,
+    where: PredicateLike = None,
+    branch: str = "main",
+    properties: Mapping[str, str] | None = None,
 ) -> IngestReport:
-    """Write a data frame to a directory of Parquet files or an Iceberg table, laid out for skipping.
+    """Write rows to a directory of Parquet files or an Iceberg table, laid out for skipping.
 
-    ``data`` is a Spark data frame, or anything that Arrow can read (a table, pandas, Polars). Rows are
-    ordered by ``partition_by`` and ``cluster_by`` (``cluster`` is "sort", "zorder" or "hilbert") and cut into
-    files of ``target_file_bytes``. ``blooms`` names columns with bloom filters; with ``queries`` (predicates,
-    or a query log) those get some where it would pay. Other fields of the layout go by their names.
+    Rows are partitioned and ordered on Spark, written as files of the target size, published all at once and
+    indexed. Options of the layout that are None are those of the lake or table, or the defaults below.
 
-    ``path`` is a directory, which is appended to; or a table: one that is open, or its name in a ``catalog``.
-    For tables see :func:`skipstone.write.table_job.ingest_table`. A directory that has files keeps its
-    partitions, and its clustering unless ``cluster_by`` names another; new columns need ``evolve``.
+    Args:
+        data: A Spark data frame, or a table of pyarrow, pandas, Polars or another Arrow library.
+        path: A directory, which is created or appended to; an open table; or, with ``catalog``, a table's
+            name.
+        partition_by: Columns of Hive-style partitions. A directory that has files keeps its own, and a
+            table's spec decides for tables.
+        cluster_by: Columns to order rows by within partitions. By default those of the previous ingest.
+        cluster: ``"sort"``, or the curve ``"zorder"`` or ``"hilbert"`` over two to eight columns.
+        target_file_bytes: Target file size; 128 MiB by default.
+        row_group_rows: Maximum rows of a row group; 1,000,000 by default.
+        row_group_bytes: Maximum bytes of a row group in memory; 256 MiB by default.
+        page_rows: Rows of a page; 2,000 by default.
+        compression: The codec; ``"zstd"`` by default.
+        compression_level: The level of zstd, gzip or brotli.
+        dictionary: Columns with dictionary encoding; by default chosen from a sample.
+        blooms: Columns with bloom filters.
+        bloom_fpp: False positive rate of bloom filters; 0.01 by default.
+        queries: Predicates or the path of a query log: columns that these look up get bloom filters where
+            they pay off.
+        index: Index the new files.
+        evolve: Allow new columns in a directory.
+        session: The Spark session; by default the one that is running, or a new one.
+        storage_options: Options of the object store.
+        progress: Called with the phase, and the number of its finished and of all tasks.
+        catalog: The catalog of a table that ``path`` names.
+        mode: ``"append"``, or ``"overwrite"`` to replace rows of a table.
+        overwrite: What ``mode="overwrite"`` replaces: ``"all"`` rows, or the ``"partitions"`` of the new
+            rows.
+        where: With ``mode="overwrite"``, replace the rows for which this predicate is TRUE.
+        branch: The branch of the table to write to.
+        properties: Properties for the summary of the table's snapshot.
+
+    Returns:
+        A report of rows, files, sizes and times, and of the share of the lake that look-ups read.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> import skipstone as sk
+        >>> report = sk.ingest(pa.table({"id": [3, 1, 2]}), "numbers", cluster_by=["id"])  # spark
+        >>> report.rows, report.files  # spark
+        (3, 1)
     """
+    layout = layout_options(
+        row_group_rows, row_group_bytes, page_rows, compression, compression_level, dictionary, bloom_fpp
+    )
     if catalog is not None or is_table(path):
         from skipstone.write.table_job import ingest_table
 
@@ -198,6 +259,11 @@ def ingest(
             frame_of(data, session),
             path,
             catalog=catalog,
+            mode=mode,
+            overwrite=overwrite,
+            where=where,
+            branch=branch,
+            properties=properties,
             target_file_bytes=target_file_bytes,
             queries=queries,
             index=index,
@@ -209,16 +275,44 @@ def ingest(
             blooms=blooms,
             **layout,
         )
+    if mode != "append" or overwrite is not None or where is not None:
+        raise refuse_overwrite(str(path))
+    if branch != "main" or properties is not None:
+        raise UsageError(
+            "a directory has no branches and no snapshots", hint="leave out branch= and properties="
+        )
     chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
     store = lake_store(path, storage_options)
     frame = frame_of(data, session)
     return Ingest(store, chosen, frame.sparkSession, index, queries, progress, evolve).take(frame)
 
 
-def is_table(x: Any) -> bool:
-    """Whether something is an open Iceberg table, of ours or pyiceberg's."""
+def is_table(x: object) -> bool:
+    """Whether ``x`` is an open Iceberg table, of Skipstone or of pyiceberg."""
     pyiceberg = any(kind.__module__.startswith("pyiceberg.table") for kind in type(x).__mro__)
     return pyiceberg or isinstance(x, Table)
+
+
+def layout_options(
+    row_group_rows: int | None,
+    row_group_bytes: int | None,
+    page_rows: int | None,
+    compression: Compression | None,
+    compression_level: int | None,
+    dictionary: Sequence[str] | None,
+    bloom_fpp: float | None,
+) -> dict[str, Any]:
+    """Fields of a layout, without those that are None."""
+    options = {
+        "row_group_rows": row_group_rows,
+        "row_group_bytes": row_group_bytes,
+        "page_rows": page_rows,
+        "compression": compression,
+        "compression_level": compression_level,
+        "dictionary": dictionary if dictionary is None or isinstance(dictionary, str) else tuple(dictionary),
+        "bloom_fpp": bloom_fpp,
+    }
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def make_layout(
@@ -276,7 +370,7 @@ class Clock:
 class MonotoneProgress:
     """Progress of one phase, in numbers that only grow and end at the total."""
 
-    def __init__(self, phase: str, progress: Progress | None) -> None:
+    def __init__(self, phase: str, progress: IngestProgress | None) -> None:
         self._phase, self._progress = phase, progress
         self._last = (0, 0)
 

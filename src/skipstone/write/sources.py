@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from skipstone.engine.session import spark_session
 from skipstone.engine.spark import SparkEngine
@@ -18,13 +18,22 @@ from skipstone.lake.directory import is_visible, refuse_part_of_table, refuse_ta
 from skipstone.lake.journal import ingested
 from skipstone.scan.lake import Lake
 from skipstone.store.store import ListedFile, Store, open_store
-from skipstone.write.job import Ingest, Progress, make_layout
+from skipstone.write.job import Ingest, layout_options, make_layout
 from skipstone.write.lakes import lake_store
 from skipstone.write.report import IngestReport, PipelineReport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
+
+    from skipstone.typing import (
+        ClusterOrder,
+        Compression,
+        IngestProgress,
+        QueryLog,
+        StorageOptions,
+        StrPath,
+    )
 
 
 FORMATS: Final = {
@@ -199,33 +208,63 @@ _ALL_FILES: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false
 
 
 def ingest_new(
-    source: Any,
-    path: Any,
+    source: StrPath,
+    path: StrPath,
     *,
-    format: str | None = None,
+    format: Literal["parquet", "csv", "json", "orc"] | None = None,
     schema: str | None = None,
     read_options: Mapping[str, str] | None = None,
     batch_bytes: int = BATCH_BYTES,
+    on_batch: Callable[[int, int], None] | None = None,
     partition_by: Sequence[str] = (),
     cluster_by: Sequence[str] = (),
-    cluster: str = "sort",
+    cluster: ClusterOrder = "sort",
     target_file_bytes: int | None = None,
+    row_group_rows: int | None = None,
+    row_group_bytes: int | None = None,
+    page_rows: int | None = None,
+    compression: Compression | None = None,
+    compression_level: int | None = None,
+    dictionary: Sequence[str] | None = None,
     blooms: Sequence[str] | None = None,
-    queries: Any = None,
+    bloom_fpp: float | None = None,
+    queries: QueryLog | None = None,
     index: bool = True,
-    session: SparkSession | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
-    on_batch: Callable[[int, int], None] | None = None,
     evolve: bool = False,
-    **layout: Any,
+    session: SparkSession | None = None,
+    storage_options: StorageOptions | None = None,
+    progress: IngestProgress | None = None,
 ) -> PipelineReport:
-    """Take the files of ``source`` into the lake that it has not taken in before.
+    """Ingest the files of a source that the lake has not ingested before.
 
-    ``format`` is parquet, csv, json or orc, as the files' names tell unless given; ``schema`` is Spark's
-    DDL, as in "id long, name string", and ``read_options`` go to Spark's reader. Files that have changed
-    since they were taken in are left alone, and told of. The other options are those of ``ingest``.
+    Files are ingested in batches, each published all at once, so that a run after an interrupted one
+    continues where that stopped. Files that have changed since they were ingested are reported and not
+    ingested again. The keywords after ``on_batch`` are those of [ingest][skipstone.ingest], which documents
+    them.
+
+    Args:
+        source: A directory, a file or a glob.
+        path: The directory of the lake, which is created if it doesn't exist.
+        format: The format of the source; by default by the names of its files.
+        schema: The schema of the source as Spark DDL, as in ``"id long, name string"``.
+        read_options: Options of Spark's reader.
+        batch_bytes: Maximum bytes of source files in a batch; 16 GiB by default.
+        on_batch: Called with the number of the batch and the number of all batches.
+
+    Returns:
+        A report with one ingest report for each batch.
+
+    Examples:
+        >>> import skipstone as sk
+        >>> report = sk.ingest_new("events", "copy", cluster_by=["event_id"])  # spark
+        >>> report.new, report.rows  # spark
+        (4, 1000)
+        >>> sk.ingest_new("events", "copy").new  # spark
+        0
     """
+    layout = layout_options(
+        row_group_rows, row_group_bytes, page_rows, compression, compression_level, dictionary, bloom_fpp
+    )
     chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
     store = lake_store(path, storage_options)
     found = find_sources(source, store, format, storage_options)

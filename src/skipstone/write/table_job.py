@@ -27,7 +27,6 @@ from skipstone.write.job import (
     WRITING,
     Clock,
     MonotoneProgress,
-    Progress,
     check_count,
     make_layout,
     task_bytes,
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
+    from skipstone.typing import CatalogLike, IngestProgress, PredicateLike, QueryLog, StorageOptions, StrPath
+
 
 MODES: Final = ("append", "overwrite")
 OVERWRITES: Final = ("all", "partitions")
@@ -50,26 +51,21 @@ OVERWRITES: Final = ("all", "partitions")
 
 def ingest_table(
     frame: DataFrame,
-    table: Any,
+    table: StrPath | LakeTable | Table,
     *,
-    catalog: Any = None,
+    catalog: CatalogLike | None = None,
     mode: str = "append",
     overwrite: str | None = None,
-    where: Any = None,
+    where: PredicateLike = None,
     branch: str = "main",
     properties: Mapping[str, str] | None = None,
-    queries: Any = None,
+    queries: QueryLog | None = None,
     index: bool = True,
-    progress: Progress | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    progress: IngestProgress | None = None,
+    storage_options: StorageOptions | None = None,
     **layout: Any,
 ) -> IngestReport:
-    """Add a data frame's rows to a table as one snapshot, or put them in the place of others.
-
-    ``mode`` is "append" or "overwrite": with ``where`` rows are replaced for which it is TRUE, with
-    ``overwrite="partitions"`` the rows of partitions that new rows fall into, else all. ``properties`` go
-    into the snapshot's summary. The layout is as for directories; unless given, it is the table's own.
-    """
+    """Append a data frame to a table, or replace rows with it, as one snapshot; see ``ingest``."""
     found = open_target(table, catalog)
     how = replacing(mode, overwrite, where)
     chosen = table_layout(found, layout)
@@ -80,7 +76,7 @@ def ingest_table(
     return report
 
 
-def open_target(table: Any, catalog: Any = None) -> Table:
+def open_target(table: StrPath | LakeTable | Table, catalog: CatalogLike | None = None) -> Table:
     """The table that is meant, as it is now."""
     from pyiceberg.table import StaticTable
     from pyiceberg.table import Table as PyicebergTable
@@ -95,7 +91,7 @@ def open_target(table: Any, catalog: Any = None) -> Table:
     return table.refresh()
 
 
-def replacing(mode: str, overwrite: str | None, where: Any) -> Overwrite | None:
+def replacing(mode: str, overwrite: str | None, where: PredicateLike) -> Overwrite | None:
     """What is to be replaced; None for an append."""
     if mode not in MODES:
         raise UsageError(f"there is no mode {mode!r}", hint=f"give one of {', '.join(MODES)}")
@@ -125,10 +121,10 @@ class TableIngest:
     branch: str = "main"
     properties: Mapping[str, str] = field(default_factory=dict)
     index: bool = True
-    queries: Any = None
-    progress: Progress | None = None
+    queries: QueryLog | None = None
+    progress: IngestProgress | None = None
 
-    def take(self, frame: DataFrame, storage_options: Mapping[str, Any] | None = None) -> IngestReport:
+    def take(self, frame: DataFrame, storage_options: StorageOptions | None = None) -> IngestReport:
         """Write the frame's rows, commit them, and index their files."""
         name = ".".join(self.table.name())
         if frame.isStreaming:

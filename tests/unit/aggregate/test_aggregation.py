@@ -298,7 +298,7 @@ def test_what_metadata_answers_takes_one_step(indexed: sk.Lake) -> None:
         (lambda scan: scan.aggregate(sk.count(), sk.count()), UsageError, "two columns of the answer"),
         (lambda scan: scan.aggregate(sk.count(), id_column="id"), UsageError, "there is no set of ids"),
         (lambda scan: scan.aggregate(sk.count(), within=[1], id_column="kind"), TypeMismatchError, "ids are"),
-        (lambda scan: scan.aggregate(sk.count(), engine="flink"), UsageError, "there is no engine 'flink'"),
+        (lambda scan: scan.aggregate(sk.count(), engine="flink"), UsageError, "unknown engine 'flink'"),
         (lambda scan: scan.aggregate(sk.count(), threads=2), UsageError, "threads without an engine"),
         (lambda scan: sk.quantile("big", 2), UsageError, "numbers from 0 to 1"),
         (lambda scan: sk.quantile("big", None), UsageError, "numbers from 0 to 1"),

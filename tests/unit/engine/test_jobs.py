@@ -60,7 +60,7 @@ def test_engines_by_name() -> None:
 @pytest.mark.parametrize(
     ("engine", "options", "message"),
     [
-        ("flink", {}, r"there is no engine 'flink' \(give \"spark\", \"local\" or a Spark session\)"),
+        ("flink", {}, r"unknown engine 'flink' \(use \"spark\", \"local\" or a Spark session\)"),
         (3, {}, "int is no engine"),
         ("local", {"master": "local[2]"}, r'master= makes no sense with engine="local" \(use engine="spark"'),
         ("local", {"remote": "sc://host"}, "remote= makes no sense"),

@@ -13,9 +13,9 @@ import pytest
 from skipstone.index.results import (
     BuildChoices,
     ColumnStatus,
+    IndexReport,
     IndexStatus,
     Origins,
-    Report,
     SegmentStatus,
     Sizes,
     Skipped,
@@ -190,7 +190,7 @@ def test_origins() -> None:
 
 
 class TestReport:
-    REPORT = Report(4, 2, 98, 2, 0, 3, 6, 412_900, 0.073)
+    REPORT = IndexReport(4, 2, 98, 2, 0, 3, 6, 412_900, 0.073)
 
     @pytest.mark.parametrize(
         ("report", "text"),
@@ -203,28 +203,28 @@ class TestReport:
                 """,
             ),
             (
-                Report(1, 1, 0, 0, 0, 1, 3, 9_000, 0.5, merged=8),
+                IndexReport(1, 1, 0, 0, 0, 1, 3, 9_000, 0.5, merged=8),
                 """
                 indexed 1 file
                 read 9.0 kB in 3 requests, 500 ms; version 1 has 1 segment, 8 merged
                 """,
             ),
             (
-                Report(7, 0, 20, 0, 0, 1, 0, 0, 0.5),
+                IndexReport(7, 0, 20, 0, 0, 1, 0, 0, 0.5),
                 """
                 nothing to do: 20 files already indexed
                 500 ms; version 7 has 1 segment
                 """,
             ),
             (
-                Report(7, 0, 9, 0, 5, 1, 0, 0, 0.5),
+                IndexReport(7, 0, 9, 0, 5, 1, 0, 0, 0.5),
                 """
                 indexed 0 files, 9 already indexed; 5 files reused from an earlier job
                 500 ms; version 7 has 1 segment
                 """,
             ),
             (
-                Report(2, 0, 0, 0, 0, 0, 1, 8, 0.5, (Skipped("a.parquet", "it is no Parquet file"),)),
+                IndexReport(2, 0, 0, 0, 0, 0, 1, 8, 0.5, (Skipped("a.parquet", "it is no Parquet file"),)),
                 """
                 indexed 0 files; 1 file could not be indexed
                 read 8 B in 1 request, 500 ms; version 2 has 0 segments
@@ -232,7 +232,7 @@ class TestReport:
                 """,
             ),
             (
-                Report(1, 0, 0, 0, 0, 0, 0, 0, 0.5),
+                IndexReport(1, 0, 0, 0, 0, 0, 0, 0, 0.5),
                 """
                 indexed 0 files
                 500 ms; version 1 has 0 segments
@@ -240,7 +240,7 @@ class TestReport:
             ),
         ],
     )
-    def test_text(self, report: Report, text: str) -> None:
+    def test_text(self, report: IndexReport, text: str) -> None:
         assert str(report) == drawn(text)
 
     def test_it_fits(self) -> None:

@@ -112,8 +112,8 @@ def test_lists_that_are_no_filters(value: object) -> None:
 def test_calls_that_make_no_sense(floats: Path) -> None:
     with pytest.raises(UsageError, match="options=PruneOptions"):
         sk.Pruner("f = 1", sk.PruneOptions())  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="no option dictionari"):
-        sk.prune(floats, "f = 1", dictionari=True)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'dictionari'"):
+        sk.prune(floats, "f = 1", dictionari=True)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="can't read a file from list"):
         sk.prune([floats], "f = 1")
     with pytest.raises(PredicateError, match="isin needs a list"):

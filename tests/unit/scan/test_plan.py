@@ -115,7 +115,7 @@ def test_a_part_that_nobody_can_evaluate_is_refused_by_the_plan(lake):
 def test_names_are_checked(lake):
     with pytest.raises(UnknownColumnError, match="did you mean kind"):
         lake.scan("kinds = 'a'").plan()
-    with pytest.raises(UsageError, match="no option pages"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'pages'"):
         lake.scan("id = 1", pages=False)
     with pytest.raises(UsageError, match="materialise"):
         lake.scan("id = 1", materialise="early")
