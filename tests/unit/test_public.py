@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import subprocess
 import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
 
 import skipstone as sk
+from skipstone import api, errors
+from skipstone import typing as sk_typing
+from skipstone.parquet.write.layout import CLUSTERS, CODECS
 
 HEAVY = ("pyspark", "pyiceberg", "polars", "duckdb", "datafusion", "sqlglot", "obstore", "typer", "rich")
 
@@ -44,3 +53,87 @@ def test_functions_are_not_shadowed_by_packages() -> None:
 
 def test_unknown_names() -> None:
     assert not hasattr(sk, "no_such_name")
+
+
+def test_all_errors_are_exported() -> None:
+    assert set(errors.__all__) <= set(sk.__all__)
+    kinds = [value for value in vars(errors).values() if isinstance(value, type)]
+    assert {kind.__name__ for kind in kinds if issubclass(kind, Exception)} == set(errors.__all__)
+    assert all(issubclass(getattr(sk, name), sk.SkipstoneError) for name in errors.__all__)
+    assert errors.__doc__ is not None
+    assert all(f" {name} " in errors.__doc__ or f" {name}\n" in errors.__doc__ for name in errors.__all__)
+
+
+def test_the_repr_of_an_error_has_its_location() -> None:
+    error = sk.SchemaError("types differ", path="a.parquet", column="x", hint="cast one")
+    assert repr(error) == "SchemaError('types differ', path='a.parquet', column='x')"
+    assert repr(sk.UsageError("limit is negative")) == "UsageError('limit is negative')"
+
+
+def test_what_is_exported_is_what_the_type_checker_sees() -> None:
+    """Names are listed three times in ``api``: for users, for loading and for the type checker."""
+    tree = ast.parse(Path(api.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    checked = {
+        alias.asname or alias.name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("skipstone.")
+        for alias in node.names
+        if node.module != "skipstone.typing"
+    }
+    loaded = {name: f"skipstone.{home}" for name, home in api._HOME_OF.items()}
+    here = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)} - {
+        "is_table",
+        "__getattr__",
+    }
+    used = {"ReadError", "UsageError"}
+    assert checked == loaded
+    assert sorted({*checked, *here, *used}) == sk.__all__
+
+
+def parameters(function: object) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(function).parameters)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("function", "options"), [(sk.Lake.scan, sk.ScanOptions), (sk.prune, sk.PruneOptions)]
+)
+def test_options_are_keywords(function: object, options: type) -> None:
+    found = parameters(function)
+    for field in fields(options):
+        assert found[field.name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert found[field.name].annotation == f"{str(field.type).removesuffix(' | None')} | None"
+        assert found[field.name].default is None
+
+
+def test_both_ingests_have_the_same_options() -> None:
+    one, many = parameters(sk.ingest), parameters(sk.ingest_new)
+    tables = {"catalog", "mode", "overwrite", "where", "branch", "properties", "data"}
+    own = {"source", "format", "schema", "read_options", "batch_bytes", "on_batch"}
+    assert set(one) - tables == set(many) - own
+    assert all(str(one[name]) == str(many[name]) for name in set(one) & set(many) - {"path"})
+
+
+def test_names_of_choices_are_those_that_are_checked() -> None:
+    assert sk_typing.ClusterOrder.__args__ == CLUSTERS
+    assert sk_typing.Compression.__args__ == CODECS
+    assert sk_typing.__all__ == sorted(sk_typing.__all__, key=str.lower)
+
+
+# What goes to pyarrow is pyarrow's, and a plan changes its own fields.
+UNTYPED = {"to_pandas", "changed"}
+
+
+def test_public_signatures_are_typed() -> None:
+    """No ``**options: Any``, and no ``Any`` where a union says it."""
+    for name in sk.__all__:
+        value = getattr(sk, name)
+        for function in vars(value).values() if isinstance(value, type) else [value]:
+            function = getattr(function, "__func__", function)
+            if not inspect.isfunction(function) or function.__name__.startswith("_"):
+                continue
+            if function.__name__ not in UNTYPED:
+                kinds = {str(one): one.annotation for one in parameters(function).values()}
+                assert not [one for one, kind in kinds.items() if kind == "Any"], (
+                    f"{name}.{function.__name__}"
+                )

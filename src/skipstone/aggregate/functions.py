@@ -6,11 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from skipstone.errors import UsageError
+
+if TYPE_CHECKING:
+    from skipstone.typing import UserAggregate
 
 _MOST_BINS = 100_000
 
@@ -123,7 +126,11 @@ def last(column: str, *, by: str) -> Aggregate:
 
 
 def udaf(
-    aggregate: Any, columns: Sequence[str], *, name: str | None = None, type: pa.DataType | None = None
+    aggregate: UserAggregate,
+    columns: Sequence[str],
+    *,
+    name: str | None = None,
+    type: pa.DataType | None = None,
 ) -> Aggregate:
     """An aggregate of your own over batches of the named columns.
 

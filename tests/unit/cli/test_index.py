@@ -117,7 +117,13 @@ class TestBuild:
         done = run("index", "build", lake, "--remote", "sc://host", "--conf", "a=b", "--conf", "c=d=e")
         assert done.exit_code == 0
         conf = {"a": "b", "c": "d=e"}
-        assert seen == {"engine": "spark", "master": None, "remote": "sc://host", "conf": conf, "threads": None}
+        assert seen == {
+            "engine": "spark",
+            "master": None,
+            "remote": "sc://host",
+            "conf": conf,
+            "threads": None,
+        }
 
     def test_hints_name_options(self, run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from skipstone.errors import JobError

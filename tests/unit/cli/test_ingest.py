@@ -274,7 +274,13 @@ class TestCount:
         assert (asked, local["engine"]) == ({}, "local")
         done = run("count", hive, *where, "--engine", "spark", "--master", "local[2]")
         told = json.loads(done.stdout)
-        assert asked == {"engine": "spark", "master": "local[2]", "remote": None, "conf": None, "threads": None}
+        assert asked == {
+            "engine": "spark",
+            "master": "local[2]",
+            "remote": None,
+            "conf": None,
+            "threads": None,
+        }
         assert (told["engine"], told["count"]) == ("spark", local["count"])
         assert told["count"] == 12
 
