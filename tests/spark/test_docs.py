@@ -1,0 +1,38 @@
+"""The snippets of the pages that use Spark run as written, in the session of the other tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.docs import namespace, run_page, write_events, write_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+PAGES = {"docs/cli.md": 11, "docs/ingest.md": 5, "docs/spark.md": 4}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_snippets_run(page: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_events(tmp_path)
+    names = namespace(tmp_path)
+    if page == "docs/ingest.md":
+        table = names["frame"].slice(0, 2_000)
+        pq.write_table(table, tmp_path / "rows.parquet")
+        names["frame"] = spark.read.parquet(str(tmp_path / "rows.parquet"))
+        (tmp_path / "streamed").mkdir()
+        names["frames"] = spark.readStream.schema(names["frame"].schema).parquet(str(tmp_path / "streamed"))
+    if page == "docs/cli.md":
+        write_table()
+    try:
+        assert run_page(page, names) == PAGES[page]
+    finally:
+        for query in spark.streams.active:
+            query.stop()

@@ -1,0 +1,114 @@
+"""Runs the snippets of README and docs: Python blocks in one namespace per page, and ``$ skipstone`` commands."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap
+from typer.testing import CliRunner
+
+import skipstone as sk
+from skipstone.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+ROWS = 20_000
+COUNTRIES = ["DE", "NG", "NL", "US"]
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str) -> Iterator[tuple[int, str, str]]:
+    """The line, language and text of each fenced block of a page."""
+    text = (ROOT / page).read_text()
+    for match in _BLOCK.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, match[1], match[2]
+
+
+def events() -> pa.Table:
+    """Five days of events with the columns of the demo's lake."""
+    row = np.arange(ROWS)
+    rng = np.random.default_rng(7)
+    step = 5 * 86_400_000_000 // ROWS
+    start = np.datetime64("2026-01-01T00:00:00", "us").astype(np.int64)
+    amount = np.round(rng.gamma(2.0, 20.0, ROWS), 2)
+    return pa.table(
+        {
+            "ts": pa.array(start + row * step, pa.timestamp("us", "UTC")),
+            "user_id": np.where(row % 50 == 0, 31_000, row % 1_000),
+            "device": rng.integers(1, 2**48, ROWS),
+            "country": pa.array(COUNTRIES).take(pa.array(row % 4)),
+            "amount": amount,
+            "refund": pa.array(amount / 2, mask=row % 7 != 0),
+        }
+    )
+
+
+def write_events(root: Path) -> None:
+    """A lake by day below a directory, and one file beside it."""
+    table = events()
+    for day in range(5):
+        folder = root / "events" / f"day=2026-01-{day + 1:02d}"
+        folder.mkdir(parents=True)
+        part = table.slice(day * ROWS // 5, ROWS // 5)
+        pq.write_table(
+            part, folder / "part-0.parquet", row_group_size=1_000, max_rows_per_page=200, write_page_index=True
+        )
+    pq.write_table(table, root / "events.parquet", row_group_size=1_000, write_page_index=True)
+    (root / "incoming").mkdir()
+    pq.write_table(table.slice(0, 500), root / "incoming" / "0.parquet")
+    (root / "zips").mkdir()
+    (root / "zips" / "0.csv").write_text("id;zip;at\n1;01069;2026-01-01 00:00:00\n")
+    (root / "members.ids").write_text("\n".join(map(str, range(500))))
+
+
+def namespace(root: Path) -> dict[str, Any]:
+    """The names that pages use without defining them."""
+    table = events()
+    return {"sk": sk, "lake": sk.open(root / "events"), "bitmap": BitMap(range(500)), "schema": table.schema, "frame": table}
+
+
+def write_table() -> None:
+    """The table ``db.events`` of the catalog ``warehouse/`` in the current directory."""
+    table = sk.catalog("warehouse/").create_table("db.events", events().schema, partition_by=["day(ts)"])
+    table.table.append(events())
+
+
+def run_page(page: str, names: dict[str, Any]) -> int:
+    """Run what a page shows, in order; how many snippets it has."""
+    ran = 0
+    for line, language, text in blocks(page):
+        if language == "python":
+            # Spark's workers have a current directory of their own.
+            absolute = re.sub(r'"(\w+/)"', lambda match: repr(str(Path.cwd() / match[1])), text)
+            run_python(absolute, f"{page}:{line}", names)
+            ran += 1
+        elif language == "console":
+            ran += run_console(text, f"{page}:{line}")
+    return ran
+
+
+def run_python(text: str, where: str, names: dict[str, Any]) -> None:
+    """Run a block, which may await."""
+    code = compile(text, where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    result = eval(code, names)  # the repository's own documentation
+    if inspect.iscoroutine(result):
+        asyncio.run(result)
+
+
+def run_console(text: str, where: str) -> int:
+    """Run the ``skipstone`` commands of a block; how many there are."""
+    commands = [line[2:] for line in text.splitlines() if line.startswith("$ skipstone ")]
+    for command in commands:
+        done = CliRunner().invoke(app, shlex.split(command, comments=True)[1:])
+        assert done.exit_code == 0, f"{where}: {command}\n{done.output}"
+    return len(commands)
