@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from skipstone.api import *  # noqa: F403
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 
 class _Package(types.ModuleType):
