@@ -19,7 +19,9 @@ PAGES = {"docs/cli.md": 11, "docs/ingest.md": 5, "docs/spark.md": 4}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_snippets_run(page: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snippets_run(
+    page: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     write_events(tmp_path)
     names = namespace(tmp_path)

@@ -61,7 +61,11 @@ def write_events(root: Path) -> None:
         folder.mkdir(parents=True)
         part = table.slice(day * ROWS // 5, ROWS // 5)
         pq.write_table(
-            part, folder / "part-0.parquet", row_group_size=1_000, max_rows_per_page=200, write_page_index=True
+            part,
+            folder / "part-0.parquet",
+            row_group_size=1_000,
+            max_rows_per_page=200,
+            write_page_index=True,
         )
     pq.write_table(table, root / "events.parquet", row_group_size=1_000, write_page_index=True)
     (root / "incoming").mkdir()
@@ -74,7 +78,13 @@ def write_events(root: Path) -> None:
 def namespace(root: Path) -> dict[str, Any]:
     """The names that pages use without defining them."""
     table = events()
-    return {"sk": sk, "lake": sk.open(root / "events"), "bitmap": BitMap(range(500)), "schema": table.schema, "frame": table}
+    return {
+        "sk": sk,
+        "lake": sk.open(root / "events"),
+        "bitmap": BitMap(range(500)),
+        "schema": table.schema,
+        "frame": table,
+    }
 
 
 def write_table() -> None:
