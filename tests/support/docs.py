@@ -1,4 +1,4 @@
-"""Runs the snippets of README and docs: Python blocks in one namespace per page, and ``$ skipstone`` commands."""
+"""Runs what README and docs show: Python in one namespace per page, and ``$ skipstone`` commands."""
 
 from __future__ import annotations
 
