@@ -1,22 +1,32 @@
-# make demo   makes a lake, ingests through Spark, and shows what was skipped
-# make test   every check: lint, types, import rules, tests (make test-all: the long suites too)
-.PHONY: setup demo test test-all lint types imports unit spark bench docs clean
-.DEFAULT_GOAL := test
+.PHONY: help setup demo test test-all check lint types imports unit spark bench docs lock hooks clean
+.DEFAULT_GOAL := help
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -q
+# On two cores: two workers and one for Spark, which mostly waits for the JVM.
+WORKERS ?= 3
 
-setup: .venv/.ready
-.venv/.ready: pyproject.toml scripts/setup.sh
+# Without byte code every worker and every process under test compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
+help:  ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: .venv/.ready  ## create .venv with the locked versions (every other target does it when needed)
+.venv/.ready: pyproject.toml requirements-dev.lock scripts/setup.sh
 	@bash scripts/setup.sh
 
-demo: setup
+demo: setup  ## build a lake, ingest through Spark and show what a query skips
 	@$(BIN)/python examples/demo.py
 
-# The JVM waits much, so Spark's tests run beside the others; each prints its results when it is done.
-test: lint types imports
-	@echo "Running the tests: results follow in several minutes ..."
-	@$(MAKE) --no-print-directory -j2 --output-sync=target unit spark
+test: check  ## run every check: lint, types, import rules and tests, with samples of the long suites
+	$(PYTEST) -n $(WORKERS) --durations=25 -m "not slow"
+
+test-all: check  ## run every check with the long suites in full (hours)
+	SKIPSTONE_RANDOM=1 SKIPSTONE_CASES=20000 $(PYTEST) -n $(WORKERS) --durations=25
+
+check: setup  ## lint, check types and import rules
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint types imports
 
 lint: setup
 	$(BIN)/ruff check .
@@ -26,21 +36,15 @@ types: setup
 	$(BIN)/mypy
 
 imports: setup
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
-# The JVM's tests share one Spark session, so they run in one process of their own.
-# A file's tests stay on one worker, which builds the file's lakes once.
-unit: setup
-	$(PYTEST) -n 2 --dist=loadfile --durations=25 -m "not slow and not spark"
+unit: setup  ## run the tests that need no Java
+	$(PYTEST) -n $(WORKERS) --durations=25 -m "not slow and not spark"
 
-spark: setup
-	$(PYTEST) --durations=10 -m "spark and not slow"
+spark: setup  ## run the Spark tests
+	$(PYTEST) --durations=25 -m "not slow" tests/spark
 
-test-all: lint types imports setup
-	SKIPSTONE_RANDOM=1 SKIPSTONE_CASES=20000 $(PYTEST) -n 2 --dist=loadfile -m "not spark"
-	$(PYTEST) -m spark
-
-bench: setup
+bench: setup  ## run every benchmark
 	$(BIN)/python -m benchmarks.judge
 	$(BIN)/python -m benchmarks.prune_file
 	$(BIN)/python -m benchmarks.selective_reads
@@ -54,8 +58,15 @@ bench: setup
 	$(BIN)/python -m benchmarks.spark_reads
 	$(BIN)/python -m benchmarks.ingest
 
-docs: setup
+docs: setup  ## build the documentation site
 	$(BIN)/mkdocs build --strict
 
-clean:
+lock: setup  ## record the installed versions in requirements-dev.lock
+	$(BIN)/python -m pip list --format=freeze --exclude-editable --exclude pip --exclude setuptools > requirements-dev.lock
+
+hooks: setup  ## run the checks before every commit
+	$(BIN)/pre-commit install
+
+clean:  ## remove everything that is not in the repository
 	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv with everything the tests need, and sees to it that Java 17+ is there for Spark.
+# Create .venv with everything the tests need, in the versions of requirements-dev.lock, and check for Java 17+.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -11,8 +11,12 @@ PY
 
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 echo "Installing Skipstone and its tools into .venv (a few minutes the first time) ..."
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[all]'
+install() { .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@"; }
+install --upgrade pip
+install --editable '.[all]' --constraint requirements-dev.lock || {
+  echo "The locked versions cannot be installed here; installing the newest ones that fit ..." >&2
+  install --editable '.[all]'
+}
 
 java_major() {
   local java=${JAVA_HOME:+$JAVA_HOME/bin/}java

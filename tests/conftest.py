@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Machines differ: a slow example is no failure. Failures print what reproduces them. `make test` gives the
-# same verdict on the same code; `make test-all` looks for new examples.
+SPARK = "tests/spark/"
+
+# No deadline, as machines differ. `make test` draws the same examples every time, `make test-all` new ones.
 settings.register_profile(
     "skipstone",
     deadline=None,
@@ -19,6 +21,31 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("skipstone")
+
+
+# -- which worker runs which test ----------------------------------------------------------------
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep a file's tests on one worker, which builds its lakes once, and all Spark tests on one session."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return SPARK if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
+
+    # The long files are in the first folders: sorted by their number of tests they would be the last.
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with Spark: its tests run one after the other."""
+    items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
+
+
+# -- fixtures ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -28,13 +28,14 @@ from skipstone.errors import (
 )
 from tests.faults._files import FILES, ROWS, fault_table
 from tests.property._patch import data_pages, page_header_size
+from tests.support.samples import sample
 from tests.support.stores import own_files
 
 VICTIM = "part-1.parquet"
 GROUP = 100
 ALL = pa.concat_tables([fault_table(n) for n in range(FILES)])
 X = ALL["x"].to_pylist()
-FLIPS = int(os.environ.get("SKIPSTONE_CASES", 900)) // 36
+FLIPS = sample("damaged aggregates")
 WAYS: dict[str, dict[str, Any]] = {
     "one thread": {"threads": 1},
     "three threads": {"threads": 3},

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-CASES = int(os.environ.get("SKIPSTONE_CASES", "0")) or 300
+from tests.support.samples import sample
+
+CASES = sample("mutants")
 SEED = secrets.token_hex(4) if "SKIPSTONE_RANDOM" in os.environ else "mutants"
 # Asked by one process: few enough for its end to be told from its beginning.
 EACH = 1_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import pickle
 import random
 import shutil
@@ -20,8 +19,8 @@ from skipstone.errors import CorruptFileError, FileError, ReadError, SchemaError
 from skipstone.iceberg.manifests.reading import clear_cache
 from tests.iceberg._maker import Maker
 from tests.iceberg._manifests import DATA, EQUALITY, POSITIONS, File, Manifest
+from tests.support.samples import sample
 
-CASES = int(os.environ.get("SKIPSTONE_CASES", 1_500))
 FOLDER = "_skipstone"
 
 
@@ -129,7 +128,7 @@ def test_random_damage_gives_an_error_of_ours_or_rows(version: int, tmp_path: Pa
     ]
     rng = random.Random(version)
     refused: list[SkipstoneError] = []
-    for _ in range(CASES // 50):
+    for _ in range(sample("damaged tables")):
         path = rng.choice(files)
         body = path.read_bytes()
         path.write_bytes(_damaged(body, rng))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from tests.iceberg._table import partition_key
 from tests.iceberg._watch import watch
 
 DAY = dt.datetime(2026, 3, 1)
-CASES = int(os.environ.get("SKIPSTONE_CASES", 1_500))
 
 
 def some(first: int, last: int) -> list[dict[str, Any]]:

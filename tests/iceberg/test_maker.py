@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from pyiceberg.table import StaticTable
 from tests.iceberg._chains import random_chain
 from tests.iceberg._maker import Maker
 from tests.property._lakes import ROW_ID
+from tests.support.samples import sample
 
 COLUMNS = [
     (ROW_ID, "long"),
@@ -29,7 +29,6 @@ COLUMNS = [
     ("m", ("string", "long")),
     ("u", "uuid"),
 ]
-CHAINS = round(3 * max(1.0, int(os.environ.get("SKIPSTONE_CASES", 1_500)) / 4_000))
 
 
 def some_rows(count: int) -> list[dict[str, Any]]:
@@ -136,7 +135,7 @@ def test_random_chains_read_as_the_oracle_says(
     reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
-    for number in range(CHAINS):
+    for number in range(sample("chains")):
         chain = random_chain(f"{reader}:{number}", tmp_path / str(number), readable=True)
         wanted = by_row(chain.maker.table())
         found = READERS[reader](chain.maker)

@@ -41,7 +41,7 @@ def wrong_blocks(patch: pytest.MonkeyPatch) -> None:
         blocks = right(*given)
         return replace(blocks, count=blocks.count + 1)
 
-    patch.setattr(metadata, "known_blocks", wrong)
+    patch.setattr(metadata, "block_aggregates", wrong)
 
 
 def wrong_ends(patch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def wrong_ends(patch: pytest.MonkeyPatch) -> None:
         blocks = right(*given)
         return replace(blocks, lower=blocks.upper)
 
-    patch.setattr(metadata, "known_blocks", wrong)
+    patch.setattr(metadata, "block_aggregates", wrong)
 
 
 def proven_rows(patch: pytest.MonkeyPatch) -> None:

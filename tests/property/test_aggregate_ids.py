@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +17,8 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap, BitMap64
 
 import skipstone as sk
+from tests.support.samples import sample
 
-LAKES = max(8, int(os.environ.get("SKIPSTONE_CASES", 0)) // 40)
 PER_LAKE = 4
 TYPES = (*[pa.int64()] * 3, pa.int32(), pa.uint32(), pa.uint64(), pa.int16(), pa.uint8(), pa.int8())
 FIRST = (0, 0, -5, 100, 250, 10**6, 2**31 - 100, 2**32 - 20, 2**63 - 300)
@@ -132,7 +131,7 @@ def ask(rng: random.Random, lake: Any, rows: list[tuple[int | None, int | None]]
 
 def test_sets_of_ids_that_nearly_count_up(tmp_path: Path) -> None:
     by_place = 0
-    for number in range(LAKES):
+    for number in range(sample("ids")):
         rng = random.Random(f"ids:{number}")
         root = tmp_path / str(number)
         rows = make(rng, root)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -23,9 +22,9 @@ from tests.property._aggregates import answers_of, bits_of
 from tests.property._indexes import Home
 from tests.property._lakes import ROW_ID, random_lake, under
 from tests.property._scans import World, reorder
+from tests.support.samples import sample
 
 PARTS = 2
-LAKES = max(2, int(os.environ.get("SKIPSTONE_CASES", 0)) // 80)
 
 
 class Beside:
@@ -122,7 +121,7 @@ RELATIONS = (parts_add_up, members_and_others, sets_follow_their_algebra, no_lay
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_belongs_together_agrees(part: int, tmp_path: Path) -> None:
-    for number in range(LAKES):
+    for number in range(sample("aggregates, related") // PARTS):
         seed = f"beside:{part * 100_000 + number}"
         it = Beside(seed, tmp_path)
         for relation in RELATIONS:

@@ -6,7 +6,6 @@ runs one of them again and keeps its files.
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -26,10 +25,8 @@ from tests.property._frame import REPLAY, replay, run_part
 from tests.property._indexes import Home, as_if_large
 from tests.property._lakes import random_lake
 from tests.property._scans import World
+from tests.support.samples import sample
 
-SAMPLE = 1_500
-SHARE, TABLE_SHARE = 0.036, 0.01
-"""Of the number of cases set for pruning a file, these parts run on lakes and on tables."""
 PER_LAKE, PER_CHAIN = 5, 5
 PARTS = 2
 ENOUGH = 200
@@ -128,12 +125,9 @@ def run_case(seed: str, made: World, answers: Answers, count: Counter[str]) -> N
     count["grouped"] += bool(case.question.group_by)
 
 
-CASES = int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) / PARTS
-
-
 @pytest.mark.parametrize("part", range(PARTS))
 def test_lakes_answer_as_duckdb(part: int, tmp_path: Path) -> None:
-    count = run_part("agg", run_lake, tmp_path, part, CASES * SHARE, PER_LAKE)
+    count = run_part("agg", run_lake, tmp_path, part, sample("aggregates of lakes") / PARTS, PER_LAKE)
     check(count)
     assert count["lakes with an index"] > 0.5 * count["lakes"]
     assert count["answered from metadata"] > 0.1 * count["cases"]
@@ -144,7 +138,7 @@ def test_lakes_answer_as_duckdb(part: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_tables_answer_as_duckdb(part: int, tmp_path: Path) -> None:
-    count = run_part("aggice", run_chain, tmp_path, part, CASES * TABLE_SHARE, PER_CHAIN)
+    count = run_part("aggice", run_chain, tmp_path, part, sample("aggregates of tables") / PARTS, PER_CHAIN)
     check(count)
     assert count["with deletes"] > 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 
@@ -14,10 +13,10 @@ from skipstone.errors import NotExpressibleError, TypeMismatchError
 from skipstone.predicate import tree
 from tests.property._layouts import random_table
 from tests.property._predicates import Predicates, by_name
+from tests.support.samples import sample
 
 duckdb = pytest.importorskip("duckdb")
 
-SAMPLE = 200
 PER_TABLE = 30
 FAMILIES = by_name(
     *["i8", "i16", "i32", "i64", "u32", "f64", "flag", "text", "blob", "day", "ts_us", "dec9", "dec18"]
@@ -44,7 +43,7 @@ def comparable(predicate: tree.Predicate, schema: pa.Schema) -> bool:
 
 
 def test_rows_agree_with_duckdb() -> None:
-    cases = max(SAMPLE, int(os.environ.get("SKIPSTONE_CASES", 0)) // 10)
+    cases = sample("filters, duckdb")
     count: Counter[str] = Counter()
     number = 0
     with duckdb.connect() as db:

@@ -18,8 +18,8 @@ from skipstone.predicate import tree
 from tests.property._layouts import random_table, widened
 from tests.property._oracle import CantEvaluate, Oracle
 from tests.property._predicates import Predicates
+from tests.support.samples import sample
 
-SAMPLE = 1_600
 PER_TABLE = 40
 PARTS = 4
 
@@ -97,7 +97,7 @@ def run(number: int, cases: range, count: Counter[str]) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_rows_have_the_oracles_truth(part: int) -> None:
-    cases = int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) // PARTS
+    cases = sample("filters") // PARTS
     count: Counter[str] = Counter()
     for table in range(max(1, cases // PER_TABLE)):
         run(part * 1_000_000 + table, range(PER_TABLE), count)

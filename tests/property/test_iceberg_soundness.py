@@ -6,7 +6,6 @@ its files.
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -31,15 +30,11 @@ from tests.property._indexes import IndexCase, as_if_large, leaf_names
 from tests.property._oracle import CantEvaluate
 from tests.property._predicates import Predicates
 from tests.property._scans import SHARES, WAYS
+from tests.support.samples import sample
 
-SAMPLE = 1_500
-SHARE = 0.04
-"""A table takes longer to make than a file: of the number of cases set for that, this part."""
 PER_CHAIN = 3
 WAYS_PER_CASE = 2
 PARTS = 2
-FAULTY_CHAINS = 8
-MAPPED_CHAINS = 12
 
 
 def enter(chain: Chain, rng: random.Random) -> ChainWorld:
@@ -132,7 +127,7 @@ def run_case(seed: str, made: ChainWorld, count: Counter[str]) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_scans_agree_with_the_oracle(part: int, tmp_path: Path) -> None:
-    cases = int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) * SHARE / PARTS
+    cases = sample("tables") / PARTS
     count = run_part("ice", run_chain, tmp_path, part, cases, PER_CHAIN)
     total = count["cases"]
     assert 0.3 * total < count["with matches"] < total
@@ -180,7 +175,7 @@ def run_mapped(seed: str, folder: Path, count: Counter[str]) -> None:
 
 def test_name_mappings_that_change(tmp_path: Path) -> None:
     count: Counter[str] = Counter()
-    chains = round(MAPPED_CHAINS * int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) / SAMPLE)
+    chains = sample("tables, name mappings")
     for number in range(chains):
         run_mapped(f"mapped:{number}", tmp_path / str(number), count)
     assert count["without ids"] > 0.5 * chains
@@ -247,8 +242,7 @@ def test_filter_stats_count_injected_faults(
     part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: Counter[str] = Counter()
-    scale = int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) / SAMPLE
-    for number in range(round(FAULTY_CHAINS * scale / PARTS)):
+    for number in range(sample("tables, partition faults") // PARTS):
         seed = f"faults:{part * 100_000 + number}"
         rng = random.Random(seed)
         chain = random_chain(seed, tmp_path / str(number), metrics="none")

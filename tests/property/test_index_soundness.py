@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -21,13 +20,11 @@ from tests.property._indexes import History, Home, IndexCase, as_if_large
 from tests.property._lakes import full_scan, random_lake, under
 from tests.property._oracle import Oracle
 from tests.property._scans import SHARES, WAYS, World, check_plan
+from tests.support.samples import sample
 
-SAMPLE = 1_000
-SHARE = 0.16
-"""A lake is built, indexed and changed for a few cases: of the number set for pruning, this part."""
 PER_LAKE = 3
 WAYS_PER_CASE = 2
-PARTS = 4
+PARTS = 2
 
 
 def run_lake(seed: str, folder: Path, numbers: range, count: Counter[str]) -> None:
@@ -109,7 +106,7 @@ def on_and_off(case: IndexCase, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_an_index_changes_no_answer(part: int, tmp_path: Path) -> None:
-    cases = int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) * SHARE / PARTS
+    cases = sample("index") / PARTS
     count = run_part("index", run_lake, tmp_path, part, cases, PER_LAKE)
     total = count["cases"]
     assert 0.4 * total < count["with matches"] < total

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import os
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -25,8 +24,9 @@ from skipstone.core.filter import RowFilter
 from skipstone.errors import NotExpressibleError, ParseError, SkipstoneError
 from skipstone.predicate import tree
 from tests.property._texts import Texts
+from tests.support.samples import sample
 
-CASES = int(os.environ.get("SKIPSTONE_CASES", 600))
+CASES = sample("predicate texts")
 PARTS = 4
 DIALECTS = ("spark", "spark", "hive", "trino", "presto", "duckdb")
 DAY = dt.datetime(2020, 1, 1)

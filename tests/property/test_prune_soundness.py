@@ -17,9 +17,8 @@ from tests.property._check import Case, Tally, check
 from tests.property._layouts import FAMILIES, WRITERS, Layout, Table, Writer, widened
 from tests.property._oracle import Oracle, read
 from tests.property._predicates import Predicates
+from tests.support.samples import sample
 
-SAMPLE = 1_500
-"""Cases by default; ``make test-all`` runs 20,000."""
 PER_FILE = 25
 # Of all cases, by writer; several parts of one writer spread over processes.
 PARTS = (
@@ -86,7 +85,7 @@ def assert_not_empty(writer: str, tally: Tally) -> None:
 
 @pytest.mark.parametrize(("writer", "part", "share"), PARTS, ids=lambda v: v if isinstance(v, str) else "")
 def test_pruning_agrees_with_a_full_scan(writer: str, part: int, share: float, tmp_path: Path) -> None:
-    cases = round(int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) * share)
+    cases = round(sample("prune") * share)
     tally = run(BY_NAME[writer], cases, tmp_path, first=part * 100_000)
     if cases >= 1_000:  # a sample's figures vary too much to be held to shares
         assert_not_empty(writer, tally)

@@ -17,6 +17,7 @@ from pyroaring import BitMap, BitMap64
 
 from skipstone.core.rows import RowSet, from_selection, rowset, to_selection
 from skipstone.errors import RowSetError
+from tests.support.samples import sample
 
 # Small sets find the off-by-ones; bases near roaring's container and width borders find the rest.
 BASES = (0, 65_536 - 20, 2**32 - 20, 2**32 + 65_536 - 20)
@@ -24,7 +25,7 @@ REPRESENTATIONS = ("runs", "bitmap")
 OPERATORS = (operator.and_, operator.or_, operator.sub, operator.xor)
 
 # Files beyond 2**32 rows forced into bitmaps are slow by nature, and the machine may be busy.
-untimed = settings(deadline=None)
+untimed = settings(deadline=None, max_examples=sample("row sets"))
 representation = st.sampled_from(REPRESENTATIONS)
 
 

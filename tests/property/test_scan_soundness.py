@@ -6,7 +6,6 @@ its files.
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -24,13 +23,11 @@ from tests.property._lakes import Lake, full_scan, random_lake, under
 from tests.property._oracle import CantEvaluate, Oracle
 from tests.property._predicates import Predicates, is_drawn
 from tests.property._scans import SHARES, WAYS, ScanCase, World
+from tests.support.samples import sample
 
-SAMPLE = 1_500
-SHARE = 0.35
-"""A scan takes longer than pruning a file: of the number of cases set for that, this part."""
 PER_LAKE = 2
 WAYS_PER_CASE = 2
-PARTS = 4
+PARTS = 2
 
 
 def open_lake(lake: Lake, rng: random.Random) -> Any:
@@ -90,7 +87,7 @@ def run_case(seed: str, world: World, count: Counter[str]) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_scans_agree_with_a_full_scan(part: int, tmp_path: Path) -> None:
-    cases = int(os.environ.get("SKIPSTONE_CASES", SAMPLE)) * SHARE / PARTS
+    cases = sample("scan") / PARTS
     count = run_part("scan", run_lake, tmp_path, part, cases, PER_LAKE)
     total = count["cases"]
     assert 0.4 * total < count["with matches"] < total

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import random
 from typing import Any
 
@@ -18,8 +17,9 @@ from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_rang
 from skipstone.parquet.structs import PageHeader
 from skipstone.parquet.wire import decode_prefix
 from tests.property._slices import Lake, random_rows, same
+from tests.support.samples import sample
 
-CASES = int(os.environ.get("SKIPSTONE_CASES", "0")) // 10 or 100
+CASES = sample("slices, damaged")
 ROWS = 300
 
 

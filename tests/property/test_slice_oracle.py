@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import decimal
 import io
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ import pytest
 
 from tests.property._layouts import WRITERS, Writer
 from tests.property._slices import Lake, random_rows
+from tests.support.samples import sample
 
-FILES = int(os.environ.get("SKIPSTONE_CASES", "0")) // 20 or 25
+FILES = sample("slices, files")
 READS = 12
 NESTED = 3 * FILES
 ENCODED = FILES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -25,8 +24,9 @@ from tests.faults.index._indexes import (
     regions,
     segments,
 )
+from tests.support.samples import sample
 
-FLIPS = int(os.environ.get("SKIPSTONE_CASES", 900)) // 6
+FLIPS = sample("damaged index")
 
 
 def footers_opened(store: WatchedStore, root: Path) -> set[str]:

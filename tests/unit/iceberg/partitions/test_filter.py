@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 import struct
 from decimal import Decimal
@@ -47,6 +46,7 @@ from skipstone.iceberg.manifests.lists import PartitionSummary
 from skipstone.iceberg.partitions import filter as partition_filter
 from skipstone.iceberg.partitions.filter import FilterStats, PartitionFilter
 from skipstone.iceberg.partitions.values import PartitionKey
+from tests.support.samples import sample
 
 SOURCES = {
     1: ("id", LongType(), pa.int64()),
@@ -537,7 +537,7 @@ class Case:
 
 
 def test_no_partition_with_a_match_is_dropped():
-    cases = max(150, int(os.environ.get("SKIPSTONE_CASES", 0)) // 10)
+    cases = sample("partition filters")
     counts = {NONE: 0, SOME: 0, ALL: 0}
     pruned = 0
     for seed in range(cases):

@@ -1,0 +1,53 @@
+"""How many cases each random suite runs.
+
+``make test`` runs the first cases of each suite: a case is seeded by its number, so runs have the same cases.
+``make test-all`` sets ``SKIPSTONE_CASES``, of which each suite runs its share.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+
+class Sample(NamedTuple):
+    """Cases of ``make test``, and the share of ``SKIPSTONE_CASES`` that ``make test-all`` runs."""
+
+    daily: int
+    share: float
+
+
+SAMPLES = {
+    # tests/property
+    "aggregates of lakes": Sample(30, 0.036),
+    "aggregates of tables": Sample(15, 0.01),
+    "aggregates, related": Sample(4, 1 / 40),
+    "ids": Sample(8, 1 / 40),
+    "filters": Sample(800, 1),
+    "filters, duckdb": Sample(200, 1 / 10),
+    "index": Sample(72, 0.16),
+    "predicate texts": Sample(600, 1),
+    "prune": Sample(500, 1),
+    "row sets": Sample(50, 1 / 100),
+    "scan": Sample(200, 0.35),
+    "slices, damaged": Sample(100, 1 / 10),
+    "slices, files": Sample(10, 1 / 20),
+    "tables": Sample(30, 0.04),
+    "tables, name mappings": Sample(12, 1 / 125),
+    "tables, partition faults": Sample(8, 1 / 190),
+    # tests/faults
+    "damaged aggregates": Sample(25, 1 / 36),
+    "damaged index": Sample(150, 1 / 6),
+    "damaged tables": Sample(30, 1 / 50),
+    "mutants": Sample(300, 1),
+    # tests/iceberg and tests/unit
+    "chains": Sample(3, 1 / 1_300),
+    "damaged entries": Sample(150, 1 / 10),
+    "partition filters": Sample(150, 1 / 10),
+}
+
+
+def sample(suite: str) -> int:
+    """Return the number of cases to run."""
+    daily, share = SAMPLES[suite]
+    return max(daily, round(int(os.environ.get("SKIPSTONE_CASES", 0)) * share))
