@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from skipstone.store.objects import GAP, PARALLEL
-from skipstone.store.source import ByteRange, Source, Wrapped, coalesce
+from skipstone.store.source import ByteRange, Source, SourceWrapper, coalesce
 from skipstone.store.store import ListedFile, Store
 
 _PAGE = 1000
 
 
-class LatencySource(Wrapped):
+class LatencySource(SourceWrapper):
     """Waits before it reads from the source below: for each round of requests, and for the bytes.
 
     Ranges are coalesced as for an object store, so that the source below counts what a far one would.

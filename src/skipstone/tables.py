@@ -13,7 +13,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from skipstone.errors import UsageError
 from skipstone.iceberg.catalogs import (
-    asking,
+    catalog_errors,
     load_table,
     open_catalog,
     static_table,
@@ -83,7 +83,7 @@ class Catalog:
 
     def tables(self, namespace: str | None = None) -> list[str]:
         """Return the names of all tables, or of those in one namespace, sorted."""
-        with asking(self.iceberg, namespace or ""):
+        with catalog_errors(self.iceberg, namespace or ""):
             names = [namespace] if namespace is not None else self._namespaces(())
             found = [table for name in names for table in self.iceberg.list_tables(name)]
         return sorted(".".join(table) for table in found)
@@ -132,7 +132,7 @@ class Catalog:
 
     def drop_table(self, name: str) -> None:
         """Remove a table from the catalog; its files are not deleted."""
-        with asking(self.iceberg, table_name(name)):
+        with catalog_errors(self.iceberg, table_name(name)):
             self.iceberg.drop_table(table_name(name))
 
     def __repr__(self) -> str:

@@ -60,7 +60,7 @@ def test_compressed_metadata_is_known_by_its_bytes(name: str, tmp_path: Path) ->
         assert ask(str(path)) == ask(maker)
         for damaged in (packed[: len(packed) // 2], packed[:10]):
             path.write_bytes(damaged)
-            with pytest.raises(CorruptFileError, match="table metadata can't be read") as refused:
+            with pytest.raises(CorruptFileError, match="table metadata is invalid") as refused:
                 ask(str(path))
             assert refused.value.path == str(path)
 
@@ -70,7 +70,7 @@ def test_zstd_metadata_of_a_catalog_is_refused_with_a_way_out(tmp_path: Path) ->
     table.append(pa.table({"id": [1, 2]}))
     path = Path(table.metadata_location.removeprefix("file://"))
     path.write_bytes(zstandard.compress(path.read_bytes()))
-    with pytest.raises(ReadError, match="metadata is not plain text") as refused:
+    with pytest.raises(ReadError, match="table metadata is compressed") as refused:
         sk.open("db.t", catalog=tmp_path)
     assert "open its metadata file" in (refused.value.hint or "")
     assert sk.open(str(path)).scan().count() == 2
@@ -396,8 +396,8 @@ def test_a_number_too_large_for_its_field(path: tuple[Any, ...], words: str, tmp
 def test_ids_that_must_be_there_and_be_one(tmp_path: Path) -> None:
     maker = make(tmp_path, 1, deletes=False)
     metadata = metadata_of(maker)
-    with pytest.raises(CorruptFileError, match="current-schema-id is 7, which no schema has"):
+    with pytest.raises(CorruptFileError, match="no schema has the current-schema-id 7"):
         sk.open(saved(maker, metadata | {"current-schema-id": 7}))
     metadata["schemas"][0]["fields"][1]["id"] = metadata["schemas"][0]["fields"][0]["id"]
-    with pytest.raises(CorruptFileError, match="schema 0 has several fields with the id 1"):
+    with pytest.raises(CorruptFileError, match="schema 0 has several fields with id 1"):
         sk.open(saved(maker, metadata))

@@ -96,7 +96,7 @@ def test_a_commit_to_an_embedded_catalog(disk: Disk, tmp_path: Path) -> None:
     assert made.scan().count() == 40
     assert disk.lost() == []
     # pyiceberg's own way to write a file is the same, but for that.
-    with pytest.raises(FileExistsError, match="exists already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         table.io.new_output(table.metadata_location).create()
     output = table.io.new_output(f"{made.uri}/metadata/x")
     with output.create() as stream:

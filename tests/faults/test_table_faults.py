@@ -351,7 +351,8 @@ def test_a_size_that_lies_is_found(more: int | None, tmp_path: Path) -> None:
     maker, file = lying(tmp_path, size=lambda file: 0 if more is None else file.size + more)
     size = Path(file.path).stat().st_size
     for question in ("id = 103", None):
-        with pytest.raises(ReadError, match=f"{size:,} bytes and its table says {file.size:,}") as refused:
+        wrong_size = f"{size:,} bytes, but the table recorded {file.size:,}"
+        with pytest.raises(ReadError, match=wrong_size) as refused:
             ask(maker, question)
         assert refused.value.path == file.path
         assert "restore the file" in (refused.value.hint or "")
@@ -398,7 +399,7 @@ def test_a_manifest_that_holds_other_files_than_the_list_says(tmp_path: Path) ->
     maker.append([{"id": 1000, "s": "x", "p": "a"}], merge=False)
     small = Path(next(m.path for m in maker.head().manifests if len(m.live) == 1))  # type: ignore[union-attr]
     one.write_bytes(small.read_bytes())
-    with pytest.raises(CorruptFileError, match="live files, and the manifest list says") as refused:
+    with pytest.raises(CorruptFileError, match="live files, but the manifest list recorded") as refused:
         ask(maker)
     assert refused.value.path == str(one)
     assert refused.value.hint

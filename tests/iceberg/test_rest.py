@@ -140,16 +140,16 @@ def test_settings_that_the_server_hands_out_reach_the_store(server: Server) -> N
 
 def test_what_the_server_refuses_is_an_error_with_a_hint(server: Server) -> None:
     catalog = sk.catalog({"type": "rest", "uri": server.uri})
-    with pytest.raises(ReadError, match=r"db\.nope: .*no such table \(in its namespace are db\.events\)"):
+    with pytest.raises(ReadError, match=r"db\.nope: .*no such table \(tables in its namespace: db\.events\)"):
         catalog.open("db.nope")
     with pytest.raises(ReadError, match=r"other\.nope: .*no such table"):
         catalog.open("other.nope")
     with pytest.raises(ReadError, match=r"db\.broken: .*tired"):
         catalog.open("db.broken")
-    with pytest.raises(ReadError, match=r"other: .*no such namespace \(namespaces are db\)"):
+    with pytest.raises(ReadError, match=r"other: .*no such namespace \(available namespaces: db\)"):
         catalog.tables("other")
     server.shutdown()
     server.server_close()
-    with pytest.raises(UsageError, match="can't be opened") as refused:
+    with pytest.raises(UsageError, match="can't open catalog") as refused:
         sk.catalog({"type": "rest", "uri": server.uri})
     assert refused.value.hint

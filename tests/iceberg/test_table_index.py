@@ -217,7 +217,7 @@ def test_an_index_elsewhere_serves_too(tmp_path: Path) -> None:
     assert not (tmp_path / "table" / FOLDER).exists()
     lake = sk.open(maker.metadata_location, index_root=root)
     assert lake.index.coverage.covered == 3  # type: ignore[union-attr]
-    assert lake.pinned._kept is not None
+    assert lake.pinned._cached is not None
     assert lake.scan("id = 30").count() == 1
 
 
@@ -442,7 +442,7 @@ def test_a_file_that_is_deleted_while_it_is_listed_costs_time_only(
     monkeypatch.setattr(entries, "_listed", swept)
     clear_cache()
     lake = sk.open(maker.metadata_location)
-    assert lake.pinned._kept is None
+    assert lake.pinned._cached is None
     assert rows(lake.scan().to_arrow()) == wanted[: len(maker.rows())]
 
 

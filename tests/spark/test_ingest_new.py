@@ -203,7 +203,7 @@ def test_two_runs_at_once_take_nothing_twice(
     monkeypatch.setattr(job, "written", other)
     sk.ingest_new(source, lake, session=spark, index=False)
     assert [type(problem) for problem in problems] == [ConflictError]
-    assert "another run is taking it in" in str(problems[0])
+    assert "another run is ingesting this file" in str(problems[0])
     assert ids(lake) == list(range(400))
 
 

@@ -311,7 +311,7 @@ def measure_sizes(sizes: Array) -> TableSizes:
 
 
 def _manifests(content: str, inventory: Inventory) -> ManifestUse:
-    return ManifestUse(content, len(inventory.notes), sum(note.length for note in inventory.notes))
+    return ManifestUse(content, len(inventory.infos), sum(info.length for info in inventory.infos))
 
 
 # -- drawn -------------------------------------------------------------------------------------

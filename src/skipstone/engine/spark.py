@@ -21,7 +21,7 @@ from skipstone.engine.session import (
     spark_session,
 )
 from skipstone.errors import JobError, SkipstoneError
-from skipstone.store.options import carry
+from skipstone.store.options import dump_with_credentials
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,10 +65,10 @@ class SparkEngine:
             return []
         from pyspark import cloudpickle
 
-        payloads = [carry(task, cloudpickle.dumps) for task in tasks]
+        payloads = [dump_with_credentials(task, cloudpickle.dumps) for task in tasks]
         session = self._beside() if is_connect(self.session) else self.session
         told = None if on_done is None else _Growing(on_done, len(tasks))
-        attempt = _attempt(carry(work, cloudpickle.dumps))
+        attempt = _attempt(dump_with_credentials(work, cloudpickle.dumps))
         outcome = _followed(session, lambda: _run(session, _batches(attempt), payloads), told)
         results = _settled(outcome)
         if told is not None:

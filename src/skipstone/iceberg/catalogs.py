@@ -1,4 +1,4 @@
-"""Catalogs of Iceberg tables: pyiceberg's, or one of our own in a SQLite file beside the tables."""
+"""Iceberg catalogs: pyiceberg's, or an embedded one in a SQLite file beside the tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from skipstone.typing import CatalogLike
 
 METADATA_FILES = (".metadata.json", ".metadata.json.gz")
-"""How the names of files end that describe a table."""
+"""Suffixes of table metadata files."""
 CATALOG_FILE = "catalog.db"
 """The SQLite file of an embedded catalog, in its warehouse."""
 _MANY = 10
@@ -33,9 +33,9 @@ _DURABLE = "skipstone.iceberg.writing.target.DurableFileIO"
 def open_catalog(x: CatalogLike | None = None, *, make: bool = True, **properties: str) -> Catalog:
     """A catalog: one that is open, pyiceberg properties, a configured name, or the path of a warehouse.
 
-    A path (anything with a slash, or an existing directory) means an embedded catalog in that directory; if
-    it is not there it is made, or without ``make`` it is an error. A name, or None for the default one, is
-    looked up in pyiceberg's configuration.
+    A path (anything with a slash, or an existing directory) means an embedded catalog in that directory,
+    which is created if missing; without ``make`` that is an error. A name, or None for the default, is looked
+    up in pyiceberg's configuration. An open catalog is returned unchanged.
     """
     check_installed()
     from pyiceberg.catalog import Catalog, load_catalog
@@ -44,15 +44,15 @@ def open_catalog(x: CatalogLike | None = None, *, make: bool = True, **propertie
         return x
     if isinstance(x, Mapping):
         named = {str(key): value for key, value in x.items()}
-        return _opened(str(named.pop("name", "default")), {**named, **properties}, load_catalog)
+        return _open(str(named.pop("name", "default")), {**named, **properties}, load_catalog)
     if isinstance(x, os.PathLike) or (isinstance(x, str) and _is_path(x)):
         return _embedded(os.fspath(x), properties, make=make)
     if x is not None and not isinstance(x, str):
         raise UsageError(
-            f"catalog={x!r}",
-            hint="give a name, properties, a pyiceberg catalog, or the path of a warehouse",
+            f"catalog is {x!r}",
+            hint="pass a name, properties, a pyiceberg catalog, or the path of a warehouse",
         )
-    return _opened(x, properties, load_catalog)
+    return _open(x, properties, load_catalog)
 
 
 def load_table(name: Any, catalog: CatalogLike | None = None) -> Table:
@@ -60,23 +60,23 @@ def load_table(name: Any, catalog: CatalogLike | None = None) -> Table:
     opened = open_catalog(catalog, make=False)
     from skipstone.iceberg.metadata import tolerant
 
-    with asking(opened, table_name(name)):
+    with catalog_errors(opened, table_name(name)):
         try:
             return tolerant(lambda: opened.load_table(name))
         except UnicodeDecodeError as error:
             raise ReadError(
-                "the table's metadata is not plain text, and pyiceberg reads no compressed metadata but gzip",
+                "table metadata is compressed in a format that pyiceberg can't read",
                 path=table_name(name),
-                hint="open its metadata file instead: sk.open('.../x.metadata.json')",
+                hint="open the metadata file instead: sk.open('.../x.metadata.json')",
             ) from error
 
 
 def table_name(name: Any) -> str:
-    """A table's dotted name: with a namespace, and without empty parts."""
+    """The dotted name of a table; it must have a namespace and no empty parts."""
     parts = name.split(".") if isinstance(name, str) else name
     named = isinstance(parts, list | tuple) and len(parts) > 1
     if not named or not all(isinstance(part, str) and part.strip() for part in parts):
-        raise UsageError(f"invalid table name {name!r}", hint='give namespace and table, as in "db.events"')
+        raise UsageError(f"invalid table name {name!r}", hint='pass namespace and table, as in "db.events"')
     return ".".join(parts)
 
 
@@ -85,7 +85,7 @@ _FILES = ("parquet", "parq", "pq")
 
 
 def is_table_name(text: str) -> bool:
-    """Whether a text looks like a table's name, and not like a path or a file.
+    """Whether a string looks like a table name, and not like a path or a file.
 
     >>> [is_table_name(text) for text in ("db.events", "./db.events", "events", "events.parquet", "v1.2")]
     [True, False, False, False, False]
@@ -94,8 +94,8 @@ def is_table_name(text: str) -> bool:
 
 
 @contextmanager
-def asking(catalog: Catalog, name: str) -> Iterator[None]:
-    """Ask a catalog about a table or a namespace: what it refuses is an error of ours."""
+def catalog_errors(catalog: Catalog, name: str) -> Iterator[None]:
+    """Convert errors of catalog calls about a table or namespace."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     try:
@@ -104,22 +104,22 @@ def asking(catalog: Catalog, name: str) -> Iterator[None]:
         raise
     except NoSuchTableError as error:
         hint = _tables_near(catalog, name)
-        raise ReadError(f"the catalog {catalog.name} has no such table", path=name, hint=hint) from error
+        raise ReadError(f"catalog {catalog.name} has no such table", path=name, hint=hint) from error
     except NoSuchNamespaceError as error:
         hint = _namespaces(catalog)
-        what = f"the catalog {catalog.name} has no such namespace"
+        what = f"catalog {catalog.name} has no such namespace"
         raise ReadError(what, path=name or None, hint=hint) from error
     except Exception as error:
-        hint = f"that is what the catalog {catalog.name} says ({type(error).__name__})"
-        raise ReadError(reason(error), path=name or None, hint=hint) from error
+        message = f"catalog {catalog.name} failed: {reason(error)} ({type(error).__name__})"
+        raise ReadError(message, path=name or None, hint="check the catalog") from error
 
 
 def static_table(
     location: str, properties: Mapping[str, Any], options: Mapping[str, Any] | None = None
 ) -> Table:
-    """The table that a metadata file describes; it can be read and not be written to.
+    """Open a metadata file as a read-only table.
 
-    ``properties`` are for pyiceberg, ``options`` for our own store, which reads the file.
+    ``properties`` are passed to pyiceberg, ``options`` to the store that reads the file.
     """
     check_installed()
     from pyiceberg.io import load_file_io
@@ -129,28 +129,28 @@ def static_table(
 
     local, bare = local_path(location), local_name(location)
     if local is not None and bare is not None:
-        # As Iceberg writes locations a percent sign stands for itself, as a URI it does not.
+        # Iceberg does not percent-encode locations, but the user can pass an encoded URI.
         location = os.path.abspath(bare if Path(bare).exists() else local)  # noqa: PTH100
     try:
         store = AbsoluteStore(location, _options(properties, location, options))
         data = Files(store).read_whole(location)
     except ReadError as error:
-        error.hint = error.hint or "give the newest .metadata.json of the table, or its name and a catalog"
+        error.hint = error.hint or "pass the newest .metadata.json of the table, or its name and a catalog"
         raise
     try:
         metadata = read_metadata(data)
         io = load_file_io(dict(properties), location)
     except Exception as error:
         raise CorruptFileError(
-            f"table metadata can't be read: {reason(error)}",
+            f"table metadata is invalid: {reason(error)}",
             path=location,
-            hint="give another metadata file of the table, or its name and a catalog",
+            hint="pass another metadata file of the table, or its name and a catalog",
         ) from error
     return StaticTable((location,), metadata, location, io, _no_catalog())
 
 
 def table_root(metadata_file: str) -> str:
-    """The directory that a table lies in by where its metadata file is, whatever the file says of it.
+    """The directory of a table, from the path of its metadata file and not from its contents.
 
     >>> table_root("s3://lake/events/metadata/v3.metadata.json"), table_root("/tmp/v3.metadata.json")
     ('s3://lake/events', '/tmp')
@@ -165,23 +165,24 @@ def _no_catalog() -> Catalog:
     return NoopCatalog("metadata file")
 
 
-def storage_options(table: Table, given: Mapping[str, Any] | None = None) -> StoreOptions:
-    """How our store opens a table's files: the catalog's settings in obstore's words, or ``given`` ones."""
-    return _options(table.io.properties, table.location(), given)
+def storage_options(table: Table, options: Mapping[str, Any] | None = None) -> StoreOptions:
+    """Options to open a table's files: the catalog's settings under obstore's names, and ``options``."""
+    return _options(table.io.properties, table.location(), options)
 
 
-def _options(properties: Mapping[str, Any], location: str, given: Mapping[str, Any] | None) -> StoreOptions:
-    stated = {str(key): value for key, value in properties.items() if value is not None}
-    found: dict[str, Any] = {}
+def _options(properties: Mapping[str, Any], location: str, options: Mapping[str, Any] | None) -> StoreOptions:
+    settings = {str(key): value for key, value in properties.items() if value is not None}
+    translated: dict[str, Any] = {}
     for theirs, ours in _OPTIONS.items():
-        if theirs in stated:
-            found.setdefault(ours, str(stated[theirs]))
-    if str(stated.get("s3.endpoint", "")).startswith("http://"):
-        found["allow_http"] = "true"
-    # Only the words that the kind of store knows.
-    known = _KNOWN.get(location.partition("://")[0], frozenset())
-    left = known - {option_name(name) for name in given or {}}
-    return StoreOptions({**{ours: value for ours, value in found.items() if ours in left}, **(given or {})})
+        if theirs in settings:
+            translated.setdefault(ours, str(settings[theirs]))
+    if str(settings.get("s3.endpoint", "")).startswith("http://"):
+        translated["allow_http"] = "true"
+    # Only options that this kind of store accepts.
+    accepted = _ACCEPTED.get(location.partition("://")[0], frozenset())
+    left = accepted - {option_name(name) for name in options or {}}
+    defaults = {ours: value for ours, value in translated.items() if ours in left}
+    return StoreOptions({**defaults, **(options or {})})
 
 
 _OPTIONS = {
@@ -203,11 +204,11 @@ _OPTIONS = {
     "adls.client-id": "client_id",
     "adls.client-secret": "client_secret",
 }
-# Where readers that take a location for a URL think that its path ends, or drop a character.
-_NO_LOCATION = frozenset("?#\n\r\t")
+# Readers that parse a location as a URL end its path here, or drop the character.
+_NOT_IN_LOCATION = frozenset("?#\n\r\t")
 _AZURE = frozenset(ours for theirs, ours in _OPTIONS.items() if theirs.startswith("adls."))
 _S3 = frozenset({*_OPTIONS.values(), "allow_http"} - _AZURE)
-_KNOWN = {"s3": _S3, "s3a": _S3, "abfs": _AZURE, "abfss": _AZURE, "az": _AZURE, "azure": _AZURE}
+_ACCEPTED = {"s3": _S3, "s3a": _S3, "abfs": _AZURE, "abfss": _AZURE, "az": _AZURE, "azure": _AZURE}
 
 
 def _embedded(warehouse: str, properties: Mapping[str, Any], *, make: bool) -> Catalog:
@@ -220,19 +221,19 @@ def _embedded(warehouse: str, properties: Mapping[str, Any], *, make: bool) -> C
         raise UsageError(
             "an embedded catalog needs a local directory",
             path=warehouse,
-            hint='give pyiceberg properties: {"type": "sql", "uri": "sqlite:///...", "warehouse": "s3://..."}',
+            hint='pass pyiceberg properties: {"type": "sql", "uri": "sqlite:///...", "warehouse": "s3://..."}',
         )
     folder = Path(os.path.abspath(local))  # noqa: PTH100
     if not make and not (folder / CATALOG_FILE).exists():
         raise ReadError(
-            "no embedded catalog in this directory", path=str(folder), hint="sk.catalog(path) makes one"
+            "no embedded catalog in this directory", path=str(folder), hint="create one with sk.catalog(path)"
         )
-    odd = sorted({*str(folder)} & _NO_LOCATION)
+    odd = sorted({*str(folder)} & _NOT_IN_LOCATION)
     if odd:
         raise UsageError(
-            f"a warehouse can't have {odd[0]!r} in its path, which ends a location for other readers",
+            f"warehouse path contains {odd[0]!r}, which other readers can't handle",
             path=str(folder),
-            hint="give another directory",
+            hint="use another directory",
         )
     uri = URL.create("sqlite", database=str(folder / CATALOG_FILE)).render_as_string(hide_password=False)
     settings = {"uri": uri, "warehouse": f"file://{folder}", "py-io-impl": _DURABLE, **properties}
@@ -240,26 +241,26 @@ def _embedded(warehouse: str, properties: Mapping[str, Any], *, make: bool) -> C
         make_directories(folder)
         with suppress(SQLAlchemyError):
             return SqlCatalog("skipstone", **settings)
-        # Somebody else may have been making it at the same moment.
+        # Another process can have created it at the same moment.
         return SqlCatalog("skipstone", **settings)
     except Exception as error:
         raise ReadError(
-            f"the directory can't be a warehouse: {reason(error)}",
+            f"can't open a warehouse in this directory: {reason(error)}",
             path=str(folder),
-            hint=f"give a directory that can be written to, where {CATALOG_FILE} is a catalog or not there",
+            hint=f"use a writable directory whose {CATALOG_FILE} is a catalog or missing",
         ) from error
 
 
-def _opened(name: str | None, properties: Mapping[str, Any], load: Any) -> Catalog:
+def _open(name: str | None, properties: Mapping[str, Any], load: Any) -> Catalog:
     try:
-        found: Catalog = load(name, **properties)
+        catalog: Catalog = load(name, **properties)
     except Exception as error:
-        what = f"the catalog {name!r}" if name is not None else "the default catalog"
+        what = f"catalog {name!r}" if name is not None else "the default catalog"
         raise UsageError(
-            f"{what} can't be opened: {reason(error)}",
-            hint="give pyiceberg properties, a name of its configuration, or the path of a warehouse",
+            f"can't open {what}: {reason(error)}",
+            hint="pass pyiceberg properties, a name in its configuration, or the path of a warehouse",
         ) from error
-    return found
+    return catalog
 
 
 def _is_path(name: str) -> bool:
@@ -269,18 +270,18 @@ def _is_path(name: str) -> bool:
 def _tables_near(catalog: Catalog, name: str) -> str:
     try:
         namespace = name.rpartition(".")[0]
-        found = sorted(".".join(table) for table in catalog.list_tables(namespace))
+        tables = sorted(".".join(table) for table in catalog.list_tables(namespace))
     except Exception:  # noqa: BLE001  (it is only a hint)
-        return f"its namespace is not there either; {_namespaces(catalog)}"
-    return f"in its namespace are {_some(found)}" if found else "its namespace is empty"
+        return f"the namespace does not exist either; {_namespaces(catalog)}"
+    return f"tables in its namespace: {_some(tables)}" if tables else "the namespace is empty"
 
 
 def _namespaces(catalog: Catalog) -> str:
     try:
-        found = sorted(".".join(name) for name in catalog.list_namespaces())
+        namespaces = sorted(".".join(name) for name in catalog.list_namespaces())
     except Exception:  # noqa: BLE001  (it is only a hint)
-        return "its namespaces can't be listed"
-    return f"namespaces are {_some(found)}" if found else "there are no namespaces yet"
+        return "the catalog can't list its namespaces"
+    return f"available namespaces: {_some(namespaces)}" if namespaces else "the catalog has no namespaces"
 
 
 def _some(names: list[str]) -> str:
@@ -288,7 +289,7 @@ def _some(names: list[str]) -> str:
 
 
 def check_installed() -> None:
-    """Refuse tables where pyiceberg is not installed."""
+    """Raise if pyiceberg is not installed."""
     try:
         import pyiceberg  # noqa: F401
     except ImportError as error:
@@ -296,11 +297,11 @@ def check_installed() -> None:
 
 
 def reason(error: Exception) -> str:
-    """What a library says went wrong, in one line; of a list of faults, the first."""
+    """The message of a library's error in one line; the first of several."""
     text = scrub(error)
-    # pyiceberg wraps what pydantic says, of which the first line only counts the faults.
+    # pyiceberg wraps pydantic's errors, whose first line is only their number.
     errors = getattr(error, "errors", None) or getattr(error.__cause__, "errors", None)
     if callable(errors) and (faults := errors()):
-        place = ".".join(map(str, faults[0].get("loc", ())))
-        return f"{place}: {faults[0]['msg']}" if place else str(faults[0]["msg"])
+        location = ".".join(map(str, faults[0].get("loc", ())))
+        return f"{location}: {faults[0]['msg']}" if location else str(faults[0]["msg"])
     return text

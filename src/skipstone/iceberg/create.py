@@ -1,4 +1,4 @@
-"""New tables: Arrow schemas with field ids, partition fields and sort orders written as text."""
+"""New tables: field ids for Arrow schemas, and parsers of partition fields and sort orders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pyiceberg.transforms import (
 )
 
 from skipstone.errors import ConflictError, SchemaError, TypeMismatchError, UnknownColumnError, UsageError
-from skipstone.iceberg.catalogs import asking, reason, table_name
+from skipstone.iceberg.catalogs import catalog_errors, reason, table_name
 from skipstone.iceberg.schema import walk_fields
 
 _PLAIN = {
@@ -60,13 +60,13 @@ def create_table(
     location: str | None,
     properties: dict[str, str],
 ) -> Table:
-    """Make an empty table, and its namespace if it is not there."""
+    """Create an empty table, and its namespace if it does not exist."""
     name = table_name(name)
     if not isinstance(schema, pa.Schema):
-        raise UsageError(f"the schema is a {type(schema).__name__}", hint="give a pyarrow.Schema")
+        raise UsageError(f"schema is a {type(schema).__name__}", hint="pass a pyarrow.Schema")
     made = iceberg_schema(schema)
     spec, order = partition_spec(partition_by, made), sort_order(sort_by, made)
-    with asking(catalog, name):
+    with catalog_errors(catalog, name):
         with suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace(name.rpartition(".")[0])
         try:
@@ -74,8 +74,8 @@ def create_table(
                 name, made, location=location, partition_spec=spec, sort_order=order, properties=properties
             )
         except TableAlreadyExistsError as error:
-            hint = "open it, or drop it first"
-            raise ConflictError("the table exists already", path=name, hint=hint) from error
+            hint = "open the table, or drop it first"
+            raise ConflictError("table already exists", path=name, hint=hint) from error
     return found
 
 
@@ -87,12 +87,12 @@ def iceberg_schema(schema: pa.Schema) -> Schema:
         return pyarrow_to_schema(numbered, downcast_ns_timestamp_to_us=False)
     except Exception as error:
         hint = "cast or rename the column"
-        raise SchemaError(f"the schema can't be a table's: {reason(error)}", hint=hint) from error
+        raise SchemaError(f"can't convert the schema to Iceberg: {reason(error)}", hint=hint) from error
 
 
 def _numbered(field: pa.Field, numbers: Any) -> pa.Field:
-    known = {b"PARQUET:field_id": str(next(numbers)).encode()}
-    return pa.field(field.name, _type(field.type, numbers), field.nullable, metadata=known)
+    metadata = {b"PARQUET:field_id": str(next(numbers)).encode()}
+    return pa.field(field.name, _type(field.type, numbers), field.nullable, metadata=metadata)
 
 
 def _type(type: pa.DataType, numbers: Any) -> pa.DataType:
@@ -102,31 +102,31 @@ def _type(type: pa.DataType, numbers: Any) -> pa.DataType:
         return pa.map_(_numbered(type.key_field, numbers), _numbered(type.item_field, numbers))
     if pa.types.is_list(type) or pa.types.is_large_list(type) or pa.types.is_fixed_size_list(type):
         return pa.list_(_numbered(type.value_field, numbers))
-    # Iceberg knows values, and not how they are stored.
+    # Iceberg has no dictionary types.
     return _type(type.value_type, numbers) if pa.types.is_dictionary(type) else type
 
 
 def partition_spec(fields: Iterable[str], schema: Schema) -> PartitionSpec:
-    """Partition fields as in ``day(ts)``, ``bucket(16, id)`` or a column's name."""
+    """Parse partition fields such as ``day(ts)``, ``bucket(16, id)`` or a column name."""
     if isinstance(fields, str):
-        raise UsageError(f"partition_by={fields!r}", hint='give a list such as ["day(ts)"]')
+        raise UsageError(f"partition_by is a string, {fields!r}", hint='pass a list such as ["day(ts)"]')
     made: dict[str, PartitionField] = {}
-    for text in _texts(fields, "partition_by"):
+    for text in _strings(fields, "partition_by"):
         transform, column = parse_transform(text)
         source = _source(column, transform, schema)
         plain = isinstance(transform, IdentityTransform)
         name = (column if plain else f"{column}_{_kind(transform)}").replace(".", "_")
         if name in made or (name in schema.column_names and not (plain and name == column)):
             raise UsageError(
-                f"partition_by={text!r} would be called {name!r}, which something else is called already",
-                hint="partition once by a column and transform, and rename a column of that name",
+                f"partition field {text!r} needs the name {name!r}, which is already used",
+                hint="use each column and transform once, and rename a column of that name",
             )
         made[name] = PartitionField(source, PARTITION_FIELD_ID_START + len(made), transform, name)
     return PartitionSpec(*made.values())
 
 
 def parse_transform(text: str) -> tuple[Transform[Any, Any], str]:
-    """A transform and its column.
+    """Parse a transform and its column.
 
     >>> parse_transform("bucket(16, id)")
     (BucketTransform(num_buckets=16), 'id')
@@ -143,22 +143,22 @@ def parse_transform(text: str) -> tuple[Transform[Any, Any], str]:
         return _SIZED[name](int(size)), call[3]
     raise UsageError(
         f"invalid partition field {text!r}",
-        hint="give a column, year, month, day, hour(column), bucket(n, column) or truncate(w, column)",
+        hint="use a column, year, month, day or hour(column), bucket(n, column) or truncate(w, column)",
     )
 
 
 def sort_order(terms: Iterable[str], schema: Schema) -> SortOrder:
-    """A sort order as in ``ts desc nulls last``."""
+    """Parse a sort order such as ``ts desc nulls last``."""
     if isinstance(terms, str):
-        raise UsageError(f"sort_by={terms!r}", hint='give a list such as ["ts desc", "id"]')
+        raise UsageError(f"sort_by is a string, {terms!r}", hint='pass a list such as ["ts desc", "id"]')
     fields = []
-    for text in _texts(terms, "sort_by"):
-        found = _ORDER.fullmatch(text)
-        if found is None:
-            raise UsageError(f"sort_by has {text!r}", hint='give columns, as in ["ts desc", "id"]')
-        transform, column = parse_transform(found[1])
-        descending = (found[2] or "").lower() == "desc"
-        first = (found[3] or ("last" if descending else "first")).lower() == "first"
+    for text in _strings(terms, "sort_by"):
+        term = _ORDER.fullmatch(text)
+        if term is None:
+            raise UsageError(f"invalid sort term {text!r}", hint='use columns, as in ["ts desc", "id"]')
+        transform, column = parse_transform(term[1])
+        descending = (term[2] or "").lower() == "desc"
+        first = (term[3] or ("last" if descending else "first")).lower() == "first"
         fields.append(
             SortField(
                 _source(column, transform, schema),
@@ -170,30 +170,30 @@ def sort_order(terms: Iterable[str], schema: Schema) -> SortOrder:
     return SortOrder(*fields)
 
 
-def _texts(terms: Any, what: str) -> list[str]:
+def _strings(terms: Any, what: str) -> list[str]:
     some: list[Any] = list(terms) if isinstance(terms, Iterable) else [None]
     if not all(isinstance(text, str) for text in some):
-        raise UsageError(f"{what}={terms!r}", hint="give a list of texts")
+        raise UsageError(f"{what} is {terms!r}", hint="pass a list of strings")
     return some
 
 
 def _source(column: str, transform: Transform[Any, Any], schema: Schema) -> int:
-    """The field id of a column that a transform can be made of: a value, outside of lists and maps."""
-    found = next(
+    """Field id of a column that a transform applies to: primitive, and outside lists and maps."""
+    source = next(
         (one for one in walk_fields(schema.fields) if ".".join(one.path) == column and not one.repeated), None
     )
-    if found is None:
-        hint = f"it has {', '.join(field.name for field in schema.fields)}"
-        what = "the schema has no such column outside of lists and maps"
+    if source is None:
+        hint = f"columns are {', '.join(field.name for field in schema.fields)}"
+        what = "schema has no such column outside lists and maps"
         raise UnknownColumnError(what, column=column, hint=hint)
-    type = found.field.field_type
+    type = source.field.field_type
     if not type.is_primitive or not transform.can_transform(type):
         raise TypeMismatchError(
             f"{_kind(transform)} does not apply to type {type}",
             column=column,
             hint="use a transform that fits the type, or another column",
         )
-    return int(found.field.field_id)
+    return int(source.field.field_id)
 
 
 def _kind(transform: Transform[Any, Any]) -> str:

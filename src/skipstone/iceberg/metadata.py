@@ -1,4 +1,4 @@
-"""Table metadata: read within bounds, checked wherever it came from; and which snapshot of it is meant."""
+"""Table metadata: bounded parsing, checks, and resolution of snapshots by id, name or time."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _INT, _LONG = 1 << 31, 1 << 63
 
 
 class EmbeddedSnapshot(Snapshot):  # type: ignore[misc]
-    """A snapshot of format version 1 that names its manifests itself, without a list."""
+    """A snapshot of format version 1 that names its manifests without a manifest list."""
 
     manifest_paths: tuple[str, ...]
 
 
 def read_metadata(data: bytes) -> TableMetadata:
-    """The metadata in a file, plain or compressed; what is wrong with it is an error of any kind."""
+    """Parse a metadata file, plain or compressed; raises exceptions of any type."""
     most = most_unpacked(len(data))
     if data.startswith(_GZIP_MAGIC):
         data = gunzip(data, most)
@@ -58,22 +58,22 @@ def read_metadata(data: bytes) -> TableMetadata:
 
 
 def _embedded(document: dict[str, Any]) -> dict[int, EmbeddedSnapshot]:
-    """The snapshots without a manifest list, by place; they get the empty one that pyiceberg asks for."""
-    found = {}
+    """Snapshots without a manifest list, by position; gives them the empty one that pyiceberg requires."""
+    snapshots = {}
     for number, snapshot in enumerate(document.get("snapshots") or ()):
         if "manifests" in snapshot and not snapshot.get("manifest-list"):
             snapshot["manifest-list"] = ""
-            found[number] = EmbeddedSnapshot(**snapshot, manifest_paths=snapshot["manifests"])
-    return found
+            snapshots[number] = EmbeddedSnapshot(**snapshot, manifest_paths=snapshot["manifests"])
+    return snapshots
 
 
 # -- statistics of unknown kinds -----------------------------------------------------------------
 
 
 def tolerant(load: Callable[[], T]) -> T:
-    """What pyiceberg loads, even if the table has statistics of kinds that pyiceberg doesn't know.
+    """Load with pyiceberg, even if the table has statistics blobs of types that pyiceberg does not know.
 
-    They say nothing about rows, and commits keep them as they are.
+    They do not affect rows, and commits preserve them.
     """
     try:
         return load()
@@ -92,9 +92,9 @@ def _is_unknown_blob(error: Exception) -> bool:
 
 
 def _accept_any_blob() -> None:
-    """Let pyiceberg's models take any type of blob, as the format does: pyiceberg 0.12 lists two."""
+    """Make pyiceberg's models accept any blob type, as the format does: pyiceberg 0.12 allows two."""
     BlobMetadata.model_fields["type"].annotation = str
-    # Each is compiled with what it holds.
+    # Models are compiled together with their fields, so all that contain it are rebuilt.
     from pyiceberg.catalog.rest import CommitTableRequest, CommitTableResponse, TableResponse
 
     models = (BlobMetadata, StatisticsFile, SetStatisticsUpdate, TableMetadataCommonFields)
@@ -108,20 +108,20 @@ def _accept_any_blob() -> None:
 
 
 def check_metadata(metadata: TableMetadata, path: str) -> None:
-    """Refuse metadata that pyiceberg lets pass, and that can't be true."""
+    """Refuse invalid metadata that pyiceberg accepts."""
     for limit, numbers in ((_INT, _ints(metadata)), (_LONG, _longs(metadata))):
-        for name, found in numbers.items():
-            outside = [number for number in found if number is not None and not -limit <= number < limit]
+        for name, values in numbers.items():
+            outside = [number for number in values if number is not None and not -limit <= number < limit]
             if outside:
-                raise _untrue(f"{name} {outside[0]} has more than {limit.bit_length()} bits", path)
+                raise _invalid(f"{name} {outside[0]} has more than {limit.bit_length()} bits", path)
     schemas = {schema.schema_id: schema for schema in metadata.schemas}
     if metadata.current_schema_id not in schemas:
-        raise _untrue(f"current-schema-id is {metadata.current_schema_id}, which no schema has", path)
+        raise _invalid(f"no schema has the current-schema-id {metadata.current_schema_id}", path)
     for number, schema in schemas.items():
         ids = Counter(one.field.field_id for one in walk_fields(schema.fields))
-        twice = [id for id, count in ids.items() if count > 1]
-        if twice:
-            raise _untrue(f"schema {number} has several fields with the id {twice[0]}", path)
+        duplicates = [id for id, count in ids.items() if count > 1]
+        if duplicates:
+            raise _invalid(f"schema {number} has several fields with id {duplicates[0]}", path)
 
 
 def _ints(metadata: TableMetadata) -> dict[str, list[int | None]]:
@@ -148,9 +148,11 @@ def _longs(metadata: TableMetadata) -> dict[str, list[int | None]]:
     }
 
 
-def _untrue(problem: str, path: str) -> CorruptFileError:
-    hint = "the metadata is damaged: take an older metadata file, or roll the table back"
-    return CorruptFileError(f"invalid table metadata: {problem}", path=path, hint=hint)
+_DAMAGED = "open an older metadata file, or roll the table back"
+
+
+def _invalid(problem: str, path: str) -> CorruptFileError:
+    return CorruptFileError(f"invalid table metadata: {problem}", path=path, hint=_DAMAGED)
 
 
 _MANY = 5
@@ -162,28 +164,28 @@ _FIRST_MILLIS, _LAST_MILLIS = (
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """One snapshot of a table, as ``lake.snapshots()`` lists it."""
+    """One snapshot of a table."""
 
     id: int
     parent: int | None
     sequence: int
     at: datetime
-    """When it was made; a time that no ``datetime`` can hold is the last, or the first, that one can."""
+    """Time of the commit, clamped to the range of ``datetime``."""
     operation: str
     schema_id: int | None
     summary: dict[str, str]
     refs: tuple[str, ...]
-    """Branches and tags that name it."""
+    """Branches and tags that refer to it."""
     current: bool
-    """Whether it is what the table holds now."""
+    """Whether it is the table's current snapshot."""
 
 
 def list_snapshots(metadata: TableMetadata) -> tuple[SnapshotInfo, ...]:
-    """All snapshots that the table still knows, oldest first."""
+    """All snapshots in the metadata, oldest first."""
     names: dict[int, list[str]] = {}
     for name, ref in metadata.refs.items():
         names.setdefault(ref.snapshot_id, []).append(name)
-    found = [
+    snapshots = [
         SnapshotInfo(
             snapshot.snapshot_id,
             snapshot.parent_snapshot_id,
@@ -197,22 +199,22 @@ def list_snapshots(metadata: TableMetadata) -> tuple[SnapshotInfo, ...]:
         )
         for snapshot in metadata.snapshots
     ]
-    return tuple(sorted(found, key=lambda one: (one.sequence, one.at, one.id)))
+    return tuple(sorted(snapshots, key=lambda one: (one.sequence, one.at, one.id)))
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
-    """A snapshot, None of an empty table, and the schema it is read with."""
+class PinnedSnapshot:
+    """A snapshot (None for an empty table) and the schema it is read with."""
 
     snapshot: Snapshot | None
     schema: Schema
 
 
-def resolve(metadata: TableMetadata, reference: Any, *, uri: str) -> Pinned:
-    """The snapshot that is meant: None for the current one, an id, a tag, a branch, or a time.
+def resolve(metadata: TableMetadata, reference: Any, *, uri: str) -> PinnedSnapshot:
+    """Resolve a snapshot by id, tag, branch or time; None is the current one.
 
-    A snapshot by id, tag or time is read with its own schema, a branch with the table's current one. A text
-    that names no branch or tag is a snapshot's number or a time.
+    A snapshot by id, tag or time is read with its own schema, a branch with the table's current one. A string
+    that is not a branch or tag is parsed as an id or a time.
     """
     current = next(one for one in metadata.schemas if one.schema_id == metadata.current_schema_id)
     if isinstance(reference, SnapshotInfo):
@@ -224,26 +226,24 @@ def resolve(metadata: TableMetadata, reference: Any, *, uri: str) -> Pinned:
         number, name = ref.snapshot_id, f"the {ref.snapshot_ref_type.value} {reference!r}"
     else:
         number, name = _snapshot_id(metadata, reference), ""
-    found = None if number is None else _by_id(metadata, number)
-    if found is None:
+    snapshot = None if number is None else _by_id(metadata, number)
+    if snapshot is None:
         if not name:
             raise _unknown(metadata, reference, uri)
         if number is not None:
-            # The metadata itself points to it; without it nobody knows the table's rows.
+            # The metadata itself refers to it, so the table's rows are unknown.
             raise CorruptFileError(
-                f"{name} is {number}, and the metadata has no such snapshot",
-                path=uri,
-                hint="the metadata is damaged: take an older metadata file, or roll the table back",
+                f"{name} is {number}, but the metadata has no such snapshot", path=uri, hint=_DAMAGED
             )
-        return Pinned(None, current)
+        return PinnedSnapshot(None, current)
     if reference is None or (ref is not None and ref.snapshot_ref_type is SnapshotRefType.BRANCH):
-        return Pinned(found, current)
-    own = (schema for schema in metadata.schemas if schema.schema_id == found.schema_id)
-    return Pinned(found, next(own, current))
+        return PinnedSnapshot(snapshot, current)
+    own = (schema for schema in metadata.schemas if schema.schema_id == snapshot.schema_id)
+    return PinnedSnapshot(snapshot, next(own, current))
 
 
 def _snapshot_id(metadata: TableMetadata, reference: Any) -> int | None:
-    """A snapshot by its number, or by a time; None if it is neither."""
+    """The snapshot id that an id or a time means; None if it is neither, or before the first snapshot."""
     if isinstance(reference, str):
         if re.fullmatch(r"-?\d+", reference):
             return int(reference)
@@ -258,15 +258,15 @@ def _snapshot_id(metadata: TableMetadata, reference: Any) -> int | None:
     if not isinstance(reference, datetime):
         reference = datetime(reference.year, reference.month, reference.day)
     moment = reference if reference.tzinfo is not None else reference.replace(tzinfo=UTC)
-    # What the table held: the last entry of its log that is not later; of two of the same time the later one.
-    # In whole numbers, as a snapshot's own time must find it.
+    # The last entry of the log that is not later; of two with the same time the later one. In integers, so
+    # that a snapshot's own time finds it.
     millis = (moment - _EPOCH) // timedelta(milliseconds=1)
     log = [entry for entry in reversed(metadata.snapshot_log) if entry.timestamp_ms <= millis]
     return max(log, key=lambda entry: entry.timestamp_ms).snapshot_id if log else None
 
 
 def ancestors(metadata: TableMetadata, snapshot: Snapshot | None) -> Iterator[Snapshot]:
-    """A snapshot and those it was made from, newest first, as far back as they are known."""
+    """A snapshot and its ancestors in the metadata, newest first."""
     by_id = {one.snapshot_id: one for one in metadata.snapshots}
     while snapshot is not None:
         yield snapshot
@@ -285,17 +285,17 @@ def _unknown(metadata: TableMetadata, reference: Any, uri: str) -> UsageError:
     names = sorted(metadata.refs)
     first = min((entry.timestamp_ms for entry in metadata.snapshot_log), default=None)
     ids = [str(one.id) for one in list_snapshots(metadata)][-_MANY:]
-    known = "; ".join(
+    available = "; ".join(
         part
         for part in (
             f"branches and tags are {', '.join(names)}" if names else "",
             f"the last snapshots are {', '.join(ids)}" if ids else "the table has no snapshot",
-            f"the first is of {_moment(first).isoformat()}" if first is not None else "",
+            f"the first was committed at {_moment(first).isoformat()}" if first is not None else "",
         )
         if part
     )
     return UsageError(
         f"unknown snapshot {reference!r}",
         path=uri,
-        hint=f"give an id, a branch, a tag, or a time not before the first: {known}",
+        hint=f"use an id, a branch, a tag, or a time not before the first snapshot: {available}",
     )

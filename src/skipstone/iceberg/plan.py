@@ -1,4 +1,4 @@
-"""A plan of whole files: which may hold a match, and which delete files apply to each; no file is opened."""
+"""File planning from manifests: the data files that may match, and the delete files that apply to each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from skipstone.report.trace import Cause, FilterStats, Note
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilePruner:
-    """The data files of a snapshot, and what it takes to judge them."""
+    """Prunes the data files of a snapshot by manifests, partitions and file metrics."""
 
     inventory: Inventory
     specs: Mapping[int, PartitionSpec]
@@ -34,11 +34,11 @@ class FilePruner:
     strict: bool
 
     def prune_files(self, node: Node | None) -> PrunedFiles:
-        """The files that may hold a match, and those of which every row does."""
+        """The files that may match, and those whose rows all match."""
         if node is None:
             return self._everything()
         chosen = PartitionFilter(node, self.specs, self.columns, strict=self.strict)
-        entries, numbers, partitions = self._judged(chosen)
+        entries, numbers, partitions = self._judge_partitions(chosen)
         drops = Blame.all_by(partitions.judgement, Cause.PARTITION).drops
         by_key = np.bincount(entries.partitions, entries.rows, len(entries.keys)).astype(np.int64)
         self.ledger.level("partitions", partitions.verdicts, by_key, drops)
@@ -52,9 +52,9 @@ class FilePruner:
             else []
         )
         for warning in chosen.warnings:
-            place = "partitions" if warning.spec_id is None else f"partition spec {warning.spec_id}"
+            unit = "partitions" if warning.spec_id is None else f"partition spec {warning.spec_id}"
             times = f" ({warning.count} times)" if warning.count > 1 else ""
-            self.ledger.notes.add(place, f"kept without a judgement: {warning.message}{times}")
+            self.ledger.notes.add(unit, f"kept without a judgement: {warning.message}{times}")
         return PrunedFiles(
             numbers[kept],
             True,
@@ -70,40 +70,40 @@ class FilePruner:
         self.ledger.level("files", verdicts, entries.rows)
         return PrunedFiles(numbers, True, entries.rows > 0, entries.rows)
 
-    def _judged(self, chosen: PartitionFilter) -> tuple[Entries, Array, PartitionVerdicts]:
-        """The files of the manifests that may have a match, their numbers, and the verdicts of partitions."""
+    def _judge_partitions(self, chosen: PartitionFilter) -> tuple[Entries, Array, PartitionVerdicts]:
+        """The files of manifests that may match, their numbers, and the verdicts of their partitions."""
         whole = self.inventory.whole
         if whole is None:
             entries, numbers = self.inventory.joined(self._manifests(chosen))
             return entries, numbers, chosen.judge(entries.keys)
-        # All is at hand: a manifest is what its partitions are.
+        # With all entries in memory, the verdict of a manifest follows from its partitions.
         partitions = chosen.judge(whole.keys)
         firsts = self.inventory.firsts
         verdicts = partitions.verdicts[whole.partitions]
-        some, none = (_counted(verdicts == one, firsts) for one in (Verdict.SOME, Verdict.NONE))
-        found = np.full(len(some), Verdict.SOME, dtype=np.int8)
-        found[some + none == 0] = Verdict.ALL
-        found[none == np.diff(firsts)] = Verdict.NONE
+        some, none = (_count_runs(verdicts == one, firsts) for one in (Verdict.SOME, Verdict.NONE))
+        by_manifest = np.full(len(some), Verdict.SOME, dtype=np.int8)
+        by_manifest[some + none == 0] = Verdict.ALL
+        by_manifest[none == np.diff(firsts)] = Verdict.NONE
         rows = np.diff(np.concatenate([[0], np.cumsum(whole.rows)])[firsts])
-        self.ledger.level("manifests", found, rows)
+        self.ledger.level("manifests", by_manifest, rows)
         return whole, np.arange(len(whole)), partitions
 
     def _manifests(self, chosen: PartitionFilter) -> Array:
-        """The manifests that may have a file with a match, by the ranges of their partition values."""
-        notes = self.inventory.notes
-        specs = np.array([note.spec_id for note in notes], dtype=np.int64)
-        verdicts = np.full(len(notes), Verdict.SOME, dtype=np.int8)
+        """The manifests that may match according to their partition summaries."""
+        infos = self.inventory.infos
+        specs = np.array([info.spec_id for info in infos], dtype=np.int64)
+        verdicts = np.full(len(infos), Verdict.SOME, dtype=np.int8)
         for spec in np.unique(specs).tolist():
             mine = np.flatnonzero(specs == spec)
-            verdicts[mine] = chosen.manifests(spec, [notes[number].partitions for number in mine.tolist()])
+            verdicts[mine] = chosen.manifests(spec, [infos[number].partitions for number in mine.tolist()])
         rows = np.array(
-            [(note.added_rows or 0) + (note.existing_rows or 0) for note in notes], dtype=np.int64
+            [(info.added_rows or 0) + (info.existing_rows or 0) for info in infos], dtype=np.int64
         )
         self.ledger.level("manifests", verdicts, rows)
         return np.flatnonzero(verdicts != Verdict.NONE)
 
     def _files(self, node: Node, chosen: PartitionFilter, entries: Entries, left: Array) -> Array:
-        """Verdicts of files by their metrics, together with what their partitions say."""
+        """Verdicts of files by their metrics and partitions."""
         some = entries if len(left) == len(entries) else entries.take(left)
         queried = {ref.path for ref in node.refs()}
         by_key, codes = chosen.facts(some.keys), some.partitions
@@ -112,9 +112,9 @@ class FilePruner:
             if ref.path not in queried:
                 continue
             mine = self.facts(some, field_id)
-            given = by_key.get(ref.path)
-            columns[ref.path] = mine if given is None else mine.narrowed(given.take(codes))
-        # Whether a file that claims to have no rows is empty is for its footer to say.
+            partition = by_key.get(ref.path)
+            columns[ref.path] = mine if partition is None else mine.narrowed(partition.take(codes))
+        # Only its footer proves that a file recorded without rows is empty.
         evidence = Evidence(np.where(some.rows == 0, -1, some.rows), columns)
         cleared = {leaf: mask[codes] for leaf, mask in chosen.cleared(some.keys).items()}
         judgement = judge(node, evidence, cleared)
@@ -123,10 +123,10 @@ class FilePruner:
         return verdicts
 
 
-def _counted(mask: Array, firsts: Array) -> Array:
-    """How many are set in each run."""
-    found: Array = np.diff(np.concatenate([[0], np.cumsum(mask)])[firsts])
-    return found
+def _count_runs(mask: Array, firsts: Array) -> Array:
+    """Number of set values in each run."""
+    counts: Array = np.diff(np.concatenate([[0], np.cumsum(mask)])[firsts])
+    return counts
 
 
 # -- the plan ----------------------------------------------------------------------------------
@@ -134,13 +134,13 @@ def _counted(mask: Array, firsts: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class FilePlan:
-    """The data files that manifests leave of a table, as other planners give them."""
+    """Data files of a table that may match according to its manifests."""
 
     entries: Entries
     whole: Array
-    """Per file, whether every row matches that is not deleted."""
+    """Per file, whether all rows that are not deleted match."""
     deletes: DeleteMatches | None
-    """Which delete files apply; None for a table without any."""
+    """Delete files that apply; None for a table without any."""
     filter_stats: FilterStats
     notes: tuple[Note, ...] = ()
 
@@ -149,18 +149,18 @@ class FilePlan:
 
     @property
     def paths(self) -> list[str]:
-        """The files' locations."""
-        found: list[str] = self.entries.paths.to_pylist()
-        return found
+        """Locations of the files."""
+        paths: list[str] = self.entries.paths.to_pylist()
+        return paths
 
     @property
     def rows(self) -> int:
-        """Rows of the files, deleted ones included."""
+        """Rows of the files, including deleted ones."""
         return int(self.entries.rows.sum())
 
     @cached_property
     def table(self) -> pa.Table:
-        """A row per file: path, bytes, rows, spec, sequence number, whether all rows match, delete files."""
+        """One row per file, with its delete files."""
         entries = self.entries
         return pa.table(
             {

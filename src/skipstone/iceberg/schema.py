@@ -1,8 +1,8 @@
-"""An Iceberg table's columns: their Arrow types, and their names in files, which are found by field id.
+"""Iceberg columns: their Arrow types, and how files' columns are resolved by field id.
 
-A column that a file lacks is, in this order: the identity partition value, the column that the name mapping
-gives its id to, the field's initial default, NULL. A file without any ids is refused in a table without a
-name mapping: other readers refuse it too, or go by position.
+The value of a column that a file lacks is, in this order: the identity partition value, the column that the
+name mapping assigns its id to, the field's initial default, NULL. A file without ids is refused in a table
+without a name mapping: other readers refuse it too, or resolve by position.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _TYPES: Final[dict[type[IcebergType], pa.DataType]] = {
     BinaryType: pa.binary(),
     UUIDType: pa.uuid(),
     UnknownType: pa.null(),
-    # Well-known binary, as it is stored.
+    # Stored as well-known binary.
     GeometryType: pa.binary(),
     GeographyType: pa.binary(),
 }
@@ -76,12 +76,12 @@ _TYPES: Final[dict[type[IcebergType], pa.DataType]] = {
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The table's columns, in the types that pyarrow reads from files without an Arrow schema."""
+    """The table's columns as the Arrow types that pyarrow reads."""
     return pa.schema([_arrow_field(field, (field.name,)) for field in schema.fields])
 
 
 def arrow_type(type: IcebergType, path: Path = ()) -> pa.DataType:
-    """The Arrow type of a field at ``path``."""
+    """Arrow type of a field at ``path``."""
     if isinstance(type, StructType):
         return pa.struct([_arrow_field(field, (*path, field.name)) for field in type.fields])
     if isinstance(type, ListType):
@@ -95,10 +95,10 @@ def arrow_type(type: IcebergType, path: Path = ()) -> pa.DataType:
         return pa.decimal128(type.precision, type.scale)
     if isinstance(type, FixedType):
         return pa.binary(len(type))
-    found = _TYPES.get(type.__class__)
-    if found is None:
-        raise SchemaError(f"type {type!r} can't be read", column=".".join(path), hint="drop the column")
-    return found
+    arrow = _TYPES.get(type.__class__)
+    if arrow is None:
+        raise SchemaError(f"unsupported type {type!r}", column=".".join(path), hint="drop the column")
+    return arrow
 
 
 def _arrow_field(field: NestedField, path: Path) -> pa.Field:
@@ -110,10 +110,10 @@ def _arrow_field(field: NestedField, path: Path) -> pa.Field:
 
 @dataclass(frozen=True, slots=True)
 class FieldPath:
-    """A field of a struct, and where it is.
+    """A field of a struct and its path.
 
-    In ``path`` and ``ids``, what lists and maps hold is called ``element``, ``key`` and ``value``. ``parent``
-    is the id of the field whose struct it is in.
+    In ``path`` and ``ids``, list elements, map keys and map values are called ``element``, ``key`` and
+    ``value``. ``parent`` is the id of the field whose struct contains it.
     """
 
     field: NestedField
@@ -148,20 +148,20 @@ def _inside(type: IcebergType, path: Path, ids: Path, parent: int, repeated: boo
 
 
 def field_paths(schema: Schema) -> dict[int, Path]:
-    """The paths of the stored columns outside of lists and maps, by field id."""
+    """Paths of the primitive columns outside lists and maps, by field id."""
     return {
-        found.field.field_id: found.path
-        for found in walk_fields(schema.fields)
-        if not found.repeated and found.field.field_type.is_primitive
+        at.field.field_id: at.path
+        for at in walk_fields(schema.fields)
+        if not at.repeated and at.field.field_type.is_primitive
     }
 
 
 def defaults(schema: Schema) -> dict[Path, pa.Scalar]:
-    """The initial defaults of fields, nested ones included, as scalars of their Arrow types."""
+    """Initial defaults of fields, including nested ones, as Arrow scalars."""
     return {
-        found.path: _scalar(found.field, found.path)
-        for found in walk_fields(schema.fields)
-        if found.field.initial_default is not None
+        at.path: _scalar(at.field, at.path)
+        for at in walk_fields(schema.fields)
+        if at.field.initial_default is not None
     }
 
 
@@ -173,62 +173,62 @@ def _scalar(field: NestedField, path: Path) -> pa.Scalar:
             return pa.ExtensionScalar.from_storage(type, pa.scalar(value.bytes, type.storage_type))
         return pa.scalar(value, type)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        message = f"the initial default {value!r} is not a {field.field_type}: {error}"
+        message = f"initial default {value!r} is not a {field.field_type}: {error}"
         raise SchemaError(message, column=".".join(path)) from error
 
 
 # -- names -------------------------------------------------------------------------------------
 
-# What begins the name of a field without an id, where fields go by their ids.
+# Prefix of the names of fields without ids in an IdNaming.
 _NO_ID = "#/"
 
 
-class _Digested(Naming):
-    """A naming identified by a digest, which takes the ids that files lack from a name mapping."""
+class _DigestNaming(Naming):
+    """A naming identified by a digest; ids that files lack come from a name mapping."""
 
     __slots__ = ()
     mapping: Mapping[Path, int] | None
     digest: bytes
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Digested) and self.digest == other.digest
+        return isinstance(other, _DigestNaming) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
 
     def id_of(self, path: Path) -> int | None:
-        """The id that the name mapping gives to a field, if any."""
+        """The id that the name mapping assigns to a field, if any."""
         return None if self.mapping is None else self.mapping.get(path)
 
     @property
     def fallback(self) -> bytes:
-        """A digest of the name mapping, which decides what a file without ids holds; empty without one."""
+        """Digest of the name mapping, which resolves the columns of files without ids; empty without one."""
         return b"" if self.mapping is None else _digest(sorted(self.mapping.items()))
 
     def apply(self, metadata: ParquetMetadata) -> ParquetMetadata:
-        """The metadata under these names."""
-        found = renamed(metadata, self)
-        if self.mapping is None and not found.has_ids:
-            # To read NULL would contradict the manifests, which may have metrics of its columns.
+        """Rename the columns of a file."""
+        result = renamed(metadata, self)
+        if self.mapping is None and not result.has_ids:
+            # Reading NULLs would contradict the manifests, which can have metrics of the columns.
             raise SchemaError(
-                "the file's columns have no field ids, and the table has no name mapping to find them by",
+                "file has no field ids, and the table has no name mapping",
                 path=metadata.path,
-                hint=f"set the table's property {TableProperties.DEFAULT_NAME_MAPPING}, or rewrite the file",
+                hint=f"set the table property {TableProperties.DEFAULT_NAME_MAPPING}, or rewrite the file",
             )
-        return found
+        return result
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FieldNaming(_Digested):
-    """Fields by the names that the table has for their ids now."""
+class FieldNaming(_DigestNaming):
+    """Names files' fields by the table's current names of their ids."""
 
     mapping: Mapping[Path, int] | None
     digest: bytes
     names: Mapping[int, tuple[int | None, str]]
-    """By id: the id of the field that it is in, and its name."""
+    """Parent id and name, by field id."""
     ids: Mapping[tuple[int | None, str], int]
     mark: str
-    """What the names of fields that the table doesn't have begin with, and none of its own does."""
+    """Prefix of the names of fields that the table lacks; no name of the table begins with it."""
     filled: frozenset[Path]
 
     @classmethod
@@ -242,37 +242,37 @@ class FieldNaming(_Digested):
 
         Fields with ``supplied`` ids, and those with an initial default, are not NULL in files that lack them.
         """
-        given, fields = set(supplied), [*walk_fields(schema.fields)]
-        names = {found.field.field_id: (found.parent, found.field.name) for found in fields}
+        ids_supplied, fields = set(supplied), [*walk_fields(schema.fields)]
+        names = {at.field.field_id: (at.parent, at.field.name) for at in fields}
         mark = "#"
         while any(name.startswith(mark) for _, name in names.values()):
             mark += "#"
-        filled = frozenset(found.path for found in fields if _is_filled(found, given))
+        filled = frozenset(at.path for at in fields if _is_filled(at, ids_supplied))
         mapping = mapped_ids(name_mapping)
         mapped = None if mapping is None else sorted(mapping.items())
         digest = _digest("names", sorted(names.items()), sorted(filled), mapped)
-        ids = {place: field_id for field_id, place in names.items()}
+        ids = {name: field_id for field_id, name in names.items()}
         return cls(mapping, digest, names, ids, mark, filled)
 
     def name(self, field_id: int | None, path: Path, parent: int | None = None) -> str:
         """The table's name for an id, or one that begins with ``mark``."""
         if field_id is None:
             return f"{self.mark}/{path[-1]}"
-        known = self.names.get(field_id)
-        # An id stays in its struct; anywhere else it is none of the table's.
-        return f"{self.mark}{field_id}" if known is None or known[0] != parent else known[1]
+        name = self.names.get(field_id)
+        # A field never moves to another struct, so elsewhere the id is not the table's.
+        return f"{self.mark}{field_id}" if name is None or name[0] != parent else name[1]
 
     def supplies(self, path: Path) -> bool:
-        """Whether files that lack a field have a value for it all the same."""
+        """Whether a field has a value in files that lack it."""
         return path in self.filled
 
     def path(self, ids: Path) -> Path:
-        """The names of a path as :class:`IdNaming` has it."""
+        """Convert a path of :class:`IdNaming` to names."""
         steps: list[str] = []
         parent: int | None = None
         for step in ids:
             if not step.startswith(_NO_ID) and not step.isdecimal():
-                steps.append(step)  # what lists and maps are made of has no id of its own
+                steps.append(step)  # elements, keys and values have no ids here
                 continue
             field_id = None if step.startswith(_NO_ID) else int(step)
             steps.append(self.name(field_id, (step.removeprefix(_NO_ID),), parent))
@@ -280,20 +280,20 @@ class FieldNaming(_Digested):
         return tuple(steps)
 
     def stored(self, path: Path) -> Path:
-        """A path of names as :class:`IdNaming` has it."""
+        """Convert a path of names to one of :class:`IdNaming`."""
         steps: list[str] = []
         parent: int | None = None
         for step in path:
             parent = self.ids.get((parent, step))
             if parent is None:
-                raise UnknownColumnError("the table has no such column", column=".".join(path))
+                raise UnknownColumnError("table has no such column", column=".".join(path))
             steps.append(str(parent))
         return tuple(steps)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class IdNaming(_Digested):
-    """Fields by their ids, whatever the table calls them: what is kept under these outlives renames."""
+class IdNaming(_DigestNaming):
+    """Names fields by their ids, so that recorded facts survive renames."""
 
     mapping: Mapping[Path, int] | None
     digest: bytes
@@ -306,16 +306,16 @@ class IdNaming(_Digested):
         schemas: Iterable[Schema] | None = None,
         supplied: Iterable[int] = (),
     ) -> IdNaming:
-        """The ids of files, and those of a name mapping for files without.
+        """A naming by the ids of files, or of a name mapping for files without ids.
 
-        ``schemas`` are all that the table had: the fields with an initial default, or with ``supplied`` ids,
-        are not NULL in files that lack them. Without schemas any field may be such.
+        ``schemas`` are all schemas of the table: fields with an initial default, or with ``supplied`` ids,
+        are not NULL in files that lack them. Without schemas this can hold for any field.
         """
-        mapping, given = mapped_ids(name_mapping), set(supplied)
+        mapping, ids_supplied = mapped_ids(name_mapping), set(supplied)
         filled = None
         if schemas is not None:
-            fields = (found for schema in schemas for found in walk_fields(schema.fields))
-            filled = frozenset(found.ids for found in fields if _is_filled(found, given))
+            fields = (at for schema in schemas for at in walk_fields(schema.fields))
+            filled = frozenset(at.ids for at in fields if _is_filled(at, ids_supplied))
         mapped = [None if some is None else sorted(some) for some in (filled, mapping and mapping.items())]
         return cls(mapping, _digest("ids", *mapped), filled)
 
@@ -324,7 +324,7 @@ class IdNaming(_Digested):
         return f"{_NO_ID}{path[-1]}" if field_id is None else str(field_id)
 
     def supplies(self, path: Path) -> bool:
-        """Whether files that lack a field may have a value for it all the same."""
+        """Whether a field can have a value in files that lack it."""
         return self.filled is None or path in self.filled
 
     def path(self, ids: Path) -> Path:
@@ -336,19 +336,19 @@ class IdNaming(_Digested):
         return path
 
 
-def _is_filled(found: FieldPath, given: set[int]) -> bool:
-    return found.field.initial_default is not None or found.field.field_id in given
+def _is_filled(at: FieldPath, supplied: set[int]) -> bool:
+    return at.field.initial_default is not None or at.field.field_id in supplied
 
 
 def settled_fields(name_mapping: NameMapping, schemas: Iterable[Schema]) -> frozenset[int]:
-    """The fields that the name mapping knows by exactly the names that the table's schemas gave them.
+    """Fields whose names in the name mapping are exactly those in the table's schemas.
 
-    Iceberg makes and maintains mappings like that: whoever recorded metrics of such a field in a file without
-    ids saw the column that reading finds. Where a name was taken away, dropped and added again, or chosen by
-    hand, it may have been another column, or one that reading no longer finds.
+    Iceberg creates and maintains such mappings: metrics of such a field in a file without ids are of the
+    column that is read. If a name was removed, dropped and added again, or edited, they can be of another
+    column.
     """
-    given: dict[tuple[int | None, int], set[str]] = {}
-    _collect_names(name_mapping.root, None, given)
+    mapped: dict[tuple[int | None, int], set[str]] = {}
+    _collect_names(name_mapping.root, None, mapped)
     had: dict[tuple[int | None, int], set[str]] = {}
     for schema in schemas:
         for one in walk_fields(schema.fields):
@@ -356,7 +356,7 @@ def settled_fields(name_mapping: NameMapping, schemas: Iterable[Schema]) -> froz
     settled: set[int] = set()
     # Outer fields come first.
     for (parent, field_id), names in had.items():
-        if given.get((parent, field_id)) == names and (parent is None or parent in settled):
+        if mapped.get((parent, field_id)) == names and (parent is None or parent in settled):
             settled.add(field_id)
     return frozenset(settled)
 
@@ -364,7 +364,7 @@ def settled_fields(name_mapping: NameMapping, schemas: Iterable[Schema]) -> froz
 def _collect_names(
     fields: Iterable[MappedField], parent: int | None, into: dict[tuple[int | None, int], set[str]]
 ) -> None:
-    """Names by the ids of the parent and the field; of fields with the same name the first has it."""
+    """Names by the ids of parent and field; the first of several fields with the same name has it."""
     taken: set[str] = set()
     for field in fields:
         if field.field_id is not None:
@@ -374,25 +374,25 @@ def _collect_names(
 
 
 def mapped_ids(name_mapping: NameMapping | None) -> dict[Path, int] | None:
-    """The ids of a name mapping by path, None without one; an error if a name has two of them."""
+    """Ids of a name mapping by path, None without one; raises if a name has two ids."""
     if name_mapping is None:
         return None
-    found: dict[Path, int] = {}
+    ids: dict[Path, int] = {}
     for field in name_mapping:
-        _map_field(field, (), found)
-    return found
+        _map_field(field, (), ids)
+    return ids
 
 
 def _map_field(field: MappedField, above: Path, into: dict[Path, int]) -> None:
     for name in field.names:
         path = (*above, name)
         if field.field_id is not None:
-            known = into.setdefault(path, field.field_id)
-            if known != field.field_id:
+            other = into.setdefault(path, field.field_id)
+            if other != field.field_id:
                 raise SchemaError(
-                    f"the name mapping has the name {name} for two fields, {known} and {field.field_id}",
+                    f"name mapping assigns {name} to two fields, {other} and {field.field_id}",
                     column=".".join(path),
-                    hint=f"correct the table's property {TableProperties.DEFAULT_NAME_MAPPING}",
+                    hint=f"fix the table property {TableProperties.DEFAULT_NAME_MAPPING}",
                 )
         for child in field.fields:
             _map_field(child, path, into)

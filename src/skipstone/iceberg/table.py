@@ -22,19 +22,19 @@ from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import ColumnRef, Node
 from skipstone.engine.jobs import Engine
 from skipstone.errors import FileError, ReadError, SchemaError, SkipstoneError
-from skipstone.iceberg.catalogs import asking, reason, table_root
+from skipstone.iceberg.catalogs import catalog_errors, reason, table_root
 from skipstone.iceberg.catalogs import storage_options as options_of
 from skipstone.iceberg.deletes.equality import deletions
 from skipstone.iceberg.deletes.match import DeleteIndex
 from skipstone.iceberg.inventory import CachedEntries, Inventory, Listing
 from skipstone.iceberg.manifests.avro import check_plain
 from skipstone.iceberg.manifests.entries import Entries, ManifestPart
-from skipstone.iceberg.manifests.lists import ManifestNote, embedded_note, listed_manifests
+from skipstone.iceberg.manifests.lists import ManifestInfo, embedded_manifest, listed_manifests
 from skipstone.iceberg.manifests.metrics import file_facts
 from skipstone.iceberg.manifests.reading import Manifests
 from skipstone.iceberg.metadata import (
     EmbeddedSnapshot,
-    Pinned,
+    PinnedSnapshot,
     SnapshotInfo,
     check_metadata,
     list_snapshots,
@@ -58,7 +58,7 @@ from skipstone.iceberg.schema import (
 )
 from skipstone.lake.conform import Evolution
 from skipstone.lake.files import CACHE_BYTES, Files
-from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, Path, PrunedFiles, Records
+from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, IndexRecords, Path, PrunedFiles
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.naming import Naming
 from skipstone.predicate import predicate as to_predicate
@@ -81,14 +81,14 @@ _IDENTITY = IdentityTransform[Any]()
 
 
 class TableSnapshot:
-    """The files of one snapshot of an Iceberg table.
+    """One snapshot of an Iceberg table.
 
-    It costs no more than the table's metadata; manifests are read when a plan needs them, and kept.
-    Columns are found by field id, and deleted rows are never seen.
+    Opening it reads only the table's metadata; manifests are read when a plan needs them, and cached. Columns
+    are resolved by field id, and deletes are applied.
     """
 
     partition_names: frozenset[str] = frozenset()
-    """None: specs may differ from file to file."""
+    """Empty: partition specs can differ between files."""
     is_whole, listed_whole, has_own_schema = True, False, False
     others: Sequence[ListedFile] = ()
 
@@ -96,13 +96,13 @@ class TableSnapshot:
         self, metadata: TableMetadata, origin: TableOrigin, options: StoreOptions, asked: Any = None
     ) -> None:
         name = origin.name
-        self._pinned: Pinned = resolve(metadata, asked, uri=name)
+        self._pinned: PinnedSnapshot = resolve(metadata, asked, uri=name)
         mapping = _mapping(metadata, name)
         self.metadata, self.name = metadata, name
         self.listed_at = time.time()
         self.plans: Cache[Any, Any] = Cache(PLANS)
         self._origin, self._options, self._asked = origin, options, asked
-        self._records: Records | None = None
+        self._records: IndexRecords | None = None
         self._settled = None if mapping is None else settled_fields(mapping, metadata.schemas)
         given = {
             field.source_id
@@ -131,7 +131,7 @@ class TableSnapshot:
         memory: int = CACHE_BYTES,
         stay_below_root: bool = False,
     ) -> TableSnapshot:
-        """A table as pyiceberg has it, at its current snapshot or another."""
+        """Open a pyiceberg table at its current snapshot or another one."""
         name = ".".join(table.name()) if table.name() else table.metadata.location
         check_metadata(table.metadata, name)
         root = table_root(table.metadata_location) if stay_below_root else None
@@ -139,21 +139,21 @@ class TableSnapshot:
         return cls(table.metadata, origin, options_of(table, storage_options), snapshot)
 
     def latest(self, engine: Engine | None = None) -> TableSnapshot:  # noqa: ARG002
-        """The table's snapshot now, as its catalog has it."""
+        """The current snapshot according to the catalog."""
         origin, table = self._origin, self._origin.table
         if table is None:
             raise ReadError(
-                "the table came from another process, without its catalog",
+                "can't refresh a table that was unpickled without its catalog",
                 path=self.name,
-                hint="open it here",
+                hint="open the table in this process",
             )
-        with asking(table.catalog, self.name):
+        with catalog_errors(table.catalog, self.name):
             try:
                 fresh = tolerant(table.refresh)
             except NotImplementedError:
-                return self  # one metadata file is all there is
+                return self  # opened from a metadata file, without a catalog
         check_metadata(fresh.metadata, self.name)
-        # A catalog may hand out new credentials each time.
+        # The catalog can vend new credentials.
         options = options_of(fresh, origin.storage_options)
         return TableSnapshot(fresh.metadata, replace(origin, table=fresh), options, self._asked)
 
@@ -161,42 +161,43 @@ class TableSnapshot:
         """The table as it was at another snapshot."""
         return TableSnapshot(self.metadata, self._origin, self._options, snapshot)
 
-    def use(self, records: Records) -> None:
-        """Take from an index what it has kept of manifests."""
+    def use(self, records: IndexRecords) -> None:
+        """Take manifest entries from an index where it has them."""
         self._records = records
 
-    # -- what there is -----------------------------------------------------------------------
+    # -- metadata ----------------------------------------------------------------------------
 
     @property
     def table(self) -> Table:
-        """The table as pyiceberg has it."""
+        """The pyiceberg table."""
         table = self._origin.table
         if table is None:
-            raise ReadError("the table's catalog is in another process", path=self.name, hint="open it here")
+            hint = "open the table in this process"
+            raise ReadError("table was unpickled without its catalog", path=self.name, hint=hint)
         return table
 
     @property
     def snapshot_id(self) -> int | None:
-        """The id of the snapshot; None for a table without any."""
+        """Id of the snapshot; None for a table without snapshots."""
         return None if self._pinned.snapshot is None else self._pinned.snapshot.snapshot_id
 
     def snapshots(self) -> tuple[SnapshotInfo, ...]:
-        """All snapshots that the table knows, oldest first."""
+        """All snapshots in the table's metadata, oldest first."""
         return list_snapshots(self.metadata)
 
     @property
     def iceberg_schema(self) -> Schema:
-        """The schema that the snapshot is read with, with its field ids."""
+        """The Iceberg schema that the snapshot is read with."""
         return self._pinned.schema
 
     @property
     def specs(self) -> Mapping[int, PartitionSpec]:
-        """The table's partition specs by id."""
+        """Partition specs by id."""
         return {spec.spec_id: spec for spec in self.metadata.partition_specs}
 
     @property
     def version(self) -> str:
-        """The table, the snapshot and the schema."""
+        """Table UUID, snapshot id and schema id."""
         return f"{self.metadata.table_uuid}:{self.snapshot_id}:{self._pinned.schema.schema_id}"
 
     @cached_property
@@ -206,52 +207,52 @@ class TableSnapshot:
 
     @property
     def query_schema(self) -> pa.Schema:
-        """The same: Iceberg says of every timestamp whether it is an instant."""
+        """Same as ``schema``, since Iceberg's timestamp types say whether they are instants."""
         return self.schema
 
     # -- manifests ---------------------------------------------------------------------------
 
     @cached_property
-    def _notes(self) -> list[ManifestNote]:
+    def _infos(self) -> list[ManifestInfo]:
         snapshot = self._pinned.snapshot
         if snapshot is None:
             return []
         if isinstance(snapshot, EmbeddedSnapshot):
-            return [embedded_note(self._read(path), path) for path in snapshot.manifest_paths]
+            return [embedded_manifest(self._read(path), path) for path in snapshot.manifest_paths]
         if snapshot.manifest_list:
             return listed_manifests(self.metadata, snapshot, self._read)
         raise ReadError(
-            "the snapshot has no manifest list", path=self.name, hint="rewrite the table with a newer writer"
+            "snapshot has no manifest list", path=self.name, hint="rewrite the table with a newer writer"
         )
 
-    def _load(self, notes: Sequence[ManifestNote]) -> list[ManifestPart]:
-        return Manifests(self._read, self.specs, threads=self.access.threads).each(notes)
+    def _load(self, infos: Sequence[ManifestInfo]) -> list[ManifestPart]:
+        return Manifests(self._read, self.specs, threads=self.access.threads).each(infos)
 
     def _read(self, path: str) -> bytes:
-        """A manifest or a list of them."""
+        """Read a manifest or a manifest list."""
         try:
             data = self.access.read_whole(path)
         except ReadError as error:
-            error.hint = error.hint or "the snapshot needs it: restore it, or open another snapshot"
+            error.hint = error.hint or "restore this file of the snapshot, or open another snapshot"
             raise
         check_plain(data, path)
         return data
 
     def _inventory(self, content: int) -> Inventory:
-        def listed() -> list[ManifestNote]:
-            return [note for note in self._notes if note.content == content]
+        def listed() -> list[ManifestInfo]:
+            return [info for info in self._infos if info.content == content]
 
-        kept = None if self._kept is None else self._kept[content]
-        return Inventory(listed, self._load, self.specs, kept, unique=content == _DATA)
+        cached = None if self._cached is None else self._cached[content]
+        return Inventory(listed, self._load, self.specs, cached, unique=content == _DATA)
 
     @cached_property
-    def _kept(self) -> tuple[CachedEntries, CachedEntries] | None:
-        """What an index keeps of the manifests, those of data and those of deletes."""
+    def _cached(self) -> tuple[CachedEntries, CachedEntries] | None:
+        """Entries of data and delete manifests in an index."""
         return None if self._records is None else self._records.manifests(self.listed_in)
 
     @property
     def listed_in(self) -> str:
-        """The list of manifests, and what it takes to read them."""
+        """Identifies the manifest list and the specs that its manifests are read with."""
         snapshot = self._pinned.snapshot
         listed = None if snapshot is None else (snapshot.snapshot_id, snapshot.manifest_list)
         shapes = [(spec_id, str(spec)) for spec_id, spec in sorted(self.specs.items())]
@@ -278,7 +279,7 @@ class TableSnapshot:
 
     @cached_property
     def numbers(self) -> dict[ListedFile, int]:
-        """The files' numbers."""
+        """File numbers by entry."""
         return {entry: number for number, entry in enumerate(self.entries)}
 
     @cached_property
@@ -288,7 +289,7 @@ class TableSnapshot:
 
     @cached_property
     def all_overrides(self) -> dict[Path, FactOverride]:
-        """What partitions say of every file."""
+        """Facts of identity partition columns for all files."""
         return self.overrides(np.arange(len(self.entries)))
 
     def files_of(self, files: Array) -> tuple[FileEntry, ...]:
@@ -307,14 +308,14 @@ class TableSnapshot:
         )
 
     def _partition(self, key: PartitionKey) -> dict[str, Any]:
-        """A partition's values by field name: identities as the column's values, others as Iceberg has it."""
+        """Partition values by field name; those of identity transforms in the column's type."""
         fields = self.specs[key.spec_id].fields if key.partition is not None else ()
-        found = {field.name: value for field, value in zip(fields, key.partition or (), strict=True)}
+        values = {field.name: value for field, value in zip(fields, key.partition or (), strict=True)}
         for field in fields:
             column = self._columns.get(field.source_id)
             if isinstance(field.transform, IdentityTransform) and column is not None:
-                found[field.name] = _scalar(found[field.name], column.type, key).as_py()
-        return found
+                values[field.name] = _scalar(values[field.name], column.type, key).as_py()
+        return values
 
     def check_files(self, files: Sequence[int]) -> None:
         """Refuse files that are not Parquet."""
@@ -323,7 +324,7 @@ class TableSnapshot:
         if pc.any(others).as_py():
             number = pc.index(others, True).as_py()
             raise FileError(
-                f"its format is {chosen.formats[number]}, and only Parquet can be read",
+                f"file format is {chosen.formats[number]}, but only Parquet is supported",
                 path=chosen.paths[number].as_py(),
                 hint="rewrite the table's files as Parquet",
             )
@@ -332,7 +333,7 @@ class TableSnapshot:
 
     @cached_property
     def _columns(self) -> dict[int, ColumnRef]:
-        """The columns outside of lists and maps, by field id."""
+        """Columns outside lists and maps, by field id."""
         fields = {one.field.field_id: one for one in walk_fields(self._pinned.schema.fields)}
         return {
             number: ColumnRef(path, arrow_type(fields[number].field.field_type, path))
@@ -341,71 +342,71 @@ class TableSnapshot:
 
     @cached_property
     def _identities(self) -> dict[int, dict[str, tuple[int, pa.DataType]]]:
-        """Per spec, the top-level columns that its partitions give as they are: places of values, types.
+        """Per spec, its top-level identity columns: position of the value in the partition, and type.
 
-        Dropped columns are among them, for equality deletes outlive the columns that they compare.
+        Includes dropped columns, because equality deletes outlive the columns they compare.
         """
-        known = {one.field.field_id for schema in self.metadata.schemas for one in walk_fields(schema.fields)}
-        found: dict[int, dict[str, tuple[int, pa.DataType]]] = {}
+        ids = {one.field.field_id for schema in self.metadata.schemas for one in walk_fields(schema.fields)}
+        identities: dict[int, dict[str, tuple[int, pa.DataType]]] = {}
         for spec in self.metadata.partition_specs:
-            mine = found.setdefault(spec.spec_id, {})
-            for place, field in enumerate(spec.fields):
-                if isinstance(field.transform, IdentityTransform) and field.source_id in known:
-                    path, type = self._place_of(field.source_id)
+            mine = identities.setdefault(spec.spec_id, {})
+            for position, field in enumerate(spec.fields):
+                if isinstance(field.transform, IdentityTransform) and field.source_id in ids:
+                    path, type = self._column_of(field.source_id)
                     if len(path) == 1:
-                        mine[path[0]] = place, type
-        return found
+                        mine[path[0]] = position, type
+        return identities
 
     def overrides(self, files: Array) -> dict[Path, FactOverride]:
-        """What identity partitions say of columns, whatever is stored in the files."""
+        """Facts of identity partition columns, which override those of the files."""
         if not any(self._identities.values()) or not len(files):
             return {}
         chosen = self.inventory.take(files)
-        found = {column.path: self._override_of(column, chosen) for column in self._columns.values()}
-        return {path: overrides for path, overrides in found.items() if overrides is not None}
+        facts = {column.path: self._override_of(column, chosen) for column in self._columns.values()}
+        return {path: override for path, override in facts.items() if override is not None}
 
     def _override_of(self, column: ColumnRef, entries: Entries) -> FactOverride | None:
-        """What identity partitions say of a column in some files; None if nothing."""
+        """Facts of a column from identity partitions; None if no file has any."""
         if not any(column.path == (name,) for mine in self._identities.values() for name in mine):
             return None
         values = [self._value(key, column.path[0]) for key in entries.keys]
-        given = np.array([value is not _NOTHING for value in values], dtype=bool)
-        if not given.any():
+        present = np.array([value is not _NOTHING for value in values], dtype=bool)
+        if not present.any():
             return None
         facts = source_facts(
             _IDENTITY, [None if value is _NOTHING else value for value in values], column.type
         )
-        return None if facts is None else FactOverride(facts, given).take(entries.partitions)
+        return None if facts is None else FactOverride(facts, present).take(entries.partitions)
 
     def _value(self, key: PartitionKey, name: str) -> Any:
-        found = self._identities[key.spec_id].get(name)
-        return _NOTHING if found is None or key.partition is None else key.partition[found[0]]
+        identity = self._identities[key.spec_id].get(name)
+        return _NOTHING if identity is None or key.partition is None else key.partition[identity[0]]
 
     def constants(self, files: Sequence[int]) -> list[Mapping[str, pa.Scalar]]:
-        """The columns that each numbered file's identity partitions give."""
+        """Identity partition values of each numbered file."""
         if not any(self._identities.values()):
             return [{} for _ in files]
         chosen = self.inventory.take(np.array(files, dtype=np.int64))
-        made = [self._constants(key) for key in chosen.keys]
-        return [made[code] for code in chosen.partitions.tolist()]
+        constants = [self._constants(key) for key in chosen.keys]
+        return [constants[code] for code in chosen.partitions.tolist()]
 
     def _constants(self, key: PartitionKey) -> Mapping[str, pa.Scalar]:
-        found = {}
+        constants = {}
         for name, (_, type) in self._identities[key.spec_id].items():
             value = self._value(key, name)
             if value is not _NOTHING:
-                found[name] = _scalar(value, type, key)
-        return found
+                constants[name] = _scalar(value, type, key)
+        return constants
 
     # -- planning ----------------------------------------------------------------------------
 
     def prune_files(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> PrunedFiles:
-        """The files that manifests leave: by the ranges of their partitions, by partition, by file."""
-        prune_segments = FilePruner(
+        """Files that may match according to manifest summaries, partitions and file metrics."""
+        pruner = FilePruner(
             self.inventory, self._pruning_specs, self._columns, self.file_facts, ledger, strict
         )
         try:
-            return prune_segments.prune_files(node)
+            return pruner.prune_files(node)
         except SchemaError as error:
             error.path = error.path or self.name
             raise
@@ -421,20 +422,20 @@ class TableSnapshot:
                 to_predicate(where), self.query_schema, case_sensitive=case_sensitive
             )
             node = compiled.node
-        sifted = self.prune_files(node, ledger, strict=strict)
-        assert sifted.files is not None
-        data = self.inventory.take(sifted.files)
-        matched = None
+        pruned = self.prune_files(node, ledger, strict=strict)
+        assert pruned.files is not None
+        data = self.inventory.take(pruned.files)
+        matches = None
         if len(data) and len(self.delete_inventory):
-            matched = self._delete_index.match(data, self.file_facts)
-        whole = np.zeros(len(data), dtype=bool) if sifted.whole is None else sifted.whole
-        return FilePlan(data, whole, matched, sifted.partitions or FilterStats(), ledger.notes.done())
+            matches = self._delete_index.match(data, self.file_facts)
+        whole = np.zeros(len(data), dtype=bool) if pruned.whole is None else pruned.whole
+        return FilePlan(data, whole, matches, pruned.partitions or FilterStats(), ledger.notes.done())
 
     def file_facts(self, entries: Entries, field_id: int) -> ColumnFacts:
-        """What manifests say about a column in each of some files, as far as reading would say the same."""
-        one = self._placed(field_id)
+        """Manifest facts of a column per file, unknown where they can be of another column than is read."""
+        one = self._field(field_id)
         type = arrow_type(one.field.field_type, one.path)
-        # Delete files are read by field id alone.
+        # Delete files always have field ids.
         is_data = not entries.contents.any()
 
         def measured() -> ColumnFacts:
@@ -446,37 +447,37 @@ class TableSnapshot:
         try:
             overrides = self._override_of(column, entries) if is_data and column is not None else None
         except (SkipstoneError, ValueError, TypeError):
-            # Partition values that don't fit the column: whoever reads such a file says so.
+            # Partition values of the wrong type: reading the file will raise.
             return ColumnFacts.unknown(type, len(entries))
         return measured() if overrides is None else overrides.over(measured)
 
     def _is_settled(self, field_id: int) -> bool:
-        """Whether what was recorded of a field is of the column that reading finds, with or without ids."""
+        """Whether metrics of a field are certainly of the column that is read."""
         return self._settled is None or field_id in self._settled
 
     @cached_property
     def _pruning_specs(self) -> Mapping[int, PartitionSpec]:
-        """The specs, without the fields that may be made of other columns than reading finds.
+        """The specs, without fields whose source can differ from the column that is read.
 
-        Identities of columns stand: their partition values are what is read.
+        Identity columns stay, because their partition values are what is read.
         """
         if self._settled is None:
             return self.specs
-        found = {}
+        specs = {}
         for spec_id, spec in self.specs.items():
-            given = {place for place, _ in self._identities[spec_id].values()}
+            identities = {position for position, _ in self._identities[spec_id].values()}
             fields = [
                 field
-                if place in given or self._is_settled(field.source_id)
+                if position in identities or self._is_settled(field.source_id)
                 else field.model_copy(update={"transform": VoidTransform()})
-                for place, field in enumerate(spec.fields)
+                for position, field in enumerate(spec.fields)
             ]
-            found[spec_id] = PartitionSpec(*fields, spec_id=spec_id)
-        return found
+            specs[spec_id] = PartitionSpec(*fields, spec_id=spec_id)
+        return specs
 
     @cached_property
     def _required(self) -> frozenset[int]:
-        """Fields that were never NULL: required, like all structs around them, in every schema with them."""
+        """Fields that were required, with all structs around them, in every schema that has them."""
         optional: set[int] = set()
         seen: set[int] = set()
         for schema in self.metadata.schemas:
@@ -487,33 +488,33 @@ class TableSnapshot:
         return frozenset(seen - optional)
 
     def deletions(self, files: Sequence[int]) -> Deletions:
-        """What is deleted of the numbered files."""
+        """Deleted rows of the numbered files."""
         if not files or not len(self.delete_inventory):
             return Deletions()
         data = self.inventory.take(np.array(files, dtype=np.int64))
-        return deletions(self._delete_index, data, files, self.access, self.file_facts, self._place_of)
+        return deletions(self._delete_index, data, files, self.access, self.file_facts, self._column_of)
 
-    def _place_of(self, field_id: int) -> tuple[Path, pa.DataType]:
-        """A column's name and type, also of one that the table has no more."""
+    def _column_of(self, field_id: int) -> tuple[Path, pa.DataType]:
+        """Path and type of a column, even of a dropped one."""
         naming = self.access.naming
         assert naming is not None
-        one = self._placed(field_id)
+        one = self._field(field_id)
         return naming.path(one.ids), arrow_type(one.field.field_type, one.path)
 
-    def _placed(self, field_id: int) -> FieldPath:
-        """A field of the schema, or else of the newest one that had it."""
+    def _field(self, field_id: int) -> FieldPath:
+        """A field of the schema, or of the newest schema that has it."""
         newest = sorted(self.metadata.schemas, key=lambda one: -one.schema_id)
         for schema in (self._pinned.schema, *newest):
             for one in walk_fields(schema.fields):
                 if one.field.field_id == field_id:
                     return one
-        raise SchemaError(f"no schema of the table has a field {field_id}", path=self.name)
+        raise SchemaError(f"unknown field id {field_id}", path=self.name)
 
     def check(self, footers: Sequence[ParquetMetadata]) -> None:
-        """Refuse none: columns are found by field id, and checked when they are read."""
+        """Accept all: columns are resolved by field id, and checked when they are read."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A catalog and secrets stay in their process.
+        # Without the catalog and secrets.
         return (
             type(self),
             (
@@ -530,7 +531,7 @@ class TableSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TableOrigin:
-    """Where a snapshot comes from, and how its files are read."""
+    """The table of a snapshot, and how its files are read."""
 
     name: str
     table: Table | None
@@ -538,7 +539,7 @@ class TableOrigin:
     retry: RetryPolicy | None
     memory: int
     root: str | None
-    """The directory that no path may leave."""
+    """The directory that all files must be below, if any."""
 
 
 def _mapping(metadata: TableMetadata, name: str) -> NameMapping | None:
@@ -551,14 +552,14 @@ def _mapping(metadata: TableMetadata, name: str) -> NameMapping | None:
         raise
     except ValueError as error:
         raise SchemaError(
-            f"the table's name mapping can't be read: {reason(error)}",
+            f"table's name mapping is invalid: {reason(error)}",
             path=name,
-            hint=f"correct the table's property {TableProperties.DEFAULT_NAME_MAPPING}",
+            hint=f"fix the table property {TableProperties.DEFAULT_NAME_MAPPING}",
         ) from error
 
 
 class _Nothing:
-    """A column that a partition doesn't give, which NULL is not."""
+    """The value of a column that is not in a partition, as opposed to NULL."""
 
 
 _NOTHING = _Nothing()
@@ -573,4 +574,6 @@ def _scalar(value: Any, type: pa.DataType, key: PartitionKey) -> pa.Scalar:
             return pa.scalar(value, width).cast(type)
         return pa.scalar(value, type)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise SchemaError(f"{value!r} is not a valid {type}", unit=f"partition {key}") from error
+        raise SchemaError(
+            f"partition value {value!r} is not a valid {type}", unit=f"partition {key}"
+        ) from error

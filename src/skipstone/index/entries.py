@@ -82,7 +82,7 @@ def keep_manifests(access: Files, snapshot: Snapshot) -> None:
         return
     made = ContainerWriter()
     for name, inventory in zip(_CONTENTS, (data, deletes), strict=True):
-        told = json.dumps(identities(inventory.notes, inventory.specs)).encode()
+        told = json.dumps(identities(inventory.infos, inventory.specs)).encode()
         made.add(COMMON, name, np.frombuffer(_serialised(inventory.everything[0]), dtype=np.uint8))
         made.add(COMMON, f"{name}/counts", np.diff(inventory.firsts))
         made.add(COMMON, f"{name}/manifests", np.frombuffer(told, dtype=np.uint8))

@@ -1,7 +1,7 @@
-"""Tables of single files brought to the lake's schema: columns by name, types widened without loss.
+"""Conversion of file data to the lake's schema: columns are matched by name, types widened without loss.
 
-pyarrow casts leaves, and checks that no value is changed. Nested arrays are taken apart here: their fields
-go by name, and pyarrow 26 loses the values of sliced list views.
+pyarrow casts leaf arrays and checks that no value changes. Nested arrays are converted here, because their
+fields are matched by name, and because pyarrow 26 loses values of sliced list views.
 """
 
 from __future__ import annotations
@@ -24,81 +24,84 @@ Path: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evolution:
-    """What a table that has evolved allows its files beyond widening: more types, and fields not yet there.
+    """Type changes that an evolved table allows beyond widening, and defaults of missing fields.
 
-    Dates become timestamps, and timestamps get the table's unit (if no value is cut) and zone (a label: they
-    are UTC). Bytes become UUIDs where the table has these. ``defaults`` are the values of fields that a file
-    lacks, by path: with ``element``, ``key`` and ``value`` for what lists and maps hold.
+    Dates become timestamps; timestamps get the table's unit (if no value is truncated) and zone (a label:
+    they are UTC). Bytes become UUIDs. ``defaults`` are the values of fields that a file lacks, by path; list
+    elements, map keys and map values are called ``element``, ``key`` and ``value``.
     """
 
     defaults: Mapping[Path, pa.Scalar]
 
 
 def conform(table: pa.Table, schema: pa.Schema, *, path: str, evolution: Evolution | None = None) -> pa.Table:
-    """The columns of ``schema`` from a table read from ``path``; those it doesn't have are NULL."""
+    """Convert a table read from ``path`` to ``schema``; missing columns are NULL."""
     if table.schema.equals(schema, check_metadata=True):
         return table
     if not len(schema):
-        return table.select([])  # a table made of no columns would forget its number of rows
+        return table.select([])  # a table built from no columns would lose its row count
     columns = [
-        _conform_column(table, place, field, path, evolution)
-        for field, place in zip(schema, _places(table.schema, schema, path), strict=True)
+        _conform_column(table, position, field, path, evolution)
+        for field, position in zip(schema, _positions(table.schema, schema, path), strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def check_readable(file_schema: pa.Schema, lake_schema: pa.Schema, path: str, lake_path: str) -> None:
-    """Raise if a file has a column that can't be widened to the lake's type, which ``lake_path`` set."""
-    for field, place in zip(lake_schema, _places(file_schema, lake_schema, path), strict=True):
-        if place is not None:
-            _check(file_schema.field(place).type, field, path, f"in {lake_path}", None)
+    """Raise if a file has a column that can't be widened to its type in the lake at ``lake_path``."""
+    for field, position in zip(lake_schema, _positions(file_schema, lake_schema, path), strict=True):
+        if position is not None:
+            _check(file_schema.field(position).type, field, path, f"in {lake_path}", None)
 
 
-def _places(own: pa.Schema, wanted: pa.Schema, path: str) -> list[int | None]:
-    """Where each wanted column is in the file; None for one it doesn't have."""
+def _positions(own: pa.Schema, wanted: pa.Schema, path: str) -> list[int | None]:
+    """Position of each wanted column in the file; None if the file lacks it."""
     if own.names == wanted.names:
         return list(range(len(own)))
-    places: dict[str, int] = {}
-    twice = {name for place, name in enumerate(own.names) if places.setdefault(name, place) != place}
+    positions: dict[str, int] = {}
+    duplicates = {name for at, name in enumerate(own.names) if positions.setdefault(name, at) != at}
     for name in wanted.names:
-        if name in twice:
+        if name in duplicates:
             raise SchemaError(
-                "the name occurs twice: which column is meant can't be told",
+                "two columns of the file have this name",
                 path=path,
                 column=name,
-                hint="rename one of the two columns, or leave the file out of the lake",
+                hint="rename one of them, or remove the file from the lake",
             )
-    return [places.get(name) for name in wanted.names]
+    return [positions.get(name) for name in wanted.names]
 
 
 def _conform_column(
-    table: pa.Table, place: int | None, field: pa.Field, path: str, evolution: Evolution | None
+    table: pa.Table, position: int | None, field: pa.Field, path: str, evolution: Evolution | None
 ) -> pa.ChunkedArray:
-    ways = _Converter(evolution)
-    column = table.column(place) if place is not None else ways.lacking(field, (field.name,), table.num_rows)
+    converter = _Converter(evolution)
+    if position is None:
+        column = converter.default(field, (field.name,), table.num_rows)
+    else:
+        column = table.column(position)
     if column.null_count and not field.nullable:
         raise _unexpected_null(path, field.name)
-    if place is None:
+    if position is None:
         return pa.chunked_array([column])
     if column.type == field.type:
         return column
     _check(column.type, field, path, "in the lake's schema", evolution)
     try:
-        arrays = [ways.convert(chunk, field.type, (field.name,)) for chunk in column.chunks]
+        arrays = [converter.convert(chunk, field.type, (field.name,)) for chunk in column.chunks]
         return pa.chunked_array(arrays, type=field.type)
     except _UnexpectedNull as error:
         raise _unexpected_null(path, ".".join(error.path)) from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(
-            f"a value of type {column.type} doesn't fit the lake's type {field.type}: {error}",
+            f"can't convert {column.type} to the lake's type {field.type}: {error}",
             path=path,
             column=field.name,
-            hint="rewrite the file with the lake's type, or give the lake a schema that holds all values",
+            hint="rewrite the file with the lake's type, or pass a schema whose type holds all values",
         ) from error
 
 
 class _UnexpectedNull(Exception):
-    """A nested field that must have values is not there."""
+    """A required nested field is missing."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -107,7 +110,7 @@ class _UnexpectedNull(Exception):
 
 def _unexpected_null(path: str, column: str) -> SchemaError:
     return SchemaError(
-        "NULL in a column that the lake's schema says has none",
+        "column has NULLs, but is not nullable in the lake's schema",
         path=path,
         column=column,
         hint="make the column nullable",
@@ -118,26 +121,26 @@ def _unexpected_null(path: str, column: str) -> SchemaError:
 
 
 def _check(own: pa.DataType, field: pa.Field, path: str, where: str, evolution: Evolution | None) -> None:
-    found = _misfit(own, field.type, field.name, evolved=evolution is not None)
-    if found is not None:
-        column, here, there = found
+    mismatch = _mismatch(own, field.type, field.name, evolved=evolution is not None)
+    if mismatch is not None:
+        column, here, there = mismatch
         raise SchemaError(
-            f"the type is {here}, but {there} {where}: some values would be lost",
+            f"column is {here} here, but {there} {where}: the conversion could lose values",
             path=path,
             column=column,
-            hint="rewrite the file, or give the lake a schema that holds the values of both",
+            hint="rewrite the file, or pass a schema whose type holds both",
         )
 
 
 def fits(own: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a table that has one type now may hold files with the other, whatever their values."""
-    return _misfit(own, wanted, "", evolved=True) is None
+    """Whether values of a file's type can be read as the table's type."""
+    return _mismatch(own, wanted, "", evolved=True) is None
 
 
-def _misfit(
+def _mismatch(
     own: pa.DataType, wanted: pa.DataType, column: str, *, evolved: bool
 ) -> tuple[str, pa.DataType, pa.DataType] | None:
-    """The first place where values of one type can't become the other, and both types there."""
+    """The path of the first nested type that can't be converted, and both types; None if all can."""
     if own == wanted or pa.types.is_null(own):
         return None
     source, target = decoded(own), decoded(wanted)
@@ -152,14 +155,14 @@ def _misfit(
     if pa.types.is_struct(source) and len({field.name for field in source.fields}) < source.num_fields:
         return column, own, wanted
     for name, one, other in parts:
-        found = _misfit(one, other, f"{column}.{name}", evolved=evolved)
-        if found is not None:
-            return found
+        mismatch = _mismatch(one, other, f"{column}.{name}", evolved=evolved)
+        if mismatch is not None:
+            return mismatch
     return None
 
 
 def _widens(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether every value of one leaf type is one of the other; how values are laid out is no matter."""
+    """Whether every value of one leaf type is a value of the other, regardless of memory layout."""
     merged = merge_types(target, source)
     if merged is None or merged == target:
         return merged is not None
@@ -169,7 +172,7 @@ def _widens(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _evolves(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a table may have had one leaf type, or has it in some files, where it has the other now."""
+    """Whether a table's column can have changed from one leaf type to the other."""
     if pa.types.is_timestamp(target):
         return bool(pa.types.is_timestamp(source) or (pa.types.is_date32(source) and target.tz is None))
     return bool(storage_type(source) == storage_type(target))
@@ -180,12 +183,12 @@ def _evolves(source: pa.DataType, target: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Converter:
-    """How arrays come to the lake's types, and what fields are that a file lacks."""
+    """Converts arrays to the lake's types, and supplies missing fields."""
 
     evolution: Evolution | None
 
-    def lacking(self, field: pa.Field, path: Path, rows: int) -> pa.Array:
-        """A field that the file doesn't have."""
+    def default(self, field: pa.Field, path: Path, rows: int) -> pa.Array:
+        """Values of a field that the file lacks."""
         value = None if self.evolution is None else self.evolution.defaults.get(path)
         if value is None:
             return pa.nulls(rows, field.type)
@@ -194,7 +197,7 @@ class _Converter:
         return pa.repeat(value, rows)
 
     def convert(self, array: pa.Array, target: pa.DataType, path: Path) -> pa.Array:
-        """``array`` as ``target``, which its type is known to fit."""
+        """Convert an array to a type that ``_mismatch`` has accepted."""
         source = array.type
         if source == target:
             return array
@@ -229,14 +232,14 @@ class _Converter:
         return pa.DictionaryArray.from_arrays(indices, values, ordered=target.ordered)
 
     def _struct(self, array: pa.StructArray, target: pa.DataType, path: Path) -> pa.Array:
-        own = {field.name: place for place, field in enumerate(array.type.fields)}
+        own = {field.name: position for position, field in enumerate(array.type.fields)}
         parts = []
         for field in target.fields:
             below = (*path, field.name)
             if field.name in own:
                 part = self.convert(_part(array, own[field.name], field.type), field.type, below)
             else:
-                part = self.lacking(field, below, len(array))
+                part = self.default(field, below, len(array))
                 if part.null_count and not field.nullable and array.null_count < len(array):
                     raise _UnexpectedNull(below)
             parts.append(part)
@@ -252,7 +255,7 @@ class _Converter:
     def _list(self, array: pa.Array, target: pa.DataType, path: Path) -> pa.Array:
         spans, mask, inside = _Spans.of(array), array.is_null(), (*path, "element")
         if pa.types.is_fixed_size_list(target):
-            if target.list_size == 0:  # pyarrow divides by the size, and takes the process down
+            if target.list_size == 0:  # pyarrow divides by the size, and crashes
                 return pa.array(array.to_pylist(), target)
             slots = spans.slots(array.values, target.list_size)
             values = self.convert(slots, target.value_type, inside)
@@ -270,17 +273,17 @@ class _Converter:
         return view.from_arrays(starts, sizes, values, type=target, mask=mask)
 
 
-def _part(array: pa.StructArray, place: int, target: pa.DataType) -> pa.Array:
-    part = array.field(place)
+def _part(array: pa.StructArray, position: int, target: pa.DataType) -> pa.Array:
+    part = array.field(position)
     if part.type == target or not array.null_count or pa.types.is_run_end_encoded(part.type):
         return part
-    # What lies under a NULL struct is no value, and must not fail to fit.
-    return array.flatten()[place]
+    # Garbage under a NULL struct must not fail the conversion.
+    return array.flatten()[position]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Spans:
-    """Where the elements of each list lie among an array's values. A NULL has none, whatever lies there."""
+    """Start and length of each list among an array's values; a NULL list has length 0."""
 
     starts: Array
     lengths: Array
@@ -302,7 +305,7 @@ class _Spans:
         return cls(starts, lengths, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]))
 
     def elements(self, values: pa.Array) -> pa.Array:
-        """The elements of all lists, one after the other; a mere slice where they lie like that."""
+        """The elements of all lists, concatenated; a slice if they are contiguous."""
         shifts = self.starts - self.offsets[:-1]
         used = shifts[self.lengths > 0]
         total = int(self.offsets[-1])
@@ -313,19 +316,17 @@ class _Spans:
         return _take(values, pa.array(np.repeat(shifts, self.lengths) + np.arange(total)))
 
     def slots(self, values: pa.Array, size: int) -> pa.Array:
-        """``size`` elements for each list, NULLs for one that is NULL."""
+        """``size`` elements for each list; NULLs for a NULL list."""
         if (self.lengths == size).all():
             return self.elements(values)
-        places = self.starts[:, None] + np.arange(size)
+        indices = self.starts[:, None] + np.arange(size)
         unused = np.repeat(self.lengths != size, size)
-        return _take(values, pa.array(places.reshape(-1), mask=unused))
+        return _take(values, pa.array(indices.reshape(-1), mask=unused))
 
 
-def _take(values: pa.Array, places: pa.Array) -> pa.Array:
+def _take(values: pa.Array, indices: pa.Array) -> pa.Array:
     try:
-        return values.take(places)
-    except pa.ArrowNotImplementedError:  # from views of strings; such lists are rare enough for a loop
-        nothing = pa.nulls(1, values.type)
-        return pa.concat_arrays(
-            [nothing if place is None else values.slice(place, 1) for place in places.to_pylist()]
-        )
+        return values.take(indices)
+    except pa.ArrowNotImplementedError:  # string views; such lists are rare, so a loop will do
+        null = pa.nulls(1, values.type)
+        return pa.concat_arrays([null if at is None else values.slice(at, 1) for at in indices.to_pylist()])

@@ -1,8 +1,8 @@
 """A directory of Parquet files, pinned to one listing.
 
-Directories that belong to an Iceberg, Delta or Hudi table are refused: the table keeps files whose rows were
-deleted or replaced, and only its log tells which rows count. A listing of its directory, of a part of it, or
-of a warehouse above it would return them all.
+Directories that belong to an Iceberg, Delta or Hudi table are refused: they contain files with deleted or
+replaced rows, and only the table's log says which rows are live. Listing the table's directory, a part of it
+or a warehouse above it would return them all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from skipstone.lake.files import CACHE_BYTES, Files
 from skipstone.lake.partitions import Partitions, read_partitions
 from skipstone.lake.records import list_again, list_settled, real_store, with_own_files
 from skipstone.lake.schema import first_of_each_schema, merge_schemas
-from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, Path, PrunedFiles, Records
+from skipstone.lake.snapshot import PLANS, Deletions, FileEntry, IndexRecords, Path, PrunedFiles
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.prune.ledger import Blame, Ledger
 from skipstone.report.trace import Cause, Level
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
     from skipstone.parquet.naming import Naming
 
 
-# Up to this many files the schema is that of all files; of more, a sample spread over the listing tells it.
+# Larger lakes take their schema from a sample of this many files, spread over the listing.
 SCHEMA_SAMPLE = 256
 _BROKEN = (NotParquetError, CorruptFileError, EncryptedFileError)
 
 
 class DirectorySnapshot:
-    """The Parquet files below a directory, or one file, as one listing saw them.
+    """The Parquet files below a directory, or a single file, as listed at one time.
 
-    Directories named ``key=value`` are partitions. Hidden files (a name that begins with ``.`` or ``_``,
-    unless it is a partition's) and empty ones are no part of the lake. Footers are read when a plan needs
-    them, and kept within a bound.
+    Directories named ``key=value`` are partitions. Empty files and hidden ones (a name that begins with ``.``
+    or ``_``, unless it is a partition) are ignored. Footers are read when a plan needs them, and cached
+    within a bound.
     """
 
     index_naming: Naming | None = None
@@ -76,8 +76,8 @@ class DirectorySnapshot:
         self.is_whole, self.has_own_schema = not pattern, schema is not None
         self.listed_whole = all(entry.key != pattern for entry in entries[:2])
         self.plans: Cache[Any, Any] = Cache(PLANS)
-        self._pattern, self._given = pattern, schema
-        self._records: Records | None = None
+        self._pattern, self._user_schema = pattern, schema
+        self._records: IndexRecords | None = None
 
     @classmethod
     def open(
@@ -89,36 +89,36 @@ class DirectorySnapshot:
         retry: RetryPolicy | None = None,
         memory: int = CACHE_BYTES,
     ) -> DirectorySnapshot:
-        """List a directory, or those of its files that match a pattern; listing is all that this costs."""
+        """List the files of a directory that match a pattern; no file is opened."""
         if schema is not None and not isinstance(schema, pa.Schema):
-            raise UsageError(f"the schema is a {type(schema).__name__}", hint="give a pyarrow.Schema")
+            raise UsageError(f"schema is a {type(schema).__name__}", hint="pass a pyarrow.Schema")
         real = real_store(store)
         if not pattern:
             refuse_part_of_table(real)
-        return _listed(Files(with_own_files(store, real), retry=retry, memory=memory), pattern, schema)
+        return _take_snapshot(Files(with_own_files(store, real), retry=retry, memory=memory), pattern, schema)
 
     def latest(self, engine: Engine | None = None) -> DirectorySnapshot:
-        """What the directory holds now; a large one is listed by the engine's tasks."""
+        """List the directory again; tasks of the engine list a large one."""
         if engine is None:
-            return _listed(self.access, self._pattern, self._given)
+            return _take_snapshot(self.access, self._pattern, self._user_schema)
         listing = partial(list_again, engine, self.access.store, self.entries)
-        return _listed(self.access, self._pattern, self._given, listing)
+        return _take_snapshot(self.access, self._pattern, self._user_schema, listing)
 
-    def use(self, records: Records) -> None:
-        """Take the schema from the files' metadata that an index has recorded."""
+    def use(self, records: IndexRecords) -> None:
+        """Take the schema from file metadata that an index has recorded."""
         self._records = records
 
-    # -- what there is -----------------------------------------------------------------------
+    # -- files -------------------------------------------------------------------------------
 
     @cached_property
     def version(self) -> str:
         """A digest of the listing: equal for the same files in the same versions."""
-        told = repr((self.uri, list(map(tuple, self.entries))))
-        return xxhash.xxh3_128_hexdigest(told.encode())
+        listing = repr((self.uri, list(map(tuple, self.entries))))
+        return xxhash.xxh3_128_hexdigest(listing.encode())
 
     @cached_property
     def numbers(self) -> dict[ListedFile, int]:
-        """The files' numbers."""
+        """File numbers by entry."""
         return {entry: number for number, entry in enumerate(self.entries)}
 
     @cached_property
@@ -128,7 +128,7 @@ class DirectorySnapshot:
 
     @cached_property
     def all_overrides(self) -> dict[Path, FactOverride]:
-        """What the directories say of every file."""
+        """Facts of partition columns for all files."""
         return self.overrides(np.arange(len(self.entries)))
 
     def files_of(self, files: Array) -> tuple[FileEntry, ...]:
@@ -144,68 +144,66 @@ class DirectorySnapshot:
 
     @cached_property
     def partitions(self) -> Partitions:
-        """The values that the directories' names give each file."""
+        """Partition values of each file, from the names of its directories."""
         keys = [entry.key for entry in self.entries]
-        given = self._given
-        if given is not None:
-            # Only names of partitions count here; which those are, the paths tell.
+        schema = self._user_schema
+        if schema is not None:
             names = read_partitions(keys, uri=self.uri).schema.names
-            given = pa.schema([field for field in given if field.name in names])
-        return read_partitions(keys, schema=given, uri=self.uri)
+            schema = pa.schema([field for field in schema if field.name in names])
+        return read_partitions(keys, schema=schema, uri=self.uri)
 
     # -- schema ------------------------------------------------------------------------------
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of the lake with the types that reading gives."""
+        """Columns of the lake with the types that scans return."""
         return self._schemas[0]
 
     @cached_property
     def query_schema(self) -> pa.Schema:
-        """The schema that predicates are bound to: INT96 and old timestamps are instants."""
+        """The schema that predicates are bound to: INT96 and legacy timestamps are instants."""
         return self._schemas[1]
 
     @cached_property
     def _schemas(self) -> tuple[pa.Schema, pa.Schema]:
-        if self._given is not None:
-            schema = self._with_partitions(self._given)
+        if self._user_schema is not None:
+            schema = self._with_partitions(self._user_schema)
             return schema, schema
         footers = first_of_each_schema(self._sample())
-        asked = merge_schemas([(f.path, f.query_schema) for f in footers])
-        query = self._with_partitions(asked)
+        query = self._with_partitions(merge_schemas([(f.path, f.query_schema) for f in footers]))
         if all(f.query_schema is f.arrow_schema for f in footers):
             return query, query
         try:
             stored = merge_schemas([(f.path, f.arrow_schema) for f in footers])
         except SchemaError:
-            # Files with INT96 among files with zones: all are instants then.
+            # Some files have INT96, others zoned timestamps: all are instants then.
             return query, query
         return self._with_partitions(stored), query
 
     def _with_partitions(self, data: pa.Schema) -> pa.Schema:
-        """Partition columns keep a place they have in the files, with the directories' type."""
+        """Add partition columns; one that files store too keeps its position and has the partition's type."""
         partitions = {field.name: field for field in self.partitions.schema}
         fields = [partitions.pop(field.name, field) for field in data]
         return pa.schema([*fields, *partitions.values()])
 
     def _sample(self) -> list[ParquetMetadata]:
-        """The files that tell the schema: one of every kind that an index knows, some of those it doesn't."""
+        """Files whose schemas are merged: one of every schema in the index, and a sample of other files."""
         recorded = None if self._records is None else self._records.kinds()
         if recorded is None:
             return self._spread(self.entries, needed=True)
-        known, others = recorded
-        unknown = [self.entries[number] for number in others.tolist()]
-        return [*known, *(self._spread(unknown, needed=False) if unknown else ())]
+        kinds, others = recorded
+        unindexed = [self.entries[number] for number in others.tolist()]
+        return [*kinds, *(self._spread(unindexed, needed=False) if unindexed else ())]
 
     def _spread(self, files: Sequence[ListedFile], *, needed: bool) -> list[ParquetMetadata]:
-        """Some of the files; an error if all of them are broken and one is ``needed``."""
+        """Metadata of a sample of files; raises if all of them are broken and one is ``needed``."""
         count = len(files)
         chosen = np.unique(np.linspace(0, count - 1, min(count, SCHEMA_SAMPLE)).round().astype(int))
         entries = [files[number] for number in chosen.tolist()]
         try:
             return self.access.layouts(entries)
         except _BROKEN:
-            # A file that is broken for good is the business of the query that needs it.
+            # Broken files fail the queries that need them, not the schema.
             footers = [footer for entry in entries if (footer := self._layout_or_none(entry)) is not None]
             if not footers and needed:
                 raise
@@ -221,23 +219,23 @@ class DirectorySnapshot:
 
     @cached_property
     def partition_names(self) -> frozenset[str]:
-        """The names of the columns that directories give."""
+        """Names of the partition columns."""
         return frozenset(self.partitions.schema.names)
 
     def check(self, footers: Iterable[ParquetMetadata]) -> None:
-        """Refuse a file whose columns can't be read as the lake's."""
-        if self._given is None and len(self.entries) <= SCHEMA_SAMPLE:
+        """Refuse a file whose columns can't be converted to the lake's types."""
+        if self._user_schema is None and len(self.entries) <= SCHEMA_SAMPLE:
             return
-        known: set[pa.Schema] = set()
+        checked: set[pa.Schema] = set()
         names = set(self.partitions.schema.names)
         lake = pa.schema([field for field in self.query_schema if field.name not in names])
         for footer in footers:
-            if footer.query_schema not in known:
+            if footer.query_schema not in checked:
                 check_readable(footer.query_schema, lake, footer.path, self.uri)
-                known.add(footer.query_schema)
+                checked.add(footer.query_schema)
 
     def overrides(self, files: Array) -> dict[Path, FactOverride]:
-        """What the directories say of the numbered files."""
+        """Facts of partition columns for the numbered files."""
         if not self.partition_names:
             return {}
         chosen = self.partitions.take(files)
@@ -246,14 +244,14 @@ class DirectorySnapshot:
         }
 
     def constants(self, files: Sequence[int]) -> list[Mapping[str, pa.Scalar]]:
-        """The partition of each numbered file, as scalars of the partition columns' types."""
+        """Partition values of each numbered file."""
         names, values = self.partitions.schema.names, self.partitions.values
         return [
             {name: column[number] for name, column in zip(names, values, strict=True)} for number in files
         ]
 
     def prune_files(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> PrunedFiles:  # noqa: ARG002
-        """The files that their directories leave."""
+        """Files whose partitions may match."""
         if node is None or not len(self.partitions.schema):
             return PrunedFiles()
         judgement = judge(node, self.partitions.evidence())
@@ -261,13 +259,13 @@ class DirectorySnapshot:
         folders = [entry.key.rpartition("/")[0] for entry in self.entries]
         _, first = np.unique(folders, return_index=True)
         distinct = judgement.take(first)
-        found = distinct.verdicts()
+        by_partition = distinct.verdicts()
         ledger.add(
             Level(
                 "partitions",
-                units=len(found),
-                kept=int((found != Verdict.NONE).sum()),
-                whole=int((found == Verdict.ALL).sum()),
+                units=len(by_partition),
+                kept=int((by_partition != Verdict.NONE).sum()),
+                whole=int((by_partition == Verdict.ALL).sum()),
                 rows=None,
                 drops=Blame.all_by(distinct, Cause.PARTITION).drops(),
             )
@@ -276,28 +274,28 @@ class DirectorySnapshot:
         return PrunedFiles() if kept.all() else PrunedFiles(np.flatnonzero(kept))
 
     def deletions(self, files: Sequence[int]) -> Deletions:  # noqa: ARG002
-        """Nothing: files of a directory are deleted whole."""
+        """None: directories have no row-level deletes."""
         return Deletions()
 
     def check_files(self, files: Sequence[int]) -> None:
-        """Refuse none: all are Parquet, or else their footers will say."""
+        """Accept all: reading a footer fails if the file is not Parquet."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The listing goes along: elsewhere it is the same version of the lake.
-        return (type(self), (self.access, self._pattern, self._given, self.entries, self.others))
+        # Includes the listing, so that other processes see the same version of the lake.
+        return (type(self), (self.access, self._pattern, self._user_schema, self.entries, self.others))
 
     def __repr__(self) -> str:
         size = sum(entry.size for entry in self.entries)
         return f"DirectorySnapshot({self.uri!r}, {len(self.entries):,} files, {size:,} bytes)"
 
 
-def _listed(
+def _take_snapshot(
     access: Files,
     pattern: str,
     schema: pa.Schema | None,
     listing: Callable[[], Sequence[ListedFile]] | None = None,
 ) -> DirectorySnapshot:
-    """The files that are there now and belong to no job that isn't done."""
+    """List the files, without those of unfinished jobs."""
     listed_at = time.time()
     listed = list_settled(access.store, named=pattern) if listing is None else listing()
     if pattern:
@@ -308,20 +306,21 @@ def _listed(
     if not pattern:
         refuse_tables(access.store, listed)
     if not entries and schema is None:
-        what = f"no file in it matches {pattern}" if pattern else "there is no file in it"
-        raise ReadError(what, path=access.store.uri, hint="hidden and empty files don't count")
+        what = f"no file matches {pattern}" if pattern else "directory contains no files"
+        hint = "check the path; hidden and empty files are ignored"
+        raise ReadError(what, path=access.store.uri, hint=hint)
     others = tuple([entry for entry in listed if entry.key[:1] == "_"])
     return DirectorySnapshot(access, pattern, schema, entries, others, listed_at)
 
 
-# A name that begins with a dot, or with an underscore unless it is a partition's.
+# A name that begins with a dot, or with an underscore unless it is a partition.
 _HIDDEN = re.compile(r"(?:^|/)(?:\.|_(?![^/]*=))")
 
 
 def is_visible(entry: ListedFile, pattern: str = "") -> bool:
-    """Whether a file is part of a lake: meant by the pattern, not hidden and not empty."""
+    """Whether a file is part of a lake: matched by the pattern, not hidden and not empty."""
     if entry.key == pattern:
-        return True  # a file asked for by name is read, or complained about
+        return True  # a file requested by name is never skipped silently
     return entry.size > 0 and matches(pattern, entry.key) and _HIDDEN.search(entry.key) is None
 
 
@@ -331,7 +330,7 @@ _HUDI: Final = ".hoodie"
 _LOGS: Final = (
     ("an Iceberg", re.compile(rf"(?s)(.*/)?{_ICEBERG}/(?:[^/]+\.metadata\.json(\.gz)?|version-hint\.text)")),
     ("a Delta", re.compile(rf"(?s)(.*/)?{_DELTA}/[^/]+")),
-    # Each partition has a file of its own that begins so.
+    # Hudi writes such a file into every partition.
     ("a Hudi", re.compile(rf"(?s)(.*/)?{_HUDI}(?:/.*|_partition_metadata[^/]*)")),
 )
 _VERSION: Final = re.compile(r"v?(\d+)")
@@ -339,64 +338,65 @@ _REQUESTS: Final = 8
 
 
 def refuse_tables(store: Store, listed: Sequence[ListedFile]) -> None:
-    """Refuse a directory that is a table's or has tables in it, as a listing of it tells."""
+    """Refuse a listed directory that belongs to a table or contains tables."""
     for entry in listed:
         key = entry.key
-        # There may be millions of keys: most have none of these in them, which is quickly seen.
+        # A quick check first: there can be millions of keys.
         if not (_ICEBERG in key or _DELTA in key or _HUDI in key):
             continue
         for kind, log in _LOGS:
-            found = log.fullmatch(key)
-            if found is not None:
-                root = found[1] or ""
+            match = log.fullmatch(key)
+            if match is not None:
+                root = match[1] or ""
                 inner = f" {store.path(root.rstrip('/'))}" if root else ""
-                problem = f"the directory {'contains' if inner else 'belongs to'} {kind} table{inner}"
+                problem = f"directory {'contains' if inner else 'belongs to'} {kind} table{inner}"
                 own = [e for e in listed if e.key.startswith(f"{root}{_ICEBERG}/")]
-                raise _refusal(problem, store, store, own)
+                raise _table_error(problem, store, store, own)
 
 
 def refuse_part_of_table(store: Store) -> None:
-    """Refuse a directory inside a table: one below ``data``, as Iceberg names it, or a partition.
+    """Refuse a directory inside a table: one below Iceberg's ``data``, or a partition.
 
-    That takes a request for each ``data`` in the path, and three if the path ends in partitions, all at once.
-    A directory above that can't be listed is taken for no table's.
+    Takes one request for each ``data`` in the path, and three if the path ends in partitions, in parallel.
+    A parent that can't be listed is not considered a table.
     """
-    looks: list[tuple[Store, str]] = []
+    candidates: list[tuple[Store, str]] = []
     inner = store
     while (above := inner.parent()) is not None:
         if _name(inner) == "data":
-            looks.append((above, _ICEBERG))
+            candidates.append((above, _ICEBERG))
         elif "=" in _name(inner) and "=" not in _name(above):
-            looks += [(above, folder) for folder in (_ICEBERG, _DELTA, _HUDI)]
+            candidates += [(above, folder) for folder in (_ICEBERG, _DELTA, _HUDI)]
         inner = above
-    for (above, _), found in zip(looks, gather(_look, looks, threads=_REQUESTS), strict=True):
-        kinds = [kind for kind, log in _LOGS if any(log.fullmatch(entry.key) for entry in found)]
+    listings = gather(_list_directory, candidates, threads=_REQUESTS)
+    for (above, _), files in zip(candidates, listings, strict=True):
+        kinds = [kind for kind, log in _LOGS if any(log.fullmatch(entry.key) for entry in files)]
         if kinds:
-            raise _refusal(f"the directory belongs to {kinds[0]} table, {above.uri}", store, above, found)
+            raise _table_error(f"directory belongs to {kinds[0]} table, {above.uri}", store, above, files)
 
 
-def _look(where: tuple[Store, str]) -> list[ListedFile]:
-    above, folder = where
+def _list_directory(candidate: tuple[Store, str]) -> list[ListedFile]:
+    above, folder = candidate
     with suppress(ReadError):
         files = above.child(folder).list_files()
         return [ListedFile(f"{folder}/{entry.key}", entry.size, entry.version) for entry in files]
     return []
 
 
-def _refusal(problem: str, store: Store, owner: Store, files: Sequence[ListedFile]) -> UsageError:
+def _table_error(problem: str, store: Store, owner: Store, files: Sequence[ListedFile]) -> UsageError:
     metadata = [entry.key for entry in files if ".metadata.json" in entry.key]
-    how = "read the table with a reader of its format"
+    advice = "use a reader of the table's format"
     if metadata:
         newest = max(metadata, key=_version)
-        how = f"open the table by its catalog, or its metadata: {owner.path(newest)}"
+        advice = f"open the table through its catalog, or its metadata file {owner.path(newest)}"
     as_files = f"{store.uri.rstrip('/')}/**/*.parquet"
-    hint = f"{how}; its files as they are, deleted rows included, are the glob {as_files}"
+    hint = f"{advice}; to read all its files, including deleted rows, use the glob {as_files}"
     return UsageError(problem, path=store.uri, hint=hint)
 
 
 def _version(key: str) -> tuple[int, str]:
-    found = _VERSION.match(key.rpartition("/")[2])
-    return (int(found[1]) if found is not None else -1, key)
+    match = _VERSION.match(key.rpartition("/")[2])
+    return (int(match[1]) if match is not None else -1, key)
 
 
 def _name(store: Store) -> str:

@@ -1,4 +1,4 @@
-"""The files of a lake as this process has met them: sources, footers, and the bytes at their ends."""
+"""Access to the files of a lake: sources, cached footers and tails, I/O counts."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 CACHE_BYTES = 256 * 1024 * 1024
 _TAIL_CACHE_BYTES = 64 * 1024 * 1024
-# Parsed, a footer takes some thirty times its bytes, the facts worked out from it included.
+# A parsed footer takes about thirty times its size, including the facts derived from it.
 _FOOTER_WEIGHT = 30
-# A file as an index knows it, with the chunks of a few columns.
+# Recorded metadata of a file, with the chunks of a few columns.
 _RECORD_WEIGHT = 4_000
-# Local files come from the page cache as fast as one thread parses them.
+# One thread parses footers as fast as the page cache delivers them.
 _LOCAL_THREADS = 1
 _REMOTE_THREADS = 32
 _REQUESTS, _BYTES = attrgetter("requests"), attrgetter("bytes")
@@ -48,10 +48,10 @@ class Io:
 
 
 class Files:
-    """Opens the files of one place, each once, and remembers their footers within a bound.
+    """Opens the files of a store, and caches their footers within a bound.
 
-    Pickled, only the place goes along: another process meets the files anew. With a ``naming`` their columns
-    are seen under its names; ``evolution`` is what tables allow their files beyond widening.
+    Pickles contain the store but no cached state. ``naming`` renames columns; ``evolution`` adds the type
+    changes that tables allow beyond widening.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Files:
         evolution: Evolution | None = None,
     ) -> None:
         if retry is not None and not isinstance(retry, RetryPolicy):
-            raise UsageError(f"retry={retry!r}", hint="give a RetryPolicy")
+            raise UsageError(f"retry is {retry!r}", hint="pass a RetryPolicy")
         self.store = store
         self.retry = retry or RetryPolicy()
         self.memory = memory
@@ -72,78 +72,78 @@ class Files:
         self.evolution = evolution
         self.cache: Cache[Any, Any] = Cache(memory)
         self.recorded: Callable[[Sequence[ListedFile]], list[ParquetMetadata | None] | None] | None = None
-        """Looks files up in an index; None if there is none."""
+        """Looks up files in an index; None without an index."""
         self._tails: Cache[ListedFile, TailSource] = Cache(_TAIL_CACHE_BYTES)
         self._sources: dict[ListedFile, RetrySource] = {}
         self._counters: list[IoCounter] = []
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_remade, (self.store, self.retry, self.memory, self.naming, self.evolution))
+        return (_restore, (self.store, self.retry, self.memory, self.naming, self.evolution))
 
     @property
     def threads(self) -> int:
-        """How many requests to files of this place are worth having side by side."""
+        """Useful number of parallel requests."""
         return _LOCAL_THREADS if self.store.local else _REMOTE_THREADS
 
     def io(self) -> Io:
-        """What reading has cost so far, over all files."""
+        """Requests and bytes so far, over all files."""
         return Io(sum(map(_REQUESTS, self._counters)), sum(map(_BYTES, self._counters)))
 
     def path(self, entry: ListedFile) -> str:
-        """The file's full name."""
+        """Full path or URI of a file."""
         return self.store.path(entry.key)
 
     def source(self, entry: ListedFile) -> RetrySource:
-        """The file's bytes, of the version that was listed."""
-        found = self._sources.get(entry)
-        if found is None:
+        """The source of a file, pinned to the listed version."""
+        source = self._sources.get(entry)
+        if source is None:
             opened = self.store.open(entry.key, version=entry.version, size=entry.size)
-            made = RetrySource(opened, self.retry)
-            # Of two threads one is first.
-            found = self._sources.setdefault(entry, made)
-            if found is made:
-                self._counters.append(made.counter)
-        return found
+            new = RetrySource(opened, self.retry)
+            # Another thread can be first.
+            source = self._sources.setdefault(entry, new)
+            if source is new:
+                self._counters.append(new.counter)
+        return source
 
     def read_whole(self, key: str) -> bytes:
-        """All of a file that is known by its name alone."""
+        """All bytes of a file that was not listed."""
         source = RetrySource(self.store.open(key), self.retry)
         with self._lock:
             self._counters.append(source.counter)
         return source.read_ranges([ByteRange(0, source.size())])[0]
 
     def footer(self, entry: ListedFile) -> ParquetMetadata:
-        """The file's metadata, read at the first call."""
+        """The metadata of a file, read at the first call."""
 
         def make() -> tuple[ParquetMetadata, int]:
             metadata = self._read_footer(entry)
             return metadata, _FOOTER_WEIGHT * metadata.footer_size
 
-        found: ParquetMetadata = self.cache.get_or_make((ParquetMetadata, entry), make)
-        return found
+        footer: ParquetMetadata = self.cache.get_or_make((ParquetMetadata, entry), make)
+        return footer
 
     def footers(self, entries: Sequence[ListedFile]) -> list[ParquetMetadata]:
-        """The metadata of many files, fetched side by side where that is worth it."""
+        """The metadata of many files, fetched in parallel from remote stores."""
         keys = [(ParquetMetadata, entry) for entry in entries]
-        found: list[Any] = self.cache.get_all(keys)
-        missing = [number for number, footer in enumerate(found) if footer is None]
+        footers: list[Any] = self.cache.get_all(keys)
+        missing = [number for number, footer in enumerate(footers) if footer is None]
         if self.threads > 1:
             with paused_gc():
                 read = gather(self.footer, [entries[number] for number in missing], threads=self.threads)
             for number, footer in zip(missing, read, strict=True):
-                found[number] = footer
-            return found
-        made: list[tuple[Any, ParquetMetadata, int]] = []
+                footers[number] = footer
+            return footers
+        new: list[tuple[Any, ParquetMetadata, int]] = []
         try:
             with paused_gc():
                 for number in missing:
-                    footer = found[number] = self._read_footer(entries[number])
-                    made.append((keys[number], footer, _FOOTER_WEIGHT * footer.footer_size))
+                    footer = footers[number] = self._read_footer(entries[number])
+                    new.append((keys[number], footer, _FOOTER_WEIGHT * footer.footer_size))
         finally:
-            # Those before one that is broken, too.
-            self.cache.put_all(made)
-        return found
+            # Also caches the footers read before a broken one.
+            self.cache.put_all(new)
+        return footers
 
     def _read_footer(self, entry: ListedFile) -> ParquetMetadata:
         source = self.source(entry)
@@ -152,50 +152,50 @@ class Files:
         else:
             tail = TailSource(source)
             metadata = read_footer(tail)
-            # Footer and page index often come with one request; the index need not be asked for again.
-            self._tails.put(entry, tail, tail.kept)
+            # The tail often contains the page index, which then needs no request.
+            self._tails.put(entry, tail, tail.tail_length)
         return metadata if self.naming is None else self.naming.apply(metadata)
 
     def layout(self, entry: ListedFile) -> ParquetMetadata:
-        """Where everything is in the file: as an index recorded it, else as its footer says.
+        """The metadata of a file, as recorded in an index or read from the footer.
 
-        Recorded metadata has no statistics, but facts: who quotes the former asks for the footer.
+        Recorded metadata has facts but no raw statistics; use ``footer`` for those.
         """
-        found: ParquetMetadata | None = self.cache.get((Files.layout, entry))
-        return found or self._records([entry])[0] or self.footer(entry)
+        layout: ParquetMetadata | None = self.cache.get((Files.layout, entry))
+        return layout or self._records([entry])[0] or self.footer(entry)
 
     def layouts(self, entries: Sequence[ListedFile]) -> list[ParquetMetadata]:
-        """The layouts of many files; footers that are needed are fetched side by side."""
-        found = self._records(entries)
-        unknown = [number for number, known in enumerate(found) if known is None]
-        for number, footer in zip(unknown, self.footers([entries[n] for n in unknown]), strict=True):
-            found[number] = footer
-        return found  # type: ignore[return-value]  # all are filled in
+        """The layouts of many files; missing footers are fetched in parallel."""
+        layouts = self._records(entries)
+        missing = [number for number, layout in enumerate(layouts) if layout is None]
+        for number, footer in zip(missing, self.footers([entries[n] for n in missing]), strict=True):
+            layouts[number] = footer
+        return layouts  # type: ignore[return-value]  # all are filled in
 
     def _records(self, entries: Sequence[ListedFile]) -> list[ParquetMetadata | None]:
-        """What an index has recorded of files."""
+        """Metadata recorded in an index, None for files without it."""
         keys = [(Files.layout, entry) for entry in entries]
-        found: list[ParquetMetadata | None] = self.cache.get_all(keys)
-        missing = [number for number, known in enumerate(found) if known is None]
-        made = self.recorded([entries[n] for n in missing]) if self.recorded and missing else None
-        for number, known in zip(missing, made or (), strict=False):
-            if known is not None:
-                found[number] = known
-                self.cache.put(keys[number], known, _RECORD_WEIGHT)
-        return found
+        layouts: list[ParquetMetadata | None] = self.cache.get_all(keys)
+        missing = [number for number, layout in enumerate(layouts) if layout is None]
+        recorded = self.recorded([entries[n] for n in missing]) if self.recorded and missing else None
+        for number, layout in zip(missing, recorded or (), strict=False):
+            if layout is not None:
+                layouts[number] = layout
+                self.cache.put(keys[number], layout, _RECORD_WEIGHT)
+        return layouts
 
     def forget_layouts(self) -> None:
-        """Look files up again: what an index has told of them can't be trusted."""
+        """Drop cached metadata, because the index it came from can't be trusted."""
         self.cache.clear()
 
     def read(self, entry: ListedFile, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """Bytes of one file; those at its end may still be at hand."""
-        # Of local files nothing is held.
+        """Bytes of one file, from its cached tail where possible."""
+        # Tails of local files are not cached.
         tail = self._tails.get(entry) if len(self._tails) else None
         return (tail or self.source(entry)).read_ranges(ranges)
 
     def read_into(self, entry: ListedFile, ranges: Sequence[ByteRange], views: Sequence[memoryview]) -> None:
-        """``read`` to places in memory."""
+        """Read ranges into buffers."""
         tail = self._tails.get(entry) if len(self._tails) else None
         if tail is None:
             self.source(entry).read_into(ranges, views)
@@ -204,13 +204,13 @@ class Files:
             view[:] = body
 
     def read_many(self, wanted: Mapping[ListedFile, Sequence[ByteRange]]) -> dict[ListedFile, list[bytes]]:
-        """Bytes of many files, fetched side by side."""
+        """Bytes of many files, fetched in parallel."""
         entries = list(wanted)
         bodies = gather(lambda entry: self.read(entry, wanted[entry]), entries, threads=self.threads)
         return dict(zip(entries, bodies, strict=True))
 
 
-def _remade(
+def _restore(
     store: Store, retry: RetryPolicy, memory: int, naming: Naming | None, evolution: Evolution | None
 ) -> Files:
     return Files(store, retry=retry, memory=memory, naming=naming, evolution=evolution)

@@ -1,8 +1,8 @@
-"""What a lake's jobs have ingested, so that the next one ingests the rest, and what they are about to.
+"""Journals of the source files that a lake's jobs have ingested, and claims on those in progress.
 
-Of two runs over one source at once: who ingests a file says so first, in its stage, and looks who else does.
-Each writes before it looks, so of two that want the same file at least one sees the other, or what the other
-has done. What a job that died has said is swept away with its stage.
+A job that ingests a file first claims it in its stage, then checks the claims of other jobs. Each writes
+before it checks, so if two want the same file, at least one sees the other's claim or journal. Claims of
+dead jobs are removed with their stages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from skipstone.lake.append import Append
 
 MANY_JOURNALS: Final = 64
-"""With more than these the next job writes them into its own."""
+"""With more journals than this, the next job merges them into its own."""
 _TRIES: Final = 20
 _CLAIM: Final = "sources.json"
 _THREADS: Final = 16
@@ -29,17 +29,17 @@ _THREADS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class JournalSource:
-    """A file that was taken in, as it was then."""
+    """A version of a source file that was ingested."""
 
     uri: str
     size: int
     version: str
-    """What told this version from others: an etag, or a time."""
+    """An etag, or a modification time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Journals:
-    """The journals of jobs that are done, and what they hold together."""
+    """The journals of finished jobs, merged."""
 
     keys: tuple[str, ...] = ()
     sources: frozenset[JournalSource] = frozenset()
@@ -48,12 +48,12 @@ class Journals:
 
 
 def ingested(store: Store) -> set[JournalSource]:
-    """The sources that the lake's jobs have taken in; those of a job that is not done don't count."""
+    """The source files that finished jobs have ingested."""
     return set(read_journals(store).sources)
 
 
 def forget_stale(store: Store) -> None:
-    """Delete journals of another lake."""
+    """Delete journals of an earlier lake of this name."""
     if isinstance(store, SiblingStore):
         journals = _read_all(store)
         if _are_stale(store, journals):
@@ -61,10 +61,9 @@ def forget_stale(store: Store) -> None:
 
 
 def _are_stale(store: Store, journals: Journals) -> bool:
-    """Whether journals beside a lake are of another lake, which had its name and was moved or deleted.
+    """Whether journals beside a lake belong to an earlier lake of its name, which was moved or deleted.
 
-    Then the lake has no file of any job that published some. Journals in the lake's own directory go where
-    the lake goes.
+    Then the lake has no file of any journaled job. Journals inside a lake move with it.
     """
     if not isinstance(store, SiblingStore) or not journals.jobs:
         return False
@@ -72,7 +71,7 @@ def _are_stale(store: Store, journals: Journals) -> bool:
 
 
 def read_journals(store: Store) -> Journals:
-    """All journals that count, as they were at one time."""
+    """A consistent read of all journals of finished jobs."""
     journals = _read_all(store)
     return Journals() if _are_stale(store, journals) else journals
 
@@ -85,29 +84,29 @@ def _read_all(store: Store) -> Journals:
         unfinished = {job for job, record in read_records(store).items() if record.is_unfinished}
         hidden = {source_key(job) for job in unfinished}
         entries = [e for e in before if e.key.endswith(".json") and e.key not in hidden]
-        found: list[Journals] | None
+        journals: list[Journals] | None
         try:
-            found = gather(lambda entry: _read(store, entry), entries, threads=_THREADS)
+            journals = gather(lambda entry: _read(store, entry), entries, threads=_THREADS)
         except ReadError:
-            found = None
-        # Journals that are merged or given up meanwhile may be missing from a listing, or be in it in vain.
+            journals = None
+        # Merges and rollbacks change the journals while they are read.
         if store.list_prefix(SOURCES) == before:
-            if found is None:
-                # They are there, and still can't be read.
-                found = [_read(store, entry) for entry in entries]
+            if journals is None:
+                # They exist and still can't be read: raise.
+                journals = [_read(store, entry) for entry in entries]
             return Journals(
                 tuple(entry.key for entry in entries),
-                frozenset().union(*(journal.sources for journal in found)),
-                frozenset().union(*(journal.jobs for journal in found)),
+                frozenset().union(*(journal.sources for journal in journals)),
+                frozenset().union(*(journal.jobs for journal in journals)),
             )
     hint = "retry when no other job is running"
-    raise ConflictError("the journals changed all the time", path=store.path(SOURCES), hint=hint)
+    raise ConflictError("journals kept changing while they were read", path=store.path(SOURCES), hint=hint)
 
 
 def encode_journal(
     sources: Iterable[JournalSource], replaces: Iterable[str] = (), jobs: Iterable[str] = ()
 ) -> bytes:
-    """A journal as a file; ``replaces`` are the keys of those that it holds as well."""
+    """Serialize a journal; ``replaces`` are the keys of the journals merged into it."""
     rows = sorted({astuple(source) for source in sources})
     return json.dumps({"sources": rows, "replaces": list(replaces), "jobs": sorted(jobs)}).encode()
 
@@ -115,21 +114,21 @@ def encode_journal(
 def _read(store: Store, entry: ListedFile) -> Journals:
     body = store.open(entry.key, version=entry.version, size=entry.size).tail(entry.size)[0]
     try:
-        told = json.loads(body)
-        found = [JournalSource(uri, size, version) for uri, size, version in told["sources"]]
-        if all(isinstance(s.uri, str) and isinstance(s.version, str) and type(s.size) is int for s in found):
-            return Journals((), frozenset(found), frozenset(map(str, told.get("jobs", ()))))
+        journal = json.loads(body)
+        sources = [JournalSource(uri, size, version) for uri, size, version in journal["sources"]]
+        if all((type(s.uri), type(s.size), type(s.version)) == (str, int, str) for s in sources):
+            return Journals((), frozenset(sources), frozenset(map(str, journal.get("jobs", ()))))
     except (ValueError, KeyError, TypeError):
         pass
-    hint = "delete it, and its sources are taken in again"
-    raise CorruptFileError("the journal is damaged", path=store.path(entry.key), hint=hint)
+    hint = "delete the journal to ingest its sources again"
+    raise CorruptFileError("journal is damaged", path=store.path(entry.key), hint=hint)
 
 
 # -- claims ------------------------------------------------------------------------------------
 
 
 def claim(store: Store, append: Append, sources: Collection[JournalSource]) -> None:
-    """Say what a job takes in; a ConflictError if another job is at the same, or has done it just now."""
+    """Claim source files for a job; raise ConflictError if another job ingests or has just ingested one."""
     if not sources:
         return
     mine = {source.uri for source in sources}
@@ -137,13 +136,13 @@ def claim(store: Store, append: Append, sources: Collection[JournalSource]) -> N
     own = f"{stage_key(append.job)}/{_CLAIM}"
     for entry in store.list_prefix(STAGED):
         if entry.key.endswith(f"/{_CLAIM}") and entry.key != own:
-            _refuse(mine & _claimed(store, entry), "another run is taking it in")
-    _refuse(mine & {source.uri for source in ingested(store)}, "another run has taken it in meanwhile")
+            _refuse(mine & _claimed(store, entry), "another run is ingesting this file")
+    _refuse(mine & {source.uri for source in ingested(store)}, "another run has just ingested this file")
 
 
 def _refuse(shared: set[str], problem: str) -> None:
     if shared:
-        raise ConflictError(problem, path=min(shared), hint="wait for that run to end, then start this one")
+        raise ConflictError(problem, path=min(shared), hint="wait for that run to end, then retry")
 
 
 def _claimed(store: Store, entry: ListedFile) -> set[str]:
@@ -152,9 +151,9 @@ def _claimed(store: Store, entry: ListedFile) -> set[str]:
     except ReadError:
         if any(other.key == entry.key for other in store.list_prefix(STAGED)):
             raise
-        return set()  # that job is over, and the journals tell what it has done
+        return set()  # that job has ended, and its journal has what it ingested
     try:
         return {str(uri) for uri, _, _ in json.loads(body)["sources"]}
     except (ValueError, KeyError, TypeError) as error:
-        hint = "delete it if no job is running"
-        raise CorruptFileError("it can't be understood", path=store.path(entry.key), hint=hint) from error
+        hint = "delete the claim if no job is running"
+        raise CorruptFileError("claim is damaged", path=store.path(entry.key), hint=hint) from error

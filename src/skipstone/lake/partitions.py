@@ -1,11 +1,11 @@
-"""Hive partitions: the values that directory names give to every row of the files below them.
+"""Hive partitions: column values from directory names.
 
-The text of a name becomes a typed value by Spark's rules of escaping and inference.
-What Spark 4.3 infers, in this order: ``int``, ``bigint``, a decimal for any other number without a fraction
-(``1e5`` and ``5.`` are such), ``double`` as Java reads it (blanks around it, ``1d``, ``NaN``; not ``nan``), a
-timestamp only as ``yyyy-MM-dd HH:mm:ss`` with at most one more digit, a date only as ``yyyy-MM-dd``, a time
-as ``HH:mm:ss`` with up to six more digits, else ``string``. Only times are looked for behind escapes. A
-timestamp is an instant; Spark reads it in the session's zone, here UTC counts.
+Directory names are unescaped and typed by Spark's rules. Spark 4.3 infers, in this order: ``int``,
+``bigint``, a decimal for any other number without a fraction (including ``1e5`` and ``5.``), ``double`` in
+Java's syntax (with blanks around it, ``1d``, ``NaN``; not ``nan``), a timestamp only as ``yyyy-MM-dd
+HH:mm:ss`` with at most one fractional digit, a date only as ``yyyy-MM-dd``, a time as ``HH:mm:ss`` with up to
+six fractional digits, else ``string``. Only times and timestamps are unescaped first. A timestamp is an
+instant; Spark reads it in the session's zone, Skipstone in UTC.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from skipstone.errors import SchemaError, UsageError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partitions:
-    """The partition columns of N files: one value per column and file."""
+    """Partition columns of N files: one value per column and file."""
 
     schema: pa.Schema
     values: tuple[pa.Array, ...]
     files: int = 0
-    """How many files there are if they have no partition columns to tell it."""
+    """Number of files, for lakes without partition columns."""
 
     def __len__(self) -> int:
         return len(self.values[0]) if self.values else self.files
 
     def facts(self, column: int) -> ColumnFacts:
-        """What is known of one column in each file: everything, since all its rows share one value."""
+        """Exact facts of one column per file, since all rows of a file share the value."""
         values = self.values[column]
         space = key_space(values.type)
         if space is PRESENCE:
@@ -63,22 +63,22 @@ class Partitions:
             nan = np.asarray(pc.is_nan(values.cast(pa.float64())).fill_null(False))
         else:
             nan = np.zeros(len(values), dtype=bool)
-        known = present & ~nan
+        ordered = present & ~nan
         lower, upper = widest(type, len(values))
-        keys = array_keys(type, values.filter(pa.array(known)))
+        keys = array_keys(type, values.filter(pa.array(ordered)))
         if isinstance(keys, list):
-            places = pa.array(np.cumsum(known) - 1, mask=~known)
-            lower = upper = pa.array(keys, pa.large_binary()).take(places)
+            indices = pa.array(np.cumsum(ordered) - 1, mask=~ordered)
+            lower = upper = pa.array(keys, pa.large_binary()).take(indices)
         else:
-            lower[known] = upper[known] = keys
-        return ColumnFacts(type, lower, upper, known, known, known, ~present, nan)
+            lower[ordered] = upper[ordered] = keys
+        return ColumnFacts(type, lower, upper, ordered, ordered, ordered, ~present, nan)
 
     def evidence(self, rows: Array | None = None) -> Evidence:
-        """The facts about every partition column, with the files' row counts where those are known."""
+        """Facts of every partition column, with the row count per file if available."""
         columns: dict[tuple[str, ...], ColumnFacts] = {
             (name,): self.facts(index) for index, name in enumerate(self.schema.names)
         }
-        # An unknown count must not be zero, which would say that the file holds nothing.
+        # An unknown count is not zero, which would mean an empty file.
         return Evidence(np.full(len(self), -1, dtype=np.int64) if rows is None else rows, columns)
 
     def take(self, files: Array) -> Partitions:
@@ -87,33 +87,33 @@ class Partitions:
 
 
 def read_partitions(keys: Sequence[str], *, schema: pa.Schema | None = None, uri: str = "") -> Partitions:
-    """The partition columns that files have by their paths relative to the root of the lake.
+    """Partition columns from file paths relative to the root of the lake.
 
-    A directory ``name=value`` gives all files below it that value. Types are those that Spark would infer
-    from all the values of a name, unless ``schema`` gives them; ``uri`` is the root, for messages.
+    A directory ``name=value`` sets the column for all files below it. Types come from ``schema``, or are
+    inferred from all values of a column as Spark does; ``uri`` is the root, for messages.
     """
-    given = {} if schema is None else {field.name: field.type for field in schema}
-    if not given and "=" not in "/".join(keys):
+    types = {} if schema is None else {field.name: field.type for field in schema}
+    if not types and "=" not in "/".join(keys):
         return Partitions(pa.schema([]), (), len(keys))
     paths = _Paths.of(keys, uri)
     if not paths.segments:
-        return Partitions(pa.schema(list(given.items())), tuple(pa.nulls(0, type) for type in given.values()))
+        return Partitions(pa.schema(list(types.items())), tuple(pa.nulls(0, type) for type in types.values()))
     names = paths.names()
-    unknown = [name for name in given if name not in names]
+    unknown = [name for name in types if name not in names]
     if unknown:
         raise UsageError(
-            f"no directory is a partition by {unknown[0]!r}",
+            f"{unknown[0]!r} is not a partition column",
             path=uri or None,
-            hint=f"the partition columns are {', '.join(names) or 'none'}",
+            hint=f"partition columns are: {', '.join(names) or 'none'}",
         )
-    values = tuple(paths.column(index, given.get(name)) for index, name in enumerate(names))
+    values = tuple(paths.column(index, types.get(name)) for index, name in enumerate(names))
     fields = [pa.field(name, column.type) for name, column in zip(names, values, strict=True)]
     return Partitions(pa.schema(fields), values, len(keys))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Paths:
-    """The partitions of each distinct directory, and the directory of each file."""
+    """Partition segments of each distinct directory, and the directory of each file."""
 
     keys: Sequence[str]
     uri: str
@@ -122,47 +122,47 @@ class _Paths:
 
     @classmethod
     def of(cls, keys: Sequence[str], uri: str) -> _Paths:
-        # Many files share few directories: the paths are the one thing looked at file by file.
+        # Only paths are processed per file; the rest per directory, of which there are few.
         codes: dict[str, int] = {}
         directories = np.fromiter(
             (codes.setdefault(key.rpartition("/")[0], len(codes)) for key in keys), np.int64, len(keys)
         )
         split = functools.cache(split_segment)
         segments = [
-            tuple(found for part in directory.split("/") if (found := split(part)) is not None)
+            tuple(segment for part in directory.split("/") if (segment := split(part)) is not None)
             for directory in codes
         ]
         return cls(keys, uri, segments, directories)
 
     def file(self, directory: int) -> str:
-        """A file of the directory, to be named in a message."""
+        """A file of the directory, for messages."""
         key = self.keys[int(np.argmax(self.directories == directory))]
         return f"{self.uri.rstrip('/')}/{key}" if self.uri else key
 
     def names(self) -> tuple[str, ...]:
-        """The partition columns, the same for every directory."""
+        """Partition columns, which must be the same in every directory."""
         names = tuple(segment.name for segment in self.segments[0])
-        for place, segments in enumerate(self.segments):
+        for directory, segments in enumerate(self.segments):
             own = tuple(segment.name for segment in segments)
             if own != names:
                 raise SchemaError(
-                    f"partitioned by {_listed(own)}, but {self.file(0)} by {_listed(names)}",
-                    path=self.file(place),
-                    hint="all files of a lake need the same partition columns in the same order",
+                    f"file is partitioned by {_quoted(own)}, but {self.file(0)} by {_quoted(names)}",
+                    path=self.file(directory),
+                    hint="use the same partition columns in the same order for all files of a lake",
                 )
         seen: dict[str, str] = {}
         for name in names:
             if not name:
                 raise SchemaError(
-                    "a partition without a name", path=self.file(0), hint="name directories column=value"
+                    "partition has no column name", path=self.file(0), hint="name directories column=value"
                 )
             folded = name.casefold()
             if folded in seen:
                 raise SchemaError(
-                    f"partitioned by both {seen[folded]!r} and {name!r}",
+                    f"file is partitioned by both {seen[folded]!r} and {name!r}",
                     path=self.file(0),
                     column=name,
-                    hint="names must differ in more than case",
+                    hint="use partition columns that differ in more than case",
                 )
             seen[folded] = name
         return names
@@ -170,53 +170,53 @@ class _Paths:
     def column(self, index: int, type: pa.DataType | None) -> pa.Array:
         """One value per file."""
         codes: dict[str, int] = {}
-        places = [codes.setdefault(segments[index].raw, len(codes)) for segments in self.segments]
+        positions = [codes.setdefault(segments[index].raw, len(codes)) for segments in self.segments]
         raws = list(codes)
         name = self.segments[0][index].name
         try:
             values = infer_array(raws) if type is None else parse_array(raws, type)
-        except NotFitting as unfit:
+        except InvalidValue as invalid:
             raise SchemaError(
-                f"the partition value {value_text(raws[unfit.place])!r} is not a valid {type}",
-                path=self.file(places.index(unfit.place)),
+                f"partition value {value_text(raws[invalid.position])!r} is not a valid {type}",
+                path=self.file(positions.index(invalid.position)),
                 column=name,
-                hint="give the column another type, or string to keep any text",
+                hint="use another type for the column; string accepts any value",
             ) from None
         if values is None:
             raise UsageError(
-                f"a partition can't be of type {type}",
+                f"a partition column can't be of type {type}",
                 column=name,
-                hint="give a type that text can be read as",
+                hint="use a type that can be parsed from a string",
             )
-        return _take(values, np.array(places, dtype=np.int64)[self.directories])
+        return _take(values, np.array(positions, dtype=np.int64)[self.directories])
 
 
-def _take(values: pa.Array, places: Array) -> pa.Array:
+def _take(values: pa.Array, indices: Array) -> pa.Array:
     type = values.type
     if pa.types.is_string_view(type) or pa.types.is_binary_view(type):  # pyarrow can't take from views
         plain = pa.large_string() if pa.types.is_string_view(type) else pa.large_binary()
-        return _take(values.cast(plain), places).cast(type)
-    return values.take(pa.array(places, pa.int64()))
+        return _take(values.cast(plain), indices).cast(type)
+    return values.take(pa.array(indices, pa.int64()))
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _quoted(names: tuple[str, ...]) -> str:
     return ", ".join(map(repr, names)) or "nothing"
 
 
-# -- from text to values -----------------------------------------------------------------------
+# -- from strings to values --------------------------------------------------------------------
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _INT, _LONG, _DOUBLE, _TEXT, _NOTHING = pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.null()
 _DAY, _INSTANT, _CLOCK = pa.date32(), pa.timestamp("us", "UTC"), pa.time64("us")
 _ESCAPED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
-# Java reads integers and decimals in any script's digits, as Python does; doubles only in ours.
+# Java parses integers and decimals in the digits of any script, as Python does; doubles only in ASCII.
 _WHOLE = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _REAL = re.compile(
     r"([+-]?(?:NaN|Infinity))|([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
     r"|([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
 )
-_NO_NUMBER = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
+_NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _BLANKS = "".join(map(chr, range(33)))
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _STAMP = re.compile(rf"{_DATE.pattern}[ T]([0-9]{{2}}):([0-9]{{2}}):([0-9]{{2}})(?:\.([0-9]{{1,9}}))?(.*)")
@@ -225,39 +225,39 @@ _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?")
 _OFFSET = re.compile(r"([+-])([0-9]{2})(?::?([0-9]{2}))?")
 _DIGITS = 38
 _LONGEST = 255
-"""Characters of a number: as many as file systems give a name, and few enough to be computed with."""
+"""Longest number in characters: the limit of file names, and cheap to parse."""
 _NANO = 10**9
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _EXACT = decimal.Context(prec=90)
 
 
-class NotFitting(Exception):
-    """A text that is not a value of the wanted type; ``place`` is its position."""
+class InvalidValue(Exception):
+    """The string at ``position`` is not a value of the column's type."""
 
-    def __init__(self, place: int) -> None:
-        super().__init__(place)
-        self.place = place
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.position = position
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSegment:
-    """One directory ``name=value``: the name, and the value as it is written there."""
+    """One directory ``name=value``; ``raw`` is the escaped value."""
 
     name: str
     raw: str
 
 
 def split_segment(directory: str) -> PartitionSegment | None:
-    """The partition that a directory stands for; None if it is just a directory."""
+    """Parse ``name=value``; None for an ordinary directory."""
     name, equals, raw = directory.partition("=")
     return PartitionSegment(unescape(name), raw) if equals else None
 
 
 def unescape(text: str) -> str:
-    """``text`` with ``%XX`` read as UTF-8 bytes, and left alone where it isn't an escape.
+    """Decode ``%XX`` escapes as UTF-8; anything else stays.
 
-    Spark and Hive escape ASCII only, and read each escape as one character; writers that escape all of
-    Unicode do it byte by byte. What isn't UTF-8 is read Spark's way.
+    Spark and Hive escape ASCII only and decode each escape as one character; writers that escape all of
+    Unicode do it byte by byte. Invalid UTF-8 is decoded as Spark does.
     """
     return _ESCAPED.sub(_unescape, text) if "%" in text else text
 
@@ -271,7 +271,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def value_text(raw: str) -> str | None:
-    """The value as text; None for NULL."""
+    """The unescaped value; None for NULL."""
     return None if raw in ("", _NULL) else unescape(raw)
 
 
@@ -279,13 +279,13 @@ def value_text(raw: str) -> str | None:
 
 
 def infer_array(raws: Sequence[str]) -> pa.Array:
-    """The values, of the type that Spark would infer from all of them."""
+    """Parse values as the type that Spark would infer from all of them."""
     readings = []
     for raw in raws:
         readings.append(_infer(raw))
-        if readings[-1][0] is _TEXT:  # no other value can change that
+        if readings[-1][0] is _TEXT:  # one string makes the column a string
             return pa.array([value_text(raw) for raw in raws], _TEXT)
-    # There are few type objects, and comparing types is slow.
+    # By identity, since comparing types is slow and there are few type objects.
     types = {id(type): type for type, _ in readings}.values()
     type = functools.reduce(_wider, types, _NOTHING)
     if type == _TEXT:
@@ -302,9 +302,9 @@ def _infer(raw: str) -> tuple[pa.DataType, Any]:
     if text is None:
         return _NOTHING, None
     for read in (_infer_number, _infer_stamp, _infer_date, _infer_time):
-        found = read(raw)
-        if found is not None:
-            return found
+        typed = read(raw)
+        if typed is not None:
+            return typed
     return _TEXT, text
 
 
@@ -344,7 +344,7 @@ def _infer_time(raw: str) -> tuple[pa.DataType, Any] | None:
 
 
 def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """The type that Spark gives a partition column with values of both types."""
+    """Spark's type of a partition column with values of both types."""
     if b in (a, _NOTHING):
         return a
     if a == _NOTHING:
@@ -363,11 +363,11 @@ def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 _WHOLE_DIGITS = {_INT: 10, _LONG: 20}
 
 
-# -- types the caller gives --------------------------------------------------------------------
+# -- types from the caller's schema ------------------------------------------------------------
 
 
 def parse_array(raws: Sequence[str], type: pa.DataType) -> pa.Array | None:
-    """The values, read as ``type``; None if a partition can't be of that type."""
+    """Parse values as ``type``; None if a partition column can't have that type."""
     if pa.types.is_dictionary(type):
         values = parse_array(raws, type.value_type)
         return None if values is None else values.dictionary_encode().cast(type)
@@ -375,25 +375,25 @@ def parse_array(raws: Sequence[str], type: pa.DataType) -> pa.Array | None:
     if read is None:
         return None
     values = []
-    for place, raw in enumerate(raws):
+    for position, raw in enumerate(raws):
         text = value_text(raw)
         value = None if text is None else read(type, text)
         if text is not None and value is None:
-            raise NotFitting(place)
+            raise InvalidValue(position)
         values.append(value)
     try:
         return _build(values, type)
     except (pa.ArrowInvalid, OverflowError):
-        raise NotFitting(_first_unfit(values, type)) from None
+        raise InvalidValue(_first_invalid(values, type)) from None
 
 
-def _first_unfit(values: list[Any], type: pa.DataType) -> int:
-    for place, value in enumerate(values):
+def _first_invalid(values: list[Any], type: pa.DataType) -> int:
+    for position, value in enumerate(values):
         try:
             _build([value], type)
         except (pa.ArrowInvalid, OverflowError):
-            return place
-    raise AssertionError("values that fit one by one fit together")
+            return position
+    raise AssertionError("values that are valid individually are valid together")
 
 
 def _build(values: list[Any], type: pa.DataType) -> pa.Array:
@@ -408,7 +408,7 @@ _Reader = Callable[[pa.DataType, str], Any]
 
 
 def _reader(type: pa.DataType) -> _Reader | None:
-    """A function that reads a text as a value of ``type``, or as None where it is none."""
+    """The function that parses a string as ``type`` and returns None if it is invalid."""
     for holds, read in _READERS:
         if holds(type):
             return read
@@ -422,7 +422,7 @@ def _whole(_: pa.DataType, text: str) -> int | None:
 def _decimal(type: pa.DataType, text: str) -> decimal.Decimal | None:
     value = _exact(text)
     if value == 0:
-        return decimal.Decimal(0)  # whatever its exponent
+        return decimal.Decimal(0)  # with any exponent
     if value is None:
         return None
     if not -_EXACT.prec < value.adjusted() < _EXACT.prec or len(text) > _LONGEST:
@@ -435,7 +435,7 @@ def _exact(text: str) -> decimal.Decimal | None:
     try:
         return decimal.Decimal(text) if _NUMBER.fullmatch(text) else None
     except decimal.InvalidOperation:
-        return None  # the exponent is out of this world
+        return None  # the exponent is out of range
 
 
 def _real(text: str) -> float | None:
@@ -451,8 +451,8 @@ def _real(text: str) -> float | None:
 
 
 def _any_real(_: pa.DataType, text: str) -> float | None:
-    # Other writers than Spark spell these in their own ways.
-    return float(text) if _NO_NUMBER.fullmatch(text) else _real(text)
+    # Writers other than Spark have their own spellings.
+    return float(text) if _NOT_FINITE.fullmatch(text) else _real(text)
 
 
 def _days(text: str) -> int | None:
@@ -471,7 +471,7 @@ def _day(type: pa.DataType, text: str) -> int | None:
 
 
 def _stamp(type: pa.DataType, text: str) -> int | None:
-    """Ticks since the epoch. Without an offset a text is in UTC; with one it isn't a wall-clock time."""
+    """Ticks since the epoch. A string without an offset is in UTC; one with an offset needs a zoned type."""
     match = _STAMP.fullmatch(text)
     days = _days(text[:10])
     if days is None or (match is None and len(text) > 10):
@@ -499,7 +499,7 @@ def _clock(hour: str, minute: str, second: str, fraction: str | None) -> int | N
 
 
 def _offset(text: str) -> int | None:
-    """Seconds east of UTC; none at all for no text."""
+    """Seconds east of UTC; 0 for an empty string."""
     if text in ("", "Z"):
         return 0
     match = _OFFSET.fullmatch(text)

@@ -1,4 +1,4 @@
-"""One schema for files whose schemas differ: every type widens without loss, or the files don't fit."""
+"""Schema merging: types widen without loss, or the files conflict."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def merge_types(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
         return b if pa.types.is_null(a) else a
     if isinstance(a, pa.BaseExtensionType) or isinstance(b, pa.BaseExtensionType):
         return None
-    for family in (_encoded, _numbers, _texts, _times, _lists, _structs, _maps):
-        found = family(a, b)
-        if found is not None:
-            return found
+    for family in (_encoded, _numbers, _strings, _times, _lists, _structs, _maps):
+        merged = family(a, b)
+        if merged is not None:
+            return merged
     return None
 
 
@@ -37,10 +37,10 @@ def is_list(type: pa.DataType) -> bool:
 
 
 def _encoded(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """Dictionaries stay such among themselves; with anything else, values are held plainly."""
+    """Two dictionary types merge to a dictionary; with any other type, values are decoded."""
     if pa.types.is_dictionary(a) and pa.types.is_dictionary(b):
         value = merge_types(a.value_type, b.value_type)
-        # An index that no signed and unsigned type share is never that large.
+        # No dictionary needs indices beyond int64.
         index = merge_types(a.index_type, b.index_type) or pa.int64()
         return None if value is None else pa.dictionary(index, value, a.ordered and b.ordered)
     bare = [decoded(type) for type in (a, b)]
@@ -99,7 +99,7 @@ def _integer_with_float(whole: pa.DataType, real: pa.DataType) -> pa.DataType | 
     for type, exact in ((pa.float16(), 8), (pa.float32(), 16), (pa.float64(), 32)):
         if type.bit_width >= real.bit_width and exact >= bits:
             return type
-    # Only doubles hold these, and no signed integer of 64 bits.
+    # A double holds all values of uint32, although not those of int64.
     return pa.float64() if pa.types.is_uint32(whole) else None
 
 
@@ -110,7 +110,7 @@ def _decimals(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 
 
 def _decimal(precision: int, scale: int, bits: int) -> pa.DataType | None:
-    """A decimal of at least so many bits."""
+    """A decimal type of at least ``bits`` bits."""
     for most, make in ((9, pa.decimal32), (18, pa.decimal64), (38, pa.decimal128), (76, pa.decimal256)):
         if precision <= most:
             type = make(precision, scale)
@@ -119,11 +119,11 @@ def _decimal(precision: int, scale: int, bits: int) -> pa.DataType | None:
     return None
 
 
-# -- texts and times
+# -- strings and times
 
 
-def _texts(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """Views only among themselves; large offsets if either has them; fixed widths only with their like."""
+def _strings(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    """Large offsets if either has them; fixed-size binary only merges with itself."""
     if any(pa.types.is_fixed_size_binary(type) for type in (a, b)):
         return None
     if is_text(a) and is_text(b):
@@ -159,7 +159,7 @@ def _is_list_view(type: pa.DataType) -> bool:
 
 
 def _lists(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """Fixed sizes and views only among themselves; large offsets if either has them."""
+    """Views and equal fixed sizes stay such; large offsets if either has them."""
     if not (is_list(a) and is_list(b)):
         return None
     item = _merge_fields(a.value_field, b.value_field)
@@ -187,7 +187,7 @@ def _structs(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
         return None
     left, right = ({field.name: field for field in type.fields} for type in (a, b))
     if len(left) < a.num_fields or len(right) < b.num_fields:
-        return None  # which of two fields of one name is meant?
+        return None  # two fields of one name are ambiguous
     merged = []
     for name, either in (left | right).items():
         shared = name in left and name in right
@@ -215,49 +215,49 @@ def _merge_fields(a: pa.Field, b: pa.Field) -> pa.Field | None:
 
 
 def first_of_each_schema(footers: Iterable[ParquetMetadata]) -> list[ParquetMetadata]:
-    """The first of the files that share a schema, for each such schema."""
-    found: dict[int, ParquetMetadata] = {}
+    """The first file of each distinct schema."""
+    first: dict[int, ParquetMetadata] = {}
     for footer in footers:
-        found.setdefault(id(footer.kin), footer)
-    return list(found.values())
+        first.setdefault(id(footer.kin), footer)
+    return list(first.values())
 
 
 def merge_schemas(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
-    """The columns of all files, by path and schema, in order of first appearance and without metadata."""
+    """The columns of all files, in order of first appearance and without metadata."""
     distinct = _distinct(schemas)
     fields: dict[str, pa.Field] = {}
     if len(distinct) == 1:
         return pa.schema([_bare(field) for field in distinct[0][1]])
-    for place, (path, schema) in enumerate(distinct):
+    for number, (path, schema) in enumerate(distinct):
         own = {field.name: field for field in schema}
         if len(own) < len(schema):
             raise _ambiguous(path, schema, distinct)
         for name in fields.keys() - own.keys():
             fields[name] = fields[name].with_nullable(True)
         for name, field in own.items():
-            known = fields.get(name)
-            merged = field.with_nullable(field.nullable or place > 0) if known is None else None
-            merged = merged or _merge_fields(known, field)
+            earlier = fields.get(name)
+            merged = field.with_nullable(field.nullable or number > 0) if earlier is None else None
+            merged = merged or _merge_fields(earlier, field)
             if merged is None:
-                raise _conflict(path, field, known, distinct[:place])
+                raise _conflict(path, field, earlier, distinct[:number])
             fields[name] = merged
     return pa.schema([_bare(field) for field in fields.values()])
 
 
 def _distinct(schemas: Iterable[tuple[str, pa.Schema]]) -> list[tuple[str, pa.Schema]]:
-    """The schemas that differ, each with its first file; one that returns after many others may repeat."""
-    found: list[tuple[str, pa.Schema]] = []
+    """The distinct schemas with their first files; one that recurs after many others can repeat."""
+    distinct: list[tuple[str, pa.Schema]] = []
     recent: list[pa.Schema] = []
     for path, schema in schemas:
-        for place, known in enumerate(recent):
-            if schema is known or schema.equals(known):
-                if place:
-                    recent.insert(0, recent.pop(place))
+        for number, other in enumerate(recent):
+            if schema is other or schema.equals(other):
+                if number:
+                    recent.insert(0, recent.pop(number))
                 break
         else:
-            found.append((path, schema))
+            distinct.append((path, schema))
             recent = [schema, *recent[: _RECENT - 1]]
-    return found
+    return distinct
 
 
 def _bare(field: pa.Field) -> pa.Field:
@@ -277,7 +277,7 @@ def _bare_type(type: pa.DataType) -> pa.DataType:
 
 
 def children(a: pa.DataType, b: pa.DataType) -> list[tuple[str, pa.DataType, pa.DataType]] | None:
-    """The parts that two lists, structs or maps share, with their names; None for other types."""
+    """The children that two lists, structs or maps share, by name; None for other types."""
     if is_list(a) and is_list(b):
         return [("element", a.value_type, b.value_type)]
     if pa.types.is_map(a) and pa.types.is_map(b):
@@ -289,23 +289,23 @@ def children(a: pa.DataType, b: pa.DataType) -> list[tuple[str, pa.DataType, pa.
 
 
 def _conflict(
-    path: str, field: pa.Field, known: pa.Field, earlier: list[tuple[str, pa.Schema]]
+    path: str, field: pa.Field, merged: pa.Field, earlier: list[tuple[str, pa.Schema]]
 ) -> SchemaError:
     having = [(file, schema.field(field.name).type) for file, schema in earlier if field.name in schema.names]
-    # The type so far may come from several files: blame the first that alone doesn't fit.
+    # The merged type can come from several files: name the first that conflicts by itself.
     culprits = [(file, type) for file, type in having if merge_types(type, field.type) is None]
-    other, type = culprits[0] if culprits else (having[0][0], known.type)
+    other, type = culprits[0] if culprits else (having[0][0], merged.type)
     column, here, there = _clash(field.type, type, field.name)
     return SchemaError(
-        f"the type is {here}, but {there} in {other}: nothing holds the values of both",
+        f"column is {here} here, but {there} in {other}: no type holds the values of both",
         path=path,
         column=column,
-        hint="rewrite one of the files, or leave it out of the lake",
+        hint="rewrite one of the files, or remove it from the lake",
     )
 
 
 def _clash(a: pa.DataType, b: pa.DataType, column: str) -> tuple[str, pa.DataType, pa.DataType]:
-    """The innermost place where two types don't merge."""
+    """The innermost column whose types don't merge, and both types."""
     for name, left, right in children(a, b) or ():
         if merge_types(left, right) is None:
             return _clash(left, right, f"{column}.{name}")
@@ -314,11 +314,11 @@ def _clash(a: pa.DataType, b: pa.DataType, column: str) -> tuple[str, pa.DataTyp
 
 def _ambiguous(path: str, schema: pa.Schema, distinct: list[tuple[str, pa.Schema]]) -> SchemaError:
     names = schema.names
-    twice = next(name for name in names if names.count(name) > 1)
+    duplicate = next(name for name in names if names.count(name) > 1)
     other = next(file for file, _ in distinct if file != path)
     return SchemaError(
-        f"the name occurs twice, and {other} has other columns: which belongs to which can't be told",
+        f"two columns of the file have this name, so they can't be matched with {other}",
         path=path,
-        column=twice,
-        hint="rename one of the two columns, or leave the file out of the lake",
+        column=duplicate,
+        hint="rename one of them, or remove the file from the lake",
     )

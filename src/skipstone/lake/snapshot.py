@@ -1,4 +1,4 @@
-"""Snapshot: what there is to read, from a directory's listing or a table's metadata."""
+"""Snapshot: one version of a lake, from a directory listing or a table's metadata."""
 
 from __future__ import annotations
 
@@ -30,61 +30,61 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file of a lake: its path, its size in bytes, and its partition's values by name."""
+    """A file of a lake: path, size in bytes, and partition values by column."""
 
     path: str
     size: int
     partition: Mapping[str, Any]
     rows: int | None = None
-    """Rows of the whole file, where the question needed them."""
+    """Rows of the file, if the query needed them."""
     row_groups: tuple[int, ...] | None = None
-    """The row groups that may hold a match, where one was asked for."""
+    """Row groups that may match, if there was a predicate."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrunedFiles:
-    """What a lake's own metadata leaves of its files, before any footer is opened."""
+    """Files left by partitions and table metadata, before any footer is opened."""
 
     files: Array | None = None
-    """Numbers of the files that may hold a match; None for all."""
+    """Numbers of the files that may match; None for all."""
     judged: bool = False
-    """Whether files were judged one by one, so that row groups are next."""
+    """Whether files were judged individually, so that row groups come next."""
     whole: Array | None = None
-    """Per file, whether it needs no further look, since every row matches; None if none does."""
+    """Per file, whether all its rows match; None if that holds for no file."""
     rows: Array | None = None
-    """Per file its rows, where it was judged."""
+    """Row count per file, if files were judged."""
     dropped: int = 0
-    """Rows of the files that are dropped, as far as they are known."""
+    """Rows of dropped files whose row count is recorded."""
     partitions: FilterStats | None = None
-    """How far partitions could be judged, in a table whose partitioning may have changed."""
+    """How many partitions could be judged, in tables with several specs."""
 
     @property
     def proven(self) -> tuple[Array, Array]:
-        """The numbers of the files in which every row matches, and their rows."""
+        """Numbers and row counts of the files whose rows all match."""
         if self.files is None or self.whole is None or self.rows is None:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         return self.files[self.whole], self.rows[self.whole]
 
     @property
     def others(self) -> Array | None:
-        """The numbers of the files that must be looked into; None for all."""
+        """Numbers of the files whose row groups must be judged; None for all."""
         return self.files if self.files is None or self.whole is None else self.files[~self.whole]
 
     @property
     def empty(self) -> Array:
-        """The numbers of the files that the metadata says have no rows, which only their footers prove."""
+        """Numbers of the files recorded without rows, which only their footers can confirm."""
         if self.files is None or self.rows is None:
             return np.zeros(0, dtype=np.int64)
         return np.asarray(self.files[self.rows == 0])
 
 
 class AntiJoin(ABC):
-    """Rows of a file that are deleted by their values: tells them apart in a table of the lake's columns."""
+    """Finds the rows of a file that are deleted by their values."""
 
     @property
     @abstractmethod
     def columns(self) -> tuple[Path, ...]:
-        """The columns it looks at; some may be no part of the lake's schema."""
+        """Columns to compare; some can be missing in the lake's schema."""
 
     @property
     @abstractmethod
@@ -92,45 +92,45 @@ class AntiJoin(ABC):
         """Their types."""
 
     @abstractmethod
-    def deleted(self, table: pa.Table, files: Files, places: Callable[[], Array]) -> Array:
-        """Per row, whether it is deleted; ``places`` tells where in the file the rows are."""
+    def deleted(self, table: pa.Table, files: Files, positions: Callable[[], Array]) -> Array:
+        """Per row, whether it is deleted; ``positions`` returns the rows' positions in the file."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deletions:
-    """What is deleted of some files, by their numbers: rows at known places, and rows by their values."""
+    """Deleted rows by file number: by position, and by value."""
 
     rows: Mapping[int, RowSet] = field(default_factory=dict)
     values: Mapping[int, tuple[AntiJoin, ...]] = field(default_factory=dict)
     files: int = 0
-    """Delete files that there are."""
+    """Number of delete files."""
     applied: int = 0
-    """Those that bear on one of the files."""
+    """Number of delete files that apply."""
 
 
-class Records(Protocol):
-    """What an index has recorded of a snapshot, and need not be read from its files."""
+class IndexRecords(Protocol):
+    """Metadata that an index has recorded for a snapshot."""
 
     def kinds(self) -> tuple[list[ParquetMetadata], Array] | None:
-        """A file of every recorded kind, and the numbers of those that aren't; None if none is."""
+        """One file per recorded schema, and the numbers of unrecorded files; None if no file is recorded."""
 
     def manifests(self, version: str) -> tuple[Any, Any] | None:
-        """Entries of a table's manifests, of data and of deletes; ``version`` names their list."""
+        """Data and delete entries of a table's manifests; ``version`` identifies the manifest list."""
 
 
 class Snapshot(Protocol):
-    """One version of a lake: numbered files, a schema, and what is known of the files without their footers.
+    """One version of a lake: numbered files, a schema, and file metadata from outside the footers.
 
-    It never changes. What is worked out of it is kept with it, plans included.
+    Immutable; caches derived from it, including plans, belong to it.
     """
 
     plans: Cache[Any, Any]
     listed_at: float
-    """When it was listed, in seconds since 1970; 0 where somebody else has done it."""
+    """Time of the listing in seconds since 1970; 0 if it was not listed in this process."""
     index_naming: Naming | None
-    """How columns are called in an index: by names that outlive the schema; None for those in the files."""
+    """Column names in an index, which survive renames; None to use the names in the files."""
     has_own_schema: bool
-    """Whether the schema was given by the caller, so that files may not fit it."""
+    """Whether the user passed the schema, so that files might not match it."""
 
     @property
     def access(self) -> Files:
@@ -154,11 +154,11 @@ class Snapshot(Protocol):
 
     @property
     def numbers(self) -> Mapping[ListedFile, int]:
-        """The files' numbers."""
+        """File numbers by entry."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns with the types that reading gives."""
+        """Columns with the types that scans return."""
 
     @property
     def query_schema(self) -> pa.Schema:
@@ -166,50 +166,50 @@ class Snapshot(Protocol):
 
     @property
     def partition_names(self) -> frozenset[str]:
-        """The names of the columns that partitions give to every file."""
+        """Names of the columns that every file takes from its partition."""
 
     @property
     def all_overrides(self) -> dict[Path, FactOverride]:
-        """What partitions say of every file."""
+        """Facts of partition columns for all files."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether all files below the root are meant, or some."""
+        """Whether the snapshot has all files below the root."""
 
     @property
     def listed_whole(self) -> bool:
-        """Whether a listing saw all that is below the root, hidden files too."""
+        """Whether everything below the root was listed, including hidden files."""
 
     @property
     def others(self) -> Sequence[ListedFile]:
-        """Files that were listed in hidden directories of the root."""
+        """Files listed in hidden directories of the root."""
 
-    def use(self, records: Records) -> None:
-        """Ask an index first for what it has recorded; to be called before anything is asked."""
+    def use(self, records: IndexRecords) -> None:
+        """Read recorded metadata from an index where possible; to be called before any other method."""
 
     def latest(self, engine: Engine | None = None) -> Snapshot:
-        """What there is now; a large directory is listed by the engine's tasks."""
+        """The current snapshot; tasks of the engine list a large directory."""
 
     def files_of(self, files: Array) -> tuple[FileEntry, ...]:
         """The numbered files."""
 
     def overrides(self, files: Array) -> dict[Path, FactOverride]:
-        """What partitions say of columns in the numbered files, whatever is stored in them."""
+        """Facts of partition columns for the numbered files, which override those of the files."""
 
     def constants(self, files: Sequence[int]) -> list[Mapping[str, pa.Scalar]]:
-        """The columns that each numbered file's partition gives, with their values."""
+        """Partition values of each numbered file, by column."""
 
     def prune_files(self, node: Node | None, ledger: Ledger, *, strict: bool = False) -> PrunedFiles:
-        """The files that may hold a match by what is known without their footers; ``None`` asks for all rows.
+        """Files that may match according to partitions and table metadata; ``None`` matches all rows.
 
-        ``strict`` refuses to keep a partition merely because it can't be judged.
+        ``strict`` raises instead of keeping a partition that can't be judged.
         """
 
     def deletions(self, files: Sequence[int]) -> Deletions:
-        """What is deleted of the numbered files."""
+        """Deleted rows of the numbered files."""
 
     def check_files(self, files: Sequence[int]) -> None:
         """Refuse files that can't be read."""
 
     def check(self, footers: Sequence[ParquetMetadata]) -> None:
-        """Refuse a file whose columns can't be read as the lake's."""
+        """Refuse a file whose columns can't be converted to the lake's types."""

@@ -39,7 +39,7 @@ from skipstone.report.trace import Phase
 from skipstone.scan.options import Route
 from skipstone.scan.projection import Path, Projection
 from skipstone.store.local import identity_of
-from skipstone.store.source import ByteRange, Source, coalesce, stale
+from skipstone.store.source import ByteRange, Source, coalesce, stale_error
 from skipstone.store.store import ListedFile
 
 _PAGE_WEIGHT = 100
@@ -292,9 +292,9 @@ class FileReader:
         version = self.entry.version
         # Files of a table are known by name and size alone, and never change.
         if version is None and found.st_size != self.entry.size:
-            raise stale(path, self.entry.size, found.st_size)
+            raise stale_error(path, self.entry.size, found.st_size)
         if version is not None and identity_of(found) != version:
-            raise stale(path)
+            raise stale_error(path)
         # pyarrow reads past our own store; what it reads is known all the same.
         chunks, size = self._chunk_ranges(tuple(groups), mine.leaves)
         self.log.reads(phase, chunks, None)

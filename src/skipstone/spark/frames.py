@@ -28,7 +28,7 @@ from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Path, Projection
 from skipstone.spark.routes import RouteChoice, SessionTraits, choose, is_table
 from skipstone.spark.source import quoted, shaped
-from skipstone.store.options import carry
+from skipstone.store.options import dump_with_credentials
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -117,7 +117,7 @@ def _sliced(plan: ScanPlan, session: SparkSession, way: RouteChoice, schema: Str
     frame = payload_frame(session, payloads)
     from pyspark import cloudpickle
 
-    plan_bytes = carry(common, cloudpickle.dumps)
+    plan_bytes = dump_with_credentials(common, cloudpickle.dumps)
     if not len(schema):
         return frame.mapInArrow(_reader(plan_bytes, None), "row tinyint").select()
     return frame.mapInArrow(_reader(plan_bytes, arrow_schema(schema)), schema)

@@ -1,4 +1,4 @@
-"""A bounded cache in memory, shared by threads."""
+"""A bounded in-memory cache, safe for threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class Cache(Generic[K, V]):
-    """Keeps what was used last, up to ``max_weight`` in all.
+    """Least-recently-used cache, bounded by the total weight of its values.
 
     >>> cache: Cache[str, str] = Cache(max_weight=3)
     >>> cache.get_or_make("a", lambda: ("made", 2))
@@ -28,43 +28,43 @@ class Cache(Generic[K, V]):
         self.weight = 0
         self.hits = 0
         self.misses = 0
-        self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._making: dict[K, list[Future[V]]] = {}
-        """By key that somebody makes, those who wait for it."""
-        # Counts clears: what was begun before one must not be kept after it.
+        """Threads that wait for a value another thread is making, by key."""
+        # Counts clears: a value begun before one must not be cached after it.
         self._age = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """The value, or None if it isn't kept."""
+        """The cached value, or None."""
         with self._lock:
             entry = self._look(key)
         return entry[0] if entry is not None else None
 
     def get_all(self, keys: Iterable[K]) -> list[V | None]:
-        """The values of many keys, None for each that isn't kept."""
+        """The cached values of many keys, None for each that is missing."""
         with self._lock:
             entries = map(self._look, keys)
             return [entry[0] if entry is not None else None for entry in entries]
 
     def put(self, key: K, value: V, weight: int) -> None:
-        """Keep a value; one heavier than the whole cache is not kept."""
+        """Cache a value, unless it is heavier than the entire cache."""
         with self._lock:
-            self._keep(key, value, weight)
+            self._store(key, value, weight)
 
     def put_all(self, items: Iterable[tuple[K, V, int]]) -> None:
-        """Keep many values, each with its weight."""
+        """Cache many values, each with its weight."""
         with self._lock:
             for item in items:
-                self._keep(*item)
+                self._store(*item)
 
     def get_or_make(self, key: K, make: Callable[[], tuple[V, int]]) -> V:
-        """The value, made with its weight if it isn't kept; threads that ask meanwhile wait for it.
+        """The cached value, or the one that ``make`` returns with its weight; other threads wait for it.
 
-        A failure is raised to all who waited and is not kept. ``make`` must not ask for its own key.
+        A failure is raised in every waiting thread and is not cached. ``make`` must not request its own key.
         """
         while True:
             with self._lock:
@@ -84,18 +84,18 @@ class Cache(Generic[K, V]):
             try:
                 return made.result()
             except CancelledError:
-                # Who made it was interrupted, which is nobody else's failure.
+                # The making thread was interrupted, which is not a failure of this one.
                 if not made.cancelled():
                     raise
             finally:
-                # A failure holds this frame, and the future the failure: together they would stay until
-                # the next collection, and with them all that the frames below have decoded.
+                # A failure references this frame, and the future the failure: the cycle would keep all that
+                # inner frames have decoded alive until the next garbage collection.
                 del made
 
     def clear(self) -> None:
-        """Forget every value; the counters go on."""
+        """Drop every value; the counters continue."""
         with self._lock:
-            self._kept.clear()
+            self._entries.clear()
             self._making.clear()
             self.weight = 0
             self._age += 1
@@ -114,7 +114,7 @@ class Cache(Generic[K, V]):
             raise
         with self._lock:
             if age == self._age:
-                self._keep(key, value, weight)
+                self._store(key, value, weight)
         self._made(key, waiting)
         for other in waiting:
             other.set_result(value)
@@ -122,27 +122,27 @@ class Cache(Generic[K, V]):
 
     def _made(self, key: K, waiting: list[Future[V]]) -> None:
         with self._lock:
-            # Nobody joins the list any more.
+            # Nobody joins the list after this.
             if self._making.get(key) is waiting:
                 del self._making[key]
 
     def _look(self, key: K) -> tuple[V, int] | None:
-        entry = self._kept.get(key)
+        entry = self._entries.get(key)
         if entry is None:
             self.misses += 1
         else:
             self.hits += 1
-            self._kept.move_to_end(key)
+            self._entries.move_to_end(key)
         return entry
 
-    def _keep(self, key: K, value: V, weight: int) -> None:
-        old = self._kept.pop(key, None)
+    def _store(self, key: K, value: V, weight: int) -> None:
+        old = self._entries.pop(key, None)
         if old is not None:
             self.weight -= old[1]
         if weight > self.max_weight:
             return
-        self._kept[key] = (value, weight)
+        self._entries[key] = (value, weight)
         self.weight += weight
         while self.weight > self.max_weight:
-            _, (_, lightened) = self._kept.popitem(last=False)
-            self.weight -= lightened
+            _, (_, evicted) = self._entries.popitem(last=False)
+            self.weight -= evicted

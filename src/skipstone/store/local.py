@@ -1,4 +1,4 @@
-"""Directories and files of the local file system; what is written there outlives a power cut."""
+"""Local files and directories; writes are durable: they survive a power failure."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from skipstone.errors import ConflictError, MissingFileError, ReadError, WriteError
-from skipstone.store.source import ByteRange, IoCounter, check_size, coalesce, gone, stale
-from skipstone.store.store import BY_KEY, ListedFile, check_key, missing, split_glob
+from skipstone.store.source import ByteRange, IoCounter, check_size, coalesce, gone_error, stale_error
+from skipstone.store.store import BY_KEY, ListedFile, check_key, missing_error, split_glob
 
-# A seek costs less than this many bytes from the page cache.
+# Reading this many bytes from the page cache costs about as much as a seek.
 GAP = 64 * 1024
-# The system takes 1,024 at once.
-_MOST_BUFFERS = 1_000
+# preadv accepts 1,024 buffers.
+_MAX_BUFFERS = 1_000
 
 
 class LocalSource:
-    """A local file, pinned by size, modification time and inode when the source is made.
+    """A local file, pinned by size, modification time and inode when the source is created.
 
-    The file is opened again for each read: a plan may hold more sources than a process may hold
-    descriptors, and a file replaced in between is noticed. A ``lazy`` source touches nothing before its
-    first read, which pins the file or checks it against what was expected by then.
+    Each read opens the file again: a plan can hold more sources than a process can hold descriptors, and a
+    replaced file is detected. A ``lazy`` source does not touch the file before its first read.
     """
 
     def __init__(self, path: str, *, gap: int = GAP, lazy: bool = False) -> None:
@@ -43,23 +42,23 @@ class LocalSource:
             self._pin()
 
     def size(self) -> int:
-        """The file's size in bytes."""
+        """File size in bytes."""
         if self._size is None:
             self._pin()
         assert self._size is not None
         return self._size
 
     def version(self) -> object | None:
-        """Size, modification time and inode, once they are known."""
+        """Size, modification time and inode, once pinned."""
         return self._identity
 
     def expect(self, version: object | None, size: int | None) -> None:
-        """Refuse, at the next read if nothing is known yet, to be another file than this."""
-        known = version if isinstance(version, tuple) else None
-        if known is not None and self._identity is None:
-            self._identity, size = known, known[0]
-        elif known is not None and known != self._identity:
-            raise stale(self.path)
+        """Pin version and size; checked now, or at the first read."""
+        expected = version if isinstance(version, tuple) else None
+        if expected is not None and self._identity is None:
+            self._identity, size = expected, expected[0]
+        elif expected is not None and expected != self._identity:
+            raise stale_error(self.path)
         if self._size is None:
             self._size = size
             self._expected = size is not None
@@ -67,7 +66,7 @@ class LocalSource:
             check_size(self, size)
 
     def tail(self, length: int) -> tuple[bytes, int]:
-        """The last ``length`` bytes and the file's size."""
+        """The last ``length`` bytes and the file size."""
         size = self.size()
         descriptor = self._open()
         try:
@@ -76,7 +75,7 @@ class LocalSource:
             os.close(descriptor)
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """The bytes of each range."""
+        """Bytes of each range."""
         plan = coalesce(ranges, self.gap)
         descriptor = self._open()
         try:
@@ -85,14 +84,14 @@ class LocalSource:
             os.close(descriptor)
 
     def read_into(self, ranges: Sequence[ByteRange], views: Sequence[memoryview]) -> None:
-        """The bytes of each range, to a place in memory."""
+        """Read each range into its buffer."""
         descriptor = self._open()
         try:
             buffers: list[Any] = []
             gap, first, last, count = self.gap, -1, -1, 0
             for at in sorted(range(len(ranges)), key=ranges.__getitem__):
                 start, stop = ranges[at]
-                if buffers and (not 0 <= start - last <= gap or count >= _MOST_BUFFERS):
+                if buffers and (not 0 <= start - last <= gap or count >= _MAX_BUFFERS):
                     self._fill(descriptor, first, last, buffers)
                     buffers, count = [], 0
                 if not buffers:
@@ -109,15 +108,15 @@ class LocalSource:
             os.close(descriptor)
 
     def _fill(self, descriptor: int, start: int, stop: int, buffers: list[Any]) -> None:
-        """Read a stretch of the file into buffers that hold just that many bytes."""
+        """Read a contiguous range into buffers whose lengths add up to it."""
         try:
             count = os.preadv(descriptor, buffers, start)
         except OSError as error:
-            raise refusal(error, self.path, f"{ByteRange(start, stop)}: ") from error
+            raise read_error(error, self.path, f"{ByteRange(start, stop)}: ") from error
         if count == stop - start:
             self.counter.add(1, count)
             return
-        # Cut short, which happens at the file's end, or in a signal.
+        # A short read: at the end of the file, or interrupted by a signal.
         body = memoryview(self._read(descriptor, ByteRange(start, stop)))
         for buffer in buffers:
             buffer[:] = body[: len(buffer)]
@@ -127,14 +126,14 @@ class LocalSource:
         os.close(self._open())
 
     def _open(self) -> int:
-        """A descriptor of the file, which is the one that is expected; the caller closes it."""
+        """Open and check the file; the caller closes the descriptor."""
         try:
-            # Without O_NONBLOCK opening a named pipe would wait for its writer.
+            # Without O_NONBLOCK, opening a named pipe would wait for a writer.
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (OSError, ValueError) as error:
             if self._expected and isinstance(error, FileNotFoundError | NotADirectoryError):
-                raise gone(self.path) from error
-            raise refusal(error, self.path) from error
+                raise gone_error(self.path) from error
+            raise read_error(error, self.path) from error
         try:
             self._check(os.fstat(descriptor))
         except BaseException:
@@ -142,13 +141,13 @@ class LocalSource:
             raise
         return descriptor
 
-    def _check(self, found: os.stat_result) -> None:
-        if stat.S_ISDIR(found.st_mode):
+    def _check(self, status: os.stat_result) -> None:
+        if stat.S_ISDIR(status.st_mode):
             hint = "open a directory of Parquet files with skipstone.open"
-            raise ReadError("it is a directory", path=self.path, hint=hint)
-        if not stat.S_ISREG(found.st_mode):
+            raise ReadError("path is a directory, not a file", path=self.path, hint=hint)
+        if not stat.S_ISREG(status.st_mode):
             raise ReadError("not a regular file", path=self.path)
-        identity = identity_of(found)
+        identity = identity_of(status)
         if identity == self._identity:
             return
         with self._lock:
@@ -156,9 +155,9 @@ class LocalSource:
                 self._identity, self._size = identity, identity[0]
         if self._identity != identity:
             if self._expected and self._identity is None and self._size is not None:
-                raise stale(self.path, self._size, identity[0])
+                raise stale_error(self.path, self._size, identity[0])
             if self._expected:
-                raise stale(self.path)
+                raise stale_error(self.path)
             raise ReadError("file changed while it was being read", path=self.path, hint="open it again")
 
     def _read(self, descriptor: int, request: ByteRange) -> bytes:
@@ -172,31 +171,31 @@ class LocalSource:
                 pieces.append(piece)
                 position += len(piece)
         except OSError as error:
-            raise refusal(error, self.path, f"{request}: ") from error
+            raise read_error(error, self.path, f"{request}: ") from error
         self.counter.add(len(pieces), position - request.start)
         if position < request.stop:
-            message = f"{request}: only {position - request.start} bytes came back"
-            # Behind the known end there will never be more.
+            message = f"{request}: got only {position - request.start} bytes"
+            # Beyond the end of the file a retry does not help.
             raise ReadError(message, path=self.path, transient=request.stop <= self.size())
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def identity_of(found: os.stat_result) -> tuple[int, int, int]:
-    """What tells a file from another and from its other versions: size, modification time, inode."""
-    return (found.st_size, found.st_mtime_ns, found.st_ino)
+def identity_of(status: os.stat_result) -> tuple[int, int, int]:
+    """Size, modification time and inode: the version of a local file."""
+    return (status.st_size, status.st_mtime_ns, status.st_ino)
 
 
-def refusal(error: Exception, path: str, what: str = "") -> ReadError:
-    """A failed system call as an error that names the file."""
+def read_error(error: Exception, path: str, prefix: str = "") -> ReadError:
+    """Convert a failed system call."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return MissingFileError(f"{what}no such file", path=path)
+        return MissingFileError(f"{prefix}no such file", path=path)
     transient = isinstance(error, ConnectionError | TimeoutError) or (
         isinstance(error, OSError) and error.errno in _TRANSIENT
     )
-    return ReadError(what + _reason(error), path=path, transient=transient)
+    return ReadError(prefix + _reason(error), path=path, transient=transient)
 
 
-# A disk or network file system that hiccups; EMFILE passes when other readers finish.
+# Hiccups of a disk or network file system; EMFILE passes when other readers finish.
 _TRANSIENT = frozenset((errno.EIO, errno.EINTR, errno.ESTALE, errno.EAGAIN, errno.EMFILE, errno.ENFILE))
 
 
@@ -213,64 +212,63 @@ def _reason(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LocalStore:
-    """A local directory; with ``only`` one file of it is listed."""
+    """A local directory, or with ``only`` a single file in it."""
 
     uri: str
     only: str | None = None
-    # The directory that changes must not leave through a link; None if it is this one.
+    # The directory that writes must not leave through a link; None if it is this one.
     root: str | None = field(default=None, compare=False)
     stay_below_root: bool = False
     """Whether reads must not leave it either."""
     local: ClassVar[bool] = True
 
     def list_prefix(self, prefix: str) -> list[ListedFile]:
-        """The files below a directory of this one; none if there is no such directory."""
+        """Files below a subdirectory; empty if it does not exist."""
         if not prefix:
             return self.list() if os.path.lexists(self.uri) else []
         key = prefix.rstrip("/")
         self.path(key)
-        folder = None if self.only is not None else _descend(self.uri, key)
-        return _walk(folder, self._bound) if folder is not None else []
+        directory = None if self.only is not None else _descend(self.uri, key)
+        return _walk(directory, self._bound) if directory is not None else []
 
     def list_directories(self) -> list[str]:
-        """The directories in this one."""
-        found = _scan(_root(self.uri), self._bound).folders if self.only is None else []
-        return sorted(folder.key for folder in found)
+        """Subdirectories of this directory."""
+        inner = _scan(_root(self.uri), self._bound).directories if self.only is None else []
+        return sorted(directory.key for directory in inner)
 
     def list_files(self) -> list[ListedFile]:
-        """The files in the directory itself."""
+        """Files directly in the directory."""
         if self.only is not None:
             return self.list()
         return sorted(_scan(_root(self.uri), self._bound).files, key=BY_KEY)
 
-    # The last that names the type, which this name hides.
+    # Last of the listings: its name hides the builtin type.
     def list(self) -> list[ListedFile]:
-        """Every file below the directory, by key; links are followed, though never in a circle."""
+        """All files below the directory, sorted by key; links are followed, cycles are not."""
         if self.only is None:
             return _walk(_root(self.uri), self._bound)
-        path = self.path(self.only)
-        found = _stat(path)
-        return [ListedFile(self.only, found.st_size, identity_of(found))]
+        status = _stat(self.path(self.only))
+        return [ListedFile(self.only, status.st_size, identity_of(status))]
 
     def child(self, key: str) -> LocalStore:
-        """The directory below this one, which need not exist yet."""
+        """The store of a subdirectory, which need not exist."""
         return LocalStore(self.path(key), root=self.root or self.uri, stay_below_root=self.stay_below_root)
 
     def parent(self) -> LocalStore | None:
-        """The directory above this one; none above one file, or the root of the file system."""
+        """The store of the parent directory; None for a single file or the file system's root."""
         above = os.path.dirname(self.uri)  # noqa: PTH120
         if self.only is not None or above in ("", self.uri):
             return None
         return LocalStore(above, stay_below_root=self.stay_below_root)
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> LocalSource:
-        """A file, untouched before its first read."""
+        """Open a file lazily."""
         source = LocalSource(self.path(key), lazy=True)
         source.expect(version, size)
         return source
 
     def write(self, key: str, parts: Iterable[bytes | memoryview], *, exclusive: bool = False) -> None:
-        """Write a file whole or not at all: under a hidden name first, which only a kill leaves behind."""
+        """Write a file atomically, through a hidden temporary file."""
         path = self._to_change(key)
         hidden = path.with_name(f".{os.urandom(16).hex()}.tmp")
         try:
@@ -289,21 +287,21 @@ class LocalStore:
             finally:
                 hidden.unlink(missing_ok=True)
         except OSError as error:
-            raise _failure(error, path) from error
+            raise _write_error(error, path) from error
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete files, though not the directories that they leave empty."""
-        # All or none of them: what is forged is known by its first name that is wrong.
+        """Delete files, but not the directories that become empty."""
+        # All keys are checked before anything is deleted: one bad key means that all can be forged.
         for path in [self._to_change(key) for key in keys]:
             try:
                 path.unlink(missing_ok=True)
             except NotADirectoryError:
                 continue
             except OSError as error:
-                raise _failure(error, path) from error
+                raise _write_error(error, path) from error
 
     def move(self, key: str, to: str) -> None:
-        """Rename a file, its bytes on disk before it is seen, its name after, and its time that of now."""
+        """Rename a file, syncing its data before and the directory after, and set its time to now."""
         path, target = self._to_change(key), self._to_change(to)
         try:
             make_directories(target.parent)
@@ -314,79 +312,79 @@ class LocalStore:
             finally:
                 os.close(descriptor)
             if os.path.lexists(target):
-                raise ConflictError("the file exists already", path=str(target))
+                raise ConflictError("file already exists", path=str(target))
             path.rename(target)
             sync_directory(target.parent)
         except OSError as error:
-            raise _failure(error, path) from error
+            raise _write_error(error, path) from error
 
     def clear(self, prefix: str) -> None:
-        """Delete a directory with all that is in it."""
+        """Delete a directory tree."""
         path = self._to_change(prefix)
         try:
-            # Others may be deleting it at the same time.
+            # Another process can be deleting it at the same time.
             with suppress(FileNotFoundError, NotADirectoryError):
                 shutil.rmtree(path, onerror=_unless_gone)
         except OSError as error:
-            raise _failure(error, path) from error
+            raise _write_error(error, path) from error
 
     def path(self, key: str) -> str:
-        """The file's path."""
-        # A key that passes the check is relative, so this is what os.path.join does.
+        """Path of a file."""
+        # Same as os.path.join, since a checked key is relative.
         path = f"{self.uri.rstrip('/')}/{check_key(key, self.uri)}"
         if self.stay_below_root:
             bound = self.root or self.uri
             if leads_out(path, bound):
-                raise _outside(path, bound)
+                raise _outside_error(path, bound)
         return path
 
     @property
     def _bound(self) -> str | None:
-        """What reads must stay below."""
+        """The directory that reads must stay below, if any."""
         return (self.root or self.uri) if self.stay_below_root else None
 
     def _to_change(self, key: str) -> Path:
-        """The path of a file that may be written, moved or deleted; a link in its place is not followed."""
+        """Check and return the path of a file to write, move or delete; if it is a link, the link itself."""
         path = Path(self.uri, check_key(key, self.uri, WriteError))
         check_change(path, self.root or self.uri)
         return path
 
 
 def check_change(path: Path, root: str) -> None:
-    """Refuse to write, move or delete a file that a link puts outside the root."""
+    """Refuse to write, move or delete a file outside the root, behind a link."""
     if leads_out(str(path.parent), root):
-        hint = "Skipstone changes files below the root only: replace the link by a directory"
+        hint = "replace the link by a directory; Skipstone changes only files below the root"
         raise WriteError(f"a link leads out of {root}", path=str(path), hint=hint)
 
 
 def leads_out(path: str, root: str) -> bool:
-    """Whether a path, once all links are followed, is neither the root nor below it."""
+    """Whether the real path is neither the root nor below it."""
     path, root = os.path.realpath(path), os.path.realpath(root)
     return not f"{path}/".startswith(f"{root.rstrip('/')}/")
 
 
-def _outside(path: str, root: str) -> ReadError:
-    hint = "leave out stay_below_root if you trust who made the lake"
+def _outside_error(path: str, root: str) -> ReadError:
+    hint = "remove stay_below_root if you trust the author of the lake"
     return ReadError(f"a link leads out of {root}", path=path, hint=hint)
 
 
 def open_directory(name: str, *, stay_below_root: bool = False) -> tuple[LocalStore, str]:
-    """The place for a local directory, file or glob; a name that exists as it stands isn't a glob."""
-    # Work may run in a process with another current directory.
+    """The store and pattern of a local directory, file or glob; a name that exists is not a glob."""
+    # Absolute, since work can run in a process with another current directory.
     path = os.path.abspath(name)  # noqa: PTH100
     directory, glob = split_glob(path + "/" if name.endswith("/") else path)
     try:
-        found = _stat(path)
+        status = _stat(path)
     except ReadError:
         if not glob:
             raise
         if not stat.S_ISDIR(_stat(directory or "/").st_mode):
-            raise missing(directory) from None
+            raise missing_error(directory) from None
         return LocalStore(directory or "/", stay_below_root=stay_below_root), glob
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         return LocalStore(path, stay_below_root=stay_below_root), ""
     if name.endswith("/"):
-        raise missing(name)
+        raise missing_error(name)
     parent, key = os.path.split(path)
     return LocalStore(parent, key, stay_below_root=stay_below_root), key
 
@@ -395,21 +393,21 @@ def _stat(path: str) -> os.stat_result:
     try:
         return os.stat(path)  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError):
-        raise missing(path) from None
+        raise missing_error(path) from None
     except (OSError, ValueError) as error:
-        raise refusal(error, path) from error
+        raise read_error(error, path) from error
 
 
 def _link(hidden: Path, path: Path) -> None:
-    """Give a file its name, unless there is one of that name; only a link is that in one step."""
+    """Name a file unless the name is taken; only a hard link does both in one step."""
     try:
         path.hardlink_to(hidden)
     except FileExistsError:
-        raise ConflictError("the file exists already", path=str(path)) from None
+        raise ConflictError("file already exists", path=str(path)) from None
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP):
             raise
-        message = "the file system has no hard links, which tell who of several writers was first"
+        message = "file system does not support hard links, which exclusive writes need"
         raise WriteError(message, path=str(path), hint="write to another file system") from error
 
 
@@ -418,145 +416,143 @@ def _unless_gone(_call: Any, _path: str, raised: Any) -> None:
         raise raised[1]
 
 
-def _failure(error: OSError, path: Path) -> WriteError:
+def _write_error(error: OSError, path: Path) -> WriteError:
     message = error.strerror or str(error)
     return WriteError(message[:1].lower() + message[1:], path=str(path), hint=_HINTS.get(error.errno or 0))
 
 
 _HINTS = {
-    errno.EACCES: "write to a directory that you may write to",
-    errno.EPERM: "write to a directory that you may write to",
+    errno.EACCES: "check the permissions, or write to another directory",
+    errno.EPERM: "check the permissions, or write to another directory",
     errno.EROFS: "write to another file system",
     errno.ENOSPC: "free some space, or write to another file system",
-    errno.EXDEV: "keep a lake and its hidden directory on one file system",
+    errno.EXDEV: "put the lake and its hidden directory on one file system",
     errno.EDQUOT: "free some space, or write to another file system",
 }
 
 
-class _Folder(NamedTuple):
-    """A directory, its key ("" for the root) and, against circles of links, it and all that are above it."""
+class _Directory(NamedTuple):
+    """A directory, its key ("" for the root), and the nodes of it and its ancestors, against link cycles."""
 
     path: str
     key: str
-    line: frozenset[tuple[int, int]]
+    ancestors: frozenset[tuple[int, int]]
 
 
 class _DirectoryListing(NamedTuple):
-    """What is in a directory."""
-
     files: list[ListedFile]
-    folders: list[_Folder]
+    directories: list[_Directory]
 
 
-def _root(path: str) -> _Folder:
-    return _Folder(path, "", frozenset((_node(_stat(path)),)))
+def _root(path: str) -> _Directory:
+    return _Directory(path, "", frozenset((_node(_stat(path)),)))
 
 
-def _descend(root: str, key: str) -> _Folder | None:
-    """The directory of a key; None if there is none, or only a link to one above."""
-    path, line = root, frozenset[tuple[int, int]]()
+def _descend(root: str, key: str) -> _Directory | None:
+    """The directory of a key; None if it does not exist or is a link to an ancestor."""
+    path, ancestors = root, frozenset[tuple[int, int]]()
     try:
         for name in ("", *key.split("/")):
             path = os.path.join(path, name)  # noqa: PTH118
-            found = os.stat(path)  # noqa: PTH116
-            if not stat.S_ISDIR(found.st_mode) or _node(found) in line:
+            status = os.stat(path)  # noqa: PTH116
+            if not stat.S_ISDIR(status.st_mode) or _node(status) in ancestors:
                 return None
-            line |= {_node(found)}
+            ancestors |= {_node(status)}
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        raise refusal(error, path) from error
-    return _Folder(path, key, line)
+        raise read_error(error, path) from error
+    return _Directory(path, key, ancestors)
 
 
-def _walk(start: _Folder, bound: str | None) -> list[ListedFile]:
+def _walk(start: _Directory, bound: str | None) -> list[ListedFile]:
     files: list[ListedFile] = []
     waiting = [start]
     while waiting:
-        found = _scan(waiting.pop(), bound)
-        files += found.files
-        waiting += found.folders
+        listing = _scan(waiting.pop(), bound)
+        files += listing.files
+        waiting += listing.directories
     files.sort(key=BY_KEY)
     return files
 
 
-# The bits of a mode that tell files from directories.
+# The file type bits of a mode.
 _KIND = 0o170000
 
 
-def _scan(folder: _Folder, bound: str | None) -> _DirectoryListing:
-    here = _DirectoryListing([], [])
-    files = here.files
-    prefix = f"{folder.key}/" if folder.key else ""
-    for entry in _entries(folder):
+def _scan(directory: _Directory, bound: str | None) -> _DirectoryListing:
+    listing = _DirectoryListing([], [])
+    files = listing.files
+    prefix = f"{directory.key}/" if directory.key else ""
+    for entry in _entries(directory):
         key = prefix + entry.name
         if bound is not None and entry.is_symlink() and leads_out(entry.path, bound):
-            raise _outside(entry.path, bound)
+            raise _outside_error(entry.path, bound)
         try:
-            found = entry.stat()
+            status = entry.stat()
         except OSError:
-            # A link to nothing, or to itself, is listed, so that only who reads it fails.
+            # A broken link is listed, so that only reading it fails.
             try:
-                found = entry.stat(follow_symlinks=False)
+                status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise refusal(error, entry.path) from error
-        if found.st_mode & _KIND != stat.S_IFDIR:
-            files.append(ListedFile(key, found.st_size, (found.st_size, found.st_mtime_ns, found.st_ino)))
-        elif (node := _node(found)) not in folder.line:
-            here.folders.append(_Folder(entry.path, key, folder.line | {node}))
-    return here
+                raise read_error(error, entry.path) from error
+        if status.st_mode & _KIND != stat.S_IFDIR:
+            files.append(ListedFile(key, status.st_size, (status.st_size, status.st_mtime_ns, status.st_ino)))
+        elif (node := _node(status)) not in directory.ancestors:
+            listing.directories.append(_Directory(entry.path, key, directory.ancestors | {node}))
+    return listing
 
 
-def _entries(folder: _Folder) -> list[os.DirEntry[str]]:
+def _entries(directory: _Directory) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder.path) as entries:
+        with os.scandir(directory.path) as entries:
             return list(entries)
     except FileNotFoundError as error:
-        if folder.key:
-            # It was deleted meanwhile, with all that it held.
+        if directory.key:
+            # Deleted since its parent was listed.
             return []
-        raise missing(folder.path) from error
+        raise missing_error(directory.path) from error
     except OSError as error:
-        if folder.key.startswith(("_", ".")) and "=" not in folder.key:
-            # Hidden files are no part of a lake: it can be read without them.
+        if directory.key.startswith(("_", ".")) and "=" not in directory.key:
+            # A lake can be read without its hidden files.
             return []
-        raise refusal(error, folder.path) from error
+        raise read_error(error, directory.path) from error
 
 
-def _node(found: os.stat_result) -> tuple[int, int]:
-    return (found.st_dev, found.st_ino)
+def _node(status: os.stat_result) -> tuple[int, int]:
+    return (status.st_dev, status.st_ino)
 
 
-# -- what outlives a power cut -----------------------------------------------------------------
+# -- durable directories -----------------------------------------------------------------------
 
-# Some file systems can't do this to directories, and one that may be written to need not be readable.
+# Some file systems can't sync directories, and a writable directory need not be readable.
 _UNSUPPORTED = frozenset((errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM))
 
 
-def make_directories(folder: Path) -> None:
-    """Make a directory and those above it that are missing, each kept by the one above."""
-    missing = []
-    above = folder
+def make_directories(directory: Path) -> None:
+    """Create a directory and its missing parents, and sync the parent of each new one."""
+    created = []
+    above = directory
     while not above.exists():
-        missing.append(above)
+        created.append(above)
         above = above.parent
-    folder.mkdir(parents=True, exist_ok=True)
-    for made in reversed(missing):
-        sync_directory(made.parent)
+    directory.mkdir(parents=True, exist_ok=True)
+    for new in reversed(created):
+        sync_directory(new.parent)
 
 
 def sync_file(path: Path) -> None:
-    """Wait until a file is on disk under its name."""
+    """Wait until a file and its name are on disk."""
     _sync(path)
     sync_directory(path.parent)
 
 
-def sync_directory(folder: Path) -> None:
-    """Wait until the names in a directory are on disk: a file that was renamed may be lost until then."""
+def sync_directory(directory: Path) -> None:
+    """Wait until the names in a directory are on disk; a renamed file can be lost until then."""
     try:
-        _sync(folder)
+        _sync(directory)
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise

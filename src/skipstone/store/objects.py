@@ -1,6 +1,6 @@
 """Objects in S3, Google Cloud, Azure, on HTTP servers and in memory, through obstore.
 
-An HTTP server can't list: there one file is a place.
+HTTP servers can't list, so a store there is a single file.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from urllib.parse import quote
 
 from skipstone.errors import ConflictError, FileError, MissingFileError, ReadError, WriteError, scrub
 from skipstone.store.options import StoreOptions, carries_credentials, open_obstore, split_uri
-from skipstone.store.source import ByteRange, IoCounter, check_size, coalesce, gone, stale
-from skipstone.store.store import BY_KEY, ListedFile, check_key, missing, split_glob
+from skipstone.store.source import ByteRange, IoCounter, check_size, coalesce, gone_error, stale_error
+from skipstone.store.store import BY_KEY, ListedFile, check_key, missing_error, split_glob
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-# About what a request's latency is worth in bytes.
+# Transferring this many bytes takes about as long as the latency of a request.
 GAP = 1024 * 1024
-# One connection gives a fraction of what a store can: a larger range is asked for in parts.
+# One connection uses a fraction of the bandwidth, so larger ranges are requested in parts.
 LARGE = 16 * 1024 * 1024
 PART = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectVersion:
-    """What tells one version of an object from the next; stores without etags still tell size and time."""
+    """Version of an object: its etag, or size and time in stores without etags."""
 
     size: int
     etag: str | None
@@ -41,20 +41,20 @@ class ObjectVersion:
 
     @classmethod
     def of(cls, meta: Any) -> ObjectVersion:
-        """The version that an answer or a listing tells of."""
+        """The version in obstore's metadata of a response or listing."""
         return cls(meta["size"], meta.get("e_tag"), meta.get("last_modified"))
 
     def same(self, other: ObjectVersion) -> bool:
-        """Whether both are one version; times are compared only where there are no etags to tell."""
+        """Whether both are the same version; times are compared only without etags."""
         if self.etag is not None and other.etag is not None:
             return self.size == other.size and _bare(self.etag) == _bare(other.etag)
         return (self.size, _second(self.modified)) == (other.size, _second(other.modified))
 
     def condition(self) -> str | None:
-        """What to ask for with If-Match; a weak etag would never match."""
+        """The value of If-Match; None for a weak etag, which never matches."""
         if self.etag is None or self.etag.startswith("W/"):
             return None
-        # Azure lists its etags without the quotes that it asks for.
+        # Azure lists etags without the quotes that it requires.
         return f'"{self.etag}"' if self.etag.startswith("0x") else self.etag
 
 
@@ -63,22 +63,22 @@ def _bare(etag: str) -> str:
 
 
 def _second(time: Any) -> Any:
-    # Listings tell milliseconds, HTTP headers don't.
+    # Listings have milliseconds, HTTP headers don't.
     return time.replace(microsecond=0) if time is not None else None
 
 
 class ObjectSource:
-    """One object, pinned to the version that the first answer came from, or that is expected.
+    """One object, pinned to the version of the first response or to the expected one.
 
-    Every read asks for that version by etag, and the answer's own size and etag are compared as well,
-    because not every store honours the condition.
+    Every read requests that version by etag and compares size and etag of the response as well, because
+    not every store honours If-Match.
     """
 
     def __init__(self, client: Any, key: str, path: str | None = None, *, gap: int = GAP) -> None:
         self.path = path if path is not None else key
         self.counter = IoCounter()
         self.gap = gap
-        self._store = client
+        self._client = client
         self._key = key
         self._version: ObjectVersion | None = None
         self._size: int | None = None
@@ -86,24 +86,24 @@ class ObjectSource:
         self._lock = threading.Lock()
 
     def size(self) -> int:
-        """The object's size in bytes; a request unless it is known already."""
-        # Of an object that is said to be empty no read would tell that it isn't.
+        """Object size in bytes; costs a request unless it is pinned."""
+        # No read would reveal that an object recorded as empty is not.
         if self._size is None or (self._size == 0 and self._version is None):
             self._pin(self._head())
         assert self._size is not None
         return self._size
 
     def version(self) -> object | None:
-        """Size and etag, once something has been read or expected."""
+        """The pinned version, once something has been read or expected."""
         return self._version
 
     def expect(self, version: object | None, size: int | None) -> None:
-        """Ask for this version from now on: a replaced object fails the next read, at no extra request."""
-        known = version if isinstance(version, ObjectVersion) else None
-        if known is not None and self._version is None:
-            self._version, size = known, known.size
-        elif known is not None and self._version is not None and not known.same(self._version):
-            raise stale(self.path)
+        """Pin version and size: the next read of a replaced object fails, without an extra request."""
+        expected = version if isinstance(version, ObjectVersion) else None
+        if expected is not None and self._version is None:
+            self._version, size = expected, expected.size
+        elif expected is not None and self._version is not None and not expected.same(self._version):
+            raise stale_error(self.path)
         if self._size is None:
             self._size = size
             self._expected = size is not None
@@ -111,7 +111,7 @@ class ObjectSource:
             check_size(self, size)
 
     def tail(self, length: int) -> tuple[bytes, int]:
-        """The last ``length`` bytes and the object's size, in one request where suffix ranges exist."""
+        """The last ``length`` bytes and the object size, in one request where suffix ranges are supported."""
         try:
             if self._size is None:
                 return self._get({"suffix": length}), self.size()
@@ -121,19 +121,17 @@ class ObjectSource:
         return self.read_ranges([ByteRange(max(size - length, 0), size)])[0], size
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """The bytes of each range; requests run side by side, and large ones in parts."""
+        """Bytes of each range; requests run in parallel, large ones in parts."""
         plan = coalesce(ranges, self.gap)
         parts = [_parts(request) for request in plan.requests]
-        return plan.split(_joined(parts, side_by_side(self._get_range, chain.from_iterable(parts))))
+        return plan.split(_join_parts(parts, map_parallel(self._get_range, chain.from_iterable(parts))))
 
     def _get_range(self, request: ByteRange) -> bytes:
-        return self._full(request, self._get((request.start, request.stop)))
-
-    def _full(self, request: ByteRange, body: bytes) -> bytes:
+        body = self._get((request.start, request.stop))
         if len(body) != request.length:
-            # Behind the known end there will never be more.
+            # Beyond the end of the object a retry does not help.
             transient = request.stop <= self.size()
-            message = f"{request}: only {len(body)} bytes came back"
+            message = f"{request}: got only {len(body)} bytes"
             raise ReadError(message, path=self.path, transient=transient)
         return body
 
@@ -141,18 +139,21 @@ class ObjectSource:
         import obstore
 
         try:
-            answer = obstore.get(self._store, self._key, options=self._options(span))
-            return self._take(answer.meta, bytes(answer.bytes()))
+            response = obstore.get(self._client, self._key, options=self._options(span))
+            body = bytes(response.bytes())
+            self.counter.add(1, len(body))
+            self._pin(response.meta)
+            return body
         except Exception as error:
-            raise self._refusal(error, span) from error
+            raise self._error(error, span) from error
 
     def _head(self) -> Any:
         import obstore
 
         try:
-            meta = obstore.head(self._store, self._key)
+            meta = obstore.head(self._client, self._key)
         except Exception as error:
-            raise self._refusal(error, None) from error
+            raise self._error(error, None) from error
         self.counter.add(1, 0)
         return meta
 
@@ -163,52 +164,51 @@ class ObjectSource:
             options["if_match"] = condition
         return options
 
-    def _take(self, meta: Any, body: bytes) -> bytes:
-        self.counter.add(1, len(body))
-        self._pin(meta)
-        return body
-
     def _pin(self, meta: Any) -> None:
         version = ObjectVersion.of(meta)
         with self._lock:
             if self._version is None and self._size in (None, version.size):
                 self._version, self._size = version, version.size
         if self._version is None and self._size is not None:
-            raise stale(self.path, self._size, version.size)
+            raise stale_error(self.path, self._size, version.size)
         if self._version is None or not version.same(self._version):
             raise self._changed()
 
     def _changed(self) -> ReadError:
         if self._expected:
-            return stale(self.path)
+            return stale_error(self.path)
         return ReadError("file changed while it was being read", path=self.path, hint="open it again")
 
-    def _refusal(self, error: Exception, span: Any) -> Exception:
+    def _error(self, error: Exception, span: Any) -> Exception:
         import obstore
         from obstore import exceptions
 
         if isinstance(error, ReadError):
             return error
-        # A failed request is one too, unless the client itself refused.
+        # Failed requests count, unless the client refused to send one.
         self.counter.add(0 if isinstance(error, exceptions.NotSupportedError) else 1, 0)
         if isinstance(error, FileNotFoundError):
-            return gone(self.path) if self._expected else MissingFileError("no such object", path=self.path)
+            return (
+                gone_error(self.path)
+                if self._expected
+                else MissingFileError("no such object", path=self.path)
+            )
         if isinstance(error, exceptions.PreconditionError):
             return self._changed()
-        found = refusal(error, self.path)
-        if isinstance(span, tuple) and self._expected and self._version is None and not found.transient:
-            # A range behind the end, perhaps: only the object's size tells.
+        failure = read_error(error, self.path)
+        if isinstance(span, tuple) and self._expected and self._version is None and not failure.transient:
+            # The range can be beyond the end: compare the object's size.
             with suppress(Exception):
-                size = ObjectVersion.of(obstore.head(self._store, self._key)).size
+                size = ObjectVersion.of(obstore.head(self._client, self._key)).size
                 if size != self._size:
-                    return stale(self.path, self._size or 0, size)
-        if isinstance(span, dict) and isinstance(error, exceptions.BaseError) and not found.transient:
+                    return stale_error(self.path, self._size or 0, size)
+        if isinstance(span, dict) and isinstance(error, exceptions.BaseError) and not failure.transient:
             return _SuffixRefusedError()
-        return found
+        return failure
 
 
-def refusal(error: Exception, path: str) -> ReadError:
-    """A failed request as an error that names the object."""
+def read_error(error: Exception, path: str) -> ReadError:
+    """Convert a failed request."""
     from obstore import exceptions
 
     if isinstance(error, ReadError):
@@ -218,19 +218,18 @@ def refusal(error: Exception, path: str) -> ReadError:
         error, PermissionError | exceptions.PermissionDeniedError | exceptions.UnauthenticatedError
     ):
         return ReadError("permission denied", path=path, hint=_advice(path, "credentials"))
-    for pattern, message, topic in _COMPLAINTS:
+    for pattern, message, topic in _ERROR_PATTERNS:
         if pattern.search(text):
-            told = message or line
             transient = _TRANSIENT.search(text) is not None and message is None
-            return ReadError(told, path=path, hint=_advice(path, topic), transient=transient)
+            return ReadError(message or line, path=path, hint=_advice(path, topic), transient=transient)
     return ReadError(line, path=path, transient=_TRANSIENT.search(text) is not None)
 
 
-# Obstore's words are kept where there are no better ones.
-_COMPLAINTS: tuple[tuple[re.Pattern[str], str | None, str], ...] = (
+# Without a message, obstore's own is used.
+_ERROR_PATTERNS: tuple[tuple[re.Pattern[str], str | None, str], ...] = (
     (
         re.compile(r"169\.254\.|/latest/(?:api/token|meta-data)|metadata\.google|(?i:no credential)"),
-        "no credentials were found",
+        "no credentials found",
         "credentials",
     ),
     (re.compile(r"(?s)http://\S+.*builder error"), "plain HTTP is not allowed", "http"),
@@ -246,25 +245,25 @@ _SETTINGS = {
 
 
 def _advice(path: str, topic: str) -> str | None:
-    """Which setting to look at."""
+    """A hint that names the setting to check."""
     kind = _KINDS.get(path.partition("://")[0], "AZURE")
     if not kind:
         return "check the credentials" if topic == "credentials" else None
     if topic == "credentials":
         return (
-            f"check the credentials: set {_SETTINGS[kind]}, or storage_options; "
-            "a pickled plan has none unless it was pickled by skipstone.with_credentials"
+            f"set {_SETTINGS[kind]}, or pass storage_options; "
+            "pickled plans carry credentials only with skipstone.with_credentials"
         )
     if topic == "http":
-        return f"set {kind}_ALLOW_HTTP=true, or allow_http in storage_options, if the endpoint can be trusted"
+        return f"set {kind}_ALLOW_HTTP=true, or allow_http in storage_options, if you trust the endpoint"
     if kind != "AWS":
         return None
     if topic == "region":
-        return "set AWS_REGION, or region in storage_options, to the bucket's"
-    return "check the bucket's name, and AWS_ENDPOINT_URL or endpoint in storage_options"
+        return "set AWS_REGION, or region in storage_options, to the bucket's region"
+    return "check the bucket name, and AWS_ENDPOINT_URL or endpoint in storage_options"
 
 
-# obstore has one class for all of these and tells them apart in its text only.
+# obstore raises one class for all of these; only its message distinguishes them.
 _TRANSIENT = re.compile(
     r"status code: (?:5\d\d|429|408)|SlowDown|timed out|kind: (?:Connect|Timeout|Interrupted|Request|Decode)"
     r"|connection (?:reset|closed|refused)|error (?:sending request|decoding|reading a body)"
@@ -275,13 +274,13 @@ def _parts(request: ByteRange) -> list[ByteRange]:
     return request.cut(PART) if request.length > LARGE else [request]
 
 
-def _joined(parts: Sequence[Sequence[ByteRange]], fetched: list[bytes]) -> list[bytes]:
+def _join_parts(parts: Sequence[Sequence[ByteRange]], fetched: list[bytes]) -> list[bytes]:
     bodies = iter(fetched)
     return [next(bodies) if len(some) == 1 else b"".join(islice(bodies, len(some))) for some in parts]
 
 
 class _SuffixRefusedError(Exception):
-    """Azure and some HTTP servers know no suffix ranges, and S3 refuses one of an empty object."""
+    """Azure and some HTTP servers don't support suffix ranges; S3 refuses them for empty objects."""
 
 
 def open_uri(uri: str, storage_options: Mapping[str, Any] | None = None) -> ObjectSource:
@@ -290,20 +289,20 @@ def open_uri(uri: str, storage_options: Mapping[str, Any] | None = None) -> Obje
     return ObjectSource(open_obstore(base, storage_options, uri), key, uri)
 
 
-# -- requests side by side ---------------------------------------------------------------------
+# -- parallel requests -------------------------------------------------------------------------
 
-# Enough to hide the latency of a far store, few enough not to be throttled by it.
+# Enough to hide the latency of a remote store, few enough not to be throttled.
 PARALLEL = 32
 
 
-class _Shared:
-    """The pool, made when it is first needed."""
+class _SharedPool:
+    """A thread pool, created when it is first needed."""
 
     def __init__(self) -> None:
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
-        """Begin again: a forked child has the pool but none of its threads, and may have a held lock."""
+    def reset(self) -> None:
+        """Start over: a forked child has the pool but none of its threads, and can inherit a held lock."""
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
 
@@ -314,82 +313,86 @@ class _Shared:
             return self._pool
 
 
-_shared = _Shared()
+_pool = _SharedPool()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_shared.forget)
+    os.register_at_fork(after_in_child=_pool.reset)
 
 
-def side_by_side(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """What ``work`` gives for each item, in order; it must not come here itself, or all threads may wait."""
+def map_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Results of ``work`` in order; ``work`` must not call this function, or the pool can deadlock."""
     todo = list(items)
     if len(todo) < 2:
         return [work(item) for item in todo]
-    # The first failure cancels what has not begun.
-    return list(_shared.get().map(work, todo))
+    # The first failure cancels items that have not started.
+    return list(_pool.get().map(work, todo))
 
 
 # -- prefixes ----------------------------------------------------------------------------------
 
-# How many entries cross from obstore at a time; S3 gives a thousand per request.
+# Entries per page of a listing; S3 returns a thousand per request.
 _CHUNK = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectStore:
-    """A prefix of an object store; with ``only`` one object of it is listed."""
+    """A prefix of an object store, or with ``only`` a single object in it."""
 
     uri: str
     prefix: str
-    # A store is known by its URI and holds connections, which don't compare.
+    # The obstore store. It holds connections, which don't compare; the URI identifies it.
     client: Any = field(compare=False, repr=False)
     only: str | None = None
-    # How to open the store again in another process, if it was opened here and not by the caller.
+    # How to open the client again in another process, unless the caller passed it.
     origin: tuple[str, StoreOptions] | None = field(default=None, compare=False, repr=False)
     local: ClassVar[bool] = False
 
     def __reduce__(self) -> tuple[object, ...]:
         if self.origin is None and (carries_credentials() or self.uri.startswith(("file:", "memory:"))):
             return ObjectStore, (self.uri, self.prefix, self.client, self.only)
-        # A caller's own store holds credentials, and can't be asked which of its settings they are.
-        return _restored, (self.uri, self.only, None if self.origin is None else self.origin[1])
+        # The caller's client holds credentials, and does not say which of its settings they are.
+        return _restore, (self.uri, self.only, None if self.origin is None else self.origin[1])
 
     def list_prefix(self, prefix: str) -> list[ListedFile]:
-        """The objects below a prefix of this one; none if there are none."""
+        """Objects below a prefix of this one."""
         if not prefix:
             return self.list()
         if self.only is not None:
             return []
         key = prefix.rstrip("/")
         pages = _pages(self.client, self._key(key), self.path(key), _CHUNK)
-        return _listed((meta for page in pages for meta in page), self._skip())
+        return _listed_files((meta for page in pages for meta in page), self._skip())
 
     def list_directories(self) -> list[str]:
-        """The prefixes one level down."""
+        """Prefixes one level down."""
         if self.only is not None:
             return []
-        return sorted(path[self._skip() :].rstrip("/") for path in self._level()["common_prefixes"])
+        return sorted(path[self._skip() :].rstrip("/") for path in self._list_level()["common_prefixes"])
 
     def list_files(self) -> list[ListedFile]:
-        """The objects in the prefix itself."""
-        return self.list() if self.only is not None else _listed(self._level()["objects"], self._skip())
+        """Objects directly in the prefix."""
+        return (
+            self.list()
+            if self.only is not None
+            else _listed_files(self._list_level()["objects"], self._skip())
+        )
 
-    # The last that names the type, which this name hides.
+    # Last of the listings: its name hides the builtin type.
     def list(self) -> list[ListedFile]:
-        """Every object below the prefix, by key; a request per page, none per object."""
+        """All objects below the prefix, sorted by key; one request per page."""
         if self.only is not None:
             meta = _head(self.client, self._key(self.only), self.path(self.only))
             if meta is None:
-                raise missing(self.path(self.only))
+                raise missing_error(self.path(self.only))
             return [ListedFile(self.only, meta["size"], ObjectVersion.of(meta))]
         pages = _pages(self.client, self.prefix, self.uri, _CHUNK)
-        return _listed((meta for page in pages for meta in page), self._skip())
+        return _listed_files((meta for page in pages for meta in page), self._skip())
 
     def child(self, key: str) -> ObjectStore:
-        """The prefix below this one."""
+        """The store of a prefix below this one."""
         return ObjectStore(self.path(key), self._key(key), self.client, origin=self.origin)
 
     def parent(self) -> ObjectStore | None:
-        """The prefix above this one; none above one object, or the whole store."""
+        """The store one level up; None for a single object or an entire bucket."""
         if self.only is not None or not self.prefix:
             return None
         above = self.prefix.rpartition("/")[0]
@@ -397,41 +400,41 @@ class ObjectStore:
         return ObjectStore(_join(base, above), above, self.client, origin=self.origin)
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> ObjectSource:
-        """An object, untouched before its first read."""
+        """Open an object lazily."""
         source = ObjectSource(self.client, self._key(key), self.path(key))
         source.expect(version, size)
         return source
 
     def write(self, key: str, parts: Iterable[bytes | memoryview], *, exclusive: bool = False) -> None:
-        """Write an object; in one request if it is small, or if the store has to tell who was first."""
+        """Write an object; small and exclusive writes take one request."""
         import obstore
         from obstore import exceptions
 
-        # Whatever the parts raise is raised before anything is sent.
+        # Joined first, so that an error in the parts is raised before anything is sent.
         body, name = b"".join(parts), self._key(key, WriteError)
         mode: Any = "create" if exclusive else "overwrite"
         large = len(body) > LARGE and not exclusive
         try:
             obstore.put(self.client, name, body, mode=mode, use_multipart=large, chunk_size=PART)
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
-            raise ConflictError("the object exists already", path=self.path(key)) from None
+            raise ConflictError("object already exists", path=self.path(key)) from None
         except Exception as error:
-            raise _failure(error, self.path(key)) from error
+            raise _write_error(error, self.path(key)) from error
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects, as many per request as the store takes."""
+        """Delete objects, as many per request as the store accepts."""
         if names := [self._key(key, WriteError) for key in keys]:
             _delete(self.client, names, self.uri)
 
     def move(self, key: str, to: str) -> None:
-        """Have the store copy an object, then delete the first."""
+        """Copy an object on the server, then delete the original."""
         for name in (key, to):
             self._key(name, WriteError)
         self._copy(key, to)
         self.delete([key])
 
     def clear(self, prefix: str) -> None:
-        """Delete every object below a prefix."""
+        """Delete all objects below a prefix."""
         self._key(prefix, WriteError)
         try:
             self.delete(entry.key for entry in self.list_prefix(prefix))
@@ -439,7 +442,7 @@ class ObjectStore:
             raise WriteError(error.message, path=error.path, hint=error.hint) from error
 
     def path(self, key: str) -> str:
-        """The object's URI."""
+        """URI of an object."""
         check_key(key, self.uri)
         return _join(self.uri, quote(key) if self.uri.startswith("http") else key)
 
@@ -451,16 +454,16 @@ class ObjectStore:
             try:
                 obstore.copy(self.client, self._key(key), self._key(to), overwrite=False)
             except exceptions.NotSupportedError:
-                # S3 has no such condition: a look before is the best there is.
+                # S3 has no conditional copy: checking first is the best there is.
                 if _head(self.client, self._key(to), self.path(to)) is not None:
                     raise exceptions.AlreadyExistsError(to) from None
                 obstore.copy(self.client, self._key(key), self._key(to))
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
-            raise ConflictError("the object exists already", path=self.path(to)) from None
+            raise ConflictError("object already exists", path=self.path(to)) from None
         except FileNotFoundError:
             raise WriteError("no such object", path=self.path(key)) from None
         except Exception as error:
-            raise _failure(error, self.path(key)) from error
+            raise _write_error(error, self.path(key)) from error
 
     def _key(self, key: str, error: type[FileError] = ReadError) -> str:
         check_key(key, self.uri, error)
@@ -469,56 +472,58 @@ class ObjectStore:
     def _skip(self) -> int:
         return len(self.prefix) + 1 if self.prefix else 0
 
-    def _level(self) -> Any:
+    def _list_level(self) -> Any:
         import obstore
 
         try:
             return obstore.list_with_delimiter(self.client, self.prefix or None)
         except FileNotFoundError:
-            raise missing(self.uri) from None
+            raise missing_error(self.uri) from None
         except Exception as error:
-            raise refusal(error, self.uri) from error
+            raise read_error(error, self.uri) from error
 
 
 def open_prefix(name: str, storage_options: Mapping[str, Any] | None, client: Any) -> tuple[ObjectStore, str]:
-    """The place for a URI, or for a key in a ``store``: a prefix, an object or a glob."""
-    base, key, client, origin = _opened(name, storage_options, client)
+    """The store and pattern of a URI, or of a key in an obstore ``client``."""
+    base, key, client, origin = _open_client(name, storage_options, client)
     if base.startswith("http"):
-        return _open_page(name, base, key, client, origin)
+        return _open_http(name, base, key, client, origin)
     fixed, glob = split_glob(key)
     prefix = fixed.rstrip("/")
     if glob or _is_prefix(client, prefix, name, sure=fixed != prefix):
         return ObjectStore(_join(base, prefix), prefix, client, origin=origin), glob
     if fixed != prefix or not prefix or _head(client, prefix, name) is None:
-        raise missing(name)
+        raise missing_error(name)
     parent, _, only = prefix.rpartition("/")
     return ObjectStore(_join(base, parent), parent, client, only, origin), only
 
 
 def prefix_root(name: str, storage_options: Mapping[str, Any] | None, client: Any) -> ObjectStore:
-    """The prefix that a URI, or a key in a ``store``, names."""
-    base, key, client, origin = _opened(name, storage_options, client)
+    """The store of the prefix of a URI, or of a key in an obstore ``client``."""
+    base, key, client, origin = _open_client(name, storage_options, client)
     prefix = key.strip("/")
     return ObjectStore(_join(base, prefix), prefix, client, origin=origin)
 
 
-def _opened(name: str, storage_options: Mapping[str, Any] | None, client: Any) -> tuple[str, str, Any, Any]:
-    """The store's part of a URI, the key in it, the store, and how to open it in another process."""
+def _open_client(
+    name: str, storage_options: Mapping[str, Any] | None, client: Any
+) -> tuple[str, str, Any, Any]:
+    """Base URI, key, client, and how to open the client in another process."""
     if client is not None:
         return _base(client), name.lstrip("/"), client, None
     base, key = split_uri(name)
     return base, key, open_obstore(base, storage_options, name), (base, StoreOptions(storage_options or {}))
 
 
-def _open_page(name: str, base: str, key: str, client: Any, origin: Any) -> tuple[ObjectStore, str]:
+def _open_http(name: str, base: str, key: str, client: Any, origin: Any) -> tuple[ObjectStore, str]:
     parent, _, only = key.rpartition("/")
     if not only or split_glob(key)[1]:
-        raise ReadError("an HTTP server can't be listed", path=name, hint="give the URL of one file")
+        raise ReadError("can't list files on an HTTP server", path=name, hint="pass the URL of one file")
     return ObjectStore(_join(base, quote(parent)), parent, client, only, origin), only
 
 
 def _is_prefix(client: Any, prefix: str, name: str, *, sure: bool) -> bool:
-    """Whether anything lies below, be it a mark; who may read one object need not be allowed to list."""
+    """Whether any object is below a prefix; unless ``sure``, a denied listing counts as no."""
     try:
         return any(_pages(client, prefix, name, 1))
     except ReadError as error:
@@ -533,16 +538,16 @@ def _pages(client: Any, prefix: str, path: str, size: int) -> Iterator[Any]:
     try:
         yield from obstore.list(client, prefix or None, chunk_size=size)
     except FileNotFoundError:
-        raise missing(path) from None
+        raise missing_error(path) from None
     except Exception as error:
-        raise refusal(error, path) from error
+        raise read_error(error, path) from error
 
 
-def _listed(metas: Iterable[Any], skip: int) -> list[ListedFile]:
+def _listed_files(metas: Iterable[Any], skip: int) -> list[ListedFile]:
     files = [
         ListedFile(meta["path"][skip:], meta["size"], ObjectVersion.of(meta))
         for meta in metas
-        # Some tools mark a directory by an object of its name.
+        # Some tools mark a directory with an empty object of its name.
         if len(meta["path"]) > skip
     ]
     files.sort(key=BY_KEY)
@@ -555,16 +560,16 @@ def _delete(client: Any, names: list[str], path: str) -> None:
     try:
         obstore.delete(client, names)
     except FileNotFoundError:
-        # Some stores miss what is gone, and may have left the rest.
+        # Some stores fail on a missing object and can leave the others.
         for name in names if len(names) > 1 else ():
             _delete(client, [name], path)
     except Exception as error:
-        raise _failure(error, path) from error
+        raise _write_error(error, path) from error
 
 
-def _failure(error: Exception, path: str) -> WriteError:
-    found = refusal(error, path)
-    return WriteError(found.message, path=path, hint=found.hint)
+def _write_error(error: Exception, path: str) -> WriteError:
+    failure = read_error(error, path)
+    return WriteError(failure.message, path=path, hint=failure.hint)
 
 
 def _head(client: Any, key: str, path: str) -> Any:
@@ -575,22 +580,22 @@ def _head(client: Any, key: str, path: str) -> Any:
     except FileNotFoundError:
         return None
     except Exception as error:
-        raise refusal(error, path) from error
+        raise read_error(error, path) from error
 
 
-# Reading a store's config panics for some options, so that its text has to tell the bucket.
-_NAMED = re.compile(r'(S3|GCS|Azure)Store\((?:bucket|container_name)="([^"]*)"')
+# The bucket comes from the repr, since reading a client's config panics for some options.
+_REPR = re.compile(r'(S3|GCS|Azure)Store\((?:bucket|container_name)="([^"]*)"')
 _SCHEMES = {"S3": "s3", "GCS": "gs", "Azure": "az"}
 
 
 def _base(client: Any) -> str:
-    """A store's own part of the URIs in it, prefix included."""
+    """The base URI of a client, including its prefix."""
     if hasattr(client, "url"):
         return str(client.url).rstrip("/")
     prefix = str(getattr(client, "prefix", None) or "").strip("/")
-    named = _NAMED.match(repr(client))
-    if named is not None:
-        return _join(f"{_SCHEMES[named[1]]}://{named[2]}", prefix)
+    parts = _REPR.match(repr(client))
+    if parts is not None:
+        return _join(f"{_SCHEMES[parts[1]]}://{parts[2]}", prefix)
     return _join("file://" if prefix else "memory://", prefix)
 
 
@@ -598,5 +603,5 @@ def _join(base: str, key: str) -> str:
     return f"{base}/{key}" if key else base
 
 
-def _restored(uri: str, only: str | None, options: StoreOptions | None) -> ObjectStore:
+def _restore(uri: str, only: str | None, options: StoreOptions | None) -> ObjectStore:
     return replace(prefix_root(uri, options, None), uri=uri, only=only)

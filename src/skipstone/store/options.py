@@ -1,7 +1,7 @@
-"""How an object store is opened: options given, environment, AWS profiles; and which of them stay at home.
+"""Settings of object stores: storage options, then the environment, then the AWS profile.
 
-What is given comes first, then the environment, then the profile. A pickle carries only what is not secret,
-unless it is asked to: the process that reads it finds credentials in its own environment.
+Pickles leave out credentials unless ``with_credentials`` is used: the process that reads them finds
+credentials in its own environment.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CLIENT_NAMES = (
     *("pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url"),
     *("randomize_addresses", "read_timeout", "timeout", "user_agent"),
 )
-# Whatever is not named here may be a secret.
+# Options not listed here can be secrets.
 _PUBLIC = frozenset(
     (
         *("bucket", "conditional_put", "copy_if_not_exists", "checksum_algorithm", "disable_tagging"),
@@ -56,13 +56,13 @@ _PUBLIC = frozenset(
 
 
 def option_name(name: str) -> str:
-    """The one word for an option that obstore knows under several."""
+    """The canonical name of an option that obstore accepts under several names."""
     bare = _PREFIX.sub("", name.lower())
     return _ALIASES.get(bare, bare)
 
 
 def is_client_option(name: str) -> bool:
-    """Whether an option is of the HTTP client, not of the store."""
+    """Whether an option belongs to the HTTP client, not to the store."""
     return option_name(name) in _CLIENT_NAMES
 
 
@@ -72,7 +72,7 @@ _CARRIES: ContextVar[bool] = ContextVar("carries credentials", default=False)
 
 
 class StoreOptions(dict[str, Any]):
-    """Options of an object store, of which a pickle holds no secrets and a repr only names."""
+    """Options of an object store; pickles leave out secrets, and the repr shows only names."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoreOptions, (dict(self) if _CARRIES.get() else _public(self),)
@@ -82,20 +82,20 @@ class StoreOptions(dict[str, Any]):
 
 
 def _public(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are no secrets; an endpoint may have a password in it."""
-    kept = {name: value for name, value in options.items() if option_name(name) in _PUBLIC}
-    if "client_options" in kept:
-        kept["client_options"] = _public(kept["client_options"])
-    return {n: value for n, value in kept.items() if option_name(n) != "endpoint" or "@" not in str(value)}
+    """The options that are not secret; an endpoint can contain a password."""
+    public = {name: value for name, value in options.items() if option_name(name) in _PUBLIC}
+    if "client_options" in public:
+        public["client_options"] = _public(public["client_options"])
+    return {n: value for n, value in public.items() if option_name(n) != "endpoint" or "@" not in str(value)}
 
 
 def carries_credentials() -> bool:
-    """Whether what is being pickled now shall hold credentials."""
+    """Whether the current pickle includes credentials."""
     return _CARRIES.get()
 
 
-def carry(value: object, dumps: Callable[[object], bytes] = pickle.dumps) -> bytes:
-    """``value`` pickled together with the credentials of its stores."""
+def dump_with_credentials(value: object, dumps: Callable[[object], bytes] = pickle.dumps) -> bytes:
+    """Pickle a value together with the credentials of its stores."""
     before = _CARRIES.set(True)
     try:
         return dumps(value)
@@ -104,7 +104,7 @@ def carry(value: object, dumps: Callable[[object], bytes] = pickle.dumps) -> byt
 
 
 class WithCredentials:
-    """What ``with_credentials`` gives: it is unpickled as the value itself."""
+    """Result of ``with_credentials``; unpickles as the value itself."""
 
     __slots__ = ("_value",)
 
@@ -112,16 +112,16 @@ class WithCredentials:
         self._value = value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return pickle.loads, (carry(self._value),)
+        return pickle.loads, (dump_with_credentials(self._value),)
 
     def __repr__(self) -> str:
         return f"with_credentials({self._value!r})"
 
 
 def with_credentials(value: object) -> WithCredentials:
-    """Something to pickle in the place of a plan, a task, a lake or a table, which keeps storage credentials.
+    """Wrap a plan, task, lake or table so that its pickle includes storage credentials.
 
-    Without it a pickle leaves them out. Whoever can read this one can read and write the stores.
+    Pickles leave them out otherwise. Whoever can read this pickle can read and write the stores.
 
     >>> import pickle
     >>> pickle.loads(pickle.dumps(with_credentials("plan")))
@@ -135,38 +135,38 @@ def with_credentials(value: object) -> WithCredentials:
 _SCHEMES = {"s3": "AWS_", "s3a": "AWS_", "gs": "GOOGLE_"}
 
 
-def surroundings(base: str) -> tuple[object, ...]:
-    """All that a store of this base depends on beside its options: another one needs another store."""
+def environment_state(base: str) -> tuple[object, ...]:
+    """Variables and profile files that a store depends on beside its options; part of its cache key."""
     prefix = _variables(base)
-    named = sorted(item for item in os.environ.items() if item[0].upper().startswith(prefix))
+    variables = sorted(item for item in os.environ.items() if item[0].upper().startswith(prefix))
     if prefix != "AWS_":
-        return tuple(named)
-    return (*named, *(_stat(path) for path in _profile_files()))
+        return tuple(variables)
+    return (*variables, *(_stat(path) for path in _profile_files()))
 
 
 def check_options(base: str, options: Mapping[str, Any]) -> None:
-    """Refuse settings that obstore would panic on, by the name that they were given under."""
-    given = {name: value for name, value in options.items() if isinstance(value, str)}
-    around = {name: value for name, value in os.environ.items() if name.upper().startswith(_variables(base))}
-    for name, value in {**around, **given}.items():
+    """Refuse settings that obstore would panic on."""
+    passed = {name: value for name, value in options.items() if isinstance(value, str)}
+    variables = {n: value for n, value in os.environ.items() if n.upper().startswith(_variables(base))}
+    for name, value in {**variables, **passed}.items():
         if value != value.strip() or any(ord(sign) < 32 for sign in value):
             raise ReadError(
-                f"setting {name} begins or ends with white space, or holds control characters",
-                hint=f"fix {name}, in storage_options or the environment",
+                f"setting {name} begins or ends with white space, or contains control characters",
+                hint=f"fix {name} in storage_options or the environment",
             )
-        endpoint = option_name(name) == "endpoint" and (name in given or value)
+        endpoint = option_name(name) == "endpoint" and (name in passed or value)
         if endpoint and not re.match(r"https?://[^/\s]", value):
             raise ReadError(
-                f"setting {name} is not an endpoint: it must begin with http:// or https://",
-                hint=f"give {name} with its scheme, such as http://{value or 'localhost:9000'}",
+                f"setting {name} is not a URL: an endpoint begins with http:// or https://",
+                hint=f"add the scheme to {name}, as in http://{value or 'localhost:9000'}",
             )
 
 
 def client_settings(base: str) -> dict[str, str]:
-    """The environment's settings of the HTTP client, which obstore forgets where it is given others."""
+    """The environment's settings of the HTTP client, which obstore ignores if any are passed."""
     prefix = _variables(base)
-    found = ((name, os.environ.get(f"{prefix}{name.upper()}")) for name in _CLIENT_NAMES)
-    return {name: value for name, value in found if value}
+    settings = ((name, os.environ.get(f"{prefix}{name.upper()}")) for name in _CLIENT_NAMES)
+    return {name: value for name, value in settings if value}
 
 
 def _variables(base: str) -> str:
@@ -175,16 +175,16 @@ def _variables(base: str) -> str:
 
 def _stat(path: Path) -> tuple[str, int, int]:
     try:
-        told = path.stat()
+        status = path.stat()
     except OSError:
         return str(path), 0, 0
-    return str(path), told.st_mtime_ns, told.st_size
+    return str(path), status.st_mtime_ns, status.st_size
 
 
 # -- AWS profiles ------------------------------------------------------------------------------
 
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
-# What finds credentials by itself, so that a profile's are not asked for.
+# obstore finds credentials by these itself, so the profile's are not needed.
 _OTHER_CREDENTIALS = (
     *("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
     *("AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_SKIP_SIGNATURE"),
@@ -196,29 +196,29 @@ _ROLES = (
 
 
 def with_profile(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of an S3 store, with what they and the environment leave to the AWS profile."""
-    made = {name: value for name, value in options.items() if option_name(name) != "profile"}
-    asked = next((str(value) for name, value in options.items() if name not in made), None)
-    given = {option_name(name) for name in made}
+    """The options of an S3 store; the AWS profile supplies those missing in them and the environment."""
+    completed = {name: value for name, value in options.items() if option_name(name) != "profile"}
+    requested = next((str(value) for name, value in options.items() if name not in completed), None)
+    passed = {option_name(name) for name in completed}
     environment = {
         option_name(name) for name, value in os.environ.items() if value and name.startswith("AWS_")
     }
-    keyed = bool(given & {"access_key_id", "credential_provider", "skip_signature"})
-    if asked is None:
-        keyed |= any(os.environ.get(name) for name in _OTHER_CREDENTIALS)
-    if keyed and {"region", "endpoint"} <= given | environment:
-        return made
-    profile, name = _profile(asked)
+    has_keys = bool(passed & {"access_key_id", "credential_provider", "skip_signature"})
+    if requested is None:
+        has_keys |= any(os.environ.get(name) for name in _OTHER_CREDENTIALS)
+    if has_keys and {"region", "endpoint"} <= passed | environment:
+        return completed
+    profile, name = _profile(requested)
     for theirs, ours in (("region", "region"), ("endpoint_url", "endpoint")):
-        if profile.get(theirs) and ours not in given | environment:
-            made[ours] = profile[theirs]
-    if keyed:
-        return made
+        if profile.get(theirs) and ours not in passed | environment:
+            completed[ours] = profile[theirs]
+    if has_keys:
+        return completed
     if any(profile.get(role) for role in _ROLES):
-        made["credential_provider"] = _boto(name)
+        completed["credential_provider"] = _boto(name)
     elif profile.get("aws_access_key_id"):
-        made.update({key: profile[key] for key in _KEYS if profile.get(key)})
-    return made
+        completed.update({key: profile[key] for key in _KEYS if profile.get(key)})
+    return completed
 
 
 def _profile_files() -> tuple[Path, Path]:
@@ -229,22 +229,22 @@ def _profile_files() -> tuple[Path, Path]:
     )
 
 
-def _profile(asked: str | None) -> tuple[dict[str, str], str]:
-    """The profile that is named, or the default one, which need not be there; and its name."""
-    named = asked or os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE")
-    name = named or "default"
+def _profile(requested: str | None) -> tuple[dict[str, str], str]:
+    """The requested profile, or the default one, which need not exist; and its name."""
+    requested = requested or os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE")
+    name = requested or "default"
     config, credentials = (_sections(path) for path in _profile_files())
     heading = name if name == "default" else f"profile {name}"
-    found = [part for part in (config.get(heading), credentials.get(name)) if part is not None]
-    if not found and named:
+    sections = [part for part in (config.get(heading), credentials.get(name)) if part is not None]
+    if not sections and requested:
         headings = (h for h in config if h == "default" or h.startswith("profile "))
-        known = sorted({*credentials, *(h.removeprefix("profile ") for h in headings)})
+        profiles = sorted({*credentials, *(h.removeprefix("profile ") for h in headings)})
         raise ReadError(
             f"there is no AWS profile {name!r}",
             path=str(_profile_files()[0]),
-            hint=f"set AWS_PROFILE to one of {', '.join(known)}" if known else "unset AWS_PROFILE",
+            hint=f"set AWS_PROFILE to one of {', '.join(profiles)}" if profiles else "unset AWS_PROFILE",
         )
-    profile = {key: value for part in found for key, value in part.items()}
+    profile = {key: value for part in sections for key, value in part.items()}
     services = config.get(f"services {profile.get('services')}", {})
     own = re.search(r"^\s*endpoint_url\s*=\s*(\S+)", services.get("s3", ""), re.MULTILINE)
     return ({**profile, "endpoint_url": own[1]} if own else profile), name
@@ -258,7 +258,7 @@ def _sections(path: Path) -> dict[str, dict[str, str]]:
         return {}
     except (configparser.Error, ValueError) as error:
         reason = str(error).splitlines()[0] if isinstance(error, ValueError) else type(error).__name__
-        raise ReadError(f"the AWS profiles can't be read: {reason}", path=str(path)) from None
+        raise ReadError(f"can't parse the AWS profiles: {reason}", path=str(path)) from None
     return {" ".join(name.split()): dict(parser[name]) for name in parser.sections()}
 
 
@@ -268,7 +268,7 @@ def _boto(name: str) -> Any:
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError:
         raise ReadError(
-            f"the AWS profile {name!r} has no keys of its own, and boto3 is needed to get some",
+            f"AWS profile {name!r} has no access keys, and boto3 is not installed to obtain them",
             hint="pip install boto3, or set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN",
         ) from None
     return Boto3CredentialProvider(boto3.Session(profile_name=name))
@@ -278,37 +278,37 @@ def _boto(name: str) -> Any:
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """The store's part of a URI and the key in it."""
+    """Split a URI into base URI and key."""
     parts = urlsplit(uri)
     web = parts.scheme in ("http", "https")
     if parts.query and web:
-        raise ReadError("a URL with a query can't be read", path=uri, hint="pass a file object instead")
+        raise ReadError("can't read a URL with a query string", path=uri, hint="pass a file object instead")
     key = unquote(parts.path) if web else uri.split("://", 1)[1].partition("/")[2]
     return f"{parts.scheme}://{parts.netloc}", key.lstrip("/")
 
 
 def open_obstore(base: str, storage_options: Mapping[str, Any] | None, uri: str) -> Any:
-    """The store of a URI's first part; the same one for the same options, since it holds the connections."""
+    """The obstore store of a base URI; shared by equal options, since it holds the connections."""
     options = tuple(sorted((storage_options or {}).items()))
     try:
         if _hashable(options):
-            return _shared_store(base, options, surroundings(base))
+            return _shared_store(base, options, environment_state(base))
         return _make_store(base, dict(options))
     except ReadError as error:
         error.path = error.path or uri
         raise
     except Exception as error:
-        # Nobody can tell which of the values it complains of are secret.
+        # Any value in the message can be a secret.
         text = scrub(error, [value for _, value in options if isinstance(value, str) and len(value) > 3])
         raise ReadError(
-            f"the store can't be opened: {text}",
+            f"can't open the store: {text}",
             path=uri,
-            hint="check storage_options and the environment's settings of the store",
+            hint="check storage_options and the environment variables of the store",
         ) from error
 
 
 @lru_cache(maxsize=32)
-def _shared_store(base: str, options: tuple[tuple[str, Any], ...], _around: tuple[object, ...]) -> Any:
+def _shared_store(base: str, options: tuple[tuple[str, Any], ...], _environment: tuple[object, ...]) -> Any:
     return _make_store(base, dict(options))
 
 
@@ -324,7 +324,7 @@ def _make_store(base: str, options: dict[str, Any]) -> Any:
     check_options(base, options)
     names = ("client_options", "retry_config", "credential_provider")
     own: dict[str, Any] = {name: options.pop(name) for name in names if name in options}
-    # Other libraries take these as store options; obstore panics on them unless they are client options.
+    # Other libraries accept these as store options; obstore panics on them unless they are client options.
     clients = [name for name in options if is_client_option(name)]
     allowed = {option_name(name): _word(options.pop(name)) for name in clients}
     if base.startswith("http"):
@@ -344,7 +344,7 @@ def _word(value: object) -> str:
     return text.lower() if text in ("True", "False") else text
 
 
-# obstore's own ten retries over three minutes keep a user waiting for a store that is not there.
+# obstore's defaults, ten retries over three minutes, are too long to wait for an unreachable store.
 _CLIENT = {"connect_timeout": "5s", "timeout": "60s"}
 _RETRY = {
     "max_retries": 3,

@@ -1,7 +1,7 @@
-"""One file's bytes, wherever they are: the interface that other packages read through.
+"""Byte ranges of one file, local, remote or in memory: the interface that other packages read through.
 
-Bytes are asked for as ranges, of which nearby ones become one request. To add a kind of store, write a class
-with the methods of ``Source`` and name it in ``open_source``.
+Nearby ranges are coalesced into one request. To add a kind of file, write a class with the methods of
+``Source`` and name it in ``open_source``.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 class ByteRange(NamedTuple):
-    """The bytes from ``start`` up to, not including, ``stop``."""
+    """Bytes from ``start`` (inclusive) to ``stop`` (exclusive)."""
 
     start: int
     stop: int
 
     @property
     def length(self) -> int:
-        """How many bytes the range holds."""
+        """Length in bytes."""
         return self.stop - self.start
 
     def cut(self, size: int) -> list[ByteRange]:
-        """The range in parts of ``size`` bytes, the last of which may be shorter."""
+        """Split into ranges of ``size`` bytes; the last can be shorter."""
         starts = range(self.start, self.stop, size)
         return [ByteRange(start, min(start + size, self.stop)) for start in starts]
 
@@ -41,15 +41,15 @@ class ByteRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Coalesced:
-    """Requests to make, and for each wanted range which request holds it (-1 for an empty range)."""
+class CoalescedRanges:
+    """Requests to make, and for each wanted range the request that covers it (-1 for an empty range)."""
 
     requests: tuple[ByteRange, ...]
     wanted: tuple[ByteRange, ...]
     owners: tuple[int, ...]
 
     def split(self, bodies: Sequence[bytes]) -> list[bytes]:
-        """Cut the answers of the requests into the wanted ranges, in the order they were asked for."""
+        """Cut response bodies into the wanted ranges, in their original order."""
         pieces = []
         for (start, stop), owner in zip(self.wanted, self.owners, strict=True):
             if owner < 0:
@@ -61,8 +61,8 @@ class Coalesced:
         return pieces
 
 
-def coalesce(ranges: Sequence[ByteRange], gap: int) -> Coalesced:
-    """Merge ranges that overlap or lie at most ``gap`` bytes apart; empty ranges cost no request.
+def coalesce(ranges: Sequence[ByteRange], gap: int) -> CoalescedRanges:
+    """Merge ranges that overlap or are at most ``gap`` bytes apart; empty ranges cost no request.
 
     >>> coalesce([ByteRange(50, 60), ByteRange(0, 10), ByteRange(12, 20)], gap=4).requests
     (ByteRange(start=0, stop=20), ByteRange(start=50, stop=60))
@@ -81,11 +81,11 @@ def coalesce(ranges: Sequence[ByteRange], gap: int) -> Coalesced:
             requests.append(want)
         end = requests[-1].stop
         owners[position] = len(requests) - 1
-    return Coalesced(tuple(requests), tuple(ranges), tuple(owners))
+    return CoalescedRanges(tuple(requests), tuple(ranges), tuple(owners))
 
 
 class IoCounter:
-    """Requests made and bytes transferred, added up over all reads of one source."""
+    """Requests and bytes transferred over all reads of one source."""
 
     __slots__ = ("_lock", "bytes", "requests")
 
@@ -95,7 +95,7 @@ class IoCounter:
         self._lock = threading.Lock()
 
     def add(self, requests: int, transferred: int) -> None:
-        """Count finished requests."""
+        """Add finished requests."""
         with self._lock:
             self.requests += requests
             self.bytes += transferred
@@ -109,87 +109,84 @@ class Source(Protocol):
 
     @property
     def path(self) -> str:
-        """The file's name in messages."""
+        """The file's path or URI, for messages."""
 
     @property
     def counter(self) -> IoCounter:
-        """What reading has cost so far."""
+        """Requests and bytes so far."""
 
     @property
     def gap(self) -> int:
-        """Bytes that cost as much as a request: ranges at most this far apart share one."""
+        """Largest gap in bytes between ranges that share a request."""
 
     def size(self) -> int:
         """The file's size in bytes."""
 
     def tail(self, length: int) -> tuple[bytes, int]:
-        """The last ``length`` bytes (all of a shorter file) and the file's size, in one request."""
+        """The last ``length`` bytes (all of a shorter file) and the file size, in one request if possible."""
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """The bytes of each range; nearby ranges share a request, a short answer is an error."""
+        """Bytes of each range; nearby ranges share a request. A short response is an error."""
 
     def version(self) -> object | None:
-        """What tells this version of the file from another, as far as it is known by now."""
+        """The pinned version of the file; None if none is pinned yet or the source has no versions."""
 
     def expect(self, version: object | None, size: int | None) -> None:
-        """Refuse, now or at the next read, to be another version than this, or of another size."""
+        """Pin version and size: fail now or at the next read if the file differs."""
 
 
 def check_size(source: Source, size: int | None) -> None:
-    """Refuse a file of another size than the one its metadata was read from."""
+    """Refuse a file whose size differs from the recorded one."""
     if size is not None and size != source.size():
-        raise stale(source.path)
+        raise stale_error(source.path)
 
 
-def stale(path: str, expected: int | None = None, found: int | None = None) -> ReadError:
-    """The error for metadata or a listing of another file, or of another version of it.
+def stale_error(path: str, expected: int | None = None, actual: int | None = None) -> ReadError:
+    """The error for a file that changed since it was listed or its metadata was read.
 
-    The sizes are those of a file of which nothing else was known, as is the case in tables.
+    Tables record only sizes, so their message compares those.
     """
     if expected is None:
-        message = "it is not the file that the metadata was read from, or that was listed"
-        return MissingFileError(message, path=path, hint=_AGAIN)
-    message = f"file has {found:,} bytes and its table says {expected:,}: not the file that was committed"
+        message = "file has changed since it was listed or its metadata was read"
+        return MissingFileError(message, path=path, hint=_REFRESH)
+    message = f"file has {actual:,} bytes, but the table recorded {expected:,}: not the committed file"
     return MissingFileError(message, path=path, hint=_RESTORE)
 
 
-def gone(path: str) -> ReadError:
-    """The error for a file that was there when its metadata was read, or when it was listed."""
-    return MissingFileError("file no longer exists", path=path, hint=_AGAIN)
+def gone_error(path: str) -> ReadError:
+    """The error for a file that was deleted since it was listed or its metadata was read."""
+    return MissingFileError("file no longer exists", path=path, hint=_REFRESH)
 
 
-_AGAIN = "it was replaced or deleted: read the metadata again, or refresh the lake"
+_REFRESH = "refresh the lake, or read the metadata again"
 _RESTORE = (
-    "restore the file if it was cut or replaced; if the table's manifest is wrong, remove the file from the "
+    "restore the file if it was truncated or replaced; if the manifest is wrong, remove the file from the "
     "table and add it again"
 )
 
 
-class Wrapped:
-    """A source that reads from the source below it, and does there all that it doesn't do otherwise."""
+class SourceWrapper:
+    """A source that delegates to another source."""
 
     def __init__(self, below: Source) -> None:
         self._below = below
         self.path, self.counter, self.gap = below.path, below.counter, below.gap
 
     def size(self) -> int:
-        """The file's size in bytes."""
+        """File size in bytes."""
         return self._below.size()
 
     def version(self) -> object | None:
-        """What tells this version of the file from another."""
+        """The pinned version."""
         return self._below.version()
 
     def expect(self, version: object | None, size: int | None) -> None:
-        """Refuse to be another version."""
+        """Pin version and size."""
         self._below.expect(version, size)
 
 
-class TailSource(Wrapped):
-    """Keeps the file's last bytes once they were read, and serves ranges out of them.
-
-    Footer and page indexes often come with one request.
-    """
+class TailSource(SourceWrapper):
+    """Caches the file's tail, so that footer and page indexes often take one request."""
 
     def __init__(self, below: Source) -> None:
         super().__init__(below)
@@ -197,21 +194,21 @@ class TailSource(Wrapped):
         self._size = 0
 
     @property
-    def kept(self) -> int:
-        """Bytes at hand."""
+    def tail_length(self) -> int:
+        """Bytes of the cached tail."""
         return len(self._tail)
 
     def size(self) -> int:
-        """The file's size in bytes."""
+        """File size in bytes."""
         return self._size or self._below.size()
 
     def tail(self, length: int) -> tuple[bytes, int]:
-        """The last bytes, which are kept."""
+        """Read and cache the last bytes."""
         self._tail, self._size = self._below.tail(length)
         return self._tail, self._size
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """The bytes of each range; only those outside the tail cost anything."""
+        """Bytes of each range; only ranges outside the tail are requested."""
         missing = [r for r in ranges if not self._has(r)]
         return self._fill(ranges, self._below.read_ranges(missing) if missing else [])
 
@@ -225,7 +222,7 @@ class TailSource(Wrapped):
 
 
 class BufferSource:
-    """A whole file in memory; every range is a read of its own, for there is nothing to save."""
+    """A file in memory; ranges are not coalesced."""
 
     gap = 0
 
@@ -239,15 +236,15 @@ class BufferSource:
         return len(self._view)
 
     def version(self) -> object | None:
-        """Nothing tells versions of it apart."""
+        """None: there is nothing to pin."""
         return None
 
     def expect(self, version: object | None, size: int | None) -> None:  # noqa: ARG002
-        """Refuse to be of another size."""
+        """Check the size."""
         check_size(self, size)
 
     def tail(self, length: int) -> tuple[bytes, int]:
-        """The last ``length`` bytes and the buffer's length."""
+        """The last ``length`` bytes and the buffer length."""
         size = self.size()
         return self._read(ByteRange(max(size - length, 0), size)), size
 
@@ -259,12 +256,12 @@ class BufferSource:
         data = bytes(self._view[max(request.start, 0) : max(request.stop, 0)])
         self.counter.add(1, len(data))
         if len(data) != request.length:
-            raise ReadError(f"{request}: only {len(data)} bytes came back", path=self.path)
+            raise ReadError(f"{request}: got only {len(data)} bytes", path=self.path)
         return data
 
 
 class FileObjectSource:
-    """A seekable binary file object; its position is left where it was."""
+    """A seekable binary file object; reads restore its position."""
 
     def __init__(self, file: Any, *, gap: int = 64 * 1024) -> None:
         name = getattr(file, "name", None)
@@ -272,7 +269,7 @@ class FileObjectSource:
         self.counter = IoCounter()
         self._file = file
         self.gap = gap
-        # Seek and read belong together, and readers may share the object.
+        # Readers can share the object, and seek and read belong together.
         self._lock = threading.Lock()
 
     def size(self) -> int:
@@ -280,11 +277,11 @@ class FileObjectSource:
         return self._work([])[1]
 
     def version(self) -> object | None:
-        """Nothing tells versions of it apart."""
+        """None: there is nothing to pin."""
         return None
 
     def expect(self, version: object | None, size: int | None) -> None:  # noqa: ARG002
-        """Refuse to be of another size."""
+        """Check the size."""
         check_size(self, size)
 
     def tail(self, length: int) -> tuple[bytes, int]:
@@ -306,18 +303,20 @@ class FileObjectSource:
                 bodies = [self._read(request) for request in requests]
                 self._file.seek(before)
             except (OSError, ValueError) as error:
-                raise ReadError(f"the file object can't be read: {error}", path=self.path) from error
+                raise ReadError(f"can't read the file object: {error}", path=self.path) from error
         return bodies, size
 
     def _read(self, request: ByteRange) -> bytes:
         self._file.seek(request.start)
         pieces = []
         missing = request.length
-        # An unbuffered file may give less than asked for at a time.
+        # An unbuffered file can return less than requested.
         while missing > 0:
             piece = self._file.read(missing)
             if not isinstance(piece, bytes | bytearray | memoryview):
-                raise ReadError("the file object gives no bytes", path=self.path, hint="open it in mode 'rb'")
+                raise ReadError(
+                    "file object does not return bytes", path=self.path, hint="open it in mode 'rb'"
+                )
             if not piece:
                 break
             pieces.append(bytes(piece))
@@ -325,7 +324,7 @@ class FileObjectSource:
         self.counter.add(1, request.length - missing)
         if missing > 0:
             got = request.length - missing
-            raise ReadError(f"{request}: only {got} bytes came back", path=self.path)
+            raise ReadError(f"{request}: got only {got} bytes", path=self.path)
         return b"".join(pieces)
 
 
@@ -335,8 +334,8 @@ _REMOTE = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "http", "ht
 def open_source(x: SourceLike, *, storage_options: StorageOptions | None = None) -> Source:
     """Open a path, URI, buffer, binary file object, or ``(obstore store, key)`` pair for reading.
 
-    A Source is returned as it is. Nothing is read yet, except that a local file must exist.
-    ``storage_options`` go to obstore and are for object stores only.
+    A Source is returned unchanged. Nothing is read, but a local file must exist. ``storage_options`` are
+    passed to obstore.
     """
     if hasattr(x, "read_ranges"):
         return cast("Source", x)
@@ -353,7 +352,7 @@ def open_source(x: SourceLike, *, storage_options: StorageOptions | None = None)
     except TypeError:
         raise UsageError(
             f"can't read a file from {type(x).__name__}",
-            hint="give a path, a URI, bytes, a binary file object or an (obstore store, key) pair",
+            hint="pass a path, a URI, bytes, a binary file object or an (obstore store, key) pair",
         ) from None
     return BufferSource(view)
 
@@ -371,23 +370,23 @@ def _open_name(name: str | bytes, storage_options: Mapping[str, Any] | None) -> 
 
 
 def local_path(name: str) -> str | None:
-    """The file-system path that a path or file URI names; None for the URI of a remote store."""
+    """The local path of a path or file URI; None for the URI of a remote store."""
     scheme, separator, _ = name.partition("://")
     if not separator:
         return name
     if scheme.lower() in _REMOTE:
         return None
     if scheme.lower() != "file":
-        known = ", ".join(("file", *_REMOTE))
-        raise ReadError(f"unknown kind of store {scheme!r}", path=name, hint=f"available: {known}")
-    # Here, since urllib.request loads HTTP and TLS, which a local path has no use for.
+        schemes = ", ".join(("file", *_REMOTE))
+        raise ReadError(f"unknown URI scheme {scheme!r}", path=name, hint=f"use one of: {schemes}")
+    # Imported here: urllib.request loads HTTP and TLS, which a local path does not need.
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
     parts = urlsplit(name)
     if parts.netloc not in ("", "localhost"):
-        hint = "a local file is written with three slashes, as in file:///data/f.parquet"
-        raise ReadError(f"files of the host {parts.netloc} can't be read", path=name, hint=hint)
+        hint = "write local files with three slashes, as in file:///data/f.parquet"
+        raise ReadError(f"file URI names another host, {parts.netloc}", path=name, hint=hint)
     return url2pathname(parts.path)
 
 
@@ -396,12 +395,12 @@ Result = TypeVar("Result")
 
 
 def drive(steps: Generator[Need, Any, Result], answer: Callable[[Need], Any]) -> Result:
-    """Run ``steps`` to their end, answering every need."""
-    given = None
+    """Run a generator to its end, sending it the answer to everything it yields."""
+    reply = None
     while True:
         try:
-            need = steps.send(given)
+            need = steps.send(reply)
         except StopIteration as stop:
             result: Result = stop.value
             return result
-        given = answer(need)
+        reply = answer(need)

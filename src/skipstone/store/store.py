@@ -1,6 +1,6 @@
-"""A root under which a lake's files lie, whatever the store: list them, open each as it was listed, write.
+"""Directories and object-store prefixes: list, open, write and delete the files below a root.
 
-To add a kind of place, write a class with the members of ``Store`` and name it in ``open_store``.
+To add a store, write a class with the members of ``Store`` and name it in ``open_store``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from skipstone.store.source import Source, local_path
 
 
 class ListedFile(NamedTuple):
-    """A file as the listing saw it; ``version`` is what ``Source.expect`` takes and ``version`` gives."""
+    """A file as it was listed; ``version`` is the value that ``Source.expect`` checks."""
 
     key: str
     size: int
@@ -30,61 +30,57 @@ BY_KEY = attrgetter("key")
 class Store(Protocol):
     """A root with files below it; picklable.
 
-    Keys may come from files that somebody has forged: each place passes every key through ``check_key``, and
-    what changes files follows no link out of the root. Every failure is a ReadError or, of what changes
-    files, a WriteError; each names the file.
+    Keys can come from forged files: every key passes ``check_key``, and no write, move or delete follows a
+    link out of the root. Reads raise ReadError, changes WriteError; both name the file.
     """
 
     @property
     def uri(self) -> str:
-        """The root's name, for messages and identity."""
+        """Path or URI of the root."""
 
     @property
     def local(self) -> bool:
         """Whether the files are in the local file system."""
 
     def list_prefix(self, prefix: str) -> list[ListedFile]:
-        """What ``list`` gives of one directory below the root, by the same keys; nothing if there is none."""
+        """Files below one directory, with keys relative to the root; empty if it does not exist."""
 
     def list_directories(self) -> list[str]:
-        """The directories in the root: ``list_files`` and what is ``below`` each of them is ``list``."""
+        """Directories directly in the root."""
 
     def list_files(self) -> list[ListedFile]:
-        """The files in the root itself."""
+        """Files directly in the root."""
 
-    # The last that names the type, which this name hides.
+    # Last of the listings: its name hides the builtin type.
     def list(self) -> list[ListedFile]:
-        """Every file below the root by key, hidden and empty ones too; one that was named is alone."""
+        """All files below the root, sorted by key, including hidden and empty ones."""
 
     def child(self, key: str) -> Store:
-        """The place below this one, which need not exist yet."""
+        """The store rooted at a directory below this one, which need not exist."""
 
     def parent(self) -> Store | None:
-        """The place above this one; None at the top of a store, or if one file was named."""
+        """The store rooted one directory up; None at the top, or if the store is a single file."""
 
     def open(self, key: str, *, version: object | None = None, size: int | None = None) -> Source:
-        """A file, untouched before its first read, which refuses another version than this."""
+        """Open a file lazily; its first read fails if the version or size differs."""
 
     def write(self, key: str, parts: Iterable[bytes | memoryview], *, exclusive: bool = False) -> None:
-        """Write a file whole or not at all, in the place of an older one.
-
-        Of several ``exclusive`` writers one wins, and the others get a ConflictError.
-        """
+        """Write or replace a file atomically; ``exclusive`` raises ConflictError if it exists."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete files; those that are gone already are fine."""
+        """Delete files, ignoring missing ones."""
 
     def move(self, key: str, to: str) -> None:
-        """Give a file another key, and the time of now; a ConflictError if there is a file of that key.
+        """Move a file and set its modification time to now; raise ConflictError if the target exists.
 
-        In a local directory this is one step; elsewhere both may be there for a moment, or after a failure.
+        Atomic in a local directory. Elsewhere both keys can exist for a moment, or after a failure.
         """
 
     def clear(self, prefix: str) -> None:
-        """Delete all that is below a directory and the directory itself; one that is gone is fine."""
+        """Delete a directory and everything below it, if it exists."""
 
     def path(self, key: str) -> str:
-        """The full path or URI of a file."""
+        """Full path or URI of a file."""
 
 
 def open_store(
@@ -94,17 +90,17 @@ def open_store(
     store: Any = None,
     stay_below_root: bool = False,
 ) -> tuple[Store, str]:
-    """The place that a path, URI, or (with an obstore ``store``) a key names, and which files are meant.
+    """The store of a path, URI or (with an obstore ``store``) key, and the pattern of the files in it.
 
-    The pattern is "" for a directory, the key of one file, or a glob; ``matches`` tells what it means. With
-    ``stay_below_root`` links that lead out of a local directory are refused; object stores have none.
+    The pattern is "" for a directory, the key of a single file, or a glob (see ``matches``). With
+    ``stay_below_root``, links that lead out of a local directory are refused.
     """
     if not isinstance(x, str | os.PathLike):
-        hint = "give a directory, a file or a glob: a path or a URI"
+        hint = "pass a path or URI of a directory, a file or a glob"
         raise UsageError(f"can't list files from {type(x).__name__}", hint=hint)
     name = os.fsdecode(os.fspath(x))
     if not name and store is None:
-        raise UsageError("the path is empty", hint='give "." for the current directory')
+        raise UsageError("path is empty", hint='use "." for the current directory')
     if store is None:
         local = local_path(name)
         if local is not None:
@@ -117,12 +113,12 @@ def open_store(
 
 
 def open_root(x: Any, *, storage_options: Mapping[str, Any] | None = None, store: Any = None) -> Store:
-    """The directory or prefix of that name, which need not exist yet."""
+    """The store of a directory or prefix, which need not exist."""
     if not isinstance(x, str | os.PathLike):
-        raise UsageError(f"{x!r} is not a place", hint="give a directory: a path or a URI")
+        raise UsageError(f"{x!r} is not a path", hint="pass the path or URI of a directory")
     name = os.fsdecode(os.fspath(x))
     if not name and store is None:
-        raise UsageError("the path is empty", hint='give "." for the current directory')
+        raise UsageError("path is empty", hint='use "." for the current directory')
     local = local_path(name)
     if local is not None and store is None:
         from skipstone.store.local import LocalStore
@@ -134,32 +130,32 @@ def open_root(x: Any, *, storage_options: Mapping[str, Any] | None = None, store
 
 
 _SHOWN = 200
-# An empty segment, one or two dots, and characters that no store has in its names.
+# An empty segment, one or two dots, or characters that no store allows in names.
 _OUTSIDE = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)|[\0\ud800-\udc7f\udd00-\udfff]")
 
 
 def is_outside(key: str) -> bool:
-    """Whether a key names the root itself, something outside it, or nothing at all."""
+    """Whether a key does not name something below the root."""
     return _OUTSIDE.search(key) is not None
 
 
 def check_key(key: str, root: str, error: type[FileError] = ReadError) -> str:
-    """The key, if it names something below the root and not the root itself; else an error.
+    """Return the key if it names something below the root; raise ``error`` otherwise.
 
     >>> check_key("day=1/..a", "/lake")
     'day=1/..a'
     >>> check_key("day=1/../../b", "/lake")
     Traceback (most recent call last):
-    skipstone.errors.ReadError: /lake: the name 'day=1/../../b' is not one below the root (...)
+    skipstone.errors.ReadError: /lake: key 'day=1/../../b' is not below the root (...)
     """
     if _OUTSIDE.search(key) is not None:
-        hint = "whatever names this file is damaged or forged"
-        raise error(f"the name {key[:_SHOWN]!r} is not one below the root", path=root, hint=hint)
+        hint = "the file that refers to this key is damaged or forged"
+        raise error(f"key {key[:_SHOWN]!r} is not below the root", path=root, hint=hint)
     return key
 
 
-def missing(path: str) -> ReadError:
-    """The error for a name with nothing behind it."""
+def missing_error(path: str) -> ReadError:
+    """The error for a path that does not exist."""
     return MissingFileError("no such file or directory", path=path)
 
 
@@ -167,7 +163,7 @@ _MAGIC = re.compile(r"[*?\[]")
 
 
 def split_glob(name: str) -> tuple[str, str]:
-    """The longest fixed directory of a name, and the glob below it ("" if there is none).
+    """Split a name into its longest fixed directory and the glob below it ("" if there is none).
 
     >>> split_glob("lake/day=*/f?.parquet")
     ('lake', 'day=*/f?.parquet')
@@ -177,12 +173,12 @@ def split_glob(name: str) -> tuple[str, str]:
         return name, ""
     cut = name.rfind("/", 0, magic.start()) + 1
     glob = name[cut:]
-    # A directory stands for all that is below it.
+    # A directory matches everything below it.
     return name[: max(cut - 1, 0)], f"{glob}**" if glob.endswith("/") else glob
 
 
 def matches(pattern: str, key: str) -> bool:
-    """Whether a pattern that ``open_store`` gave means this file.
+    """Whether a pattern from ``open_store`` matches a key.
 
     >>> [matches("**/day=[12]/*.parquet", f"{day}/f.parquet") for day in ("day=1", "x/day=2", "day=3")]
     [True, True, False]
@@ -195,7 +191,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
     return re.compile(_TOKEN.sub(_translate, pattern), re.DOTALL)
 
 
-# In this order: whole segments of two stars, stars, one character, a class, anything else as it is.
+# In this order: a ** segment, stars, one character, a class, any other character.
 _TOKEN = re.compile(r"(?P<deep>(?<![^/])\*\*(?:/|$))|\*+|\?|\[(?P<not>!?)(?P<set>\]?[^\]/]*)\]|.", re.DOTALL)
 
 

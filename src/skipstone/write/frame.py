@@ -17,7 +17,7 @@ from skipstone.parquet.write.files import FileShape, Written, sort_batch, write_
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.order import Cluster
 from skipstone.parquet.write.profile import Profile, profile
-from skipstone.store.options import carry
+from skipstone.store.options import dump_with_credentials
 from skipstone.store.store import Store
 from skipstone.write.lakes import check_names, cluster_metadata
 
@@ -182,7 +182,7 @@ class FrameOutput:
 
 def written(frame: DataFrame, output: FrameOutput) -> list[Written]:
     """Write the rows, a task for each Spark partition; only files of tasks that have won are told of."""
-    told = frame.mapInArrow(_task(carry(output)), "files binary").toArrow()
+    told = frame.mapInArrow(_task(dump_with_credentials(output)), "files binary").toArrow()
     return [file for body in told["files"].to_pylist() for file in pickle.loads(body)]  # noqa: S301
 
 

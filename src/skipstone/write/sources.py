@@ -176,7 +176,9 @@ def _format(store: Store, listed: Sequence[ListedFile]) -> str:
     if len(found) == 1 and None not in found:
         return str(found.pop())
     if not found:
-        raise UsageError("there is no file in it", path=store.uri, hint="hidden and empty files don't count")
+        raise UsageError(
+            "source contains no files", path=store.uri, hint="hidden and empty files are ignored"
+        )
     words = ", ".join(sorted(one or "unknown" for one in found))
     problem = f"the files are of several formats: {words}" if len(found) > 1 else "the format is unknown"
     raise UsageError(problem, path=store.uri, hint=f"name one with format=: {', '.join(FORMATS)}")

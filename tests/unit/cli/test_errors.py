@@ -30,7 +30,7 @@ class TestFiles:
     def test_directory(self, run: Run, command: tuple[str, ...], tmp_path: Path) -> None:
         done = run(*command, tmp_path)
         assert done.exit_code == Exit.FILE
-        assert done.stderr.startswith(f"error: {tmp_path}: it is a directory; hint: ")
+        assert done.stderr.startswith(f"error: {tmp_path}: path is a directory, not a file; hint: ")
 
     def test_not_parquet(self, run: Run, command: tuple[str, ...], tmp_path: Path) -> None:
         path = tmp_path / "notes.txt"

@@ -232,7 +232,7 @@ class TestErrors:
             return str(done.stderr)
 
         assert "no such file" in failed(Exit.FILE, tmp_path / "nowhere")
-        assert "there is no file in it" in failed(Exit.FILE, tmp_path)
+        assert "directory contains no files" in failed(Exit.FILE, tmp_path)
         failed(Exit.FILE, "gopher://host/lake")
         assert "missing operand" in failed(Exit.PREDICATE, hive, "--where", "id =")
         assert "did you mean id?" in failed(Exit.PREDICATE, hive, "--where", "idd = 1")

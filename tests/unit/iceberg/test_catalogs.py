@@ -15,7 +15,7 @@ import skipstone as sk
 from skipstone.errors import ReadError, SkipstoneError, UsageError
 from skipstone.iceberg.catalogs import (
     CATALOG_FILE,
-    asking,
+    catalog_errors,
     open_catalog,
     option_name,
     reason,
@@ -34,7 +34,7 @@ def test_an_embedded_catalog_is_in_the_directory_that_was_named(name: str, tmp_p
 
 @pytest.mark.parametrize("name", ["a#b", "a?b", "a\nb"])
 def test_a_path_that_other_readers_would_cut_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="can't have") as refused:
+    with pytest.raises(UsageError, match="warehouse path contains") as refused:
         open_catalog(tmp_path / name)
     assert refused.value.path == str(tmp_path / name)
     assert not [*tmp_path.iterdir()]
@@ -46,14 +46,14 @@ def test_what_is_no_warehouse_is_refused(tmp_path: Path) -> None:
     (tmp_path / "garbage" / CATALOG_FILE).write_text("garbage" * 1000)
     (tmp_path / "folder" / CATALOG_FILE).mkdir(parents=True)
     for name in ("file", "file/x", "garbage", "folder"):
-        with pytest.raises(ReadError, match="can't be a warehouse") as refused:
+        with pytest.raises(ReadError, match="can't open a warehouse") as refused:
             open_catalog(tmp_path / name)
         assert refused.value.path == str(tmp_path / name)
         assert refused.value.hint
     with pytest.raises(UsageError, match="needs a local directory"):
         open_catalog("s3://bucket/warehouse")
     for wrong in (5, b"x", ["a"]):
-        with pytest.raises(UsageError, match="catalog="):
+        with pytest.raises(UsageError, match="catalog is"):
             open_catalog(wrong)
 
 
@@ -87,12 +87,12 @@ def test_a_name_is_looked_up_in_pyicebergs_configuration(
     opened = open_catalog("mine")
     assert opened.name == "mine"
     assert (tmp_path / "mine.db").exists()
-    with pytest.raises(UsageError, match="the catalog 'other' can't be opened: URI missing") as refused:
+    with pytest.raises(UsageError, match="can't open catalog 'other': URI missing") as refused:
         open_catalog("other")
     assert "configuration" in (refused.value.hint or "")
-    with pytest.raises(UsageError, match="the default catalog can't be opened"):
+    with pytest.raises(UsageError, match="can't open the default catalog"):
         open_catalog()
-    with pytest.raises(UsageError, match="can't be opened: 'nope' is not a valid"):
+    with pytest.raises(UsageError, match=r"can't open .*: 'nope' is not a valid"):
         open_catalog({"type": "nope"})
 
 
@@ -134,12 +134,12 @@ def test_names_are_dotted() -> None:
 
 def test_what_a_catalog_says_is_an_error_of_ours() -> None:
     catalog: Any = SimpleNamespace(name="mine")
-    with pytest.raises(ReadError) as refused, asking(catalog, "db.t"):
+    with pytest.raises(ReadError) as refused, catalog_errors(catalog, "db.t"):
         raise KeyError("boom\nand more")
     assert (refused.value.path, refused.value.message) == ("db.t", "'boom\\nand more'")
     assert "KeyError" in (refused.value.hint or "")
     own = UsageError("mine")
-    with pytest.raises(SkipstoneError) as kept, asking(catalog, "db.t"):
+    with pytest.raises(SkipstoneError) as kept, catalog_errors(catalog, "db.t"):
         raise own
     assert kept.value is own
     assert reason(ValueError("one\ntwo")) == "one"

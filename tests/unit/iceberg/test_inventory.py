@@ -15,7 +15,7 @@ import skipstone as sk
 from skipstone.errors import CorruptFileError
 from skipstone.iceberg.inventory import CachedEntries, Inventory, Listing, identities
 from skipstone.iceberg.manifests.entries import Entries, ManifestPart
-from skipstone.iceberg.manifests.lists import ManifestNote
+from skipstone.iceberg.manifests.lists import ManifestInfo
 from tests.iceberg._maker import Maker
 
 
@@ -23,18 +23,18 @@ from tests.iceberg._maker import Maker
 class Manifests:
     """Manifests that were read once, and how often each is asked for again."""
 
-    notes: list[ManifestNote]
+    notes: list[ManifestInfo]
     parts: list[Entries]
     specs: dict[int, object]
     asked: list[str] = field(default_factory=list)
 
-    def load(self, notes: Sequence[ManifestNote]) -> list[ManifestPart]:
+    def load(self, notes: Sequence[ManifestInfo]) -> list[ManifestPart]:
         self.asked += [note.path for note in notes]
         known = {note.path: part for note, part in zip(self.notes, self.parts, strict=True)}
         return [ManifestPart(known[note.path], 0, len(known[note.path])) for note in notes]
 
     def inventory(
-        self, kept: Sequence[int] | None = None, notes: list[ManifestNote] | None = None
+        self, kept: Sequence[int] | None = None, notes: list[ManifestInfo] | None = None
     ) -> Inventory:
         """An inventory whose numbered manifests are kept, in that order."""
         found = None
@@ -61,7 +61,7 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> Manifests:
     for count in (1, 3, 2, 4):
         maker.append([{"id": n, "p": "abcd"[n]} for n in range(count)], merge=False)
     lake = sk.open(maker.metadata_location)
-    notes = [*lake.inventory.notes]
+    notes = [*lake.inventory.infos]
     # Some appends are cut in two.
     assert 4 <= len(notes) <= 6
     return Manifests(notes, lake.inventory.parts(), dict(lake.specs))

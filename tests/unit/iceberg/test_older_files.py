@@ -77,7 +77,7 @@ def test_a_date_beyond_the_range_of_nanoseconds_is_an_error(tmp_path: Path) -> N
         0,
         1,
     ]
-    with pytest.raises(SchemaError, match="doesn't fit the lake's type"):
+    with pytest.raises(SchemaError, match=r"can't convert .* to the lake's type"):
         values(path, naming, schema)
 
 
@@ -97,7 +97,7 @@ def test_finer_timestamps_if_nothing_is_cut(
         1,
     ]
     naming, schema = one_column(path, pa.array([1, 2], pa.timestamp("ns")), type, **options)
-    with pytest.raises(SchemaError, match="doesn't fit the lake's type"):
+    with pytest.raises(SchemaError, match=r"can't convert .* to the lake's type"):
         values(path, naming, schema)
 
 
@@ -128,9 +128,7 @@ def test_defaults_at_any_depth() -> None:
         {"s": filled, "l": [filled, None], "m": [("k", {"x": 2, "y": "d"})], "t": 3, "u": number},
         {"s": None, "l": None, "m": [], "t": 3, "u": number},
     ]
-    with pytest.raises(
-        SchemaError, match=r"column s\.y: NULL in a column that the lake's schema says has none"
-    ):
+    with pytest.raises(SchemaError, match=r"column s\.y: column has NULLs, but is not nullable"):
         conform(table, schema, path="f", evolution=Evolution({}))
 
 
@@ -141,7 +139,7 @@ def test_directories_still_refuse_what_only_tables_allow() -> None:
         (pa.timestamp("us"), pa.timestamp("us", "UTC")),
         (pa.binary(16), pa.uuid()),
     ]:
-        with pytest.raises(SchemaError, match="some values would be lost"):
+        with pytest.raises(SchemaError, match="could lose values"):
             conform(pa.table({"a": pa.nulls(1, own)}), pa.schema({"a": wanted}), path="f")
 
 

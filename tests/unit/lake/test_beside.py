@@ -172,7 +172,7 @@ def test_records_that_can_t_be_looked_into(root: Path, monkeypatch: pytest.Monke
         return look(path, **options)
 
     monkeypatch.setattr(os, "stat", refuse)
-    with pytest.raises(ReadError, match=r"\.skipstone.*can't be looked into: Permission denied"):
+    with pytest.raises(ReadError, match=r"\.skipstone.*can't read the directory: Permission denied"):
         open_lake_root(root)
 
 

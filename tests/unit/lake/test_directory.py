@@ -144,7 +144,7 @@ def test_one_file_and_globs(tmp_path):
 def test_nothing_there(tmp_path):
     with pytest.raises(ReadError, match="no such file or directory"):
         sk.open(tmp_path / "nowhere")
-    with pytest.raises(ReadError, match="there is no file in it"):
+    with pytest.raises(ReadError, match="directory contains no files"):
         sk.open(tmp_path)
     with pytest.raises(ReadError, match=r"matches x\*\.parquet"):
         sk.open(tmp_path / "x*.parquet")

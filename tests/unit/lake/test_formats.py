@@ -81,7 +81,7 @@ def test_a_table_and_all_around_it_is_refused(sandbox: Any, kind: str) -> None:
         with pytest.raises(UsageError, match=f"belongs to {named} table") as refused:
             opens(key)
         assert str(refused.value.path).endswith(key)
-        assert "deleted rows included" in str(refused.value.hint)
+        assert "including deleted rows" in str(refused.value.hint)
     with pytest.raises(UsageError, match=f"contains {named} table .*db/t"):
         opens("db")
     # Beside a table is no table; who gives a glob, or names a file, says which files.

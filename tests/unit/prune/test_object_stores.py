@@ -75,7 +75,7 @@ def test_metadata_of_a_replaced_object_is_refused(local: Path, s3: dict[str, str
     pq.write_table(pa.table({"id": range(10), "spread": range(10), "x": [0.5] * 10}), other)
     upload(other, s3)
     try:
-        with pytest.raises(ReadError, match=r"changed|not the file"):
+        with pytest.raises(ReadError, match="changed"):
             sk.prune(URI, "id = 123456", metadata=metadata, storage_options=s3)
     finally:
         upload(local, s3)

@@ -67,7 +67,7 @@ def test_stale_metadata_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": range(1000, 3000)}), other)
     other.replace(path)
     for source in (path, path.read_bytes()):
-        with pytest.raises(ReadError, match="not the file that the metadata was read from"):
+        with pytest.raises(ReadError, match="changed since it was listed or its metadata was read"):
             sk.prune(source, "a = 1500", metadata=metadata)
 
 

@@ -8,7 +8,7 @@ from skipstone.store.cache import Cache
 
 
 def kept(cache: Cache[str, int]) -> str:
-    return "".join(key for key in "abcdef" if key in cache._kept)
+    return "".join(key for key in "abcdef" if key in cache._entries)
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:
@@ -115,7 +115,7 @@ def test_many_threads_leave_the_weight_right() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
-    assert cache.weight == sum(weight for _, weight in cache._kept.values()) <= 50
+    assert cache.weight == sum(weight for _, weight in cache._entries.values()) <= 50
     assert cache.hits + cache.misses == 8_000
 
 

@@ -157,7 +157,7 @@ def test_an_unknown_scheme_names_the_known_ones() -> None:
 
 
 def test_something_else_is_refused_with_a_hint() -> None:
-    with pytest.raises(UsageError, match=r"int.*give a path"):
+    with pytest.raises(UsageError, match=r"int.*pass a path"):
         open_source(3)
 
 

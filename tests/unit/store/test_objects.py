@@ -151,7 +151,7 @@ def test_one_bucket_shares_one_store(s3: dict[str, str]) -> None:
     second = open_source("s3://bucket/b", storage_options=s3)
     assert isinstance(first, ObjectSource)
     assert isinstance(second, ObjectSource)
-    assert first._store is second._store
+    assert first._client is second._client
 
 
 class _Ranges(http.server.SimpleHTTPRequestHandler):

@@ -9,7 +9,7 @@ from obstore.store import MemoryStore
 
 from skipstone.errors import ReadError
 from skipstone.store import objects
-from skipstone.store.objects import PARALLEL, ObjectSource, side_by_side
+from skipstone.store.objects import PARALLEL, ObjectSource, map_parallel
 from skipstone.store.source import ByteRange
 
 
@@ -33,25 +33,25 @@ def test_work_runs_side_by_side_in_order_and_bounded() -> None:
             running -= 1
         return -item
 
-    assert side_by_side(work, range(100)) == [-item for item in range(100)]
+    assert map_parallel(work, range(100)) == [-item for item in range(100)]
     assert 2 <= most <= PARALLEL
-    assert side_by_side(work, []) == []
+    assert map_parallel(work, []) == []
 
 
 def test_many_calls_share_one_pool() -> None:
     before = threading.active_count()
     for _ in range(20):
-        side_by_side(lambda item: item, range(10))
+        map_parallel(lambda item: item, range(10))
     assert threading.active_count() - before <= PARALLEL
 
 
 # Newer Pythons warn of what is tested here.
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_makes_a_pool_of_its_own() -> None:
-    assert side_by_side(abs, [-1, 2]) == [1, 2]
+    assert map_parallel(abs, [-1, 2]) == [1, 2]
     child = os.fork()
     if not child:
-        os._exit(0 if side_by_side(abs, [-3, 4]) == [3, 4] else 1)
+        os._exit(0 if map_parallel(abs, [-3, 4]) == [3, 4] else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
@@ -86,7 +86,7 @@ def test_every_part_asks_for_the_same_version(source: ObjectSource, monkeypatch:
     source.size()
     source.read_ranges(WANTED)
     assert asked == ['"0"'] * 5
-    obstore.put(source._store, "f", bytes(10_000))
+    obstore.put(source._client, "f", bytes(10_000))
     with pytest.raises(ReadError, match="file changed"):
         source.read_ranges(WANTED)
 

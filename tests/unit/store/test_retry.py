@@ -115,7 +115,7 @@ def test_short_reads_and_system_errors_that_pass_are_retried(failure: Any, read:
 
 def test_a_read_that_stays_short_is_an_error(read: Any) -> None:
     source, _ = retrying(Flaky(3, 3, 3, 3))
-    with pytest.raises(ReadError, match=r"bytes 10-20: only 7 bytes came back; gave up after 4 attempts"):
+    with pytest.raises(ReadError, match=r"bytes 10-20: got only 7 bytes; gave up after 4 attempts"):
         read(source)
 
 

@@ -101,7 +101,7 @@ def test_one_of_many_exclusive_writers_wins(store_at: Any, kind: str) -> None:
     (winner,) = (outcome for outcome in outcomes if isinstance(outcome, int))
     assert content(store, "deep/commit") == b"%d" % winner * 1000
     assert {outcome for outcome in outcomes if outcome != winner} == {
-        f"{store.path('deep/commit')}: the {'file' if store.local else 'object'} exists already"
+        f"{store.path('deep/commit')}: {'file' if store.local else 'object'} already exists"
     }
     # Whoever does not ask to be alone replaces it.
     store.write("deep/commit", [b"other"])
@@ -254,9 +254,7 @@ def test_a_store_that_refuses(s3: dict[str, str], monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(obstore, "put", refuse)
     monkeypatch.setattr(obstore, "delete", refuse)
-    with pytest.raises(
-        WriteError, match=r"-bucket/f: permission denied \(check the credentials: .*AWS_PROFILE"
-    ):
+    with pytest.raises(WriteError, match=r"-bucket/f: permission denied \(set AWS_PROFILE"):
         store.write("f", [b"1"])
     with pytest.raises(WriteError, match="permission denied"):
         store.delete(["f"])
@@ -362,12 +360,12 @@ def test_names_outside_the_root_are_refused(store_at: Any, kind: str, name: str)
     store = above.child("lake")
     for key in {name, f"{above.path('f')}" if store.local else name}:
         for does in CHANGES.values():
-            with pytest.raises(WriteError, match="not one below the root"):
+            with pytest.raises(WriteError, match="not below the root"):
                 does(store, key)
         for does in READS.values():
-            with pytest.raises(ReadError, match="not one below the root"):
+            with pytest.raises(ReadError, match="not below the root"):
                 does(store, key)
-    with pytest.raises(ReadError, match="not one below the root"):
+    with pytest.raises(ReadError, match="not below the root"):
         store.list_prefix(f"{name}/x")
     assert {file.key: content(above, file.key) for file in above.list()} == {"f": b"1", "lake/a/g": b"1"}
 
@@ -506,7 +504,7 @@ def test_a_file_is_moved(store_at: Any, kind: str, slow: bool) -> None:
     assert after.size == 3
     if kind == "local":
         assert after.version[1] > before.version[1], "the time at which it came there"
-    with pytest.raises(ConflictError, match="exists already") as caught:
+    with pytest.raises(ConflictError, match="already exists") as caught:
         store.move("a/g", "c/d/f")
     assert caught.value.path == store.path("c/d/f")
     assert content(store, "c/d/f") == b"012"

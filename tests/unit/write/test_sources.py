@@ -74,7 +74,7 @@ def test_what_can_t_be_a_source(tmp_path: Path, lake: Store) -> None:
     with pytest.raises(UsageError, match="the format is unknown"):
         find_sources(fill(tmp_path / "odd", "a.txt"), lake)
     (tmp_path / "none").mkdir()
-    with pytest.raises(UsageError, match="there is no file in it"):
+    with pytest.raises(UsageError, match="source contains no files"):
         find_sources(tmp_path / "none", lake)
     with pytest.raises(ReadError, match="nowhere"):
         find_sources(tmp_path / "nowhere", lake)

@@ -179,7 +179,7 @@ def test_places_where_no_lake_can_be(tmp_path: Path) -> None:
         append.publish([])
     with pytest.raises(UsageError, match=r"directory contains lakes \(name one of them, such as .*/inner"):
         check_store(open_root(tmp_path / "above"))
-    with pytest.raises(UsageError, match="the path is empty"):
+    with pytest.raises(UsageError, match="path is empty"):
         lake_store("")
     for name in ("lake", "lake2", "other/deep/down"):
         check_store(open_root(tmp_path / name))

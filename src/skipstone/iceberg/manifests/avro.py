@@ -1,8 +1,8 @@
-"""Avro object containers: codecs within bounds, blocks, the writer's schema, values in internal form.
+"""A reader of Avro object containers: bounded decompression, blocks, the writer's schema, values.
 
-Written by hand, as no library reads files of strangers safely and fast: DataFusion's reader hangs on a block
-whose records end before it does, and drops a truncated last block without an error; pyiceberg's reads beyond
-its buffer; fastavro makes an object of every number.
+No library reads untrusted files safely and fast: DataFusion's reader hangs on a block whose records end
+early, and drops a truncated last block without an error; pyiceberg's reads beyond its buffer; fastavro
+creates an object for every number.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from skipstone.errors import EncryptedFileError
 
 
 class AvroError(Exception):
-    """Bytes that are not the Avro they claim to be."""
+    """Invalid Avro data."""
 
 
 # -- compressed bytes --------------------------------------------------------------------------
 
-# Metadata and manifests of real tables shrink to a tenth or so, those of wide and mostly empty ones to a
-# hundredth; small files may shrink more.
+# Metadata and manifests usually compress to a tenth, those of wide and mostly empty tables to a hundredth;
+# small files can compress more.
 _RATIO = 128
 _LEAST = 64 << 20
 _MOST = 1 << 30
@@ -43,19 +43,19 @@ _RAW, _GZIP = -zlib.MAX_WBITS, 16 + zlib.MAX_WBITS
 
 
 def check_plain(head: bytes, path: str) -> None:
-    """Refuse a file that begins as the format says of encrypted files other than Parquet."""
+    """Refuse a file with the magic of Iceberg's encrypted metadata files."""
     if head.startswith(_ENCRYPTED):
-        hint = "Skipstone does not read encrypted tables: write a copy without encryption"
-        raise EncryptedFileError("the file is encrypted", path=path, hint=hint)
+        hint = "write a copy of the table without encryption"
+        raise EncryptedFileError("file is encrypted, which is not supported for tables", path=path, hint=hint)
 
 
 def most_unpacked(size: int) -> int:
-    """How many bytes a file of this size may unpack to: far more than writers make, far less than a bomb."""
+    """Limit of the decompressed size of a file: far above real files, far below a decompression bomb."""
     return min(max(size * _RATIO, _LEAST), _MOST)
 
 
 def gunzip(data: bytes, most: int, wbits: int = _GZIP) -> bytes:
-    """Unpack gzip, unless there is more of it than ``most`` bytes."""
+    """Decompress gzip to at most ``most`` bytes."""
     if len(data) * _DEFLATE_RATIO > most:
         return _unpacked(partial(_inflated, data, wbits), most)
     try:
@@ -75,7 +75,7 @@ def _inflated(data: bytes, wbits: int) -> Iterator[bytes]:
         part = decoder.decompress(data, _PART)
         data = decoder.unconsumed_tail
         if not (part or data or decoder.eof):
-            raise AvroError("a block is truncated")
+            raise AvroError("block is truncated")
         yield part
 
 
@@ -88,13 +88,13 @@ def _bunzipped(data: bytes) -> Iterator[bytes]:
     while not decoder.eof:
         part = decoder.decompress(data, _PART)
         if not (part or decoder.eof) and decoder.needs_input:
-            raise AvroError("a block is truncated")
+            raise AvroError("block is truncated")
         data = b""
         yield part
 
 
 def unzstd(data: bytes, most: int, decoder: zstandard.ZstdDecompressor | None = None) -> bytes:
-    """Unpack Zstandard, unless there is more of it than ``most`` bytes."""
+    """Decompress Zstandard to at most ``most`` bytes."""
     decoder = decoder or zstandard.ZstdDecompressor()
     try:
         size = zstandard.frame_content_size(data)
@@ -114,7 +114,7 @@ def _streamed(data: bytes, decoder: zstandard.ZstdDecompressor) -> Iterator[byte
 
 
 def _unpacked(parts: Callable[[], Iterator[bytes]], most: int) -> bytes:
-    """All parts as one; measured before any is kept, so that a bomb takes no memory."""
+    """Join all parts, measuring them first, so that a decompression bomb takes no memory."""
     try:
         size = 0
         for part in parts():
@@ -135,7 +135,7 @@ def _unsnap(data: bytes, most: int) -> bytes:
         if byte < 0x80:
             break
     if size > len(packed) * _SNAPPY_RATIO:
-        raise AvroError("a block can't be as large as it says")
+        raise AvroError("recorded size of a block is impossible")
     if size > most:
         raise _too_large()
     try:
@@ -143,7 +143,7 @@ def _unsnap(data: bytes, most: int) -> bytes:
     except (OSError, pa.ArrowException, ValueError) as error:
         raise _unreadable(error) from None
     if zlib.crc32(body) != int.from_bytes(check, "big"):
-        raise AvroError("a block fails its checksum")
+        raise AvroError("block fails its checksum")
     return body
 
 
@@ -152,11 +152,11 @@ def _stored(data: bytes, _most: int) -> bytes:
 
 
 def _unreadable(error: Exception) -> AvroError:
-    return AvroError(f"a block can't be unpacked: {error}")
+    return AvroError(f"block can't be decompressed: {error}")
 
 
 def _too_large() -> AvroError:
-    return AvroError("the file unpacks to far more than a file of its size can hold")
+    return AvroError("file decompresses to implausibly many bytes")
 
 
 _CODECS: Mapping[str, Callable[[bytes, int], bytes]] = {
@@ -173,7 +173,7 @@ _CODECS: Mapping[str, Callable[[bytes, int], bytes]] = {
 _MAGIC = b"Obj\x01"
 _SYNC = 16
 _MOST_HEADERS = 16
-# Each record names a file of its own, which takes some bytes however well they are packed.
+# Every record names a different file, which takes some bytes even when compressed.
 _RECORD_BYTES = 4
 _MANY_RECORDS = 1 << 18
 # Even varints of one byte: small numbers, halved.
@@ -182,12 +182,12 @@ _FEW = frozenset(range(0, 128, 2))
 
 @dataclass(frozen=True, slots=True)
 class AvroFile:
-    """A container unpacked: its metadata, and the records of all blocks one after the other."""
+    """A decompressed container: its metadata, and the records of all blocks, concatenated."""
 
     meta: Mapping[str, bytes]
     body: bytes
     blocks: tuple[tuple[int, int], ...]
-    """For each block how many records it has, and where in the body it ends."""
+    """Record count and end offset in the body, per block."""
 
     @property
     def schema(self) -> bytes:
@@ -195,16 +195,16 @@ class AvroFile:
         try:
             return self.meta["avro.schema"]
         except KeyError:
-            raise AvroError("the header has no schema") from None
+            raise AvroError("header has no schema") from None
 
     def text(self, key: str) -> str | None:
-        """One entry of the metadata as text; None if it isn't there."""
+        """One entry of the metadata as a string; None if missing."""
         value = self.meta.get(key)
         return None if value is None else value.decode("utf-8", "replace")
 
 
 def read_container(data: bytes, headers: dict[bytes, Mapping[str, bytes]] | None = None) -> AvroFile:
-    """Unpack a whole container; every block must end in the file's sync marker.
+    """Decompress a container; every block must end with the sync marker.
 
     ``headers`` are those read before, which is enough for containers of one writer: they begin with the same
     bytes.
@@ -216,12 +216,12 @@ def read_container(data: bytes, headers: dict[bytes, Mapping[str, bytes]] | None
         headers[data[:pos]] = meta
     sync = data[pos : pos + _SYNC]
     if len(sync) < _SYNC:
-        raise AvroError("the header ends before its sync marker")
+        raise AvroError("header ends before its sync marker")
     pos += _SYNC
     name = meta.get("avro.codec", b"null").decode("utf-8", "replace")
     unpack = _CODECS.get(name)
     if unpack is None:
-        raise AvroError(f"the codec {name!r} is not known")
+        raise AvroError(f"unknown codec {name!r}")
     if unpack is unzstd:
         # One for all blocks, and for one thread.
         unpack = partial(unzstd, decoder=zstandard.ZstdDecompressor())
@@ -236,14 +236,14 @@ def read_container(data: bytes, headers: dict[bytes, Mapping[str, bytes]] | None
         size, pos = read_long(data, pos)
         after = pos + size
         if size < 0 or not data.startswith(sync, after):
-            raise AvroError(f"the block at byte {pos} does not end in the sync marker")
+            raise AvroError(f"block at byte {pos} does not end with the sync marker")
         body = unpack(data[pos:after], most - end)
         if not 0 <= count <= len(body):
-            raise AvroError(f"the block at byte {pos} can't hold {count} records")
+            raise AvroError(f"block at byte {pos} can't contain {count} records")
         end += len(body)
         records += count
         if records > most_records:
-            raise AvroError(f"a file of {total:,} bytes can't hold {records:,} records")
+            raise AvroError(f"file of {total:,} bytes can't contain {records:,} records")
         bodies.append(body)
         blocks.append((count, end))
         pos = after + _SYNC
@@ -251,10 +251,10 @@ def read_container(data: bytes, headers: dict[bytes, Mapping[str, bytes]] | None
 
 
 def read_header(data: bytes) -> tuple[dict[str, bytes], int]:
-    """A container's metadata, and where it ends."""
+    """The metadata of a container, and its end offset."""
     if data[:4] != _MAGIC:
-        raise AvroError("the file is not an Avro container")
-    # The header is itself Avro: a map of bytes.
+        raise AvroError("not an Avro container")
+    # The header is an Avro map of bytes.
     found, pos = read_value(AvroNode("map", [AvroNode("bytes")]), data, 4)
     return found, pos
 
@@ -265,8 +265,8 @@ _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "b
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """A field of a record: its name and aliases, and its Iceberg field id where it has one."""
+class AvroField:
+    """A field of a record: name, aliases, and Iceberg field id if it has one."""
 
     name: str
     field_id: int | None
@@ -274,48 +274,48 @@ class Field:
 
     @property
     def key(self) -> int | str:
-        """What a value of the field is found by: its id, else its name."""
+        """Key of the field's value in a record: its id, else its name."""
         return self.name if self.field_id is None else self.field_id
 
 
 @dataclass(slots=True, eq=False)
 class AvroNode:
-    """A type of the writer's schema; every mention is a node of its own, but for named types."""
+    """A type of the writer's schema; only named types are shared between uses."""
 
     kind: str
     parts: list[AvroNode] = field(default_factory=list)
-    fields: tuple[Field, ...] = ()
+    fields: tuple[AvroField, ...] = ()
     keys: tuple[int | str, ...] = ()
-    """The keys of a record's fields."""
+    """Keys of a record's fields."""
     size: int = 0
     logical: str = ""
     scale: int = 0
     symbols: tuple[str, ...] = ()
     seen: dict[int, int] = field(default_factory=dict)
-    """How often which length or item count was read: what a reader of many records may expect."""
+    """Frequency of the lengths or item counts seen so far."""
 
     def find(self, field_id: int, name: str) -> int | None:
-        """The place of a record's field: by id, else by name or alias among the fields without one."""
-        for place, known in enumerate(self.fields):
-            if known.field_id == field_id:
-                return place
-        for place, known in enumerate(self.fields):
-            if known.field_id is None and (known.name == name or name in known.aliases):
-                return place
+        """Position of a record's field: by id, else by name or alias among the fields without ids."""
+        for position, own in enumerate(self.fields):
+            if own.field_id == field_id:
+                return position
+        for position, own in enumerate(self.fields):
+            if own.field_id is None and (own.name == name or name in own.aliases):
+                return position
         return None
 
     def record(self) -> AvroNode | None:
-        """The record that this is, or the only one in a union."""
-        found = [part for part in (self.parts if self.kind == "union" else [self]) if part.kind == "record"]
-        return found[0] if len(found) == 1 else None
+        """This record, or the only record of this union."""
+        records = [part for part in (self.parts if self.kind == "union" else [self]) if part.kind == "record"]
+        return records[0] if len(records) == 1 else None
 
 
 def parse_schema(text: bytes) -> AvroNode:
-    """The writer's schema as a tree."""
+    """Parse the writer's schema."""
     try:
         return _node(json.loads(text), {}, "")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise AvroError(f"the schema can't be read: {error!r}") from None
+        raise AvroError(f"invalid schema: {error!r}") from None
 
 
 def _node(schema: Any, names: dict[str, AvroNode], space: str) -> AvroNode:
@@ -326,7 +326,7 @@ def _node(schema: Any, names: dict[str, AvroNode], space: str) -> AvroNode:
             return AvroNode(schema)
         found = names.get(_full_name(schema, "", space)) or names.get(schema)
         if found is None:
-            raise ValueError(f"the type {schema!r} is not known")
+            raise ValueError(f"unknown type {schema!r}")
         return found
     kind = schema["type"]
     if not isinstance(kind, str) or kind not in ("array", "map", "fixed", "enum", "record", "error"):
@@ -348,14 +348,16 @@ def _named(kind: str, schema: Any, names: dict[str, AvroNode], space: str) -> Av
     if kind == "fixed":
         node.size = int(schema["size"])
         if node.size < 0:
-            raise ValueError("a fixed type has a negative size")
+            raise ValueError("fixed type has a negative size")
     elif kind == "enum":
         node.symbols = tuple(map(str, schema["symbols"]))
     else:
         inner = full.rpartition(".")[0] or space
         for one in schema["fields"]:
             number = one.get("field-id")
-            known = Field(one["name"], None if number is None else int(number), tuple(one.get("aliases", ())))
+            known = AvroField(
+                one["name"], None if number is None else int(number), tuple(one.get("aliases", ()))
+            )
             node.fields += (known,)
             node.keys += (known.key,)
             node.parts.append(_node(one["type"], names, inner))
@@ -371,8 +373,8 @@ def _full_name(name: str, namespace: str, space: str) -> str:
 
 # -- values ------------------------------------------------------------------------------------
 
-# Items may take no byte at all; no file has a use for more of them.
-_MOST_EMPTY = 1 << 12
+# Limit for items that take no bytes.
+_MAX_EMPTY = 1 << 12
 _EXACT = decimal.Context(prec=90)
 _MILLIS = frozenset({"timestamp-millis", "local-timestamp-millis", "time-millis"})
 _FLOATS = {"float": struct.Struct("<f"), "double": struct.Struct("<d")}
@@ -389,15 +391,15 @@ def read_long(data: bytes, pos: int) -> tuple[int, int]:
             shift += 7
             pos += 1
     except IndexError:
-        raise AvroError("it ends inside a number") from None
+        raise AvroError("data ends inside a number") from None
     result |= byte << shift
     if result >> 64:
-        raise AvroError("a number has more than 64 bits")
+        raise AvroError("number has more than 64 bits")
     return (result >> 1) ^ -(result & 1), pos + 1
 
 
 def write_long(number: int) -> bytes:
-    """A number as a zigzag varint."""
+    """Encode a zigzag varint."""
     rest = number << 1 if number >= 0 else (-number << 1) - 1
     out = bytearray()
     while rest > 0x7F:
@@ -408,7 +410,7 @@ def write_long(number: int) -> bytes:
 
 
 def write_block(items: Iterable[bytes]) -> bytes:
-    """Items as an array of one block."""
+    """Encode an array of one block."""
     written = [*items]
     return write_long(len(written)) + b"".join(written) + b"\x00" if written else b"\x00"
 
@@ -417,12 +419,12 @@ def read_branch(node: AvroNode, data: bytes, pos: int) -> tuple[AvroNode, int]:
     """The branch of a union that a value takes."""
     chosen, pos = read_long(data, pos)
     if not 0 <= chosen < len(node.parts):
-        raise AvroError(f"a union has no branch {chosen}")
+        raise AvroError(f"union has no branch {chosen}")
     return node.parts[chosen], pos
 
 
 def read_value(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
-    """One value in Iceberg's internal form, and the position after it; records are dicts by field key."""
+    """Decode a value to Iceberg's internal form; records become dicts by field key."""
     return _READERS[node.kind](node, data, pos)
 
 
@@ -450,7 +452,7 @@ def _read_whole(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
 def _read_enum(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
     number, pos = read_long(data, pos)
     if not 0 <= number < len(node.symbols):
-        raise AvroError(f"an enum has no symbol {number}")
+        raise AvroError(f"enum has no symbol {number}")
     return node.symbols[number], pos
 
 
@@ -483,7 +485,7 @@ def _read_string(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
         text = raw.decode()
         return uuid.UUID(text).bytes if node.logical == "uuid" else text, pos + size
     except ValueError as error:
-        raise AvroError(f"a text can't be read: {error}") from None
+        raise AvroError(f"invalid string: {error}") from None
 
 
 def _read_array(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
@@ -503,7 +505,7 @@ def _read_array(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
 
 
 def _read_pairs(item: AvroNode, count: int, data: bytes, pos: int, into: list[Any]) -> int:
-    """Records of two fields, which maps by field id are made of: most of what is in an entry."""
+    """Decode records of two fields, as in maps by field id, which are most of an entry."""
     (first, second), (one, other) = item.parts, item.keys
     read_first, read_second = _READERS[first.kind], _READERS[second.kind]
     for _ in range(count):
@@ -526,13 +528,13 @@ def _read_map(node: AvroNode, data: bytes, pos: int) -> tuple[Any, int]:
 
 
 def _read_count(node: AvroNode, data: bytes, pos: int) -> tuple[int, int]:
-    """How many items the next block of an array or map has, and where they begin."""
+    """Item count of the next block of an array or map, and the position of the first item."""
     count, pos = read_long(data, pos)
     if count < 0:
         count = -count
         _, pos = read_long(data, pos)
-    if count > (_MOST_EMPTY if node.kind == "array" and _is_empty(node.parts[0]) else len(data) - pos):
-        raise AvroError(f"there is no room for {count} items")
+    if count > (_MAX_EMPTY if node.kind == "array" and _is_empty(node.parts[0]) else len(data) - pos):
+        raise AvroError(f"data is too short for {count} items")
     if count:
         node.seen[count] = node.seen.get(count, 0) + 1
     return count, pos
@@ -540,7 +542,7 @@ def _read_count(node: AvroNode, data: bytes, pos: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def _is_empty(node: AvroNode) -> bool:
-    """Whether values of a type take no byte at all."""
+    """Whether values of a type take no bytes."""
     if node.kind == "record":
         return all(map(_is_empty, node.parts))
     return node.kind == "null" or (node.kind == "fixed" and not node.size)
@@ -548,7 +550,7 @@ def _is_empty(node: AvroNode) -> bool:
 
 def _take(data: bytes, pos: int, size: int) -> bytes:
     if size < 0 or pos + size > len(data):
-        raise AvroError("it ends inside a value")
+        raise AvroError("data ends inside a value")
     return data[pos : pos + size]
 
 
@@ -556,7 +558,7 @@ def _decimal(node: AvroNode, data: bytes) -> decimal.Decimal:
     return decimal.Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-node.scale, _EXACT)
 
 
-# A look-up here costs less than asking for one kind after the other.
+# A look-up costs less than a chain of comparisons.
 _READERS: Mapping[str, Callable[[AvroNode, bytes, int], tuple[Any, int]]] = {
     "union": _read_union,
     "record": _read_record,

@@ -1,4 +1,4 @@
-"""The files a snapshot is made of, in columns: what manifests say about each, and its metrics when needed."""
+"""Manifest entries as columns: the files of a snapshot, and their metrics, decoded on demand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAPS = (*NUMBERS, *BOUNDS)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metrics:
-    """One column in N files: counts (-1 where unknown) and bounds as Iceberg serialises them (or null)."""
+    """Metrics of one column in N files: counts (-1 if unknown) and bounds in Iceberg's encoding (or null)."""
 
     values: Array
     nulls: Array
@@ -36,42 +36,42 @@ class Metrics:
 
     @classmethod
     def unknown(cls, files: int) -> Metrics:
-        """Nothing was written down."""
+        """Metrics of N files that have none."""
         counts, bounds = np.full(files, -1, np.int64), pa.nulls(files, pa.large_binary())
         return cls(counts, counts, counts, bounds, bounds)
 
     def take(self, units: Array) -> Metrics:
-        """The metrics of the chosen files, in that order."""
-        places = pa.array(units)
+        """Metrics of the chosen files, in that order."""
+        indices = pa.array(units)
         counts = (getattr(self, name)[units] for name in NUMBERS)
-        return Metrics(*counts, *(getattr(self, name).take(places) for name in BOUNDS))
+        return Metrics(*counts, *(getattr(self, name).take(indices) for name in BOUNDS))
 
     @staticmethod
     def concat(parts: Sequence[Metrics]) -> Metrics:
-        """The metrics of several runs of files, one after the other."""
+        """Concatenate the metrics of several runs of files."""
         counts = (np.concatenate([getattr(p, name) for p in parts]) for name in NUMBERS)
         return Metrics(*counts, *(pa.concat_arrays([getattr(p, name) for p in parts]) for name in BOUNDS))
 
 
-# -- metrics of all columns, worked out when needed --------------------------------------------
+# -- metrics of all columns, decoded on demand -------------------------------------------------
 
 
 class Measures:
-    """Metrics of every column in the same files, by field id; subclasses work them out when needed."""
+    """Metrics of all columns of the same files, by field id; subclasses decode them on demand."""
 
     nbytes = 0
-    """What is held in memory before any of them is worked out."""
+    """Bytes in memory before anything is decoded."""
 
     def __init__(self, metrics: Mapping[int, Metrics] | None = None) -> None:
         self.columns = dict(metrics or {})
-        """Those that are worked out."""
+        """Decoded metrics."""
 
     def fields(self) -> tuple[int, ...]:
-        """The field ids that anything is known about, ascending."""
+        """Field ids with metrics, ascending."""
         return tuple(sorted(self.columns))
 
     def get(self, field_id: int) -> Metrics | None:
-        """The metrics of one column; None if nothing is known."""
+        """Metrics of one column; None if there are none."""
         if field_id not in self.columns:
             made = self._make(field_id)
             if made is None:
@@ -80,11 +80,11 @@ class Measures:
         return self.columns[field_id]
 
     def take(self, units: Array) -> Measures:
-        """The metrics of the chosen files, in that order."""
+        """Metrics of the chosen files, in that order."""
         return _Subset(self, units)
 
     def copy(self, units: Array) -> Measures:
-        """The metrics of the chosen files, without the others behind them."""
+        """Metrics of the chosen files, without references to the others."""
         return Measures({i: m.take(units) for i in self.fields() if (m := self.get(i)) is not None})
 
     def _make(self, field_id: int) -> Metrics | None:  # noqa: ARG002
@@ -95,27 +95,27 @@ class Measures:
 
 
 class RawMeasures(Measures):
-    """Maps by field id as manifests hold them, a slice of Avro for each file; decoded at the first use."""
+    """Avro maps by field id, one slice per file, decoded at first use."""
 
     def __init__(self, maps: Sequence[pa.Array]) -> None:
         super().__init__()
         self.maps = tuple(maps)
-        """One array of slices for each of ``MAPS``; null where a file has none."""
+        """One array of slices for each of ``MAPS``; null if a file has none."""
         self.nbytes = sum(raw.nbytes for raw in self.maps)
         self._decoded: dict[str, _Counts | _Blobs] = {}
 
     def fields(self) -> tuple[int, ...]:
-        return tuple(sorted({field_id for known in self._decode().values() for field_id in known.groups}))
+        return tuple(sorted({field_id for maps in self._decode().values() for field_id in maps.groups}))
 
     def copy(self, units: Array) -> Measures:
-        places = pa.array(units)
-        return RawMeasures([raw.take(places) for raw in self.maps])
+        indices = pa.array(units)
+        return RawMeasures([raw.take(indices) for raw in self.maps])
 
     def _make(self, field_id: int) -> Metrics | None:
         maps = self._decode()
-        if not any(field_id in known.groups for known in maps.values()):
+        if not any(field_id in values.groups for values in maps.values()):
             return None
-        return Metrics(**{name: known.column(field_id) for name, known in maps.items()})
+        return Metrics(**{name: values.column(field_id) for name, values in maps.items()})
 
     def _decode(self) -> dict[str, _Counts | _Blobs]:
         if not self._decoded:
@@ -140,22 +140,22 @@ class _TableMeasures(Measures):
 
     def _make(self, field_id: int) -> Metrics | None:
         names = {name: f"{name}.{field_id}" for name in MAPS}
-        given = {name: stored for name, stored in names.items() if stored in self._table.column_names}
-        if not given:
+        present = {name: stored for name, stored in names.items() if stored in self._table.column_names}
+        if not present:
             return None
         unknown = Metrics.unknown(self._table.num_rows)
-        found = {name: getattr(unknown, name) for name in MAPS}
-        for name, stored in given.items():
+        columns = {name: getattr(unknown, name) for name in MAPS}
+        for name, stored in present.items():
             column = _column(self._table, stored)
-            found[name] = column.to_numpy() if name in NUMBERS else column
-        return Metrics(**found)
+            columns[name] = column.to_numpy() if name in NUMBERS else column
+        return Metrics(**columns)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _TableMeasures, (self._table,)
 
 
 class _Subset(Measures):
-    """Metrics of some of the files of others."""
+    """Metrics of some files of a larger set."""
 
     def __init__(self, whole: Measures, units: Array) -> None:
         super().__init__()
@@ -168,31 +168,31 @@ class _Subset(Measures):
         return _Subset(self._whole, self._units[units])
 
     def _make(self, field_id: int) -> Metrics | None:
-        found = self._whole.get(field_id)
-        return None if found is None else found.take(self._units)
+        metrics = self._whole.get(field_id)
+        return None if metrics is None else metrics.take(self._units)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Only the chosen files are sent elsewhere.
+        # Pickles contain only the chosen files.
         return self._whole.copy(self._units).__reduce__()
 
 
 class JoinedMeasures(Measures):
-    """Metrics of several runs of files, one after the other."""
+    """Metrics of several runs of files, concatenated."""
 
     def __init__(self, parts: Sequence[tuple[Measures, int]]) -> None:
         super().__init__()
         self.parts = tuple(parts)
-        """The metrics of each run, and how many files it has."""
+        """Metrics and file count of each run."""
 
     def fields(self) -> tuple[int, ...]:
         return tuple(sorted({field_id for part, _ in self.parts for field_id in part.fields()}))
 
     def _make(self, field_id: int) -> Metrics | None:
-        found = [part.get(field_id) for part, _ in self.parts]
-        if all(metrics is None for metrics in found):
+        metrics = [part.get(field_id) for part, _ in self.parts]
+        if all(part is None for part in metrics):
             return None
         sizes = [files for _, files in self.parts]
-        return Metrics.concat([m or Metrics.unknown(files) for m, files in zip(found, sizes, strict=True)])
+        return Metrics.concat([m or Metrics.unknown(files) for m, files in zip(metrics, sizes, strict=True)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return JoinedMeasures, (self.parts,)
@@ -212,14 +212,14 @@ _COLUMNS = {
     "content_sizes": np.int64,
     "first_row_ids": np.int64,
 }
-_TEXTS = {"paths": pa.large_string(), "formats": pa.string(), "referenced": pa.large_string()}
+_STRINGS = {"paths": pa.large_string(), "formats": pa.string(), "referenced": pa.large_string()}
 _META = b"skipstone.iceberg.entries"
 _LAYOUT = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entries:
-    """N live files of one or many manifests; numbers that are not known are -1."""
+    """N live files of one or more manifests; unknown numbers are -1."""
 
     paths: pa.Array
     sizes: Array
@@ -237,36 +237,36 @@ class Entries:
     content_sizes: Array
     first_row_ids: Array
     measures: Measures = field(repr=False)
-    """Metrics of all columns, most of them not yet decoded."""
+    """Metrics of all columns, mostly not decoded."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def metrics(self, field_id: int) -> Metrics:
-        """What was written down about one column, in every file."""
+        """Metrics of one column in every file."""
         return self.measures.get(field_id) or Metrics.unknown(len(self))
 
     def metric_fields(self) -> tuple[int, ...]:
-        """The field ids that anything is written down about, ascending."""
+        """Field ids with metrics, ascending."""
         return self.measures.fields()
 
     def take(self, units: Array) -> Entries:
-        """The chosen files, in that order, and the keys that they have."""
+        """The chosen files, in that order, and their partition keys."""
         units = np.asarray(units)
         if units.dtype == bool:
             units = np.flatnonzero(units)
-        places = pa.array(units, pa.int64())
+        indices = pa.array(units, pa.int64())
         ids = self.equality_ids
         numbers = {name: getattr(self, name)[units] for name in _COLUMNS}
         keys = self.keys
         used = np.unique(numbers["partitions"])
         if len(used) < len(keys):
-            # A partition that no chosen file is in must not be judged: it may not even fit the schema.
+            # Partitions without a chosen file must not be judged: they might not even match the schema.
             keys = tuple(keys[code] for code in used.tolist())
             numbers["partitions"] = np.searchsorted(used, numbers["partitions"]).astype(np.int32)
         return Entries(
             **numbers,
-            **{name: getattr(self, name).take(places) for name in _TEXTS},
+            **{name: getattr(self, name).take(indices) for name in _STRINGS},
             keys=keys,
             equality_ids=tuple(ids[i] for i in units.tolist()) if any(ids) else ((),) * len(units),
             measures=self.measures.take(units),
@@ -277,7 +277,7 @@ class Entries:
         """No files at all."""
         return Entries(
             **{name: np.empty(0, dtype) for name, dtype in _COLUMNS.items()},
-            **{name: pa.array([], type) for name, type in _TEXTS.items()},
+            **{name: pa.array([], type) for name, type in _STRINGS.items()},
             keys=(),
             equality_ids=(),
             measures=Measures(),
@@ -285,18 +285,18 @@ class Entries:
 
     @staticmethod
     def concat(parts: Sequence[Entries]) -> Entries:
-        """The files of several parts, one after the other, with one set of keys."""
+        """Concatenate parts, with one set of keys."""
         parts = [part for part in parts if len(part)]
         if len(parts) <= 1:
             return parts[0] if parts else Entries.empty()
         keys = sort_keys({key for part in parts for key in part.keys})
-        place = {key: i for i, key in enumerate(keys)}
-        moved = [np.array([place[key] for key in part.keys], np.int32)[part.partitions] for part in parts]
+        codes = {key: i for i, key in enumerate(keys)}
+        moved = [np.array([codes[key] for key in part.keys], np.int32)[part.partitions] for part in parts]
         numbers = {name: np.concatenate([getattr(p, name) for p in parts]) for name in _COLUMNS}
         numbers["partitions"] = np.concatenate(moved)
         return Entries(
             **numbers,
-            **{name: pa.concat_arrays([getattr(p, name) for p in parts]) for name in _TEXTS},
+            **{name: pa.concat_arrays([getattr(p, name) for p in parts]) for name in _STRINGS},
             keys=keys,
             equality_ids=tuple(ids for part in parts for ids in part.equality_ids),
             measures=JoinedMeasures([(part.measures, len(part)) for part in parts]),
@@ -304,19 +304,19 @@ class Entries:
 
     @property
     def nbytes(self) -> int:
-        """About what the entries weigh in memory, with metrics that are not decoded."""
-        own = sum(getattr(self, name).nbytes for name in (*_COLUMNS, *_TEXTS))
+        """Approximate size in memory, with metrics that are not decoded."""
+        own = sum(getattr(self, name).nbytes for name in (*_COLUMNS, *_STRINGS))
         return int(own + self.measures.nbytes) + 200 * len(self.keys)
 
     # -- one Arrow table -----------------------------------------------------------------------
 
     def to_table(self) -> pa.Table:
-        """All of it as one table, each column's metrics in columns of their own: ``lower.7`` and so on."""
+        """Convert to one table; metrics become columns such as ``lower.7``."""
         distinct = sorted(set(self.equality_ids))
-        place = {ids: i for i, ids in enumerate(distinct)}
-        columns: dict[str, Any] = {name: getattr(self, name) for name in _TEXTS}
+        codes = {ids: i for i, ids in enumerate(distinct)}
+        columns: dict[str, Any] = {name: getattr(self, name) for name in _STRINGS}
         columns |= {name: pa.array(getattr(self, name)) for name in _COLUMNS}
-        columns["equality"] = pa.array([place[ids] for ids in self.equality_ids], pa.int32())
+        columns["equality"] = pa.array([codes[ids] for ids in self.equality_ids], pa.int32())
         for field_id in self.metric_fields():
             metrics = self.metrics(field_id)
             for name in NUMBERS:
@@ -336,7 +336,7 @@ class Entries:
 
     @staticmethod
     def from_table(table: pa.Table) -> Entries:
-        """The entries that :meth:`to_table` wrote; their columns are those of the table, not copies."""
+        """Convert back from :meth:`to_table`, without copying columns."""
         try:
             meta = json.loads((table.schema.metadata or {})[_META])
             if meta["layout"] != _LAYOUT:
@@ -350,22 +350,24 @@ class Entries:
             plain = distinct in ([], [()])
             entries = Entries(
                 **{name: _column(table, name).to_numpy() for name in _COLUMNS},
-                **{name: _column(table, name) for name in _TEXTS},
+                **{name: _column(table, name) for name in _STRINGS},
                 keys=keys,
                 equality_ids=((),) * len(codes) if plain else tuple(distinct[i] for i in codes.tolist()),
                 measures=_TableMeasures(table),
             )
         except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
             raise CorruptFileError(
-                f"these are not the entries of manifests: {error!r}", hint="build the index again"
+                f"cached manifest entries are damaged: {error!r}", hint="build the index again"
             ) from None
         if len(entries) and not 0 <= entries.partitions.min() <= entries.partitions.max() < len(keys):
-            raise CorruptFileError("an entry's partition is missing", hint="build the index again")
+            raise CorruptFileError(
+                "partition of a cached manifest entry is missing", hint="build the index again"
+            )
         return entries
 
 
 def sort_keys(keys: set[PartitionKey]) -> tuple[PartitionKey, ...]:
-    """Distinct keys in their one order."""
+    """Keys in canonical order."""
     return tuple(sorted(keys, key=PartitionKey.sort_key))
 
 
@@ -400,12 +402,12 @@ def _value_from_json(data: Any) -> Any:
     raise ValueError(f"{data!r} is not a partition value")
 
 
-# -- entries of many manifests that lie together -----------------------------------------------
+# -- entries of many manifests in one batch ----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ManifestPart:
-    """The entries of one manifest, as a run of a batch."""
+    """The entries of one manifest, a run of rows in a batch."""
 
     batch: Entries
     start: int
@@ -416,105 +418,105 @@ class ManifestPart:
 
     @property
     def entries(self) -> Entries:
-        """Those of this manifest alone."""
+        """The entries of this manifest."""
         return joined([self])
 
 
 def joined(parts: Sequence[ManifestPart]) -> Entries:
-    """The entries of parts one after the other; a batch that is needed whole is not copied."""
+    """Concatenate parts; a batch that is used completely is not copied."""
     batches = {id(part.batch): part.batch for part in parts if len(part)}
     if not batches:
         return parts[0].batch if len(parts) == 1 and not len(parts[0].batch) else Entries.empty()
-    places = {key: place for place, key in enumerate(batches)}
+    numbers = {key: number for number, key in enumerate(batches)}
     starts, stops = np.array([(part.start, part.stop) for part in parts if len(part)], dtype=np.int64).T
-    owners = np.array([places[id(part.batch)] for part in parts if len(part)], dtype=np.int64)
+    owners = np.array([numbers[id(part.batch)] for part in parts if len(part)], dtype=np.int64)
     taken = []
-    for place, batch in enumerate(batches.values()):
-        mine = owners == place
+    for number, batch in enumerate(batches.values()):
+        mine = owners == number
         taken.append(take_rows(batch, runs(starts[mine], stops[mine])))
-    found = Entries.concat(taken)
+    entries = Entries.concat(taken)
     if (owners[1:] >= owners[:-1]).all():
-        return found
-    # Back in the order of the parts: as they lie now, they are sorted by batch.
+        return entries
+    # They are sorted by batch now: restore the order of the parts.
     order = np.argsort(owners, kind="stable")
     counts = stops - starts
     firsts = np.empty_like(counts)
     firsts[order] = np.cumsum(counts[order]) - counts[order]
-    return found.take(runs(firsts, firsts + counts))
+    return entries.take(runs(firsts, firsts + counts))
 
 
 def take_rows(entries: Entries, rows: Array) -> Entries:
-    """Some entries; all of them as they are."""
+    """Take rows; all rows in order return the entries themselves."""
     whole = len(rows) == len(entries) and bool((rows == np.arange(len(rows))).all())
     return entries if whole else entries.take(rows)
 
 
 def runs(starts: Array, stops: Array) -> Array:
-    """The numbers from each start to its stop, one run after the other."""
+    """The numbers from each start to its stop, concatenated."""
     return _ranges(starts, stops - starts, 1)
 
 
-# -- Avro, many slices at once -----------------------------------------------------------------
+# -- vectorized Avro decoding ------------------------------------------------------------------
 
 _LONGEST = 10
 
 
 def decode_numbers(data: Array) -> tuple[Array, Array]:
-    """Every zigzag varint in a run of bytes, and where each of them ends."""
+    """Decode consecutive zigzag varints; returns the numbers and the offset of each one's last byte."""
     ends = np.flatnonzero(data < 0x80)
     if len(data) and (not len(ends) or ends[-1] != len(data) - 1):
-        raise AvroError("it ends inside a number")
+        raise AvroError("data ends inside a number")
     starts = np.empty_like(ends)
     starts[:1], starts[1:] = 0, ends[:-1] + 1
-    found = (data[starts] & 0x7F).astype(np.uint64)
+    numbers = (data[starts] & 0x7F).astype(np.uint64)
     longer = np.flatnonzero(ends > starts)
     for step in range(1, _LONGEST):
         if not len(longer):
             break
         more = data[starts[longer] + step]
         if step == _LONGEST - 1 and (more > 1).any():
-            raise AvroError("a number has more than 64 bits")
-        found[longer] |= (more & 0x7F).astype(np.uint64) << np.uint64(7 * step)
+            raise AvroError("number has more than 64 bits")
+        numbers[longer] |= (more & 0x7F).astype(np.uint64) << np.uint64(7 * step)
         longer = longer[ends[longer] > starts[longer] + step]
     if len(longer):
-        raise AvroError("a number has more than 64 bits")
-    return _unzigzag(found), ends
+        raise AvroError("number has more than 64 bits")
+    return _unzigzag(numbers), ends
 
 
-def _unzigzag(found: Array) -> Array:
-    signs = np.uint64(0) - (found & np.uint64(1))
-    whole: Array = ((found >> np.uint64(1)) ^ signs).view(np.int64)
-    return whole
+def _unzigzag(numbers: Array) -> Array:
+    signs = np.uint64(0) - (numbers & np.uint64(1))
+    signed: Array = ((numbers >> np.uint64(1)) ^ signs).view(np.int64)
+    return signed
 
 
 def raw_bytes(slices: pa.Array) -> tuple[Array, Array]:
-    """The bytes of a large binary array, and where in them each value begins and the last one ends."""
-    _, offsets, data = slices.buffers()
+    """Bytes and offsets of a large binary array."""
+    _, buffer, data = slices.buffers()
     if not len(slices):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
-    places = np.frombuffer(offsets, np.int64, len(slices) + 1, slices.offset * 8)
+    offsets = np.frombuffer(buffer, np.int64, len(slices) + 1, slices.offset * 8)
     whole = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
-    return whole[places[0] : places[-1]], places - places[0]
+    return whole[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
 class _Counts:
-    """Maps of numbers: a column of counts for each key, -1 where a file doesn't have it."""
+    """Maps of numbers: a column of counts for each key, -1 if a file lacks it."""
 
     def __init__(self, raw: pa.Array) -> None:
-        data, places = raw_bytes(raw)
-        found, ends = decode_numbers(data)
+        data, offsets = raw_bytes(raw)
+        numbers, ends = decode_numbers(data)
         # The first number of a slice is its item count; two for each item follow, then a zero.
-        written = np.flatnonzero(places[1:] > places[:-1])
-        firsts = np.searchsorted(ends, places[written])
-        items = found[firsts]
+        written = np.flatnonzero(offsets[1:] > offsets[:-1])
+        firsts = np.searchsorted(ends, offsets[written])
+        items = numbers[firsts]
         pairs = _ranges(firsts + 1, items, 2)
         self._files = len(raw)
         self._owners = np.repeat(written, items)
-        self._values = found[pairs + 1]
-        self.groups = _grouped(found[pairs])
+        self._values = numbers[pairs + 1]
+        self.groups = _group(numbers[pairs])
 
     def column(self, field_id: int) -> Array:
-        """The counts of one column."""
+        """Counts of one column."""
         column = np.full(self._files, -1, np.int64)
         here = self.groups.get(field_id)
         if here is not None:
@@ -523,14 +525,14 @@ class _Counts:
 
 
 class _Blobs:
-    """Maps of bytes: a column for each key, null where a file doesn't have it."""
+    """Maps of bytes: a column for each key, null if a file lacks it."""
 
     def __init__(self, raw: pa.Array) -> None:
-        data, places = raw_bytes(raw)
-        owners = np.flatnonzero(places[1:] > places[:-1])
-        left, pos = _numbers_at(data, places[owners])
+        data, offsets = raw_bytes(raw)
+        owners = np.flatnonzero(offsets[1:] > offsets[:-1])
+        left, pos = _numbers_at(data, offsets[owners])
         items: list[tuple[Array, Array, Array, Array]] = []
-        # A step for each column, over all files: where an item begins is known once the one before was read.
+        # One step per item, over all files: an item begins where the previous one ends.
         while True:
             going = left > 0
             if not going.all():
@@ -546,41 +548,41 @@ class _Blobs:
         keys, self._owners, self._starts, self._sizes = map(np.concatenate, zip(none, *items, strict=True))
         self._files = len(raw)
         self._data = data
-        self.groups = _grouped(keys)
+        self.groups = _group(keys)
 
     def column(self, field_id: int) -> pa.Array:
-        """The bytes of one column."""
+        """Bytes of one column."""
         here = self.groups.get(field_id)
         if here is None:
             return pa.nulls(self._files, pa.large_binary())
-        begin, size, known = (np.zeros(self._files, dtype) for dtype in (np.int64, np.int64, bool))
+        begin, size, present = (np.zeros(self._files, dtype) for dtype in (np.int64, np.int64, bool))
         owners = self._owners[here]
-        begin[owners], size[owners], known[owners] = self._starts[here], self._sizes[here], True
+        begin[owners], size[owners], present[owners] = self._starts[here], self._sizes[here], True
         offsets = np.concatenate([[0], np.cumsum(size)])
         values = self._data[_ranges(begin, size, 1)]
-        valid = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
+        valid = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
         buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(values)]
         return pa.Array.from_buffers(pa.large_binary(), self._files, buffers)
 
 
 def _numbers_at(data: Array, pos: Array) -> tuple[Array, Array]:
-    """A zigzag varint at each position, and the positions after them."""
+    """Decode a zigzag varint at each position; returns the numbers and the positions after them."""
     byte = data[pos]
-    found = (byte & 0x7F).astype(np.uint64)
+    numbers = (byte & 0x7F).astype(np.uint64)
     after = pos + 1
     longer = np.flatnonzero(byte > 0x7F)
     shift = 7
     while len(longer):
         byte = data[after[longer]]
-        found[longer] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+        numbers[longer] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
         after[longer] += 1
         longer = longer[byte > 0x7F]
         shift += 7
-    return _unzigzag(found), after
+    return _unzigzag(numbers), after
 
 
-def _grouped(keys: Array) -> dict[int, Array]:
-    """For each key, the places it is at, in order."""
+def _group(keys: Array) -> dict[int, Array]:
+    """Positions of each key, in order."""
     order = np.argsort(keys, kind="stable")
     distinct, first = np.unique(keys[order], return_index=True)
     return dict(zip(distinct.tolist(), np.split(order, first[1:]), strict=False))

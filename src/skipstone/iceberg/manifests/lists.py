@@ -1,8 +1,8 @@
-"""Manifest lists: a note about each manifest, checked against the list itself and against its snapshot.
+"""Manifest lists, checked for duplicates and truncation.
 
-Nothing says how long a manifest list is, so one that was cut between two blocks of its records looks whole.
-A snapshot's summary has totals, which many writers leave out and some get wrong, once and for all later
-snapshots. So totals raise a suspicion, and only what the lists themselves say confirms it.
+The length of a manifest list is recorded nowhere, so one that was truncated between two Avro blocks looks
+complete. A snapshot's summary has totals, but many writers omit them, and some get them wrong, also for all
+later snapshots. So totals only raise a suspicion, and the lists themselves confirm it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DATA, _DELETES = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """The range of one partition field in a manifest; bounds as Iceberg serialises them."""
+    """The range of one partition field in a manifest; bounds in Iceberg's encoding."""
 
     contains_null: bool
     contains_nan: bool | None
@@ -43,8 +43,8 @@ class PartitionSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestNote:
-    """What a manifest list says about one manifest; None for counts that are not known."""
+class ManifestInfo:
+    """One entry of a manifest list; unknown counts are None."""
 
     path: str
     length: int
@@ -64,7 +64,7 @@ class ManifestNote:
 
     @property
     def live_files(self) -> int | None:
-        """How many live files the manifest has; None where only the manifest can tell."""
+        """Number of live files; None if the manifest list has no counts."""
         if self.added_files is None or self.existing_files is None:
             return None
         return self.added_files + self.existing_files
@@ -72,8 +72,8 @@ class ManifestNote:
 
 # -- reading -----------------------------------------------------------------------------------
 
-# By field id, else by name; some early writers spelled the counts differently.
-_NOTE: Mapping[str, tuple[int | str, ...]] = {
+# By field id, else by name; some early writers used other names for the counts.
+_INFO: Mapping[str, tuple[int | str, ...]] = {
     "path": (500, "manifest_path"),
     "length": (501, "manifest_length"),
     "spec_id": (502, "partition_spec_id"),
@@ -98,55 +98,55 @@ _SUMMARY: Mapping[str, tuple[int | str, ...]] = {
 }
 
 
-def read_manifest_list(data: bytes, path: str) -> list[ManifestNote]:
-    """What a manifest list (of format version 1, 2 or 3) says about its manifests, in its order."""
+def read_manifest_list(data: bytes, path: str) -> list[ManifestInfo]:
+    """Parse a manifest list of format version 1, 2 or 3."""
     try:
         container = read_container(data)
         schema = parse_schema(container.schema)
-        notes, pos = [], 0
+        infos, pos = [], 0
         for count, end in container.blocks:
             for _ in range(count):
                 record, pos = read_value(schema, container.body, pos)
-                notes.append(_note(record))
+                infos.append(_manifest_info(record))
             if pos != end:
-                raise AvroError("a block's records don't end where the block does")
-        return notes
+                raise AvroError("records of a block don't end where the block ends")
+        return infos
     except (AvroError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptFileError(f"the manifest list can't be read: {error}", path=path, hint=HINT) from None
+        raise CorruptFileError(f"manifest list is corrupt: {error}", path=path, hint=HINT) from None
 
 
-def embedded_note(data: bytes, path: str) -> ManifestNote:
-    """A manifest that a snapshot of version 1 names itself: only its own header tells its spec."""
+def embedded_manifest(data: bytes, path: str) -> ManifestInfo:
+    """A manifest that a snapshot of version 1 names itself; the spec is in its header."""
     try:
         header, _ = read_header(data)
-        return ManifestNote(path, len(data), int(header.get("partition-spec-id", b"0")))
+        return ManifestInfo(path, len(data), int(header.get("partition-spec-id", b"0")))
     except (AvroError, ValueError) as error:
-        raise CorruptFileError(f"the manifest can't be read: {error}", path=path, hint=HINT) from None
+        raise CorruptFileError(f"manifest is corrupt: {error}", path=path, hint=HINT) from None
 
 
-def _note(record: Mapping[Any, Any]) -> ManifestNote:
-    # What a file of version 1 has no field for has its default.
-    found = {name: value for name, value in _named(record, _NOTE).items() if value is not None}
-    missing = [name for name in ("path", "length", "spec_id") if name not in found]
+def _manifest_info(record: Mapping[Any, Any]) -> ManifestInfo:
+    # Fields that version 1 lacks have their defaults.
+    fields = {name: value for name, value in _by_name(record, _INFO).items() if value is not None}
+    missing = [name for name in ("path", "length", "spec_id") if name not in fields]
     if missing:
-        raise AvroError(f"a manifest has no {missing[0]}")
-    if found.get("content") not in (None, _DATA, _DELETES):
-        raise AvroError(f"the content of a manifest is {found['content']}, neither 0 (data) nor 1 (deletes)")
+        raise AvroError(f"entry of a manifest has no {missing[0]}")
+    if fields.get("content") not in (None, _DATA, _DELETES):
+        raise AvroError(f"content of a manifest is {fields['content']}, neither 0 (data) nor 1 (deletes)")
     summaries = []
-    for summary in found.pop("partitions", ()):
-        mine = _named(summary, _SUMMARY)
-        # What is not said of nulls doesn't rule them out.
+    for summary in fields.pop("partitions", ()):
+        mine = _by_name(summary, _SUMMARY)
+        # A missing flag does not rule out NULLs.
         mine["contains_null"] = mine["contains_null"] is not False
         summaries.append(PartitionSummary(**mine))
-    return ManifestNote(**found, partitions=tuple(summaries))
+    return ManifestInfo(**fields, partitions=tuple(summaries))
 
 
-def _named(record: Mapping[Any, Any], names: Mapping[str, tuple[int | str, ...]]) -> dict[str, Any]:
-    found = {}
+def _by_name(record: Mapping[Any, Any], names: Mapping[str, tuple[int | str, ...]]) -> dict[str, Any]:
+    fields = {}
     for name, keys in names.items():
         values = (record[key] for key in keys if key in record)
-        found[name] = next((value for value in values if value is not None), None)
-    return found
+        fields[name] = next((value for value in values if value is not None), None)
+    return fields
 
 
 # -- checks ------------------------------------------------------------------------------------
@@ -157,81 +157,81 @@ _COUNTS = ("data-files", "delete-files", "records")
 
 def listed_manifests(
     metadata: TableMetadata, snapshot: Snapshot, read: Callable[[str], bytes]
-) -> list[ManifestNote]:
-    """The manifests of a snapshot; a list that is not whole, or names one twice, is an error."""
+) -> list[ManifestInfo]:
+    """The manifests of a snapshot; raises if the list is truncated or names a manifest twice."""
     path = snapshot.manifest_list
-    notes = read_manifest_list(read(path), path)
-    names = Counter(note.path for note in notes if note.live_files != 0)
-    twice = [name for name, count in names.items() if count > 1]
-    if twice:
+    infos = read_manifest_list(read(path), path)
+    names = Counter(info.path for info in infos if info.live_files != 0)
+    duplicates = [name for name, count in names.items() if count > 1]
+    if duplicates:
         raise CorruptFileError(
-            f"the manifest list names a manifest twice, whose rows would be doubled: {twice[0]}",
+            f"manifest list names a manifest twice, which would double its rows: {duplicates[0]}",
             path=path,
             hint=HINT,
         )
     totals = _totals(snapshot)
-    if not notes:
-        said = {name: totals[name] for count in _COUNTS for name in (f"total-{count}", f"added-{count}")}
-        name, most = max(said.items(), key=lambda item: item[1])
+    if not infos:
+        counts = {name: totals[name] for count in _COUNTS for name in (f"total-{count}", f"added-{count}")}
+        name, most = max(counts.items(), key=lambda item: item[1])
         if most > 0:
-            raise _cut(path, f"it names no manifest, and the snapshot's summary says {name} {most:,}")
-    if _is_short(notes, snapshot, totals):
-        _confirm(metadata, snapshot, notes, totals, read)
-    return notes
+            raise _truncated(path, f"no manifest is listed, but the snapshot's summary has {name} {most:,}")
+    if _is_short(infos, snapshot, totals):
+        _confirm(metadata, snapshot, infos, totals, read)
+    return infos
 
 
 def _totals(snapshot: Snapshot) -> Counter[str]:
-    """What the summary counts; 0 for what it doesn't say, or not as a number."""
+    """Counts in the summary; 0 if missing or not a number."""
     summary = snapshot.summary
     properties = {} if summary is None else summary.additional_properties
     return Counter({name: int(text) for name, text in properties.items() if _COUNT.fullmatch(str(text))})
 
 
-def _is_short(notes: Sequence[ManifestNote], snapshot: Snapshot, totals: Counter[str]) -> bool:
-    """Whether the summary's totals are more files than are listed; or nothing is, after an append."""
-    if not notes and "total-data-files" not in totals:
+def _is_short(infos: Sequence[ManifestInfo], snapshot: Snapshot, totals: Counter[str]) -> bool:
+    """Whether fewer files are listed than the summary counts, or none after an append."""
+    if not infos and "total-data-files" not in totals:
         return snapshot.summary is not None and snapshot.summary.operation is Operation.APPEND
     listed: Counter[int] = Counter()
-    for note in notes:
-        if note.live_files is None:
+    for info in infos:
+        if info.live_files is None:
             return False
-        listed[note.content] += note.live_files
+        listed[info.content] += info.live_files
     return totals["total-data-files"] > listed[_DATA] or totals["total-delete-files"] > listed[_DELETES]
 
 
 def _confirm(
     metadata: TableMetadata,
     snapshot: Snapshot,
-    notes: Sequence[ManifestNote],
+    infos: Sequence[ManifestInfo],
     totals: Counter[str],
     read: Callable[[str], bytes],
 ) -> None:
-    """Refuse a list that lacks files which the snapshot has added, or which it has from its parent."""
+    """Refuse a list that lacks files which the snapshot added or inherits from its parent."""
     path = snapshot.manifest_list
-    if any(note.snapshot < 0 for note in notes):
-        return  # who has made which manifest is not said
-    own = [note for note in notes if note.snapshot == snapshot.snapshot_id]
-    # Delete files too: some writers count them as data files.
-    added = sum(note.added_files or 0 for note in own)
+    if any(info.snapshot < 0 for info in infos):
+        return  # the snapshots that wrote the manifests are not recorded
+    own = [info for info in infos if info.snapshot == snapshot.snapshot_id]
+    # Includes delete files, which some writers count as data files.
+    added = sum(info.added_files or 0 for info in own)
     claimed = totals["added-data-files"]
     if claimed > added:
-        raise _cut(path, f"the snapshot added {claimed:,} data files, of which {added:,} are listed")
+        raise _truncated(path, f"the snapshot added {claimed:,} data files, but {added:,} are listed")
     parent = metadata.snapshot_by_id(snapshot.parent_snapshot_id or -1)
     if parent is None or not parent.manifest_list:
         return
     try:
         before = read_manifest_list(read(parent.manifest_list), parent.manifest_list)
     except FileError:
-        return  # the parent may have been expired in part: nothing confirms the totals
-    known = {note.path for note in notes}
+        return  # the parent can be partly expired: nothing confirms the totals
+    listed = {info.path for info in infos}
     for kind in (_DATA, _DELETES):
-        gone = sum(n.live_files or 0 for n in before if n.content == kind and n.path not in known)
-        # Files of a manifest that was replaced are in the new ones, if only as deleted.
+        gone = sum(n.live_files or 0 for n in before if n.content == kind and n.path not in listed)
+        # Files of a replaced manifest are in the new ones, at least as deleted.
         moved = sum((n.existing_files or 0) + (n.deleted_files or 0) for n in own if n.content == kind)
         if gone > moved:
             lost = f"{gone - moved:,} {'delete' if kind else 'data'} files of the snapshot's parent"
-            raise _cut(path, f"{lost} are neither listed nor deleted")
+            raise _truncated(path, f"{lost} are neither listed nor deleted")
 
 
-def _cut(path: str, reason: str) -> CorruptFileError:
-    return CorruptFileError(f"the manifest list is cut short: {reason}", path=path, hint=HINT)
+def _truncated(path: str, reason: str) -> CorruptFileError:
+    return CorruptFileError(f"manifest list is truncated: {reason}", path=path, hint=HINT)

@@ -1,4 +1,4 @@
-"""Evidence from manifests: the metrics of a column in N files become facts, as far as the law lets them."""
+"""Evidence from manifests: file metrics as column facts, as far as they can be trusted."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from skipstone.parquet.values import widen
 _WIDEST: Final = 16
 _DAY: Final = 86_400
 
-# How a type's values may be stored: little-endian numbers, and what one unit of them is worth. More than one
-# way means that the column's type was widened after files were written.
+# Encodings of a type's bounds: little-endian numbers, and the factor of one unit. Several encodings mean that
+# the column can have been widened after files were written.
 _STORED: Final[dict[type[IcebergType], tuple[tuple[str, int], ...]]] = {
     BooleanType: (("<u1", 1),),
     IntegerType: (("<i4", 1),),
@@ -57,21 +57,21 @@ _STORED: Final[dict[type[IcebergType], tuple[tuple[str, int], ...]]] = {
     TimestampNanoType: (("<i8", 1), ("<i4", _DAY * 10**9)),
     TimestamptzNanoType: (("<i8", 1),),
 }
-_TEXTS: Final = (StringType, BinaryType, FixedType, UUIDType)
+_BYTES: Final = (StringType, BinaryType, FixedType, UUIDType)
 
 
 def decode_keys(field_type: IcebergType, data: pa.Array) -> tuple[Bounds, Array]:
-    """Keys of serialised values, and which of them are usable: not null, not malformed.
+    """Keys of encoded values, and a mask of the usable ones: not null and well-formed.
 
-    Bytes and texts are taken as they are: a bound may be cut anywhere. A type without an order has no keys.
+    Bytes and strings stay as they are, since bounds can be truncated anywhere. Unordered types have no keys.
     """
-    if isinstance(field_type, _TEXTS):
+    if isinstance(field_type, _BYTES):
         return data, np.asarray(data.is_valid())
     if isinstance(field_type, DecimalType):
         words, ok = _decimal_words(field_type, data)
         if key_space(arrow_type(field_type)).kind is Kind.INT:
             return np.where(ok, words["low"].view(np.int64), 0), ok
-        # Big-endian with the sign bit turned sorts like the number.
+        # Big-endian bytes with the sign bit flipped sort like the number.
         turned = np.zeros(len(words), dtype=[("high", ">u8"), ("low", ">u8")])
         turned["high"] = words["high"].view(np.uint64) ^ np.uint64(1 << 63)
         turned["low"] = words["low"]
@@ -84,41 +84,41 @@ def decode_keys(field_type: IcebergType, data: pa.Array) -> tuple[Bounds, Array]
 
 
 def _decode_numbers(forms: tuple[tuple[str, int], ...], data: pa.Array) -> tuple[Array, Array]:
-    whole, places = raw_bytes(data)
-    given = np.asarray(data.is_valid())
-    sizes = np.diff(places)
+    whole, offsets = raw_bytes(data)
+    valid = np.asarray(data.is_valid())
+    sizes = np.diff(offsets)
     first = np.dtype(forms[0][0])
-    if given.all() and (sizes == first.itemsize).all():
-        return _as_keys(whole.view(first)), given
+    if valid.all() and (sizes == first.itemsize).all():
+        return _as_keys(whole.view(first)), valid
     keys = np.zeros(len(data), np.float64 if first.kind == "f" else np.int64)
     ok = np.zeros(len(data), dtype=bool)
     for name, worth in forms:
         form = np.dtype(name)
-        here = np.flatnonzero(given & (sizes == form.itemsize))
-        cells = whole[places[here][:, None] + np.arange(form.itemsize)]
-        found = _as_keys(np.ascontiguousarray(cells).view(form).reshape(len(here)))
+        here = np.flatnonzero(valid & (sizes == form.itemsize))
+        cells = whole[offsets[here][:, None] + np.arange(form.itemsize)]
+        values = _as_keys(np.ascontiguousarray(cells).view(form).reshape(len(here)))
         if worth != 1:
-            fits = np.abs(found) <= np.iinfo(np.int64).max // worth
-            here, found = here[fits], found[fits] * worth
-        keys[here], ok[here] = found, True
+            fits = np.abs(values) <= np.iinfo(np.int64).max // worth
+            here, values = here[fits], values[fits] * worth
+        keys[here], ok[here] = values, True
     return keys, ok
 
 
-def _as_keys(found: Array) -> Array:
-    keys: Array = found.astype(np.float64 if found.dtype.kind == "f" else np.int64)
+def _as_keys(values: Array) -> Array:
+    keys: Array = values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
     return keys
 
 
 def _decimal_words(field_type: DecimalType, data: pa.Array) -> tuple[Array, Array]:
-    """Big-endian two's complement of any length as the two words of 128 bits, and which fit the precision."""
-    whole, places = raw_bytes(data)
-    sizes = np.diff(places)
+    """Decode big-endian two's complement of any length as 128 bits; the mask says which fit the precision."""
+    whole, offsets = raw_bytes(data)
+    sizes = np.diff(offsets)
     here = np.flatnonzero(np.asarray(data.is_valid()) & (sizes > 0) & (sizes <= _WIDEST))
-    # Byte k of the number, from the least: it is k before the end of the value; beyond its start, its sign.
+    # Byte k from the least significant is k before the end of the value; before its start, the sign.
     back = np.arange(_WIDEST)
-    at = places[here + 1][:, None] - 1 - back
+    at = offsets[here + 1][:, None] - 1 - back
     inside = back < sizes[here][:, None]
-    signs = np.where(whole[places[here]] > 0x7F, 0xFF, 0).astype(np.uint8)
+    signs = np.where(whole[offsets[here]] > 0x7F, 0xFF, 0).astype(np.uint8)
     cells = np.zeros((len(data), _WIDEST), np.uint8)
     cells[here] = np.where(inside, whole[np.where(inside, at, 0)], signs[:, None])
     words = cells.view([("low", "<u8"), ("high", "<i8")]).reshape(len(data))
@@ -129,24 +129,24 @@ def _decimal_words(field_type: DecimalType, data: pa.Array) -> tuple[Array, Arra
 
 
 def _less(words: Array, limit: int) -> Array:
-    """Which numbers of 128 bits are below a limit."""
+    """Mask of the 128-bit numbers below a limit."""
     high, low = np.int64(limit >> 64), np.uint64(limit & (2**64 - 1))
     below: Array = (words["high"] < high) | ((words["high"] == high) & (words["low"] < low))
     return below
 
 
-# Writers order UUIDs as signed or as unsigned; what bounds of shapes mean is not an order at all.
+# Writers order UUIDs as signed or as unsigned bytes; bounds of geometries are not an order.
 _UNTRUSTED = (UUIDType, GeometryType, GeographyType)
 
 
 def file_facts(
     entries: Entries, field_id: int, ref_type: pa.DataType, field_type: IcebergType, required: bool
 ) -> ColumnFacts:
-    """What manifests say about a column in each file.
+    """Facts of a column per file.
 
-    ``required`` says that neither the column nor a struct around it may be NULL. Bounds are valid, not
-    values: writers cut texts short. Where values were not counted once a row,
-    or a file claims to have no rows, nothing is known.
+    ``required`` means that neither the column nor a struct around it is NULL. Bounds need not be values:
+    writers truncate strings. Nothing is known if values were not counted once per row, or if the file is
+    recorded without rows.
     """
     units = len(entries)
     own = _own_type(field_type)
@@ -156,20 +156,20 @@ def file_facts(
     found = entries.metrics(field_id)
     rows = entries.rows
     floating = key_space(own).kind is Kind.FLOAT
-    # Of a repeated column, values are not rows. Whether a file has none at all only its footer can tell.
+    # Repeated columns don't have one value per row; only its footer proves that a file has no rows.
     per_row = ((found.values < 0) | (found.values == rows)) & (rows > 0)
     nulls_known = per_row & (found.nulls >= 0) & (found.nulls <= rows)
     nans_known = per_row & (found.nans >= 0) & (found.nans <= rows)
-    stated = np.asarray(found.lower.is_valid()) | np.asarray(found.upper.is_valid())
+    bounded = np.asarray(found.lower.is_valid()) | np.asarray(found.upper.is_valid())
     low, low_ok, high, high_ok, no_number = _bounds(field_type, found.lower, found.upper)
     low_ok, high_ok = low_ok & per_row, high_ok & per_row
     counted = nulls_known & (found.values == rows)
-    # Counts alone prove nothing about the rest: bounds that are there deny it.
-    all_null = counted & (found.nulls == rows) & ~stated
-    all_nan = counted & nans_known & (found.nulls + found.nans == rows) & (~stated | no_number) & floating
+    # Counts are not believed if bounds contradict them.
+    all_null = counted & (found.nulls == rows) & ~bounded
+    all_nan = counted & nans_known & (found.nulls + found.nans == rows) & (~bounded | no_number) & floating
     may_null = ~(nulls_known & (found.nulls == 0))
     if required:
-        # Even so, a count is believed: the column may have become required after the file was written.
+        # A recorded count still wins: the column can have become required after the file was written.
         may_null &= nulls_known
     meet = _meet(low, high) & low_ok & high_ok & nulls_known
     others = found.nulls + np.where(nans_known, found.nans, rows if floating else 0)
@@ -191,7 +191,7 @@ def file_facts(
 
 
 def _own_type(field_type: IcebergType) -> pa.DataType | None:
-    """The Arrow type of the values; None if metadata can't order them."""
+    """Arrow type of the values; None if they have no order."""
     if not isinstance(field_type, PrimitiveType):
         return None
     try:
@@ -204,7 +204,7 @@ def _own_type(field_type: IcebergType) -> pa.DataType | None:
 def _bounds(
     field_type: IcebergType, lower: pa.Array, upper: pa.Array
 ) -> tuple[Bounds, Array, Bounds, Array, Array]:
-    """Keys of the bounds and which can be believed; and in which files both are NaN."""
+    """Keys of the bounds, masks of the trusted ones, and a mask of files where both are NaN."""
     low, low_ok = decode_keys(field_type, lower)
     high, high_ok = decode_keys(field_type, upper)
     neither = np.zeros(len(lower), dtype=bool)
@@ -216,7 +216,7 @@ def _bounds(
     if low.dtype.kind == "f":
         wrong = np.isnan(low) | np.isnan(high)
         neither = np.isnan(low) & np.isnan(high) & low_ok & high_ok
-        # Either zero may stand for the other.
+        # Writers mix up -0.0 and 0.0.
         low, high = np.where(low == 0, -0.0, low), np.where(high == 0, 0.0, high)
     else:
         wrong = neither

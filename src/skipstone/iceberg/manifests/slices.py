@@ -1,9 +1,9 @@
-"""Fields of many records cut out as raw slices: one regular expression does what reading each field would.
+"""Fast extraction of fields from Avro records, by regular expressions.
 
-Reading every field costs Python a function call for each number in an entry. Entries of one writer look
-alike, though: the same unions taken, the same item counts, few different lengths. So lengths and counts that
-were read are remembered, and a regular expression built from the schema and those counts cuts the entries
-that follow; an entry it doesn't match is read. A match is a complete parse, never a guess.
+Parsing every field costs a Python call for each number of an entry. But entries of one writer are similar:
+the same union branches, the same item counts, few different lengths. So lengths and counts are recorded, and
+a regular expression built from the schema and those counts extracts the fields of the following entries; an
+entry that does not match is parsed. A match is a complete parse, never a guess.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from skipstone.iceberg.manifests.avro import (
 
 
 class Form(enum.Enum):
-    """What a slice holds, always in Avro's plainest encoding and without the union around it."""
+    """Encoding of a slice: Avro's plainest, without the enclosing union."""
 
     NUMBER = "a varint"
     TEXT = "a length and bytes"
     NUMBERS = "one block of varints"
     COUNTS = "one block of pairs of varints"
     BLOBS = "one block of varints and bytes"
-    RAW = "the value as it is, union and all"
+    RAW = "the value as written, including the union"
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """A field that is cut out of every record: its ids and names from the root, and its form."""
+class FieldSlice:
+    """A field to extract from every record: its ids and names from the root, and its form."""
 
     path: tuple[tuple[int, str], ...]
     form: Form = Form.NUMBER
@@ -47,7 +47,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """A field of a record in the order of the schema: cut out, gone into, or skipped."""
+    """A field of a record in schema order: extracted, descended into, or skipped."""
 
     node: AvroNode
     slot: str | None = None
@@ -56,71 +56,71 @@ class _Step:
 
 
 class Slicer:
-    """Cuts records of one schema; what it learns about them serves the next container."""
+    """Extracts fields of records of one schema, and learns from them for the next container."""
 
-    def __init__(self, schema: AvroNode, sites: Mapping[str, Site]) -> None:
+    def __init__(self, schema: AvroNode, sites: Mapping[str, FieldSlice]) -> None:
         if schema.kind != "record":
-            raise AvroError(f"the schema is a {schema.kind}, not a record")
+            raise AvroError(f"schema is a {schema.kind}, not a record")
         self._steps = _steps(schema, sites, 0)
         self.nodes = dict(_slots(self._steps))
         self.patience = 12
-        """How many entries are read before a pattern is compiled: it takes as long as reading some twenty."""
+        """Entries parsed before a pattern is compiled, which takes as long as parsing about twenty."""
         self.matched = 0
-        """How many entries a pattern has cut."""
+        """Entries matched by a pattern."""
         self._match: Any = None
         self._misses = 0
         self._doublings = 0
         self._lock = threading.Lock()
 
     def cut(self, body: bytes, blocks: Sequence[tuple[int, int]]) -> dict[str, list[bytes | None]]:
-        """The slices of every site that the schema has, in every record."""
-        # Record after record in one list: a container for each would keep the garbage collector busy.
+        """Slices of every field that the schema has, in every record."""
+        # One flat list: a container per record would keep the garbage collector busy.
         cuts: list[bytes | None] = []
         done = pos = read = 0
         match = self._match
         try:
             for count, end in blocks:
-                # A loop per entry: where a record ends is known only after it was read.
+                # A loop per entry: the end of a record is known only after it was parsed.
                 for _ in range(count):
-                    found = match(body, pos) if match is not None else None
-                    if found is None:
+                    matched = match(body, pos) if match is not None else None
+                    if matched is None:
                         pos = _read(self._steps, body, pos, cuts)
                         read += 1
                         match = self._missed(done)
                     else:
-                        cuts += found.groups()
-                        pos = found.end()
+                        cuts += matched.groups()
+                        pos = matched.end()
                 done += count
                 if pos != end:
-                    raise AvroError("a block's records don't end where the block does")
+                    raise AvroError("records of a block don't end where the block ends")
         except RecursionError:
-            raise AvroError("records are nested without end") from None
+            raise AvroError("records are nested too deeply") from None
         self.matched += done - read
-        return {slot: cuts[place :: len(self.nodes)] for place, slot in enumerate(self.nodes)}
+        return {slot: cuts[number :: len(self.nodes)] for number, slot in enumerate(self.nodes)}
 
     def _missed(self, done: int) -> Any:
-        """Count an entry that was read; after enough of them compile what was learned."""
+        """Count an entry that did not match; compile a new pattern after enough of them."""
         self._misses += 1
         with self._lock:
             limit = self.patience << self._doublings
             if self._misses >= limit:
-                # Records that have little in common must not cost much more than reading them.
+                # Records with little in common must not cost much more than parsing them.
                 self._doublings = 0 if done > 20 * limit else self._doublings + 1
                 self._misses = 0
                 self._match = _compile(self._steps)
         return self._match
 
 
-def _steps(record: AvroNode, sites: Mapping[str, Site], depth: int) -> tuple[_Step, ...]:
-    """The steps through a record that cut out the sites; those that it doesn't have are left out."""
-    places: dict[int, dict[str, Site]] = {}
+def _steps(record: AvroNode, sites: Mapping[str, FieldSlice], depth: int) -> tuple[_Step, ...]:
+    """The steps through a record that extract the fields it has."""
+    by_position: dict[int, dict[str, FieldSlice]] = {}
     for slot, site in sites.items():
-        place = record.find(*site.path[depth])
-        if place is not None:
-            places.setdefault(place, {})[slot] = site
+        position = record.find(*site.path[depth])
+        if position is not None:
+            by_position.setdefault(position, {})[slot] = site
     steps = []
-    for place, node in enumerate(record.parts):
-        here = places.get(place, {})
+    for position, node in enumerate(record.parts):
+        here = by_position.get(position, {})
         leaf = next((slot for slot, site in here.items() if len(site.path) == depth + 1), None)
         if leaf is not None:
             steps.append(_Step(node, leaf, here[leaf].form))
@@ -132,24 +132,24 @@ def _steps(record: AvroNode, sites: Mapping[str, Site], depth: int) -> tuple[_St
 
 
 def _slots(steps: Sequence[_Step]) -> Iterator[tuple[str, AvroNode]]:
-    """What is cut out, and its type, in the order of the slices."""
+    """Extracted fields and their types, in the order of the slices."""
     for step in steps:
         if step.slot is not None:
             yield step.slot, step.node
         yield from _slots(step.inner)
 
 
-# -- a record read field by field --------------------------------------------------------------
+# -- parsing records ---------------------------------------------------------------------------
 
 
 def _read(steps: Sequence[_Step], data: bytes, pos: int, cuts: list[bytes | None]) -> int:
-    """Append a record's slices to ``cuts``, and return where the record ends."""
+    """Append a record's slices to ``cuts``; returns the position after the record."""
     for step in steps:
         if step.inner:
             if step.node.kind == "union":
                 chosen, pos = read_branch(step.node, data, pos)
                 if chosen.kind != "record":
-                    raise AvroError(f"an entry has {chosen.kind} in the place of a record")
+                    raise AvroError(f"entry has {chosen.kind} instead of a record")
             pos = _read(step.inner, data, pos, cuts)
             continue
         node, start = step.node, pos
@@ -166,7 +166,7 @@ def _read(steps: Sequence[_Step], data: bytes, pos: int, cuts: list[bytes | None
 
 
 def _cut(value: Any, written: bytes, node: AvroNode, step: _Step) -> bytes | None:
-    """A value in the form of its slice: as it was written if that is plain, else encoded."""
+    """A value in the form of its slice: as written if possible, else encoded again."""
     if value is None:
         return None
     form = step.form
@@ -185,12 +185,12 @@ def _cut(value: Any, written: bytes, node: AvroNode, step: _Step) -> bytes | Non
             case _:
                 return write_block(write_long(k) + _text(v) for k, v in _pairs(value, node))
     except (TypeError, ValueError, AttributeError, IndexError) as error:
-        raise AvroError(f"the field {step.slot} is not {form.value}: {error}") from None
+        raise AvroError(f"field {step.slot} is not {form.value}: {error}") from None
 
 
 def _whole(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is not a whole number")
+        raise TypeError(f"{value!r} is not an integer")
     return value
 
 
@@ -200,53 +200,53 @@ def _text(value: Any) -> bytes:
 
 
 def _pairs(value: Any, node: AvroNode) -> Iterator[tuple[int, Any]]:
-    """The items of a map that have a value: an Avro map, or an array of keys and values."""
+    """Items with a value of an Avro map, or of an array of keys and values."""
     if isinstance(value, dict):
         yield from ((int(key), item) for key, item in value.items() if item is not None)
         return
-    place = _key_place(node.parts[0]) if node.kind == "array" else None
-    if place is None:
-        raise TypeError("its items are not keys and values")
+    key = _key_position(node.parts[0]) if node.kind == "array" else None
+    if key is None:
+        raise TypeError("items are not keys and values")
     for item in value:
         pair = tuple(item.values())
-        if pair[1 - place] is not None:
-            yield _whole(pair[place]), pair[1 - place]
+        if pair[1 - key] is not None:
+            yield _whole(pair[key]), pair[1 - key]
 
 
-def _key_place(item: AvroNode) -> int | None:
-    """Which field of an item is the key; None if it isn't a pair."""
+def _key_position(item: AvroNode) -> int | None:
+    """Position of the key in an item; None if it is not a pair."""
     if item.kind != "record" or len(item.fields) != 2:
         return None
     return int(item.fields[0].name == "value" or item.fields[1].name == "key")
 
 
-# -- one pattern for records of a schema -------------------------------------------------------
+# -- patterns of records -----------------------------------------------------------------------
 
-# A varint of up to 63 bits; those with more must be checked not to have more than 64.
+# A varint of up to 63 bits; longer ones must not have more than 64.
 _SHORT = rb"[\x80-\xff]{0,8}+[\x00-\x7f]"
 _NUMBER = rb"(?:%b|[\x80-\xff]{9}[\x00\x01])" % _SHORT
 _NEVER = rb"(?!)"
 _SIZES = {"float": 4, "double": 8}
 _WHOLE = frozenset({"int", "long"})
-_TEXTS = frozenset({"bytes", "string"})
-_MOST_LENGTHS = 96
-_MOST_COUNTS = 12
-# Texts that vary have more lengths than this among a few entries; numbers as bytes have fewer.
+_STRINGS = frozenset({"bytes", "string"})
+_MAX_LENGTHS = 96
+_MAX_COUNTS = 12
+# Strings have more different lengths than this among a few entries, numbers as bytes fewer.
 _FEW_LENGTHS = 6
 _NARROW = 48
 _MARGIN = 3
 _SHORT_ITEM = 100
 
 
-class _Unpatterned(Exception):
-    """A type that no pattern can cut."""
+class _NoPattern(Exception):
+    """A type that no pattern matches."""
 
 
 def _compile(steps: Sequence[_Step]) -> Any:
-    """A match function for records, built from what was read of others; None if no pattern can be made."""
+    """A match function built from lengths and counts seen so far; None if the type has no pattern."""
     try:
         return re.compile(b"".join(map(_step_pattern, steps)), re.DOTALL).match
-    except (_Unpatterned, RecursionError, OverflowError):
+    except (_NoPattern, RecursionError, OverflowError):
         return None
 
 
@@ -261,11 +261,11 @@ def _step_pattern(step: _Step) -> bytes:
         return _pattern(node)
     if form is Form.RAW:
         return b"(%b)" % _pattern(node)
-    # A group can stand in a pattern only once: of a union's branches, one may hold the value.
+    # A group can occur only once in a pattern, so only one branch of a union can have a value.
     branches = node.parts if node.kind == "union" else [node]
     valued = [part for part in branches if part.kind != "null"]
     if len(valued) != 1 or not _is_plain(valued[0], form):
-        raise _Unpatterned
+        raise _NoPattern
     captured = b"(%b)" % _pattern(valued[0])
     if node.kind != "union":
         return captured
@@ -274,18 +274,18 @@ def _step_pattern(step: _Step) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _is_plain(node: AvroNode, form: Form) -> bool:
-    """Whether values of the type are encoded as the form says."""
+    """Whether the type's encoding is the form."""
     match form:
         case Form.NUMBER:
             return node.kind in _WHOLE and "millis" not in node.logical
         case Form.TEXT:
-            return node.kind in _TEXTS and not node.logical
+            return node.kind in _STRINGS and not node.logical
         case Form.NUMBERS:
             return node.kind == "array" and node.parts[0].kind in _WHOLE
-    if node.kind != "array" or _key_place(node.parts[0]) != 0:
+    if node.kind != "array" or _key_position(node.parts[0]) != 0:
         return False
     key, value = node.parts[0].parts
-    return key.kind in _WHOLE and value.kind in (_WHOLE if form is Form.COUNTS else _TEXTS)
+    return key.kind in _WHOLE and value.kind in (_WHOLE if form is Form.COUNTS else _STRINGS)
 
 
 def _pattern(node: AvroNode) -> bytes:
@@ -302,10 +302,10 @@ def _pattern(node: AvroNode) -> bytes:
             return b"".join(_pattern(part) for part in node.parts)
         case "array" | "map":
             key = b"" if node.kind == "array" else _NEVER
-            # Counts and sizes have fewer bits, and items are many.
+            # Counts and sizes have at most 63 bits, and there are many items.
             item = key + _pattern(node.parts[0]).replace(_NUMBER, _SHORT)
             seen = dict(node.seen)
-            counts = sorted(seen, key=lambda n: -seen[n])[:_MOST_COUNTS]
+            counts = sorted(seen, key=lambda n: -seen[n])[:_MAX_COUNTS]
             blocks = (re.escape(write_long(n)) + _times(item, n) + rb"\x00" for n in counts)
             return _alternatives((*blocks, rb"\x00"))
         case "null":
@@ -313,24 +313,24 @@ def _pattern(node: AvroNode) -> bytes:
         case "boolean":
             return rb"[\x00\x01]"
         case "enum":
-            raise _Unpatterned
+            raise _NoPattern
     return rb".{%d}" % _SIZES.get(node.kind, node.size)
 
 
 def _times(item: bytes, count: int) -> bytes:
-    """An item again and again; two at a time, if it is short, are matched faster."""
+    """A pattern repeated; short ones match faster two at a time."""
     if len(item) > _SHORT_ITEM:
         return rb"(?:%b){%d}" % (item, count)
     return rb"(?:%b){%d}" % (item * 2, count // 2) + item * (count % 2)
 
 
 def _lengths(node: AvroNode) -> list[int]:
-    """Lengths to expect, the common ones first: those met, and those near them if they are close together."""
+    """Expected lengths, common ones first: those seen, and those between them if they are close."""
     seen = dict(node.seen)
     if len(seen) > _FEW_LENGTHS and max(seen) - min(seen) <= _NARROW:
         near = range(max(0, min(seen) - _MARGIN), max(seen) + _MARGIN + 1)
         seen = {length: seen.get(length, 0) for length in near}
-    return sorted(seen, key=lambda length: -seen[length])[:_MOST_LENGTHS]
+    return sorted(seen, key=lambda length: -seen[length])[:_MAX_LENGTHS]
 
 
 def _union(patterns: Iterable[bytes]) -> bytes:

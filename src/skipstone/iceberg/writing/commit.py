@@ -40,7 +40,7 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Record
 
 from skipstone.errors import ConflictError, SkipstoneError, UsageError, WriteError, scrub
-from skipstone.iceberg.manifests.lists import ManifestNote, listed_manifests
+from skipstone.iceberg.manifests.lists import ManifestInfo, listed_manifests
 from skipstone.iceberg.manifests.reading import read_manifest
 from skipstone.iceberg.metadata import ancestors, tolerant
 from skipstone.iceberg.writing.target import NewFile, Target, check_version
@@ -309,7 +309,7 @@ def live_entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
     records = [entry.data_file.partition for entry in found]
     if not any(isinstance(one[at], float) for one in records for at in range(len(one))):
         return found
-    note = ManifestNote(
+    note = ManifestInfo(
         manifest.manifest_path,
         manifest.manifest_length,
         manifest.partition_spec_id,

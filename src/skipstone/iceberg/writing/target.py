@@ -200,7 +200,7 @@ class _LocalFile(OutputFile):  # type: ignore[misc]
 
     def create(self, overwrite: bool = False) -> pa.NativeFile:
         if not overwrite and self.exists():
-            raise FileExistsError(f"the file exists already: {self.location}")
+            raise FileExistsError(f"file already exists: {self.location}")
         make_directories(self._path.parent)
         return _SyncedFile(str(self._path), "wb")
 

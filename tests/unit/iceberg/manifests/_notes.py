@@ -23,7 +23,7 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
 
-from skipstone.iceberg.manifests.lists import ManifestNote
+from skipstone.iceberg.manifests.lists import ManifestInfo
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -40,9 +40,9 @@ PLAIN = PartitionSpec(spec_id=0)
 IO = PyArrowFileIO()
 
 
-def note_of(data: bytes = b"", **given: Any) -> ManifestNote:
+def note_of(data: bytes = b"", **given: Any) -> ManifestInfo:
     defaults: dict[str, Any] = {"spec_id": 0, "sequence": 7, "snapshot": 70}
-    return ManifestNote("m.avro", len(data), **(defaults | given))
+    return ManifestInfo("m.avro", len(data), **(defaults | given))
 
 
 def _bounds(rng: random.Random) -> dict[int, bytes]:

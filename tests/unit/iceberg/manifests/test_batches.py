@@ -12,7 +12,7 @@ from pyiceberg.transforms import IdentityTransform
 
 from skipstone.errors import CorruptFileError
 from skipstone.iceberg.manifests.entries import Entries, ManifestPart, joined, runs
-from skipstone.iceberg.manifests.lists import ManifestNote
+from skipstone.iceberg.manifests.lists import ManifestInfo
 from skipstone.iceberg.manifests.reading import Manifests, clear_cache, read_manifest
 from tests.unit.iceberg import _avro as av
 
@@ -28,7 +28,7 @@ def _fresh() -> None:
     clear_cache()
 
 
-def _manifest(rng: random.Random, number: int) -> tuple[ManifestNote, bytes]:
+def _manifest(rng: random.Random, number: int) -> tuple[ManifestInfo, bytes]:
     """A manifest of either spec, perhaps empty, and a note that says what its entries inherit."""
     spec_id = rng.randrange(2)
     schema = av.entry_schema(_PARTITION) if spec_id else av.entry_schema()
@@ -46,7 +46,7 @@ def _manifest(rng: random.Random, number: int) -> tuple[ManifestNote, bytes]:
         entries.append(av.entry(path, status=status, record_count=rng.randint(0, 9), **given))
     data = av.manifest(schema, entries)
     first = rng.choice([None, 1000 * number])
-    note = ManifestNote(
+    note = ManifestInfo(
         f"m{number}", len(data), spec_id, sequence=6 + number, snapshot=50 + number, first_row_id=first
     )
     return note, data
@@ -80,7 +80,7 @@ def test_the_damaged_one_of_many_is_named(damage: str) -> None:
         "status": av.manifest(schema, [av.entry("x", status=7)]),
         "noise": b"Obj\x01" + bytes(50),
     }[damage]
-    notes = [ManifestNote(path, len(data), 0, sequence=1) for path, data in bodies.items()]
+    notes = [ManifestInfo(path, len(data), 0, sequence=1) for path, data in bodies.items()]
     with pytest.raises(CorruptFileError) as refused:
         Manifests(bodies.__getitem__, _SPECS).each(notes)
     assert (refused.value.path, bool(refused.value.hint)) == ("m3", True)
@@ -94,7 +94,7 @@ def test_parts_are_joined_in_their_own_order() -> None:
     batches = []
     for number, count in enumerate((7, 1, 4)):
         data = av.manifest(schema, [av.entry(f"{number}-{file}") for file in range(count)])
-        batches.append(read_manifest(data, ManifestNote("m", len(data), 0), _SPECS))
+        batches.append(read_manifest(data, ManifestInfo("m", len(data), 0), _SPECS))
     for _ in range(100):
         parts = []
         for _ in range(rng.randrange(6)):

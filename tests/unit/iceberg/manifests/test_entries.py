@@ -16,7 +16,7 @@ from pyiceberg.transforms import IdentityTransform
 
 from skipstone.errors import CorruptFileError
 from skipstone.iceberg.manifests.entries import Entries, JoinedMeasures
-from skipstone.iceberg.manifests.lists import ManifestNote
+from skipstone.iceberg.manifests.lists import ManifestInfo
 from skipstone.iceberg.manifests.reading import read_manifest
 from skipstone.iceberg.partitions.values import PartitionKey
 from tests.unit.iceberg import _avro as av
@@ -34,7 +34,7 @@ def _made(*files: dict[str, Any]) -> Entries:
         maps = {name: av.as_map(value) for name, value in file.items() if name.endswith(("counts", "bounds"))}
         written.append(av.entry(**{**file, **maps}))
     data = av.manifest(_ENTRY, written)
-    return read_manifest(data, ManifestNote("m", len(data), 1, sequence=4, snapshot=9), {1: _SPEC})
+    return read_manifest(data, ManifestInfo("m", len(data), 1, sequence=4, snapshot=9), {1: _SPEC})
 
 
 def _file(number: int, partition: str | None = "a", **more: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransfo
 
 from skipstone.errors import CorruptFileError, SchemaError
 from skipstone.iceberg.manifests.entries import Entries
-from skipstone.iceberg.manifests.lists import ManifestNote, read_manifest_list
+from skipstone.iceberg.manifests.lists import ManifestInfo, read_manifest_list
 from skipstone.iceberg.manifests.reading import Manifests, read_manifest, slicer_of
 from skipstone.iceberg.partitions.values import PartitionKey
 from tests.unit.iceberg import _avro as av
@@ -139,7 +139,7 @@ def test_a_list_without_ids_old_names_and_version_3() -> None:
         "first": 9,
     }
     data = av.container(schema, [[av.encode(schema, row)]])
-    assert read_manifest_list(data, "l") == [ManifestNote("m", 5, 2, added_files=4, first_row_id=9)]
+    assert read_manifest_list(data, "l") == [ManifestInfo("m", 5, 2, added_files=4, first_row_id=9)]
     less = av.record("manifest_file", av.field("manifest_path", None, "string"))
     with pytest.raises(CorruptFileError, match="no length"):
         read_manifest_list(av.container(less, [[av.blob(b"m")]]), "l")
@@ -292,7 +292,7 @@ def test_manifests_are_read_once_and_joined_in_order(tmp_path: Path) -> None:
         return Path(path).read_bytes()
 
     notes = [
-        ManifestNote(m.manifest_path, m.manifest_length, 3, sequence=7, snapshot=70)
+        ManifestInfo(m.manifest_path, m.manifest_length, 3, sequence=7, snapshot=70)
         for m in (made[2], *made[:2], made[3])
     ]
     manifests = Manifests(read, {3: SPEC}, threads=3)
@@ -310,7 +310,7 @@ def test_manifests_are_read_once_and_joined_in_order(tmp_path: Path) -> None:
         spec_id=3,
     )
     Manifests(read, {3: other}).entries(notes[:1])
-    Manifests(read, {3: SPEC}).entries([ManifestNote(notes[0].path, notes[0].length, 3, sequence=9)])
+    Manifests(read, {3: SPEC}).entries([ManifestInfo(notes[0].path, notes[0].length, 3, sequence=9)])
     assert len(asked) == 6
     assert len(manifests.entries([])) == 0
 

@@ -26,7 +26,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 def test_a_file_is_taken_in_by_one(store: Store) -> None:
     with Append.begin(store) as first, Append.begin(store) as second, Append.begin(store) as third:
         claim(store, first, [A, B])
-        with pytest.raises(ConflictError, match=r"b\.csv: another run is taking it in \(wait"):
+        with pytest.raises(ConflictError, match=r"b\.csv: another run is ingesting this file \(wait"):
             claim(store, second, [B, C])
         claim(store, third, [JournalSource("s3://in/d.csv", 5, "etag")])
         # It would have to see a file in another version, too.
@@ -38,7 +38,7 @@ def test_what_was_done_meanwhile_is_seen(store: Store) -> None:
     with Append.begin(store) as first:
         claim(store, first, [A])
         first.publish([], sources=[A])
-    meanwhile = r"a\.csv: another run has taken it in meanwhile"
+    meanwhile = r"a\.csv: another run has just ingested this file"
     with Append.begin(store) as second, pytest.raises(ConflictError, match=meanwhile):
         claim(store, second, [A, B])
     with Append.begin(store) as third:
@@ -85,7 +85,7 @@ def test_a_run_that_ends_just_then(store: Store) -> None:
             ended.append(1)
             first.publish([], sources=[A])
 
-    with second, pytest.raises(ConflictError, match="has taken it in meanwhile"):
+    with second, pytest.raises(ConflictError, match="has just ingested this file"):
         claim(Between(store, publish), second, [A])  # type: ignore[arg-type]
 
 
@@ -98,5 +98,5 @@ def test_what_can_t_be_read_is_no_licence(store: Store) -> None:
         with pytest.raises(ReadError, match="out of reach"):
             claim(Between(store, fail), second, [B])  # type: ignore[arg-type]
         first.stage.write("sources.json", [b"{"])
-        with pytest.raises(CorruptFileError, match=r"sources\.json: it can't be understood"):
+        with pytest.raises(CorruptFileError, match=r"sources\.json: claim is damaged"):
             claim(store, second, [B])

@@ -131,7 +131,7 @@ def test_another_process_may_be_the_owner(store: Store, monkeypatch: pytest.Monk
         owner.communicate(b"\n")
     Append.begin(store).abort()
     assert debris(store, append.job) == []
-    with pytest.raises(UsageError, match="no process"):
+    with pytest.raises(UsageError, match="does not exist"):
         Append.begin(store, owner=owner.pid)
 
 
