@@ -446,7 +446,7 @@ def test_a_manifest_list_that_is_cut_between_blocks_is_refused(version: int, tmp
     for cut in cuts:
         path.write_bytes(body[:cut])
         for question in asked:
-            with pytest.raises(CorruptFileError, match="manifest list is cut short") as refused:
+            with pytest.raises(CorruptFileError, match="manifest list is truncated") as refused:
                 question()
             assert (refused.value.path, bool(refused.value.hint)) == (str(path), True)
     path.write_bytes(body)
@@ -494,7 +494,7 @@ def test_a_list_that_is_empty_is_refused_where_the_snapshot_says_otherwise(
     maker.totals = totals
     maker.save()
     rewritten_list(maker, [])
-    with pytest.raises(CorruptFileError, match="manifest list is cut short"):
+    with pytest.raises(CorruptFileError, match="manifest list is truncated"):
         ask(maker)
     # Everything was taken out, and then nothing was put in: such a table is empty.
     maker = make(tmp_path / "emptied", deletes=False)

@@ -330,7 +330,7 @@ def test_a_manifest_cut_between_blocks_is_named() -> None:
     header = data.index(data[-16:]) + 16
     second = data.index(data[-16:], header) + 16
     for cut in (header, second):
-        with pytest.raises(CorruptFileError, match=f"cut short: {cut:,} of {len(data):,} bytes") as caught:
+        with pytest.raises(CorruptFileError, match=f"truncated to {cut:,} of {len(data):,} bytes") as caught:
             read_manifest(data[:cut], note_of(data), {0: PLAIN})
         assert caught.value.path == "m.avro"
     # A list that counts files is checked by its counts: of a size that it gets wrong nothing depends.

@@ -61,7 +61,7 @@ def test_nothing_is_added_to_a_manifest_list_that_is_cut_short(catalog: SqlCatal
     header = body.index(body[-16:]) + 16
     path.write_bytes(body[:header])
     second = write(target, rows(20, 30), job="ac")
-    with pytest.raises(CorruptFileError, match="manifest list is cut short"):
+    with pytest.raises(CorruptFileError, match="manifest list is truncated"):
         append(table, target, second)
     assert catalog.load_table("db.t").current_snapshot() == head
     path.write_bytes(body)
