@@ -15,6 +15,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from skipstone.api import *  # noqa: F403
 
+    # Editors take these for the packages of the same names otherwise.
+    from skipstone.api import predicate as predicate
+    from skipstone.api import prune as prune
+    from skipstone.api import spark as spark
+
 __version__ = "0.2.0.dev0"
 
 
