@@ -1,7 +1,7 @@
-"""``scan.aggregate(...)``: what is asked of the rows of a scan, answered when somebody wants to know.
+"""``scan.aggregate(...)``: lazy aggregation over the rows of a scan.
 
-The way of a question: ``bind`` it to the schema; see what ``metadata`` answers for the ``units`` of the
-scan's plan; ``read`` the rows that are left; merge the states of ``groups``; make them an ``answer``.
+The pipeline: ``bind`` to the schema; answer from ``metadata`` as many ``units`` of the scan's plan as
+possible; ``read`` the remaining rows; merge the states of ``groups``; turn them into an ``answer``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,15 @@ from skipstone.aggregate.answer import Answer, Step
 from skipstone.aggregate.bind import Binding, bind
 from skipstone.aggregate.functions import Aggregate
 from skipstone.aggregate.groups import GroupStates, merge_states
-from skipstone.aggregate.members import Members, OutsideByPlace, allowed
+from skipstone.aggregate.members import Members, SequentialAntiJoin, combine_members
 from skipstone.aggregate.metadata import MetadataAnswer
-from skipstone.aggregate.read import AggregateReading, Portion, read_here, read_on, readings
+from skipstone.aggregate.read import (
+    AggregateReading,
+    PartialResult,
+    plan_readings,
+    read_locally,
+    read_on_engine,
+)
 from skipstone.aggregate.states.histogram import even_edges
 from skipstone.aggregate.units import Units
 from skipstone.engine.jobs import EngineOptions, check_engine, opened
@@ -39,34 +45,34 @@ if TYPE_CHECKING:
 
     from skipstone.typing import EngineLike, MembersLike, ReportFormat
 
-# States that wait to be merged.
-_WAITING = 64
-# The functions that find between which values the even bins of a histogram are.
+# Unmerged states held in memory.
+_MAX_UNMERGED = 64
+# Functions that find the range of the even bins of a histogram.
 _ENDS = ("least number", "greatest number")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AggregateQuestion:
-    """What is asked of the rows of a scan."""
+    """Aggregates over the rows of a scan, and how to compute them."""
 
     lake: Lake
     plan: Callable[[], ScanPlan]
     case_sensitive: bool
-    asked: tuple[Aggregate, ...]
+    aggregates: tuple[Aggregate, ...]
     group_by: tuple[str, ...]
     members: Members | None
     cached: bool
     engine: EngineLike | None
     engine_options: EngineOptions
 
-    def bind(self, asked: Sequence[Aggregate]) -> Binding:
-        """What is asked, over the lake's schema."""
-        return bind(asked, self.group_by, self.lake.schema, case_sensitive=self.case_sensitive)
+    def bind(self, aggregates: Sequence[Aggregate]) -> Binding:
+        """Bind aggregates to the lake's schema."""
+        return bind(aggregates, self.group_by, self.lake.schema, case_sensitive=self.case_sensitive)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AggregatePlan:
-    """An aggregation after phase one: what metadata answers, and what is read."""
+    """An aggregation after phase one: answers from metadata, and the rows to read."""
 
     plan: ScanPlan
     binding: Binding
@@ -75,20 +81,20 @@ class AggregatePlan:
 
     @property
     def states(self) -> list[GroupStates]:
-        """What metadata has answered."""
+        """States computed from metadata."""
         return [states for answer in self.metadata.measures for states in answer.states]
 
 
 class Aggregation:
-    """Aggregates of the rows of a scan; the answer is worked out once, when it is asked for."""
+    """Aggregates of the rows of a scan, computed once, on first use."""
 
     def __init__(self, question: AggregateQuestion) -> None:
         self._question = question
         self._run: AggregateRun | None = None
-        # Names and types are checked now; even bins find their edges when they are asked for.
-        self._has_even = any(map(_is_even, question.asked))
+        # Names and types are checked now; the edges of even bins are computed on first use.
+        self._has_even = any(map(_is_even, question.aggregates))
         self._binding = question.bind(
-            [replace(one, function=_ENDS[0]) if _is_even(one) else one for one in question.asked]
+            [replace(a, function=_ENDS[0]) if _is_even(a) else a for a in question.aggregates]
         )
 
     # -- phase one ---------------------------------------------------------------------------
@@ -107,21 +113,21 @@ class Aggregation:
         units = Units.of(question.lake, plan, question.members)
         cached = question.cached and plan.options.skipping
         metadata = MetadataAnswer(plan.files, binding, units, question.members, cached)
-        return AggregatePlan(plan, binding, metadata, tuple(readings(plan, binding, metadata)))
+        return AggregatePlan(plan, binding, metadata, tuple(plan_readings(plan, binding, metadata)))
 
     def _with_edges(self) -> tuple[Aggregate, ...]:
-        """What is asked, with the edges of even bins, for which least and greatest values are looked up."""
+        """The aggregates with edges for even bins, computed from the smallest and largest values."""
         question = self._question
-        columns = dict.fromkeys(one.columns[0] for one in question.asked if _is_even(one))
+        columns = dict.fromkeys(a.columns[0] for a in question.aggregates if _is_even(a))
         ends = [Aggregate(end, (name,), f"{end} of {name}") for name in columns for end in _ENDS]
-        found = Aggregation(replace(question, asked=tuple(ends), group_by=()))
+        limits = Aggregation(replace(question, aggregates=tuple(ends), group_by=()))
 
-        def edges(one: Aggregate) -> tuple[Any, ...] | None:
-            least, greatest = (found[f"{end} of {one.columns[0]}"] for end in _ENDS)
+        def edges(aggregate: Aggregate) -> tuple[Any, ...] | None:
+            low, high = (limits[f"{end} of {aggregate.columns[0]}"] for end in _ENDS)
             # Without a value there are no bins.
-            return None if least is None else even_edges(least, greatest, one.options)
+            return None if low is None else even_edges(low, high, aggregate.options)
 
-        return tuple(replace(one, options=edges(one)) if _is_even(one) else one for one in question.asked)
+        return tuple(replace(a, options=edges(a)) if _is_even(a) else a for a in question.aggregates)
 
     # -- phase two ---------------------------------------------------------------------------
 
@@ -129,66 +135,66 @@ class Aggregation:
     def _answer(self) -> Answer:
         plan = self._plan
         states = plan.states
-        for portion in self._portions(plan):
-            states += portion.states
-            if len(states) > _WAITING:
+        for part in self._partial_results(plan):
+            states += part.states
+            if len(states) > _MAX_UNMERGED:
                 states = list(merge_states(states, dict(enumerate(plan.binding.measures))))
         return Answer(plan.binding, states, self._question.lake.schema)
 
-    def _portions(self, plan: AggregatePlan) -> Iterator[Portion]:
-        """What reading adds, in order of rows; and an account of it at the end."""
+    def _partial_results(self, plan: AggregatePlan) -> Iterator[PartialResult]:
+        """Read the remaining rows, in row order, and record the cost at the end."""
         question, files = self._question, plan.plan.files
-        began, before = time.perf_counter(), files.io()
-        counted = [0]
+        started, before = time.perf_counter(), files.io()
+        row_counts = [0]
         pieces = 0
         log = Log()
         ran_on = plural(plan.plan.hints.threads, "thread")
         for reading in plan.readings:
             if question.engine is None:
-                portions: Any = read_here(reading, log)
+                parts: Any = read_locally(reading, log)
             else:
                 with opened(question.engine, *question.engine_options) as engine:
-                    portions = read_on(engine, reading)
-                    ran_on = f"{engine.name}, {plural(len(portions), 'task')}"
-            counted.append(0)
-            for portion in portions:
-                counted[-1] += portion.rows
+                    parts = read_on_engine(engine, reading)
+                    ran_on = f"{engine.name}, {plural(len(parts), 'task')}"
+            row_counts.append(0)
+            for part in parts:
+                row_counts[-1] += part.rows
                 pieces += 1
-                yield portion
+                yield part
         spent = files.io() - before
-        seconds = time.perf_counter() - began
-        # Readings may share rows: what the largest has counted in is at least that.
-        rows = max(counted)
+        seconds = time.perf_counter() - started
+        # Readings can share rows, so the largest count is a lower bound.
+        rows = max(row_counts)
         self._run = AggregateRun(rows, pieces, spent.requests, spent.bytes, seconds, ran_on, log.phases())
 
     def stream(self) -> Iterator[Step]:
-        """Answers that get better: first what metadata knows, then with every few rows that are read."""
+        """Yield progressively better answers: first from metadata, then after every few rows read."""
         plan, schema = self._plan, self._question.lake.schema
         measures = dict(enumerate(plan.binding.measures))
         states = merge_states(plan.states, measures)
         left = sum(reading.rows for reading in plan.readings)
         yield Step(plan.binding, states, schema, plan.metadata, left)
-        for portion in self._portions(plan):
-            states = merge_states([*states, *portion.states], measures)
-            left -= portion.seen
+        for part in self._partial_results(plan):
+            states = merge_states([*states, *part.states], measures)
+            left -= part.seen
             yield Step(plan.binding, states, schema, plan.metadata, left)
 
-    # -- the answer --------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------
 
     def to_arrow(self) -> pa.Table:
-        """The answer as a table: one row, or one per group in the order of the keys."""
+        """Return the result as a table: one row, or one per group, sorted by the keys."""
         return self._answer.to_arrow()
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """The rows of the answer; sums of whole numbers as int."""
+        """Return the result rows as dictionaries; sums of integers are int."""
         return self._answer.to_pylist()
 
     def to_polars(self) -> pl.DataFrame:
-        """The answer as a Polars frame."""
+        """Return the result as a Polars DataFrame."""
         return self._answer.to_polars()
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
-        """The answer as a pandas frame; ``options`` go to pyarrow."""
+        """Return the result as a pandas DataFrame; ``options`` are passed to pyarrow."""
         return self._answer.to_pandas(**options)
 
     def __getitem__(self, name: str) -> Any:
@@ -196,22 +202,22 @@ class Aggregation:
 
     @property
     def bounds(self) -> Mapping[str, Any]:
-        """For estimates, between which values the truth is very likely to be; with groups, lists of them."""
+        """Confidence bounds of estimates, by name; with groups, lists of bounds."""
         return self._answer.bounds
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the answer."""
+        """Schema of the result."""
         return Answer(self._plan.binding, (), self._question.lake.schema).to_arrow().schema
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self._answer.__arrow_c_stream__(requested_schema)
 
-    # -- how it was made -----------------------------------------------------------------------
+    # -- explain --------------------------------------------------------------------------------
 
     @property
     def trace(self) -> AggregateTrace:
-        """What metadata answers and what is read, as data; once it has run, what it did."""
+        """What metadata answers and what is read; after a run also the work done."""
         plan, question = self._plan, self._question
         return AggregateTrace(
             scan=plan.plan.trace,
@@ -225,7 +231,7 @@ class Aggregation:
         )
 
     def explain(self, analyze: bool = False, format: ReportFormat = "text") -> str:
-        """What is answered from metadata and what is read, and why; ``analyze`` also runs it."""
+        """Explain what is answered from metadata, what is read and why; ``analyze`` also runs it."""
         from skipstone.report import render
         from skipstone.report.explain import aggregate_tree
         from skipstone.scan.scan import check_format
@@ -242,9 +248,9 @@ class Aggregation:
         return to_html(aggregate_tree(self.trace))
 
     def __repr__(self) -> str:
-        asked = ", ".join(one.name for one in self._question.asked)
+        names = ", ".join(aggregate.name for aggregate in self._question.aggregates)
         by = f" by {', '.join(self._question.group_by)}" if self._question.group_by else ""
-        return f"Aggregation({self._question.lake.uri}: {asked}{by})"
+        return f"Aggregation({self._question.lake.uri}: {names}{by})"
 
 
 def aggregation(
@@ -252,7 +258,7 @@ def aggregation(
     plan: Callable[[], ScanPlan],
     limit: int | None,
     case_sensitive: bool,
-    asked: Sequence[Aggregate],
+    aggregates: Sequence[Aggregate],
     *,
     group_by: Sequence[str] | str | None,
     within: MembersLike | None,
@@ -262,29 +268,32 @@ def aggregation(
     engine: EngineLike | None,
     engine_options: EngineOptions,
 ) -> Aggregation:
-    """Aggregates of the rows of a scan."""
+    """Validate the options of ``scan.aggregate`` and make the aggregation."""
     if limit is not None:
-        raise UsageError("a scan with a limit can't be aggregated", hint="leave out the limit")
+        raise UsageError("scan with a limit can't be aggregated", hint="remove the limit")
     check_engine(engine, *engine_options)
     if not isinstance(use_cached, bool):
-        raise UsageError(f"use_cached={use_cached!r}", hint="give True or False")
+        raise UsageError(f"use_cached={use_cached!r} is not a boolean", hint="use True or False")
     keys = () if group_by is None else (group_by,) if isinstance(group_by, str) else tuple(group_by)
-    members = allowed(within, without, id_column)
+    members = combine_members(within, without, id_column)
     if members is not None:
         members = members.bind(lake.schema, case_sensitive=case_sensitive)
     return Aggregation(
         AggregateQuestion(
-            lake, plan, case_sensitive, tuple(asked), keys, members, use_cached, engine, engine_options
+            lake, plan, case_sensitive, tuple(aggregates), keys, members, use_cached, engine, engine_options
         )
     )
 
 
-def _is_even(asked: Any) -> bool:
-    return isinstance(asked, Aggregate) and asked.function == "histogram" and isinstance(asked.options, int)
+def _is_even(aggregate: Any) -> bool:
+    return (
+        isinstance(aggregate, Aggregate)
+        and aggregate.function == "histogram"
+        and isinstance(aggregate.options, int)
+    )
 
 
 def _column_uses(plan: AggregatePlan) -> tuple[ColumnUse, ...]:
-    """Where the answers about each column come from."""
     uses = []
     measures = zip(plan.binding.measures, plan.metadata.measures, strict=True)
     for number, (measure, answer) in enumerate(measures):
@@ -297,16 +306,16 @@ def _column_uses(plan: AggregatePlan) -> tuple[ColumnUse, ...]:
 
 
 def _member_use(plan: AggregatePlan, members: Members) -> MemberUse:
-    """What sets of members rule out."""
+    """Units and rows excluded by sets of members."""
     cover, units = plan.metadata.cover, plan.metadata.units
-    kept = units.kept > 0
-    outside = int(np.count_nonzero(kept & ~cover.inside))
-    whole = kept & cover.inside & ~cover.outside
-    if members.has_places:
-        # Rows at other places were cut off before.
-        whole &= units.kept == units.rows
+    candidates = units.candidates > 0
+    outside = int(np.count_nonzero(candidates & ~cover.inside))
+    inside = candidates & cover.inside & ~cover.outside
+    if members.has_positions:
+        # Rows at other positions were split off before.
+        inside &= units.candidates == units.rows
     sets = members.descriptions()
-    if any(isinstance(test, OutsideByPlace) for test in plan.metadata.tests.values()):
-        sets += ("ids count up from row to row: members are found by their places, ids are not read",)
+    if any(isinstance(test, SequentialAntiJoin) for test in plan.metadata.tests.values()):
+        sets += ("ids are sequential: members are located by row position, ids are not read",)
     rows = plan.plan.trace.rows_kept - plan.metadata.live
-    return MemberUse(sets, int(np.count_nonzero(kept)), outside, int(np.count_nonzero(whole)), rows)
+    return MemberUse(sets, int(np.count_nonzero(candidates)), outside, int(np.count_nonzero(inside)), rows)

@@ -1,4 +1,4 @@
-"""The answer of an aggregation: a table with a row, or one per group, and how sure it is."""
+"""Results of an aggregation: a table with one row, or one per group, and error bounds."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-# The type of sums of whole numbers, which Python has as int.
-_WHOLE = pa.decimal128(38, 0)
+# Type of integer sums, which are returned to Python as int.
+_INTEGER = pa.decimal128(38, 0)
 
 
 class Answer:
-    """Values by name, made of the states so far."""
+    """The result of an aggregation, by name."""
 
     def __init__(self, binding: Binding, states: Sequence[GroupStates], schema: pa.Schema) -> None:
         self._binding = binding
-        lacking = set(range(len(binding.measures))) - {one.measure for one in states}
-        nothing = _of_no_rows(binding, schema, sorted(lacking)) if lacking else ()
-        self._merged = merge_states([*nothing, *states], dict(enumerate(binding.measures)))
+        missing = set(range(len(binding.measures))) - {group.measure for group in states}
+        empty = _empty_states(binding, schema, sorted(missing)) if missing else ()
+        self._merged = merge_states([*empty, *states], dict(enumerate(binding.measures)))
 
     @cached_property
     def _states(self) -> tuple[list[pa.Array], list[Any]]:
-        """The keys of groups in order, and the state of each measure in them."""
+        """Sorted group keys, and the state of each measure."""
         by_number = {states.measure: states for states in self._merged}
         keys = list(by_number[0].keys)
         if keys:
@@ -57,44 +57,44 @@ class Answer:
         return pa.table(columns)
 
     def to_arrow(self) -> pa.Table:
-        """The answer as a table: one row, or one per group in the order of the keys."""
+        """Return the result as a table: one row, or one per group, sorted by the keys."""
         return self._table
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """The rows of the answer; sums of whole numbers as int."""
+        """Return the result rows as dictionaries; sums of integers are int."""
         names = self._table.column_names
         columns = [_values(column) for column in self._table.columns]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def to_polars(self) -> pl.DataFrame:
-        """The answer as a Polars frame."""
+        """Return the result as a Polars DataFrame."""
         import polars as pl
 
         for field in self._table.schema:
             if pa.types.is_decimal256(field.type):
                 raise TypeMismatchError(
-                    f"Polars has no {field.type}",
+                    f"Polars has no type {field.type}",
                     column=field.name,
-                    hint="take it with to_arrow() or to_pylist()",
+                    hint="use to_arrow() or to_pylist()",
                 )
         frame = pl.from_arrow(self._table)
         assert isinstance(frame, pl.DataFrame)
         return frame
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
-        """The answer as a pandas frame; ``options`` go to pyarrow."""
+        """Return the result as a pandas DataFrame; ``options`` are passed to pyarrow."""
         return self._table.to_pandas(**options)
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._table.column_names:
             available = ", ".join(self._table.column_names)
-            raise UsageError(f"there is no {name!r} in the answer", hint=f"available: {available}")
+            raise UsageError(f"unknown result column {name!r}", hint=f"available: {available}")
         values = _values(self._table.column(name))
         return values if self._binding.keys else values[0]
 
     @cached_property
     def bounds(self) -> Mapping[str, Any]:
-        """For estimates, between which values the truth is very likely to be; with groups, lists of them."""
+        """Confidence bounds of estimates, by name; with groups, lists of bounds."""
         _, states = self._states
         bounds = {o.name: o.bounds(states[o.measure]) for o in self._binding.outputs if o.bounds is not None}
         if self._binding.keys:
@@ -105,8 +105,8 @@ class Answer:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
-def _of_no_rows(binding: Binding, schema: pa.Schema, numbers: Sequence[int]) -> list[GroupStates]:
-    """No rows at all, for some measures: what makes an answer of nothing."""
+def _empty_states(binding: Binding, schema: pa.Schema, numbers: Sequence[int]) -> list[GroupStates]:
+    """States of zero rows for some measures."""
     paths = dict.fromkeys(path for measure in binding.measures for path in measure.columns)
     table = pa.Table.from_batches([], Projection.of(schema, (*binding.keys, *paths)).schema)
     keys = [pa.nulls(0, field.type) for field in binding.key_fields]
@@ -117,14 +117,14 @@ def _of_no_rows(binding: Binding, schema: pa.Schema, numbers: Sequence[int]) -> 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
     values: list[Any] = column.to_pylist()
-    return [None if value is None else int(value) for value in values] if column.type == _WHOLE else values
+    return [None if value is None else int(value) for value in values] if column.type == _INTEGER else values
 
 
 # -- while rows are read -------------------------------------------------------------------------
 
 
 class Step(Answer):
-    """The answer after some of the rows, and between which values the last one will be."""
+    """An intermediate result after some of the rows, with bounds for the final one."""
 
     def __init__(
         self,
@@ -137,63 +137,63 @@ class Step(Answer):
         super().__init__(binding, states, schema)
         self._metadata = metadata
         self.rows_left = rows_left
-        """Rows that are still to be read."""
+        """Rows still to be read."""
         self.rows_done = metadata.live - min(rows_left, metadata.live)
-        """Rows that are answered for, by metadata or by reading."""
+        """Rows covered so far, by metadata or by reading."""
 
     @property
     def final(self) -> bool:
-        """Whether this is the answer."""
+        """Whether this is the final result."""
         return self.rows_left == 0
 
     @property
     def covered(self) -> float:
-        """The part of the rows, from 0 to 1, that is answered for."""
+        """Fraction of the rows covered so far, from 0 to 1."""
         return self.rows_done / self._metadata.live if self._metadata.live and not self.final else 1.0
 
     @cached_property
     def bounds(self) -> Mapping[str, Any]:
-        """Between which values each answer will be, where that is known; None where it isn't.
+        """Bounds of each final result by name, or None if they are unknown.
 
-        Estimates have their own bounds, which are very likely, once all rows are read.
+        Estimates get their confidence bounds once all rows are read.
         """
         estimates = super().bounds if self.final else {}
         if self._binding.keys:
             return estimates
-        bounds = {o.name: self._bounds(o.asked, o.measure) for o in self._binding.outputs}
+        bounds = {o.name: self._bounds(o.aggregate, o.measure) for o in self._binding.outputs}
         return {**bounds, **estimates}
 
-    def _bounds(self, asked: Aggregate, measure: int) -> tuple[Any, Any] | None:
-        now = self[asked.name]
+    def _bounds(self, aggregate: Aggregate, measure: int) -> tuple[Any, Any] | None:
+        now = self[aggregate.name]
         if self.final:
-            return None if asked.function.startswith("approx") else (now, now)
+            return None if aggregate.function.startswith("approx") else (now, now)
         left = min(self.rows_left, self._metadata.measures[measure].rows_read)
         if not left:
             return (now, now)
-        if asked.function == "count":
+        if aggregate.function == "count":
             return (now, now + left)
-        limits = self._limits(measure) if asked.function in ("sum", "min", "max") else None
+        limits = self._limits(measure) if aggregate.function in ("sum", "min", "max") else None
         if limits is None:
             return None
         low, high = limits
-        if asked.function == "sum":
+        if aggregate.function == "sum":
             base = now or 0
             return (base + min(low, 0) * left, base + max(high, 0) * left)
         if now is None:
             return None
-        return (min(low, now), now) if asked.function == "min" else (now, max(high, now))
+        return (min(low, now), now) if aggregate.function == "min" else (now, max(high, now))
 
     def _limits(self, measure: int) -> tuple[Any, Any] | None:
-        """Between which values the column is in the row groups that are read; None if that isn't known."""
+        """Smallest and largest possible value in the row groups that are read, or None if unknown."""
         units, path = self._metadata.units, self._binding.measures[measure].columns[0]
         groups = [units.group[units.of_share(share)] for share in self._metadata.measures[measure].read]
         ref = ColumnRef(path, self._binding.types[path])
         facts = units.survey.facts(ref).take(np.unique(np.concatenate(groups)))
         if facts.may_nan.any() or isinstance(facts.lower, pa.Array):
             return None
-        whole = hull(facts, np.zeros(1, dtype=np.int64))
+        total = hull(facts, np.zeros(1, dtype=np.int64))
         floor, ceiling = widest(ref.type, 1)
-        if whole.lower[0] <= floor[0] or whole.upper[0] >= ceiling[0]:
+        if total.lower[0] <= floor[0] or total.upper[0] >= ceiling[0]:
             return None
-        low, high = (from_key(ref.type, bounds[0].item()).as_py() for bounds in (whole.lower, whole.upper))
+        low, high = (from_key(ref.type, bounds[0].item()).as_py() for bounds in (total.lower, total.upper))
         return low, high

@@ -1,4 +1,4 @@
-"""Aggregates bound to a lake's schema: what is kept of rows for them, and how that becomes the answer.
+"""Binds aggregates to a lake's schema: which state to compute, and how to turn it into the result.
 
 To add a function, write its measure in ``states/``, its name in ``functions`` and a binder here.
 """
@@ -26,50 +26,52 @@ from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import TypeMismatchError, UsageError
 from skipstone.scan.projection import find_path
 
+_HINT = "use sk.count(), sk.sum(column) or another aggregate function"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundOutput:
-    """A column of the answer: made of the state of one measure."""
+    """A column of the result, computed from the state of one measure."""
 
-    asked: Aggregate
+    aggregate: Aggregate
     measure: int
     finish: Callable[[Any], pa.Array]
     bounds: Callable[[Any], tuple[Any, Any]] | None = None
-    """For estimates, below and above which value the truth is hardly to be found."""
+    """Computes the confidence bounds of an estimate."""
 
     @property
     def name(self) -> str:
-        """What the answer calls it."""
-        return self.asked.name
+        """Name of the result column."""
+        return self.aggregate.name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binding:
-    """Measures, the first of which counts rows, and what becomes of them."""
+    """Measures to compute (the first counts rows) and the outputs made from them."""
 
     measures: tuple[Measure[Any], ...]
     outputs: tuple[BoundOutput, ...]
     keys: tuple[Path, ...]
     key_fields: tuple[pa.Field, ...]
     types: Mapping[Path, pa.DataType]
-    """Of the columns that are read."""
+    """Types of the columns read."""
 
 
 def bind(
-    asked: Sequence[Aggregate], group_by: Sequence[str], schema: pa.Schema, *, case_sensitive: bool
+    aggregates: Sequence[Aggregate], group_by: Sequence[str], schema: pa.Schema, *, case_sensitive: bool
 ) -> Binding:
-    """The aggregates over a schema; an error names what can't be computed."""
-    if not asked:
-        raise UsageError("nothing to aggregate", hint="give sk.count(), sk.sum(column) or others")
-    for one in asked:
-        if not isinstance(one, Aggregate):
-            raise UsageError(f"{one!r} is not an aggregate", hint="give sk.count(), sk.sum(column) or others")
+    """Bind aggregates to a schema; raise if one can't be computed."""
+    if not aggregates:
+        raise UsageError("no aggregate functions", hint=_HINT)
+    for aggregate in aggregates:
+        if not isinstance(aggregate, Aggregate):
+            raise UsageError(f"{aggregate!r} is not an aggregate function", hint=_HINT)
     binder = Binder(schema, case_sensitive)
     keys = _keys(group_by, binder)
-    _check_names([*(f.name for _, f in keys), *(one.name for one in asked)])
+    _check_names([*(f.name for _, f in keys), *(aggregate.name for aggregate in aggregates)])
     measures = _Measures(binder)
     outputs = tuple(
-        _nulls(one) if _has_no_type(measures, one) else _BINDERS[one.function](measures, one) for one in asked
+        _nulls(a) if _is_null_column(measures, a) else _BINDERS[a.function](measures, a) for a in aggregates
     )
     paths = tuple(path for path, _ in keys)
     read = dict.fromkeys((*paths, *(path for measure in measures.all for path in measure.columns)))
@@ -79,104 +81,102 @@ def bind(
 
 def _keys(group_by: Sequence[str], binder: Binder) -> list[tuple[Path, pa.Field]]:
     if isinstance(group_by, str) or not all(isinstance(name, str) for name in group_by):
-        raise UsageError(f"group_by={group_by!r}", hint="give a list of column names")
-    found = []
+        raise UsageError(f"group_by={group_by!r} is not a list of names", hint="use a list of column names")
+    keys = []
     for name in group_by:
         ref = binder.column(find_path(binder, name))
-        found.append((ref.path, pa.field(name, key_type(name, ref.type))))
-    return found
+        keys.append((ref.path, pa.field(name, key_type(name, ref.type))))
+    return keys
 
 
 def _check_names(names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise UsageError(
-            f"two columns of the answer are called {twice[0]!r}", hint="give one of them an alias"
-        )
+        raise UsageError(f"two result columns are named {twice[0]!r}", hint="use alias() on one of them")
 
 
 @dataclass(slots=True)
 class _Measures:
-    """Collects measures, each once; those of blocks of one column are one."""
+    """Collects measures without duplicates; block measures of one column are combined."""
 
     binder: Binder
     all: list[Measure[Any]] = field(default_factory=lambda: [RowCount()])
-    places: dict[Any, int] = field(default_factory=dict)
+    indexes: dict[Any, int] = field(default_factory=dict)
 
     def ref(self, name: str) -> ColumnRef:
         return self.binder.column(find_path(self.binder, name))
 
     def blocks(self, ref: ColumnRef, facets: Facet) -> int:
-        place = self.places.get(ref.path)
-        if place is None:
-            place = self.places[ref.path] = len(self.all)
+        index = self.indexes.get(ref.path)
+        if index is None:
+            index = self.indexes[ref.path] = len(self.all)
             self.all.append(BlockMeasure(ref.path, ref.type, facets))
         else:
-            held = self.all[place]
-            assert isinstance(held, BlockMeasure)
-            self.all[place] = replace(held, facets=held.facets | facets)
-        return place
+            measure = self.all[index]
+            assert isinstance(measure, BlockMeasure)
+            self.all[index] = replace(measure, facets=measure.facets | facets)
+        return index
 
     def other(self, measure: Measure[Any]) -> int:
-        place = self.places.get(measure)
-        if place is None:
-            place = self.places[measure] = len(self.all)
+        index = self.indexes.get(measure)
+        if index is None:
+            index = self.indexes[measure] = len(self.all)
             self.all.append(measure)
-        return place
+        return index
 
 
-def _has_no_type(measures: _Measures, asked: Aggregate) -> bool:
-    """Whether the answer is NULL in any case, since the column has no type and so no values."""
-    if asked.function in ("count", "udaf"):
+def _is_null_column(measures: _Measures, aggregate: Aggregate) -> bool:
+    """Whether the result is always NULL, since the column has Arrow's null type."""
+    if aggregate.function in ("count", "udaf"):
         return False
-    return bool(pa.types.is_null(plain_type(measures.ref(asked.columns[0]).type)))
+    return bool(pa.types.is_null(plain_type(measures.ref(aggregate.columns[0]).type)))
 
 
-def _nulls(asked: Aggregate) -> BoundOutput:
-    none = pa.scalar(0) if asked.function == "approx_distinct" else pa.scalar(None)
-    return BoundOutput(asked, 0, lambda counts: pa.repeat(none, len(counts)))
+def _nulls(aggregate: Aggregate) -> BoundOutput:
+    value = pa.scalar(0) if aggregate.function == "approx_distinct" else pa.scalar(None)
+    return BoundOutput(aggregate, 0, lambda counts: pa.repeat(value, len(counts)))
 
 
 # -- one binder per function -------------------------------------------------------------------
 
 
-def _count(measures: _Measures, asked: Aggregate) -> BoundOutput:
-    if not asked.columns:
-        return BoundOutput(asked, 0, pa.array)
-    ref = measures.ref(asked.columns[0])
-    return BoundOutput(asked, measures.blocks(ref, Facet.COUNT), answers.counts)
+def _count(measures: _Measures, aggregate: Aggregate) -> BoundOutput:
+    if not aggregate.columns:
+        return BoundOutput(aggregate, 0, pa.array)
+    ref = measures.ref(aggregate.columns[0])
+    return BoundOutput(aggregate, measures.blocks(ref, Facet.COUNT), answers.counts)
 
 
-def _sum(measures: _Measures, asked: Aggregate) -> BoundOutput:
-    ref = measures.ref(asked.columns[0])
+def _sum(measures: _Measures, aggregate: Aggregate) -> BoundOutput:
+    ref = measures.ref(aggregate.columns[0])
     answers.sum_type(plain_type(ref.type), ref.name)
-    place = measures.blocks(ref, Facet.COUNT | Facet.SUM)
-    return BoundOutput(asked, place, partial(answers.sums, name=ref.name))
+    measure = measures.blocks(ref, Facet.COUNT | Facet.SUM)
+    return BoundOutput(aggregate, measure, partial(answers.sums, name=ref.name))
 
 
-def _avg(measures: _Measures, asked: Aggregate) -> BoundOutput:
-    ref = measures.ref(asked.columns[0])
+def _avg(measures: _Measures, aggregate: Aggregate) -> BoundOutput:
+    ref = measures.ref(aggregate.columns[0])
     answers.avg_type(plain_type(ref.type), ref.name)
-    place = measures.blocks(ref, Facet.COUNT | Facet.SUM)
-    return BoundOutput(asked, place, partial(answers.averages, name=ref.name))
+    measure = measures.blocks(ref, Facet.COUNT | Facet.SUM)
+    return BoundOutput(aggregate, measure, partial(answers.averages, name=ref.name))
 
 
-def _var(measures: _Measures, asked: Aggregate, *, root: bool) -> BoundOutput:
-    ref = measures.ref(asked.columns[0])
+def _var(measures: _Measures, aggregate: Aggregate, *, root: bool) -> BoundOutput:
+    ref = measures.ref(aggregate.columns[0])
     answers.sum_type(plain_type(ref.type), ref.name)
-    place = measures.blocks(ref, Facet.COUNT | Facet.SUM | Facet.SQUARES)
-    return BoundOutput(asked, place, partial(answers.variances, ddof=asked.options, root=root))
+    measure = measures.blocks(ref, Facet.COUNT | Facet.SUM | Facet.SQUARES)
+    return BoundOutput(aggregate, measure, partial(answers.variances, ddof=aggregate.options, root=root))
 
 
-def _extreme(measures: _Measures, asked: Aggregate, *, greatest: bool, nan: bool = True) -> BoundOutput:
-    ref = measures.ref(asked.columns[0])
+def _extreme(measures: _Measures, aggregate: Aggregate, *, greatest: bool, nan: bool = True) -> BoundOutput:
+    ref = measures.ref(aggregate.columns[0])
     if nan:
-        _check_ordered(ref, asked)
+        _check_ordered(ref, aggregate)
     else:
         check_binned(ref.type, ref.name)
-    place = measures.blocks(ref, Facet.COUNT | Facet.MIN_MAX)
+    measure = measures.blocks(ref, Facet.COUNT | Facet.MIN_MAX)
     return BoundOutput(
-        asked, place, partial(answers.extremes if nan else _extremes_of_numbers, greatest=greatest)
+        aggregate, measure, partial(answers.extremes if nan else _extremes_of_numbers, greatest=greatest)
     )
 
 
@@ -185,59 +185,61 @@ def _extremes_of_numbers(blocks: Blocks, *, greatest: bool) -> pa.Array:
     return answers.extremes(replace(blocks, count=count, nans=np.zeros_like(count)), greatest=greatest)
 
 
-def _approx_distinct(measures: _Measures, asked: Aggregate) -> BoundOutput:
-    ref = measures.ref(asked.columns[0])
-    place = measures.other(sketches.SketchMeasure(sketches.CPC, ref.path, ref.type))
-    return BoundOutput(asked, place, sketches.distinct_counts, sketches.distinct_bounds)
+def _approx_distinct(measures: _Measures, aggregate: Aggregate) -> BoundOutput:
+    ref = measures.ref(aggregate.columns[0])
+    measure = measures.other(sketches.SketchMeasure(sketches.CPC, ref.path, ref.type))
+    return BoundOutput(aggregate, measure, sketches.distinct_counts, sketches.distinct_bounds)
 
 
-def _quantile(measures: _Measures, asked: Aggregate) -> BoundOutput:
-    ref = measures.ref(asked.columns[0])
-    ranks, single = asked.options
-    place = measures.other(quantiles.AllValues(ref.path, ref.type))
-    return BoundOutput(asked, place, partial(quantiles.exact_quantiles, ranks=ranks, single=single))
+def _quantile(measures: _Measures, aggregate: Aggregate) -> BoundOutput:
+    ref = measures.ref(aggregate.columns[0])
+    ranks, single = aggregate.options
+    measure = measures.other(quantiles.AllValues(ref.path, ref.type))
+    return BoundOutput(aggregate, measure, partial(quantiles.exact_quantiles, ranks=ranks, single=single))
 
 
-def _approx_quantile(measures: _Measures, asked: Aggregate) -> BoundOutput:
-    ref = measures.ref(asked.columns[0])
-    ranks, single = asked.options
-    place = measures.other(sketches.SketchMeasure(sketches.KLL, ref.path, ref.type))
+def _approx_quantile(measures: _Measures, aggregate: Aggregate) -> BoundOutput:
+    ref = measures.ref(aggregate.columns[0])
+    ranks, single = aggregate.options
+    measure = measures.other(sketches.SketchMeasure(sketches.KLL, ref.path, ref.type))
     finish = partial(quantiles.approx_quantiles, ranks=ranks, single=single)
-    return BoundOutput(asked, place, finish, partial(quantiles.quantile_bounds, ranks=ranks, single=single))
-
-
-def _histogram(measures: _Measures, asked: Aggregate) -> BoundOutput:
-    ref = measures.ref(asked.columns[0])
-    if asked.options is None:
-        # Even bins from the least to the greatest of no values.
-        cell = pa.struct({"low": pa.float64(), "high": pa.float64(), "count": pa.int64()})
-        return BoundOutput(asked, 0, lambda counts: pa.nulls(len(counts), pa.list_(cell)))
-    measure = histogram.Histogram.of(ref.path, ref.type, asked.options)
-    return BoundOutput(asked, measures.other(measure), partial(histogram.histograms, measure))
-
-
-def _pick(measures: _Measures, asked: Aggregate, *, last: bool) -> BoundOutput:
-    ref, by = (measures.ref(name) for name in asked.columns)
     return BoundOutput(
-        asked,
-        measures.other(first_last.FirstLast(ref.path, ref.type, by.path, by.type, last)),
-        first_last.picked,
+        aggregate, measure, finish, partial(quantiles.quantile_bounds, ranks=ranks, single=single)
     )
 
 
-def _udaf(measures: _Measures, asked: Aggregate) -> BoundOutput:
-    aggregate, type = asked.options
-    paths = tuple(measures.ref(name).path for name in asked.columns)
-    measure = custom.Custom(paths, asked.columns, aggregate, asked.name)
-    return BoundOutput(asked, measures.other(measure), partial(custom.finished, measure, type=type))
+def _histogram(measures: _Measures, aggregate: Aggregate) -> BoundOutput:
+    ref = measures.ref(aggregate.columns[0])
+    if aggregate.options is None:
+        # Even bins without any values.
+        cell = pa.struct({"low": pa.float64(), "high": pa.float64(), "count": pa.int64()})
+        return BoundOutput(aggregate, 0, lambda counts: pa.nulls(len(counts), pa.list_(cell)))
+    measure = histogram.Histogram.of(ref.path, ref.type, aggregate.options)
+    return BoundOutput(aggregate, measures.other(measure), partial(histogram.histograms, measure))
 
 
-def _check_ordered(ref: ColumnRef, asked: Aggregate) -> None:
+def _pick(measures: _Measures, aggregate: Aggregate, *, last: bool) -> BoundOutput:
+    ref, by = (measures.ref(name) for name in aggregate.columns)
+    return BoundOutput(
+        aggregate,
+        measures.other(first_last.FirstLast(ref.path, ref.type, by.path, by.type, last)),
+        first_last.finish_first_last,
+    )
+
+
+def _udaf(measures: _Measures, aggregate: Aggregate) -> BoundOutput:
+    implementation, type = aggregate.options
+    paths = tuple(measures.ref(name).path for name in aggregate.columns)
+    measure = custom.Custom(paths, aggregate.columns, implementation, aggregate.name)
+    return BoundOutput(aggregate, measures.other(measure), partial(custom.finish_custom, measure, type=type))
+
+
+def _check_ordered(ref: ColumnRef, aggregate: Aggregate) -> None:
     if not is_ordered(ref.type):
         raise TypeMismatchError(
-            f"{asked.name} needs an ordered column, got {ref.type}",
+            f"{aggregate.name} needs an ordered column, got {ref.type}",
             column=ref.name,
-            hint="ask for one of its fields",
+            hint="use one of its fields",
         )
 
 
@@ -247,7 +249,7 @@ _BINDERS: dict[str, Callable[[_Measures, Aggregate], BoundOutput]] = {
     "avg": _avg,
     "min": partial(_extreme, greatest=False),
     "max": partial(_extreme, greatest=True),
-    # Between these are the even bins of a histogram, in none of which NaN is.
+    # The range of even histogram bins, which NaN is never in.
     "least number": partial(_extreme, greatest=False, nan=False),
     "greatest number": partial(_extreme, greatest=True, nan=False),
     "var": partial(_var, root=False),

@@ -1,6 +1,6 @@
-"""Sets of members: which rows may count, by their ids or their places, put together with AND, OR and NOT.
+"""Sets of members: row filters by id or row position, combined with AND, OR and NOT.
 
-Membership has two values: NULL and negative ids are in no set, so that ``~`` of a set holds them.
+Membership is two-valued: NULL and negative ids are in no set, so ``~`` of a set contains them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T", bound=Any)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cover:
-    """Per unit, whether a row may be a member, and whether a row may not be."""
+    """Per unit, whether some row may be a member, and whether some row may be a non-member."""
 
     inside: Array
     outside: Array
@@ -55,7 +55,7 @@ class Cover:
 
 
 class Members(ABC):
-    """Rows that are in a set, or in what ``&``, ``|``, ``~`` and ``-`` make of several."""
+    """A set of rows; sets are combined with ``&``, ``|``, ``~`` and ``-``."""
 
     __slots__ = ()
 
@@ -63,7 +63,7 @@ class Members(ABC):
         return AllMembers((self, other)) if isinstance(other, Members) else NotImplemented
 
     def __or__(self, other: Members) -> Members:
-        return Some((self, other)) if isinstance(other, Members) else NotImplemented
+        return AnyMembers((self, other)) if isinstance(other, Members) else NotImplemented
 
     def __sub__(self, other: Members) -> Members:
         return AllMembers((self, NotMembers(other))) if isinstance(other, Members) else NotImplemented
@@ -72,112 +72,114 @@ class Members(ABC):
         return NotMembers(self)
 
     def __bool__(self) -> bool:
-        raise TypeError("sets of members have no truth value; combine them with & | ~, not with and/or/not")
+        raise TypeError("members have no truth value; combine them with & | ~, not with and/or/not")
 
-    # -- what each kind provides ---------------------------------------------------------------
-
-    @abstractmethod
-    def leaves(self) -> Iterator[Ids | Places]:
-        """The sets it is made of."""
+    # -- implemented by subclasses -------------------------------------------------------------
 
     @abstractmethod
-    def replaced(self, change: Callable[[Ids | Places], Members | bool]) -> Members | bool:
-        """The same of other sets; what is TRUE or FALSE for every row is left out."""
+    def leaves(self) -> Iterator[Ids | RowPositions]:
+        """The id and position sets of the expression."""
+
+    @abstractmethod
+    def replace_leaves(self, change: Callable[[Ids | RowPositions], Members | bool]) -> Members | bool:
+        """Replace the leaves; parts that are TRUE or FALSE for every row are simplified away."""
 
     @abstractmethod
     def evaluate(self, test: Callable[[Ids], T]) -> T:
-        """What ``&``, ``|`` and ``~`` make of the results of a test for each set; without places."""
+        """Evaluate the expression with the results of ``test`` for each leaf; positions must be split off."""
 
     @abstractmethod
     def descriptions(self, *, negated: bool = False) -> tuple[str, ...]:
-        """Each set in words, with the way its members are found."""
+        """One description per set, for explain."""
 
     # -- bound to a lake ---------------------------------------------------------------------
 
     @property
     def columns(self) -> dict[Path, pa.DataType]:
-        """The id columns it reads, and their types; known once it is bound."""
+        """Id columns and their types; requires :meth:`bind`."""
         return {leaf.path: leaf.type for leaf in self.leaves() if isinstance(leaf, Ids)}
 
     @property
-    def has_places(self) -> bool:
-        """Whether some rows are members by their places."""
-        return any(isinstance(leaf, Places) for leaf in self.leaves())
+    def has_positions(self) -> bool:
+        """Whether a set contains row positions."""
+        return any(isinstance(leaf, RowPositions) for leaf in self.leaves())
 
     def bind(self, schema: pa.Schema, *, case_sensitive: bool) -> Members:
-        """Names as paths of a schema; a column that holds no integers is an error."""
+        """Resolve column names; raise if a column is not an integer column."""
         binder = Binder(schema, case_sensitive)
-        return self._with(lambda leaf: leaf.bound(binder) if isinstance(leaf, Ids) else leaf)
+        return self._replace(lambda leaf: leaf.bind_column(binder) if isinstance(leaf, Ids) else leaf)
 
-    def located(self, paths: Sequence[str]) -> Members:
-        """Names of files as numbers of a lake's files; one that means none or several of them is an error."""
-        return self._with(lambda leaf: leaf.at(paths) if isinstance(leaf, Places) else leaf)
+    def bind_files(self, paths: Sequence[str]) -> Members:
+        """Resolve file names to numbers of the lake's files; raise if a name is unknown or ambiguous."""
+        return self._replace(lambda leaf: leaf.bind_names(paths) if isinstance(leaf, RowPositions) else leaf)
 
     def restrict(self, bounds: Mapping[Path, tuple[int, int]]) -> Members:
-        """The same for rows whose ids lie within the bounds of their columns, with little beyond them."""
-        return self._with(lambda leaf: leaf.within(bounds) if isinstance(leaf, Ids) else leaf)
+        """Drop ids outside the bounds of their columns, to make the sets smaller."""
+        return self._replace(lambda leaf: leaf.restrict_ids(bounds) if isinstance(leaf, Ids) else leaf)
 
-    def _with(self, change: Callable[[Ids | Places], Members]) -> Members:
-        changed = self.replaced(change)
+    def _replace(self, change: Callable[[Ids | RowPositions], Members]) -> Members:
+        changed = self.replace_leaves(change)
         assert isinstance(changed, Members)
         return changed
 
-    def split(self, rows: RowSet, place: Callable[[Places], RowSet]) -> list[tuple[RowSet, Members | bool]]:
-        """Rows of one file in parts, in each of which only ids are still to be looked at."""
+    def split(
+        self, rows: RowSet, locate: Callable[[RowPositions], RowSet]
+    ) -> list[tuple[RowSet, Members | bool]]:
+        """Split the rows of one file by position sets; each part depends on ids only."""
         parts: dict[Members | bool, RowSet] = {} if rows.is_empty else {self: rows}
         for leaf in dict.fromkeys(self.leaves()):
-            if isinstance(leaf, Places):
-                parts = _cut(parts, leaf, place(leaf))
+            if isinstance(leaf, RowPositions):
+                parts = _split_by_position(parts, leaf, locate(leaf))
         return [(part, rest) for rest, part in parts.items()]
 
-    # -- asking ------------------------------------------------------------------------------
+    # -- evaluation --------------------------------------------------------------------------
 
     def cover(self, facts: Mapping[Path, ColumnFacts], units: int) -> Cover:
-        """What evidence proves of N units; without places."""
+        """Evaluate on the evidence of N units; positions must be split off."""
         return self.evaluate(lambda leaf: leaf.cover_of(facts.get(leaf.path), units))
 
     def mask(self, table: pa.Table) -> Array:
-        """Per row, whether it is a member; without places."""
+        """Membership of each row; positions must be split off."""
         rows = RowSelection(table, np.zeros(1, np.int64))
         return self.evaluate(lambda leaf: column_mask(leaf.ids, rows.column(leaf.path)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ids(Members):
-    """Rows whose id is in a set."""
+    """Rows with an id in a set."""
 
     column: str
     ids: IntSet
     path: Path = ()
     type: pa.DataType | None = None
 
-    def leaves(self) -> Iterator[Ids | Places]:
+    def leaves(self) -> Iterator[Ids | RowPositions]:
         yield self
 
-    def replaced(self, change: Callable[[Ids | Places], Members | bool]) -> Members | bool:
+    def replace_leaves(self, change: Callable[[Ids | RowPositions], Members | bool]) -> Members | bool:
         return change(self)
 
-    def bound(self, binder: Binder) -> Ids:
-        """The same with the column that its name means."""
+    def bind_column(self, binder: Binder) -> Ids:
+        """Resolve the column name."""
         ref = binder.column(find_path(binder, self.column))
         if not pa.types.is_integer(storage_type(ref.type)):
             raise TypeMismatchError(
-                f"ids are integers, and the column is of type {ref.type}",
+                f"id column has type {ref.type}, not an integer type",
                 column=self.column,
-                hint="name an integer column in id_column= or sk.members",
+                hint="use an integer column in id_column= or sk.members",
             )
         return replace(self, path=ref.path, type=ref.type)
 
-    def within(self, bounds: Mapping[Path, tuple[int, int]]) -> Ids:
-        """The same for ids between their column's bounds."""
+    def restrict_ids(self, bounds: Mapping[Path, tuple[int, int]]) -> Ids:
+        """Drop ids outside the column's bounds."""
         return replace(self, ids=self.ids.restrict(*bounds[self.path])) if self.path in bounds else self
 
     def cover_of(self, facts: ColumnFacts | None, units: int) -> Cover:
-        """What is proven of N units by what is known of their ids."""
+        """Evaluate on the facts of the id column in N units."""
         if facts is None or not pa.types.is_integer(storage_type(facts.type)):
             facts = ColumnFacts.unknown(self.type, units)
-        some, every = self.ids.covers(facts.lower, facts.upper)
-        return Cover(facts.may_value & some, facts.may_null | (facts.may_value & ~every))
+        any_member, all_members = self.ids.covers(facts.lower, facts.upper)
+        return Cover(facts.may_value & any_member, facts.may_null | (facts.may_value & ~all_members))
 
     def evaluate(self, test: Callable[[Ids], T]) -> T:
         return test(self)
@@ -187,34 +189,34 @@ class Ids(Members):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Places(Members):
-    """Rows at positions in files or, counted by path and then by row, in the whole lake."""
+class RowPositions(Members):
+    """Rows at positions in files, or in the lake with files ordered by path."""
 
     files: Mapping[str, Positions]
-    """By names: a path, or its end as far as it is the only one."""
+    """Positions by path, or by any unique end of a path."""
     whole: Positions | None = None
-    """In the whole lake, files by path; then there are no files."""
+    """Positions in the entire lake; ``files`` is empty then."""
     numbers: Mapping[int, Positions] | None = None
-    """By the files' numbers in a lake, once they are located."""
+    """Positions by file number, set by :meth:`bind_names`."""
 
     @classmethod
-    def of(cls, positions: object) -> Places:
-        """A caller's mapping of files to sets of rows, or one set of rows of the whole lake."""
+    def of(cls, positions: object) -> RowPositions:
+        """From a mapping of paths to row positions, or from positions in the entire lake."""
         if not isinstance(positions, Mapping):
             return cls({}, _positions(positions))
         for name in positions:
             if not isinstance(name, str):
-                raise UsageError(f"{name!r} is not a path", hint="give a mapping of paths to sets of rows")
+                raise UsageError(f"{name!r} is not a path", hint="use a mapping of paths to row positions")
         return cls({name: _positions(rows) for name, rows in positions.items()})
 
-    def leaves(self) -> Iterator[Ids | Places]:
+    def leaves(self) -> Iterator[Ids | RowPositions]:
         yield self
 
-    def replaced(self, change: Callable[[Ids | Places], Members | bool]) -> Members | bool:
+    def replace_leaves(self, change: Callable[[Ids | RowPositions], Members | bool]) -> Members | bool:
         return change(self)
 
-    def at(self, paths: Sequence[str]) -> Places:
-        """The same with the numbers of a lake's files for their names."""
+    def bind_names(self, paths: Sequence[str]) -> RowPositions:
+        """Resolve file names to file numbers."""
         by_end: dict[str, list[int]] = {}
         for number, path in enumerate(paths) if self.files else ():
             by_end.setdefault(path.rpartition("/")[2], []).append(number)
@@ -222,33 +224,35 @@ class Places(Members):
         for name, rows in self.files.items():
             number = _file_number(name, by_end.get(name.rpartition("/")[2], []), paths)
             if number in numbers:
-                raise UsageError("the file is named twice", path=paths[number], hint="unite the two sets")
+                raise UsageError(
+                    "file has two sets of positions", path=paths[number], hint="combine them into one"
+                )
             numbers[number] = rows
         return replace(self, numbers=numbers)
 
     def rows(self, file: int, start: int, total: int) -> RowSet:
-        """Its rows in a file of a lake: its number, the rows of all files before it, and its own."""
+        """Rows in file number ``file``, which has ``total`` rows after ``start`` rows of other files."""
         assert self.numbers is not None
         if isinstance(self.whole, IntSet):
             return self.whole.rows(start, total)
         if self.whole is not None:
             if start + total > self.whole.total:
-                message = f"a row set of {self.whole.total:,} rows, but the lake has more"
-                raise RowSetError(message, hint="make it again for the lake as it is")
+                message = f"row set covers {self.whole.total:,} rows, but the lake has more"
+                raise RowSetError(message, hint="rebuild the row set for the current lake")
             return self.whole.slice(start, start + total)
-        mine = self.numbers.get(file)
-        if mine is None:
+        positions = self.numbers.get(file)
+        if positions is None:
             return RowSet.none(total)
-        if isinstance(mine, IntSet):
-            return mine.rows(0, total)
-        if mine.total != total:
-            name = next(name for name, rows in self.files.items() if rows is mine)
-            message = f"a row set of {mine.total:,} rows, but the file has {total:,}"
-            raise RowSetError(message, path=name, hint="make it again for the file as it is")
-        return mine
+        if isinstance(positions, IntSet):
+            return positions.rows(0, total)
+        if positions.total != total:
+            name = next(name for name, rows in self.files.items() if rows is positions)
+            message = f"row set covers {positions.total:,} rows, but the file has {total:,}"
+            raise RowSetError(message, path=name, hint="rebuild the row set for the current file")
+        return positions
 
     def evaluate(self, test: Callable[[Ids], T]) -> T:  # noqa: ARG002
-        raise AssertionError("places are split off before units are judged and rows are read")
+        raise AssertionError("positions are split off before units are judged and rows are read")
 
     def descriptions(self, *, negated: bool = False) -> tuple[str, ...]:
         sets = list(self.files.values()) if self.whole is None else [self.whole]
@@ -258,22 +262,22 @@ class Places(Members):
 
 
 @dataclass(frozen=True, slots=True)
-class _Several(Members):
+class _Combination(Members):
     parts: tuple[Members, ...]
     _combine: ClassVar[Callable[[Any, Any], Any]]
-    _decides: ClassVar[bool]
-    """What decides for all parts, where one is that for every row."""
+    _dominant: ClassVar[bool]
+    """The value that decides the result if one part has it for every row."""
 
-    def leaves(self) -> Iterator[Ids | Places]:
+    def leaves(self) -> Iterator[Ids | RowPositions]:
         return (leaf for part in self.parts for leaf in part.leaves())
 
-    def replaced(self, change: Callable[[Ids | Places], Members | bool]) -> Members | bool:
-        changed = [part.replaced(change) for part in self.parts]
+    def replace_leaves(self, change: Callable[[Ids | RowPositions], Members | bool]) -> Members | bool:
+        changed = [part.replace_leaves(change) for part in self.parts]
         rest = tuple(part for part in changed if isinstance(part, Members))
-        if self._decides in [part for part in changed if isinstance(part, bool)]:
-            return self._decides
+        if self._dominant in [part for part in changed if isinstance(part, bool)]:
+            return self._dominant
         if len(rest) < 2:
-            return rest[0] if rest else not self._decides
+            return rest[0] if rest else not self._dominant
         return replace(self, parts=rest)
 
     def evaluate(self, test: Callable[[Ids], T]) -> T:
@@ -283,33 +287,33 @@ class _Several(Members):
         return tuple(text for part in self.parts for text in part.descriptions(negated=negated))
 
 
-class AllMembers(_Several):
-    """Rows that are members of each part."""
+class AllMembers(_Combination):
+    """Intersection."""
 
     __slots__ = ()
     _combine = and_
-    _decides = False
+    _dominant = False
 
 
-class Some(_Several):
-    """Rows that are members of any part."""
+class AnyMembers(_Combination):
+    """Union."""
 
     __slots__ = ()
     _combine = or_
-    _decides = True
+    _dominant = True
 
 
 @dataclass(frozen=True, slots=True)
 class NotMembers(Members):
-    """Rows that are not members, those without an id among them."""
+    """Complement; includes rows without an id."""
 
     part: Members
 
-    def leaves(self) -> Iterator[Ids | Places]:
+    def leaves(self) -> Iterator[Ids | RowPositions]:
         return self.part.leaves()
 
-    def replaced(self, change: Callable[[Ids | Places], Members | bool]) -> Members | bool:
-        changed = self.part.replaced(change)
+    def replace_leaves(self, change: Callable[[Ids | RowPositions], Members | bool]) -> Members | bool:
+        changed = self.part.replace_leaves(change)
         return not changed if isinstance(changed, bool) else NotMembers(changed)
 
     def evaluate(self, test: Callable[[Ids], T]) -> T:
@@ -320,24 +324,28 @@ class NotMembers(Members):
         return self.part.descriptions(negated=not negated)
 
 
-def _cut(parts: Mapping[Members | bool, RowSet], leaf: Places, there: RowSet) -> dict[Members | bool, RowSet]:
-    """Each part in two, by whether a row is at one of the places; equal expressions are one part again."""
+def _split_by_position(
+    parts: Mapping[Members | bool, RowSet], leaf: RowPositions, positions: RowSet
+) -> dict[Members | bool, RowSet]:
+    """Split each part by position; parts with equal expressions are merged again."""
     result: dict[Members | bool, RowSet] = {}
     for rest, rows in parts.items():
-        for here, some in ((True, rows & there), (False, rows - there)):
-            if some.is_empty:
+        for is_member, selected in ((True, rows & positions), (False, rows - positions)):
+            if selected.is_empty:
                 continue
-            left = rest if isinstance(rest, bool) else rest.replaced(partial(_decided, leaf, here))
-            result[left] = result[left] | some if left in result else some
+            remaining = (
+                rest if isinstance(rest, bool) else rest.replace_leaves(partial(_substitute, leaf, is_member))
+            )
+            result[remaining] = result[remaining] | selected if remaining in result else selected
     return result
 
 
-def _decided(leaf: Places, here: bool, other: Ids | Places) -> Members | bool:
-    return here if other is leaf else other
+def _substitute(leaf: RowPositions, is_member: bool, other: Ids | RowPositions) -> Members | bool:
+    return is_member if other is leaf else other
 
 
 def column_mask(ids: IntSet, column: pa.ChunkedArray | pa.Array) -> Array:
-    """Per row of an integer column, whether it is in a set; NULL never is."""
+    """Membership of each value of an integer column; NULL is never a member."""
     if not len(column):
         return np.zeros(0, bool)
     if isinstance(column, pa.ChunkedArray):
@@ -354,7 +362,7 @@ def column_mask(ids: IntSet, column: pa.ChunkedArray | pa.Array) -> Array:
     return ids.contains(numbers(plain(column)))
 
 
-# -- as callers give them ------------------------------------------------------------------------
+# -- user input ----------------------------------------------------------------------------------
 
 
 def members(x: IdSet | Mapping[str, IdSet] | Members, column: str | None = None) -> Members:
@@ -375,40 +383,44 @@ def members(x: IdSet | Mapping[str, IdSet] | Members, column: str | None = None)
     """
     if isinstance(x, Members):
         if column is not None:
-            raise UsageError("these members have columns of their own", column=column, hint="leave it out")
+            raise UsageError(
+                "members already have a column", column=column, hint="remove the column argument"
+            )
         return x
     if isinstance(x, Expr):
-        raise UsageError(f"{x} is a condition, not a set", hint="conditions go into lake.scan(...)")
+        raise UsageError(f"{x} is a condition, not a set", hint="pass conditions to lake.scan(...)")
     if column is None:
-        return Places.of(x)
+        return RowPositions.of(x)
     if not isinstance(column, str):
-        raise UsageError(f"column={column!r}", hint="give the name of an integer column")
+        raise UsageError(f"column={column!r} is not a name", hint="use the name of an integer column")
     if isinstance(x, Mapping):
-        raise UsageError("a mapping holds positions in files", column=column, hint="leave out the column")
+        raise UsageError(
+            "mapping has row positions, not ids", column=column, hint="remove the column argument"
+        )
     return Ids(column, IntSet.of(x))
 
 
-def allowed(within: MembersLike | None, without: MembersLike | None, id_column: str | None) -> Members | None:
-    """The members that a caller lets count: those in each set of ``within`` and in none of ``without``."""
-    wanted = [(one, False) for one in _sets(within)] + [(one, True) for one in _sets(without)]
-    if id_column is not None and all(isinstance(one, Members) for one, _ in wanted):
-        hint = "give a set of ids as within= or without=" if not wanted else "leave out id_column="
-        what = (
-            "there is no set of ids" if not wanted else "members made by sk.members have columns of their own"
-        )
-        raise UsageError(f"id_column={id_column!r}, but {what}", hint=hint)
+def combine_members(
+    within: MembersLike | None, without: MembersLike | None, id_column: str | None
+) -> Members | None:
+    """Members in every set of ``within`` and in none of ``without``."""
+    sets = [(item, False) for item in _sets(within)] + [(item, True) for item in _sets(without)]
+    if id_column is not None and all(isinstance(item, Members) for item, _ in sets):
+        reason = "sk.members already have a column" if sets else "there is no set of ids"
+        hint = "remove id_column=" if sets else "pass a set of ids as within= or without="
+        raise UsageError(f"id_column={id_column!r} is not used: {reason}", hint=hint)
     parts = []
-    for one, denied in wanted:
-        part = one if isinstance(one, Members) else members(one, id_column)
-        parts.append(~part if denied else part)
+    for item, negated in sets:
+        part = item if isinstance(item, Members) else members(item, id_column)
+        parts.append(~part if negated else part)
     return AllMembers(tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
 
 
 def _sets(x: MembersLike | None) -> list[Any]:
-    """A list of sets as such; one of numbers is itself a set."""
+    """Normalize to a list of sets; a list of numbers is one set."""
     if x is None:
         return []
-    if isinstance(x, list | tuple) and not all(isinstance(one, Real) for one in x):
+    if isinstance(x, list | tuple) and not all(isinstance(item, Real) for item in x):
         return list(x)
     return [x]
 
@@ -418,24 +430,24 @@ def _positions(rows: object) -> Positions:
 
 
 def _file_number(name: str, candidates: list[int], paths: Sequence[str]) -> int:
-    """The one file that a name means: the whole path, or else an end of it, or a longer path."""
-    ended = "/" + name.lstrip("/")
+    """Number of the file with this path, or else with this end, or else whose path is an end of ``name``."""
+    suffix = "/" + name.lstrip("/")
     matches = [number for number in candidates if paths[number] == name]
-    matches = matches or [number for number in candidates if paths[number].endswith(ended)]
-    matches = matches or [number for number in candidates if ended.endswith("/" + paths[number])]
+    matches = matches or [number for number in candidates if paths[number].endswith(suffix)]
+    matches = matches or [number for number in candidates if suffix.endswith("/" + paths[number])]
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise UsageError(f"{len(matches):,} files have this name", path=name, hint="give more of the path")
-    raise UsageError("the lake has no such file", path=name, hint="give paths as lake.files has them")
+        raise UsageError(f"{len(matches):,} files match this name", path=name, hint="use a longer path")
+    raise UsageError("file is not in the lake", path=name, hint="use a path from lake.files")
 
 
-# -- as a test of rows ---------------------------------------------------------------------------
+# -- row filters ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outside(AntiJoin):
-    """Rows that are not members, as rows that are deleted by their ids."""
+class MemberAntiJoin(AntiJoin):
+    """Removes rows that are not members."""
 
     members: Members
 
@@ -447,32 +459,32 @@ class Outside(AntiJoin):
     def types(self) -> tuple[pa.DataType, ...]:
         return tuple(self.members.columns.values())
 
-    def deleted(self, table: pa.Table, files: Files, places: Callable[[], Array]) -> Array:  # noqa: ARG002
+    def deleted(self, table: pa.Table, files: Files, positions: Callable[[], Array]) -> Array:  # noqa: ARG002
         return ~self.members.mask(table)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RisingIds:
-    """Runs of rows of a file in which a column counts up, and the id that each begins with."""
+class SequentialIds:
+    """Runs of rows with consecutive ids, and the first id of each run."""
 
     starts: Array
     stops: Array
     ids: Array
 
-    def at(self, places: Array) -> Array:
-        """The ids at some places, all of which are in a run."""
+    def at(self, positions: Array) -> Array:
+        """Ids at row positions, all of which must be in a run."""
         runs: Any = 0
         if len(self.starts) > 1:
-            runs = np.searchsorted(self.starts, places, side="right") - 1
-        ids: Array = places + (self.ids - self.starts)[runs]
+            runs = np.searchsorted(self.starts, positions, side="right") - 1
+        ids: Array = positions + (self.ids - self.starts)[runs]
         return ids
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OutsideByPlace(Outside):
-    """The same of rows whose ids count up: their places tell which are members, and nothing is read."""
+class SequentialAntiJoin(MemberAntiJoin):
+    """Removes rows that are not members by row position, for sequential ids; reads no column."""
 
-    runs: Mapping[Path, RisingIds]
+    runs: Mapping[Path, SequentialIds]
 
     @property
     def columns(self) -> tuple[Path, ...]:
@@ -482,8 +494,8 @@ class OutsideByPlace(Outside):
     def types(self) -> tuple[pa.DataType, ...]:
         return ()
 
-    def deleted(self, table: pa.Table, files: Files, places: Callable[[], Array]) -> Array:  # noqa: ARG002
-        at = places()
+    def deleted(self, table: pa.Table, files: Files, positions: Callable[[], Array]) -> Array:  # noqa: ARG002
+        at = positions()
         if not len(at):
             return np.zeros(0, dtype=bool)
         if at[-1] - at[0] + 1 == len(at) and all(len(runs.starts) == 1 for runs in self.runs.values()):
@@ -491,8 +503,8 @@ class OutsideByPlace(Outside):
             return ~self.members.evaluate(lambda leaf: leaf.ids.contains_run(first[leaf.path], len(at)))
         return ~self.members.evaluate(lambda leaf: leaf.ids.contains(self.runs[leaf.path].at(at)))
 
-    def restrict(self) -> OutsideByPlace:
-        """The same with hardly more members than its rows may have."""
+    def restrict(self) -> SequentialAntiJoin:
+        """Drop ids that don't occur in the runs."""
         bounds = {
             path: (int(runs.ids.min()), int((runs.ids + (runs.stops - runs.starts)).max()))
             for path, runs in self.runs.items()

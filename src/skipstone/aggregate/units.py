@@ -1,6 +1,6 @@
-"""Row groups of a plan's files as units: what is known of them, and how many of their rows may count.
+"""Row groups of a plan's files as units, with metadata and counts of the rows that may qualify.
 
-Here aggregates meet the planner: what it knows of files is one survey, kept by the lake for later questions.
+Metadata of the files is a survey, as in the planner; the lake caches it for later queries.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from skipstone.aggregate.members import Cover, Members, Places
+from skipstone.aggregate.members import Cover, Members, RowPositions
 from skipstone.aggregate.states.state import Path
 from skipstone.core.evidence import Array
 from skipstone.core.ir.nodes import ColumnRef
@@ -26,44 +26,45 @@ from skipstone.scan.plan import ScanPlan, Task
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
-    """Rows of one file: those that may match, those proven to, and what tells members among them."""
+    """Rows of one file that may match, those proven to match, and the members that qualify."""
 
     task: Task
     file: int
-    """The file's number in the survey."""
+    """File number in the survey."""
     rows: RowSet
     proven: RowSet
     members: Members | None
-    """None where every row is a member."""
+    """None if every row is a member."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
-    """The row groups of every share, one after the other."""
+    """The row groups of all shares, concatenated."""
 
     survey: Survey
     shares: tuple[Share, ...]
     firsts: Array
-    """The first unit of each share, and one past the last."""
+    """First unit of each share, and one past the last unit."""
     share: Array
     group: Array
-    """The row group's number in the survey."""
+    """Row group number in the survey."""
     rows: Array
-    kept: Array
-    """Rows that may match."""
+    candidates: Array
+    """Number of rows that may match."""
     proven: Array
+    """Number of rows proven to match."""
 
     @classmethod
     def of(cls, lake: Lake, plan: ScanPlan, members: Members | None) -> Units:
-        """The units of a plan's files, with the rows of each that the plan keeps."""
+        """Units of a plan's files."""
         coverage = lake.index.coverage if plan.options.index and plan.options.skipping else None
         numbers = np.array([task.number for task in plan.tasks], dtype=np.int64)
-        survey, chosen = _survey(lake, coverage, numbers)
-        files = {number: file for file, number in enumerate(chosen.tolist())}
+        survey, selected = _survey(lake, coverage, numbers)
+        files = {number: file for file, number in enumerate(selected.tolist())}
         offsets = None
-        if members is not None and members.has_places:
+        if members is not None and members.has_positions:
             offsets = FileOffsets(lake, coverage)
-            members = members.located(offsets.paths)
+            members = members.bind_files(offsets.paths)
         return cls.of_shares(survey, list(shares_of(plan, files, members, offsets)))
 
     @classmethod
@@ -74,41 +75,43 @@ class Units:
         firsts = np.concatenate(([0], np.cumsum(counts)))
         group = runs(survey.firsts[files], counts)
         rows = survey.rows[group]
-        kept, proven = rows.copy(), rows.copy()
+        candidates, proven = rows.copy(), rows.copy()
         for number, share in enumerate(shares):
             mine = slice(int(firsts[number]), int(firsts[number + 1]))
-            for chosen, counted in ((share.rows, kept), (share.proven, proven)):
-                if not chosen.is_full:
-                    counted[mine] = chosen.counts(survey.starts[group[mine]], survey.stops[group[mine]])
+            for selected, counts_per_unit in ((share.rows, candidates), (share.proven, proven)):
+                if not selected.is_full:
+                    counts_per_unit[mine] = selected.counts(
+                        survey.starts[group[mine]], survey.stops[group[mine]]
+                    )
         owner = np.repeat(np.arange(len(shares)), counts)
-        return cls(survey, tuple(shares), firsts, owner, group, rows, kept, proven)
+        return cls(survey, tuple(shares), firsts, owner, group, rows, candidates, proven)
 
     def __len__(self) -> int:
         return len(self.group)
 
     @property
     def starts(self) -> Array:
-        """The first row of each unit, counted within its file."""
+        """First row of each unit in its file."""
         return self.survey.starts[self.group]
 
     @property
     def stops(self) -> Array:
-        """One past the last row of each unit, counted within its file."""
+        """One past the last row of each unit in its file."""
         return self.survey.stops[self.group]
 
     def of_share(self, share: int) -> Array:
-        """The units of a share."""
+        """Indexes of the units of a share."""
         return np.arange(int(self.firsts[share]), int(self.firsts[share + 1]))
 
-    def by_share(self, chosen: Array) -> list[tuple[int, Array]]:
-        """Chosen units by share."""
-        places = chosen.nonzero()[0]
-        owners = self.share[places]
-        cuts = [0, *((owners[1:] != owners[:-1]).nonzero()[0] + 1).tolist(), len(places)]
-        return [(int(owners[a]), places[a:b]) for a, b in pairwise(cuts) if a < b]
+    def by_share(self, mask: Array) -> list[tuple[int, Array]]:
+        """Group a mask of units by share."""
+        units = mask.nonzero()[0]
+        owners = self.share[units]
+        cuts = [0, *((owners[1:] != owners[:-1]).nonzero()[0] + 1).tolist(), len(units)]
+        return [(int(owners[a]), units[a:b]) for a, b in pairwise(cuts) if a < b]
 
     def ranges(self, share: int, units: Array) -> RowSet:
-        """The rows of some units of a share."""
+        """Rows of some units of a share."""
         total = self.shares[share].rows.total
         return RowSet.from_ranges(total, self.starts[units], self.stops[units])
 
@@ -116,20 +119,22 @@ class Units:
 def shares_of(
     plan: ScanPlan, files: dict[int, int], members: Members | None, offsets: FileOffsets | None
 ) -> Iterator[Share]:
-    """The rows of each file, cut where sets of places tell their rows apart."""
+    """Split the rows of each file by position sets."""
     for task in plan.tasks:
         parts: Sequence[tuple[RowSet, Members | bool | None]] = [(task.rows, members)]
         if members is not None and offsets is not None:
             parts = members.split(task.rows, partial(offsets.rows, task))
-        for rows, left in parts:
-            if left is False or rows.is_empty:
+        for rows, remaining in parts:
+            if remaining is False or rows.is_empty:
                 continue
             proven = task.proven if rows is task.rows else task.proven & rows
-            yield Share(task, files[task.number], rows, proven, left if isinstance(left, Members) else None)
+            yield Share(
+                task, files[task.number], rows, proven, remaining if isinstance(remaining, Members) else None
+            )
 
 
 def cover_units(units: Units, refs: Sequence[ColumnRef]) -> Cover:
-    """Per unit, whether a row of it may be a member, and whether one may not be."""
+    """Evaluate the member sets of all units."""
     inside, outside = np.ones(len(units), dtype=bool), np.zeros(len(units), dtype=bool)
     sets = {id(share.members): share.members for share in units.shares if share.members is not None}
     if not sets:
@@ -147,9 +152,9 @@ def cover_units(units: Units, refs: Sequence[ColumnRef]) -> Cover:
 
 
 def _survey(lake: Lake, coverage: IndexCoverage | None, numbers: Array) -> tuple[Survey, Array]:
-    """What is known of some files of a lake, or more, and their numbers in the order of the survey."""
+    """Survey of at least the given files of a lake, and their numbers in survey order."""
     if coverage is not None and coverage.small and not len(coverage.unknown):
-        # A small lake that the index knows is looked at whole, once for all questions.
+        # A small lake that is fully indexed gets one survey for all queries.
         numbers = np.arange(len(lake.entries))
 
     def make() -> tuple[Survey, Array]:
@@ -162,12 +167,12 @@ def _survey(lake: Lake, coverage: IndexCoverage | None, numbers: Array) -> tuple
 
 @dataclass(slots=True, eq=False)
 class FileOffsets:
-    """Where the rows of each file begin if those of the whole lake are counted, files by path."""
+    """First row number of each file when the rows of the lake are numbered in path order."""
 
     lake: Lake
     coverage: IndexCoverage | None
     order: Array = field(init=False)
-    """The files' numbers in the listing, by path."""
+    """File numbers of the listing, in path order."""
     _starts: Array | None = None
 
     def __post_init__(self) -> None:
@@ -176,22 +181,22 @@ class FileOffsets:
 
     @property
     def paths(self) -> list[str]:
-        """The names of all files."""
+        """Paths of all files, sorted."""
         return [self.lake.entries[number].key for number in self.order.tolist()]
 
-    def rows(self, task: Task, leaf: Places) -> RowSet:
-        """The rows of a task's file that are in a set."""
+    def rows(self, task: Task, leaf: RowPositions) -> RowSet:
+        """Rows of a task's file that are in a set."""
         if self._starts is None:
-            survey, chosen = _survey(self.lake, self.coverage, np.arange(len(self.order)))
+            survey, selected = _survey(self.lake, self.coverage, np.arange(len(self.order)))
             totals = np.zeros(len(self.order), dtype=np.int64)
-            totals[chosen] = survey.totals
+            totals[selected] = survey.totals
             self._starts = np.concatenate(([0], np.cumsum(totals[self.order])[:-1]))
-        place = int(np.flatnonzero(self.order == task.number)[0])
-        return leaf.rows(place, int(self._starts[place]), task.rows.total)
+        index = int(np.flatnonzero(self.order == task.number)[0])
+        return leaf.rows(index, int(self._starts[index]), task.rows.total)
 
 
 def by_part(survey: Survey, units: Array) -> Iterator[tuple[SurveyPart, Array]]:
-    """Row groups (rising) by the source that they are known from, with their numbers there."""
+    """Group ascending row groups by survey part, with their numbers in the part."""
     first = 0
     for part in survey.parts:
         last = first + len(part.rows)
@@ -202,12 +207,12 @@ def by_part(survey: Survey, units: Array) -> Iterator[tuple[SurveyPart, Array]]:
 
 
 def part_of(survey: Survey, group: int) -> tuple[SurveyPart, int]:
-    """The source that a row group is known from, and its number there."""
+    """Survey part of a row group, and its number in the part."""
     ((part, mine),) = by_part(survey, np.array([group]))
     return part, int(mine[0])
 
 
 def is_overridden(survey: Survey, group: int, path: Path) -> bool:
-    """Whether a partition states a column of a row group, whatever its file says."""
-    stated = survey.given.get(path)
-    return stated is not None and (stated.where is None or bool(stated.where[survey.owners[group]]))
+    """Whether a partition value replaces the column of a row group."""
+    override = survey.given.get(path)
+    return override is not None and (override.where is None or bool(override.where[survey.owners[group]]))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from skipstone.aggregate.states.blocks import Blocks, facets_of, read_blocks
 from skipstone.aggregate.states.sketches import sketches
-from skipstone.aggregate.states.state import EVERY, Facet
+from skipstone.aggregate.states.state import ALL_FACETS, Facet
 from skipstone.core.domain.keys import Kind, key_space, storage_type
 from skipstone.core.evidence import Array
 from skipstone.core.ir.nodes import ColumnRef
@@ -377,7 +377,7 @@ class _Recorder:
                 pages.append(found)
             groups.append(found.merge(np.zeros(1, dtype=np.int64)))
         levels = {"group": Blocks.concat(groups), "page": Blocks.concat(pages)}
-        return {level: blocks for level, blocks in levels.items() if blocks.known.any()}
+        return {level: blocks for level, blocks in levels.items() if blocks.facets.any()}
 
     @staticmethod
     def _sketches(type: pa.DataType, read: Sequence[_Read | None]) -> dict[str, list[bytes]]:
@@ -512,7 +512,9 @@ def _summed(type: pa.DataType, one: _Read | None, index: PageIndex | None) -> Bl
     starts = np.zeros(1, dtype=np.int64) if index is None else index.first_rows
     try:
         return (
-            Blocks.unknown(type, len(starts)) if one is None else read_blocks(type, one.values, starts, EVERY)
+            Blocks.unknown(type, len(starts))
+            if one is None
+            else read_blocks(type, one.values, starts, ALL_FACETS)
         )
     except NotMeasurable:
         return Blocks.unknown(type, len(starts))

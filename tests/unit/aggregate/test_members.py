@@ -14,14 +14,14 @@ from pyroaring import BitMap, BitMap64
 
 from skipstone.aggregate.members import (
     AllMembers,
+    AnyMembers,
     Ids,
+    MemberAntiJoin,
     Members,
     NotMembers,
-    Outside,
-    Places,
-    Some,
-    allowed,
+    RowPositions,
     column_mask,
+    combine_members,
     members,
 )
 from skipstone.core.domain.keys import key_space
@@ -189,14 +189,12 @@ def test_names_are_bound_to_integer_columns() -> None:
     assert tuple(one.columns.values()) == (pa.int64(), pa.int32())
     rows = table(id=[1, 2, 3], s=[{"id": 2}, {"id": 2}, None])
     assert one.mask(rows).tolist() == [True, False, True]
-    outside = pickle.loads(pickle.dumps(Outside(one)))
+    outside = pickle.loads(pickle.dumps(MemberAntiJoin(one)))
     assert (outside.columns, outside.types) == (tuple(one.columns), tuple(one.columns.values()))
     assert outside.deleted(rows, None, None).tolist() == [False, True, False]
     with pytest.raises(UnknownColumnError, match="did you mean id"):
         bound(members([1], "idd"))
-    with pytest.raises(
-        TypeMismatchError, match="column t: ids are integers, and the column is of type string"
-    ):
+    with pytest.raises(TypeMismatchError, match="column t: id column has type string, not an integer type"):
         bound(members([1], "t"))
 
 
@@ -220,7 +218,7 @@ def test_each_set_is_told_in_words() -> None:
 def test_rows_are_split_by_places() -> None:
     ids = bound(members([1], "id"))
     one, other = members({"part-1.parquet": RowSet.from_ranges(10, [(0, 6)])}), members([103, 104, 105, 106])
-    asked = ((one | other) & ids | (one & other)).located(PATHS)
+    asked = ((one | other) & ids | (one & other)).bind_files(PATHS)
 
     def parts(rows: RowSet) -> dict[Any, list[int]]:
         return {
@@ -256,7 +254,7 @@ def test_parts_hold_each_row_once_and_right(
 
     asked, is_member = draw(3)
     found: dict[int, bool] = {}
-    for part, rest in asked.located(["f"]).split(
+    for part, rest in asked.bind_files(["f"]).split(
         RowSet.from_positions(10, sorted(rows)), lambda leaf: leaf.rows(0, 0, 10)
     ):
         held = part.positions().tolist()
@@ -271,14 +269,14 @@ def test_parts_hold_each_row_once_and_right(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("part-0.parquet", "2 files have this name"),
-        ("part-7.parquet", "part-7.parquet: the lake has no such file"),
-        ("art-1.parquet", "the lake has no such file"),
+        ("part-0.parquet", "2 files match this name"),
+        ("part-7.parquet", "part-7.parquet: file is not in the lake"),
+        ("art-1.parquet", "file is not in the lake"),
     ],
 )
 def test_a_name_must_mean_one_file(name: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        members({name: [1]}).located(PATHS)
+        members({name: [1]}).bind_files(PATHS)
 
 
 def test_files_are_found_by_path_or_its_end() -> None:
@@ -289,23 +287,23 @@ def test_files_are_found_by_path_or_its_end() -> None:
         "/data/" + PATHS[2],
         "s3://bucket/" + PATHS[2],
     ):
-        found = members(MappingProxyType({name: BitMap([3, 4, 99])})).located(PATHS)
-        assert isinstance(found, Places)
+        found = members(MappingProxyType({name: BitMap([3, 4, 99])})).bind_files(PATHS)
+        assert isinstance(found, RowPositions)
         assert found.rows(2, 0, 10).positions().tolist() == [3, 4]
         assert found.rows(1, 0, 10).is_empty
-    with pytest.raises(UsageError, match="named twice"):
-        members({"part-1.parquet": [1], PATHS[2]: [2]}).located(PATHS)
+    with pytest.raises(UsageError, match="two sets of positions"):
+        members({"part-1.parquet": [1], PATHS[2]: [2]}).bind_files(PATHS)
 
 
 def test_row_sets_must_fit_their_file_or_the_lake() -> None:
-    one = members({PATHS[0]: RowSet.all(9)}).located(PATHS)
-    whole = members(RowSet.from_ranges(20, [(8, 15)])).located(PATHS)
-    assert isinstance(one, Places)
-    assert isinstance(whole, Places)
-    with pytest.raises(RowSetError, match=r"part-0\.parquet: a row set of 9 rows, but the file has 10"):
+    one = members({PATHS[0]: RowSet.all(9)}).bind_files(PATHS)
+    whole = members(RowSet.from_ranges(20, [(8, 15)])).bind_files(PATHS)
+    assert isinstance(one, RowPositions)
+    assert isinstance(whole, RowPositions)
+    with pytest.raises(RowSetError, match=r"part-0\.parquet: row set covers 9 rows, but the file has 10"):
         one.rows(0, 0, 10)
     assert whole.rows(1, 10, 10).ranges() == [(0, 5)]
-    with pytest.raises(RowSetError, match="a row set of 20 rows, but the lake has more"):
+    with pytest.raises(RowSetError, match="row set covers 20 rows, but the lake has more"):
         whole.rows(1, 15, 10)
 
 
@@ -313,18 +311,18 @@ def test_row_sets_must_fit_their_file_or_the_lake() -> None:
 
 
 def test_what_a_scan_is_given() -> None:
-    assert allowed(None, None, None) is None
-    one = allowed(BitMap([1]), None, "id")
+    assert combine_members(None, None, None) is None
+    one = combine_members(BitMap([1]), None, "id")
     assert isinstance(one, Ids)
-    assert allowed(one, None, None) is one
-    assert isinstance(allowed([1, 2], None, None), Places)
-    assert isinstance(allowed(None, RowSet.all(3), "id"), NotMembers)
-    several = allowed([BitMap([1]), one], (one | one, [3, 4]), "id")
+    assert combine_members(one, None, None) is one
+    assert isinstance(combine_members([1, 2], None, None), RowPositions)
+    assert isinstance(combine_members(None, RowSet.all(3), "id"), NotMembers)
+    several = combine_members([BitMap([1]), one], (one | one, [3, 4]), "id")
     assert isinstance(several, AllMembers)
     assert [type(part) for part in several.parts] == [Ids, Ids, NotMembers, NotMembers]
-    assert isinstance(one | one, Some)
+    assert isinstance(one | one, AnyMembers)
     # A list of numbers is a set, and so is a list of none: nothing is in it.
-    nothing = allowed([], None, "id")
+    nothing = combine_members([], None, "id")
     assert isinstance(nothing, Ids)
     assert nothing.ids.size == 0
 
@@ -333,8 +331,8 @@ def test_what_a_scan_is_given() -> None:
     ("within", "without", "id_column", "said"),
     [
         (None, None, "id", "there is no set of ids"),
-        (members([1], "id"), None, "id", "have columns of their own"),
-        ({"f": [1]}, None, "id", "a mapping holds positions in files"),
+        (members([1], "id"), None, "id", "already have a column"),
+        ({"f": [1]}, None, "id", "mapping has row positions, not ids"),
         ({3: [1]}, None, None, "3 is not a path"),
         ([1.5], None, "id", "got float64 values"),
         (None, np.array([True]), None, "got bool values"),
@@ -345,13 +343,13 @@ def test_what_a_scan_is_given() -> None:
 )
 def test_what_makes_no_sense_is_refused(within: Any, without: Any, id_column: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        allowed(within, without, id_column)
+        combine_members(within, without, id_column)
 
 
 def test_members_are_coerced_once() -> None:
     one = members([1], "id")
     assert members(one) is one
-    with pytest.raises(UsageError, match="columns of their own"):
+    with pytest.raises(UsageError, match="already have a column"):
         members(one, "id")
     with pytest.raises(TypeError):
         one & BitMap([1])
@@ -359,10 +357,10 @@ def test_members_are_coerced_once() -> None:
 
 def test_lists_of_any_sets_are_lists_of_sets() -> None:
     for sets in ([np.array([1, 2]), np.array([2, 3])], [[1, 2], [2]], [{1, 2}, {2}], [range(3), range(2, 5)]):
-        found = allowed(sets, None, "id")
+        found = combine_members(sets, None, "id")
         assert isinstance(found, AllMembers)
         assert [leaf.ids.contains(np.array([2]))[0] for leaf in found.leaves()] == [True, True]
-    assert isinstance(allowed([1, 2], None, "id"), Ids)
+    assert isinstance(combine_members([1, 2], None, "id"), Ids)
 
 
 def test_sets_have_no_truth_value() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import skipstone as sk
 from skipstone.aggregate.states.answers import sums, variances
-from skipstone.aggregate.states.state import EVERY
+from skipstone.aggregate.states.state import ALL_FACETS
 from skipstone.index.container import Container, Fetched, LocalFile
 from skipstone.index.draft import ColumnDraft, Draft, ranges
 from skipstone.index.levels import LevelBounds
@@ -143,7 +143,9 @@ def _plain(column: ColumnDraft, level: str, units: int) -> list[Any]:
     if blocks is None:
         return [None] * units
     found = zip(sums(blocks).to_pylist(), variances(blocks, 0, root=False).to_pylist(), strict=True)
-    return [str(told) if known else None for told, known in zip(found, blocks.knows(EVERY), strict=True)]
+    return [
+        str(told) if known else None for told, known in zip(found, blocks.has_facets(ALL_FACETS), strict=True)
+    ]
 
 
 def reopened(draft: Draft, folder: Path) -> Iterator[Segment]:

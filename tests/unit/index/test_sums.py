@@ -15,7 +15,7 @@ import skipstone as sk
 from skipstone.aggregate.states.answers import averages, counts, extremes, sums, variances
 from skipstone.aggregate.states.blocks import Blocks, read_blocks
 from skipstone.aggregate.states.sketches import CPC, KLL, merge_cpc, merge_kll
-from skipstone.aggregate.states.state import EVERY
+from skipstone.aggregate.states.state import ALL_FACETS
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.index import container
 from skipstone.index.container import Bytes, Container, Fetched, LocalFile
@@ -113,12 +113,12 @@ def answers(blocks: Blocks) -> list[Any]:
 def test_kept_aggregates_are_those_of_the_rows(root: Path, segment: Segment, name: str) -> None:
     column, rows = ref(root, name), rows_of(root, name)
     firsts = np.array([0, 100, 140, 180, 200, 260])
-    wanted = answers(read_blocks(column.type, rows, firsts, EVERY))
+    wanted = answers(read_blocks(column.type, rows, firsts, ALL_FACETS))
     for units in (np.arange(6), np.array([4, 1])):
         found = segment.blocks("group", column, units)
         assert found is not None
         assert (found.type, len(found)) == (column.type, len(units))
-        known = found.knows(EVERY)
+        known = found.has_facets(ALL_FACETS)
         assert known.tolist() == [name != "w" or unit < 4 for unit in units]
         assert [row for row, sure in zip(answers(found), known, strict=True) if sure] == [
             wanted[unit] for unit, sure in zip(units, known, strict=True) if sure
@@ -138,9 +138,9 @@ def test_kept_aggregates_of_pages(root: Path, segment: Segment, name: str) -> No
         assert places is not None
         found = segment.blocks("page", column, np.arange(*span))
         assert found is not None
-        assert found.knows(EVERY).all()
+        assert found.has_facets(ALL_FACETS).all()
         own = rows.slice(first, last - first)
-        assert answers(found) == answers(read_blocks(column.type, own, places.first_rows, EVERY))
+        assert answers(found) == answers(read_blocks(column.type, own, places.first_rows, ALL_FACETS))
     assert segment.page_span(0, ("nowhere",)) is None
 
 

@@ -1,7 +1,7 @@
-"""Count, sum, squares, minimum and maximum of blocks of rows, kept so that blocks can be put together.
+"""Mergeable count, sum, sum of squares, minimum and maximum of blocks of rows.
 
-Nothing is rounded before the answer: neither the order of rows, nor how they are cut into blocks, nor what of
-them was kept in an index and what was read changes a bit of it.
+States are exact, so results don't depend on the order of rows, on how they are split into blocks, or on which
+blocks come from an index and which are read.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ import pyarrow.compute as pc
 from skipstone.aggregate.states.exact import (
     LARGEST,
     LARGEST_ROOT,
-    beside,
+    concat_blocks,
     decimal_limbs,
     decimal_sums,
-    decimals,
     exact_squares,
     exact_sums,
     fold,
     fold_limbs,
-    from_totals,
+    from_ints,
     huge_sums,
+    integer_sums,
+    integer_terms,
     min_max_and_sums,
     run_lengths,
-    totals,
+    to_decimals,
+    to_ints,
     two_product,
-    whole_sums,
-    whole_terms,
 )
-from skipstone.aggregate.states.state import EVERY, Facet, Measure, Path, RowSelection
+from skipstone.aggregate.states.state import ALL_FACETS, Facet, Measure, Path, RowSelection
 from skipstone.core.arrays import texts
 from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.core.evidence import Array, Bounds, reduce_blocks
@@ -44,43 +44,43 @@ from skipstone.parquet.measure import ColumnMeasure, NumberKeys, byte_keys, read
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Blocks of so many values are looked at one by one.
-_LARGE = 64
+# Blocks of at least this many byte strings are reduced individually.
+_LARGE_BLOCK = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
-    """Aggregates of one column in N blocks, in keys of its type; what is not ``known`` may hold anything.
+    """Aggregates of one column in N blocks, in keys of its type; arrays are undefined for missing ``facets``.
 
-    ``count`` is of values that are not NULL, NaN among them. NaN is in no sum and no bound; ``nans`` and
-    ``has`` are known with any facet but COUNT. Sums and squares are the sums of their rows.
+    ``count`` is the number of non-NULL values, including NaN. Sums and bounds exclude NaN; ``nans`` and
+    ``has`` are defined with any facet other than COUNT. A sum is the total of its column of limbs or parts.
     """
 
     type: pa.DataType
-    known: NDArray[np.uint8]
-    """Facets, per block."""
+    facets: NDArray[np.uint8]
+    """Available facets of each block."""
     count: NDArray[np.int64]
     nans: NDArray[np.int64]
     limbs: NDArray[np.int64]
-    """Sums of whole keys as ``[limb, block]``; for floats those of values from 2⁹⁶⁰ on (see limbs.py)."""
+    """Sums of integer keys as ``[limb, block]``; for floats, of values of at least 2⁹⁶⁰."""
     parts: NDArray[np.float64]
-    """Sums of finite floats below that, as ``[part, block]``."""
+    """Sums of smaller finite floats, as ``[part, block]``."""
     infinite: NDArray[np.float64]
-    """The sum of infinite values: 0, one of them, or NaN."""
+    """Sum of infinite values: 0, an infinity, or NaN."""
     squares: NDArray[np.float64]
-    """Sums of squared keys as ``[part, block]``; infinite if a value is beyond 2⁴⁸⁰."""
+    """Sums of squared keys as ``[part, block]``; infinite if a value exceeds 2⁴⁸⁰."""
     lower: Bounds
     upper: Bounds
-    """The least and the greatest key, uncut; a zero of floats stands for both zeros."""
+    """Smallest and largest key, not truncated; a float zero represents both zeros."""
     has: NDArray[np.bool_]
-    """Whether there is a value that is neither NULL nor NaN, and so bounds."""
+    """Whether there is a value other than NULL and NaN, and so bounds."""
 
     def __len__(self) -> int:
         return len(self.count)
 
     @classmethod
     def unknown(cls, type: pa.DataType, count: int) -> Blocks:
-        """Blocks of which nothing is known."""
+        """Blocks without any facet."""
         space, none, flat = key_space(type), np.zeros(count, dtype=np.int64), np.zeros((0, count))
         empty = pa.nulls(count, pa.large_binary()) if space.kind is Kind.BYTES else none.astype(space.dtype)
         return cls(
@@ -97,122 +97,123 @@ class Blocks:
             none.astype(np.bool_),
         )
 
-    def knows(self, facets: Facet) -> NDArray[np.bool_]:
-        """Which blocks have all of some facets."""
-        sure: NDArray[np.bool_] = (self.known & facets) == facets
-        return sure
+    def has_facets(self, facets: Facet) -> NDArray[np.bool_]:
+        """Mask of blocks that have all the given facets."""
+        mask: NDArray[np.bool_] = (self.facets & facets) == facets
+        return mask
 
     def take(self, units: Array) -> Blocks:
-        """The chosen blocks, in that order."""
-        return self._with({name: _taken(array, units) for name, array in self._arrays().items()})
+        """Select blocks, in the order of ``units``."""
+        return self._with({name: _take(array, units) for name, array in self._arrays().items()})
 
     @classmethod
     def concat(cls, parts: Sequence[Blocks]) -> Blocks:
-        """The blocks of several columns of one type, one after the other."""
+        """Concatenate blocks of one type."""
         if len(parts) == 1:
             return parts[0]
         arrays = [part._arrays() for part in parts]
-        return parts[0]._with({name: _joined([some[name] for some in arrays]) for name in arrays[0]})
+        return parts[0]._with({name: _concat([some[name] for some in arrays]) for name in arrays[0]})
 
     def merge(self, starts: Array) -> Blocks:
-        """Larger blocks of consecutive ones; ``starts`` are their first blocks, in order."""
+        """Merge consecutive blocks; ``starts`` are the first blocks of the merged ones."""
         if len(starts) == len(self) and np.array_equal(starts, np.arange(len(self))):
             return self
-        bound = self.has
+        bounded = self.has
         if isinstance(self.lower, pa.Array):
-            # Where bounds were not asked for there are none, and statistics may have one of the two.
-            bound = bound & np.asarray(self.lower.is_valid()) & np.asarray(self.upper.is_valid())
-        numbered = np.concatenate(([0], np.cumsum(bound)))[starts]
-        lower, upper = (_taken(bounds, np.flatnonzero(bound)) for bounds in (self.lower, self.upper))
+            # Bounds may not have been computed, and statistics can have only one of the two.
+            bounded = bounded & np.asarray(self.lower.is_valid()) & np.asarray(self.upper.is_valid())
+        new_starts = np.concatenate(([0], np.cumsum(bounded)))[starts]
+        lower, upper = (_take(bounds, np.flatnonzero(bounded)) for bounds in (self.lower, self.upper))
         with np.errstate(invalid="ignore"):
             infinite = reduce_blocks(np.add, self.infinite, starts, empty=0)
         return Blocks(
             self.type,
-            reduce_blocks(np.bitwise_and, self.known, starts, empty=facets_of(self.type)),
+            reduce_blocks(np.bitwise_and, self.facets, starts, empty=facets_of(self.type)),
             reduce_blocks(np.add, self.count, starts, empty=0),
             reduce_blocks(np.add, self.nans, starts, empty=0),
             fold_limbs(self.limbs, starts),
             fold(self.parts, starts),
             infinite,
             fold(self.squares, starts),
-            least_or_greatest(lower, numbered, greatest=False),
-            least_or_greatest(upper, numbered, greatest=True),
+            least_or_greatest(lower, new_starts, greatest=False),
+            least_or_greatest(upper, new_starts, greatest=True),
             reduce_blocks(np.logical_or, self.has, starts, empty=False),
         )
 
     def _arrays(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _ARRAYS}
+        return {stored: getattr(self, field) for stored, field in _ARRAYS.items()}
 
     def _with(self, arrays: Mapping[str, Any]) -> Blocks:
-        return replace(self, **arrays)
+        return replace(self, **{_ARRAYS[stored]: array for stored, array in arrays.items()})
 
     # -- storing -----------------------------------------------------------------------------
 
     def to_arrays(self) -> dict[str, Array]:
-        """Plain arrays of one element per block, to be stored; for types that have sums."""
-        found: dict[str, Array] = {}
+        """Convert to plain arrays of one element per block, for storage; only for types that have sums."""
+        arrays: dict[str, Array] = {}
         for name, array in self._arrays().items():
             if isinstance(array, pa.Array):
-                found[name] = _fixed(array, key_space(self.type).width)
+                arrays[name] = _to_fixed_width(array, key_space(self.type).width)
             elif array.ndim == 2:
-                found |= {f"{name}/{k}": row for k, row in enumerate(array)}
+                arrays |= {f"{name}/{k}": row for k, row in enumerate(array)}
             elif name not in ("nans", "infinite") or (array != 0).any():
-                found[name] = array
-        return found
+                arrays[name] = array
+        return arrays
 
     @classmethod
     def stored_type(cls, type: pa.DataType, name: str) -> np.dtype[Any]:
-        """The type of an array that :meth:`to_arrays` gives, without the number of its row."""
+        """Type of an array from :meth:`to_arrays`; ``name`` has no row number."""
         array = cls.unknown(type, 0)._arrays()[name]
         return np.dtype((np.void, key_space(type).width)) if isinstance(array, pa.Array) else array.dtype
 
     @classmethod
     def from_arrays(cls, type: pa.DataType, arrays: Mapping[str, Array]) -> Blocks:
-        """What :meth:`to_arrays` gave."""
-        blank = cls.unknown(type, len(arrays["known"]))
-        found: dict[str, Any] = {}
-        for name, array in blank._arrays().items():
+        """Inverse of :meth:`to_arrays`."""
+        empty = cls.unknown(type, len(arrays["known"]))
+        restored: dict[str, Any] = {}
+        for name, array in empty._arrays().items():
             rows = [arrays[f"{name}/{k}"] for k in range(len(arrays)) if f"{name}/{k}" in arrays]
             if rows:
-                found[name] = np.stack(rows)
+                restored[name] = np.stack(rows)
             elif name in arrays:
-                found[name] = _bytes(arrays[name]) if isinstance(array, pa.Array) else arrays[name]
-        return blank._with(found)
+                restored[name] = _bytes(arrays[name]) if isinstance(array, pa.Array) else arrays[name]
+        return empty._with(restored)
 
 
-_ARRAYS = tuple(field.name for field in fields(Blocks) if field.name != "type")
+# Fields by the names under which the index stores them.
+_ARRAYS = {"known" if f.name == "facets" else f.name: f.name for f in fields(Blocks) if f.name != "type"}
 
 
 def is_number(type: pa.DataType) -> bool:
-    """Whether values of a type can be added."""
+    """Whether values of a type can be summed."""
     storage = storage_type(type)
     return bool(pa.types.is_integer(storage) or pa.types.is_floating(storage) or pa.types.is_decimal(storage))
 
 
 def scale_of(type: pa.DataType) -> int:
-    """The power of ten by which the keys of a number exceed it."""
+    """Decimal scale of the keys: key = value * 10^scale."""
     storage = storage_type(type)
     return int(storage.scale) if pa.types.is_decimal(storage) else 0
 
 
 def facets_of(type: pa.DataType) -> Facet:
-    """What can be known of a column."""
+    """Facets that a column of this type can have."""
     if is_number(type):
-        return EVERY
+        return ALL_FACETS
     return Facet.COUNT | Facet.MIN_MAX if is_ordered(type) else Facet.COUNT
 
 
-def _taken(array: Any, units: Array) -> Any:
+def _take(array: Any, units: Array) -> Any:
     return array.take(pa.array(units)) if isinstance(array, pa.Array) else array[..., units]
 
 
-def _joined(arrays: list[Any]) -> Any:
+def _concat(arrays: list[Any]) -> Any:
     if isinstance(arrays[0], pa.Array):
         return pa.concat_arrays(arrays)
-    return beside(arrays) if arrays[0].ndim == 2 else np.concatenate(arrays)
+    return concat_blocks(arrays) if arrays[0].ndim == 2 else np.concatenate(arrays)
 
 
-def _fixed(keys: pa.Array, width: int) -> Array:
+def _to_fixed_width(keys: pa.Array, width: int) -> Array:
     filled = keys.fill_null(bytes(width)).to_pylist()
     return np.frombuffer(b"".join(filled), dtype=np.dtype((np.void, width)))
 
@@ -223,7 +224,7 @@ def _bytes(keys: Array) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class BlockMeasure(Measure[Blocks]):
-    """Some facets of one column."""
+    """Block aggregates of one column."""
 
     path: Path
     type: pa.DataType
@@ -242,9 +243,8 @@ class BlockMeasure(Measure[Blocks]):
     def fold(self, state: Blocks, order: Array, starts: Array) -> Blocks:
         return state.take(order).merge(starts)
 
-    def cached(self, blocks: Blocks) -> tuple[Blocks, Array]:
-        """The blocks themselves, where the facets are known."""
-        return blocks, blocks.knows(self.facets)
+    def from_blocks(self, blocks: Blocks) -> tuple[Blocks, Array]:
+        return blocks, blocks.has_facets(self.facets)
 
 
 # -- from rows ---------------------------------------------------------------------------------
@@ -253,65 +253,65 @@ class BlockMeasure(Measure[Blocks]):
 def read_blocks(
     type: pa.DataType, values: pa.Array | pa.ChunkedArray, starts: Array, facets: Facet
 ) -> Blocks:
-    """The aggregates of blocks of rows that begin at ``starts``, in keys of ``type``.
+    """Compute aggregates of the blocks that begin at ``starts``, in keys of ``type``.
 
-    Facets that the type can't have stay unknown. Raises :class:`skipstone.parquet.measure.NotMeasurable` for
-    values that are no exact part of the type.
+    Facets that the type can't have are ignored. Raises :class:`skipstone.parquet.measure.NotMeasurable` for
+    values that ``type`` can't represent exactly.
     """
     rows = run_lengths(starts, len(values))
     assert rows.sum() == len(values)
     assert (rows >= 0).all()
     wanted = facets & facets_of(type) | Facet.COUNT
-    blank = Blocks.unknown(type, len(rows))
+    empty = Blocks.unknown(type, len(rows))
     if not is_ordered(type):
         present = np.asarray(values.is_valid())
         count = reduce_blocks(np.add, present, starts, empty=0, dtype=np.int64)
-        return _with_facets(blank, wanted, {"count": count})
+        return _with_facets(empty, wanted, {"count": count})
     column = read_column(type, values)
     count = rows - column.nulls(starts)
     if wanted == Facet.COUNT:
-        return _with_facets(blank, wanted, {"count": count})
-    # NULLs are left out before anything else, and blocks begin earlier by as much.
+        return _with_facets(empty, wanted, {"count": count})
+    # NULLs are dropped first, so blocks begin earlier.
     starts = np.cumsum(count) - count
     kind, storage = key_space(type).kind, storage_type(type)
     if kind is Kind.BYTES:
         wide = pa.types.is_decimal(storage)
-        found = _decimals(column, storage, starts, wanted) if wide else _texts(column, starts, wanted)
+        arrays = _decimals(column, storage, starts, wanted) if wide else _byte_strings(column, starts, wanted)
     else:
         wanted |= Facet.MIN_MAX
         keys = NumberKeys.of(column)
-        some = keys.keys if keys.valid is None else keys.keys[keys.valid]
-        found = (_floats if kind is Kind.FLOAT else _wholes)(some, starts, wanted)
-        found |= {name: found[name].astype(key_space(type).dtype) for name in ("lower", "upper")}
-    found.setdefault("has", count > 0)
-    return _with_facets(blank, wanted, {"count": count, **found})
+        valid_keys = keys.keys if keys.valid is None else keys.keys[keys.valid]
+        arrays = (_floats if kind is Kind.FLOAT else _integers)(valid_keys, starts, wanted)
+        arrays |= {name: arrays[name].astype(key_space(type).dtype) for name in ("lower", "upper")}
+    arrays.setdefault("has", count > 0)
+    return _with_facets(empty, wanted, {"count": count, **arrays})
 
 
 def constant_blocks(type: pa.DataType, value: pa.Scalar, rows: Array, facets: Facet) -> Blocks:
-    """The aggregates of blocks in which one value, or NULL, stands in each of ``rows`` rows."""
+    """Aggregates of blocks that repeat one value, or NULL, ``rows`` times."""
     array = pa.repeat(value, 1) if value.is_valid else pa.nulls(1, type)
-    once = read_blocks(type, array, np.zeros(1, dtype=np.int64), facets)
-    many = once.take(np.zeros(len(rows), dtype=np.int64))
+    single = read_blocks(type, array, np.zeros(1, dtype=np.int64), facets)
+    many = single.take(np.zeros(len(rows), dtype=np.int64))
     counts = rows.astype(np.int64)
-    sums = [total * count for total, count in zip(totals(many.limbs), counts.tolist(), strict=True)]
+    sums = [total * count for total, count in zip(to_ints(many.limbs), counts.tolist(), strict=True)]
     return replace(
         many,
         count=many.count * counts,
         nans=many.nans * counts,
-        limbs=from_totals(sums) if len(many.limbs) else many.limbs,
-        parts=_times(many.parts, counts),
+        limbs=from_ints(sums) if len(many.limbs) else many.limbs,
+        parts=_multiply(many.parts, counts),
         infinite=np.where(counts > 0, many.infinite, 0.0),
-        squares=_times(many.squares, counts),
+        squares=_multiply(many.squares, counts),
         has=many.has & (counts > 0),
     )
 
 
-def _with_facets(blank: Blocks, facets: Facet, found: dict[str, Any]) -> Blocks:
-    return replace(blank, known=np.full(len(blank), facets, dtype=np.uint8), **found)
+def _with_facets(blocks: Blocks, facets: Facet, arrays: dict[str, Any]) -> Blocks:
+    return replace(blocks, facets=np.full(len(blocks), facets, dtype=np.uint8), **arrays)
 
 
-def _times(parts: Array, counts: Array) -> Array:
-    """Exact multiples: each part becomes two, of which the second is what rounding left out of the first."""
+def _multiply(parts: Array, counts: Array) -> Array:
+    """Exact multiples: each part becomes a rounded product and its rounding error."""
     if not len(parts):
         return parts
     finite = np.isfinite(parts)
@@ -323,59 +323,59 @@ def _times(parts: Array, counts: Array) -> Array:
 # -- by kind of key ----------------------------------------------------------------------------
 
 
-def _wholes(keys: Array, starts: Array, wanted: Facet) -> dict[str, Any]:
+def _integers(keys: Array, starts: Array, wanted: Facet) -> dict[str, Any]:
     lower, upper = min_max(keys, starts)
-    found: dict[str, Any] = {"lower": lower, "upper": upper}
+    arrays: dict[str, Any] = {"lower": lower, "upper": upper}
     if wanted & Facet.SUM:
-        most = max(-int(lower.min(initial=0)), int(upper.max(initial=0)))
-        found["limbs"] = whole_sums(keys, starts, most)
+        largest = max(-int(lower.min(initial=0)), int(upper.max(initial=0)))
+        arrays["limbs"] = integer_sums(keys, starts, largest)
     if wanted & Facet.SQUARES:
-        found["squares"] = exact_squares(whole_terms(keys), starts)
-    return found
+        arrays["squares"] = exact_squares(integer_terms(keys), starts)
+    return arrays
 
 
 def _floats(keys: Array, starts: Array, wanted: Facet) -> dict[str, Any]:
     summed = bool(wanted & Facet.SUM)
     lower, upper, parts = min_max_and_sums(keys, starts) if summed else (*min_max(keys, starts), None)
     if np.isnan(lower).any():
-        odd = np.isnan(keys)
-        nans = reduce_blocks(np.add, odd, starts, empty=0, dtype=np.int64)
-        left = run_lengths(starts, len(keys)) - nans
-        return _floats(keys[~odd], np.cumsum(left) - left, wanted) | {"nans": nans}
-    # Adding zero leaves one of the two zeros.
-    found: dict[str, Any] = {"lower": lower + 0.0, "upper": upper + 0.0}
-    found["nans"] = np.zeros(len(starts), dtype=np.int64)
-    found["has"] = run_lengths(starts, len(keys)) > 0
+        is_nan = np.isnan(keys)
+        nans = reduce_blocks(np.add, is_nan, starts, empty=0, dtype=np.int64)
+        lengths = run_lengths(starts, len(keys)) - nans
+        return _floats(keys[~is_nan], np.cumsum(lengths) - lengths, wanted) | {"nans": nans}
+    # Adding zero normalizes -0.0 to 0.0.
+    arrays: dict[str, Any] = {"lower": lower + 0.0, "upper": upper + 0.0}
+    arrays["nans"] = np.zeros(len(starts), dtype=np.int64)
+    arrays["has"] = run_lengths(starts, len(keys)) > 0
     if summed:
-        found |= _huge_float_sums(keys, starts) if parts is None else {"parts": parts}
+        arrays |= _huge_float_sums(keys, starts) if parts is None else {"parts": parts}
     if wanted & Facet.SQUARES:
-        most = max(-float(lower.min(initial=0.0)), float(upper.max(initial=0.0)))
-        found |= _float_squares(keys, starts, most)
-    return found
+        largest = max(-float(lower.min(initial=0.0)), float(upper.max(initial=0.0)))
+        arrays |= _float_squares(keys, starts, largest)
+    return arrays
 
 
 def _huge_float_sums(keys: Array, starts: Array) -> dict[str, Any]:
-    """The sums where some values are not below LARGEST."""
+    """Sums if some values are at least LARGEST."""
     keys = keys.astype(np.float64)
-    odd = np.abs(keys) >= LARGEST
-    huge = np.where(odd & np.isfinite(keys), keys, 0.0)
+    is_huge = np.abs(keys) >= LARGEST
+    huge = np.where(is_huge & np.isfinite(keys), keys, 0.0)
     with np.errstate(invalid="ignore"):
-        beyond = reduce_blocks(np.add, np.where(np.isinf(keys), keys, 0.0), starts, empty=0.0)
-    parts = exact_sums(np.where(odd, 0.0, keys), starts)
-    return {"parts": parts, "limbs": huge_sums(huge, starts), "infinite": beyond}
+        infinite = reduce_blocks(np.add, np.where(np.isinf(keys), keys, 0.0), starts, empty=0.0)
+    parts = exact_sums(np.where(is_huge, 0.0, keys), starts)
+    return {"parts": parts, "limbs": huge_sums(huge, starts), "infinite": infinite}
 
 
-def _float_squares(keys: Array, starts: Array, most: float) -> dict[str, Any]:
-    if most < LARGEST_ROOT:
+def _float_squares(keys: Array, starts: Array, largest: float) -> dict[str, Any]:
+    if largest < LARGEST_ROOT:
         return {"squares": exact_squares([keys], starts)}
     keys = keys.astype(np.float64)
-    odd = np.abs(keys) >= LARGEST_ROOT
-    squares = exact_squares([np.where(odd, 0.0, keys)], starts)
-    beyond = reduce_blocks(np.logical_or, odd, starts, empty=False)
-    return {"squares": np.vstack([squares, np.where(beyond, np.inf, 0.0)])}
+    is_huge = np.abs(keys) >= LARGEST_ROOT
+    squares = exact_squares([np.where(is_huge, 0.0, keys)], starts)
+    overflows = reduce_blocks(np.logical_or, is_huge, starts, empty=False)
+    return {"squares": np.vstack([squares, np.where(overflows, np.inf, 0.0)])}
 
 
-def _texts(column: ColumnMeasure, starts: Array, wanted: Facet) -> dict[str, Any]:
+def _byte_strings(column: ColumnMeasure, starts: Array, wanted: Facet) -> dict[str, Any]:
     if not wanted & Facet.MIN_MAX:
         return {}
     chunks = [key.cast(pa.large_binary()).drop_null() for key in byte_keys(column.chunks).chunks]
@@ -384,60 +384,60 @@ def _texts(column: ColumnMeasure, starts: Array, wanted: Facet) -> dict[str, Any
 
 
 def _decimals(column: ColumnMeasure, type: pa.DataType, starts: Array, wanted: Facet) -> dict[str, Any]:
-    """The same of decimals that are wider than a word."""
+    """Aggregates of decimals of more than 64 bits."""
     none = pa.array([], type)
     words = np.concatenate([decimal_limbs(chunk.drop_null()) for chunk in (*column.chunks, none)])
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     if wanted & Facet.MIN_MAX:
         has = run_lengths(starts, len(words)) > 0
         for name, greatest in (("lower", False), ("upper", True)):
             rows = extreme_rows(words, starts, greatest=greatest)
-            found[name] = texts(decimals(rows.T, type, has)).cast(pa.large_binary())
+            arrays[name] = texts(to_decimals(rows.T, type, has)).cast(pa.large_binary())
     if wanted & Facet.SUM:
-        found["limbs"] = decimal_sums(words, starts)
+        arrays["limbs"] = decimal_sums(words, starts)
     if wanted & Facet.SQUARES:
         terms = [np.ldexp(words[:, k].astype(np.float64), 32 * k) for k in range(words.shape[1])]
-        found["squares"] = exact_squares(terms, starts)
-    return found
+        arrays["squares"] = exact_squares(terms, starts)
+    return arrays
 
 
-# -- least and greatest keys ---------------------------------------------------------------------
+# -- minima and maxima ---------------------------------------------------------------------------
 
 
 def least_or_greatest(keys: Bounds, starts: Array, *, greatest: bool) -> Bounds:
-    """The least or the greatest key per block, NULL or 0 where it has none; NaN wins."""
+    """Smallest or largest key of each block, NULL or 0 if it is empty; NaN wins."""
     if not isinstance(keys, pa.Array):
         return reduce_blocks(np.maximum if greatest else np.minimum, keys, starts, empty=0)
     coded = keys.dictionary_encode()
     order = pc.sort_indices(coded.dictionary).to_numpy()
     ranks = np.empty(len(order), dtype=np.int64)
     ranks[order] = np.arange(len(order))
-    found = least_or_greatest(ranks[coded.indices.to_numpy()], starts, greatest=greatest)
+    best = least_or_greatest(ranks[coded.indices.to_numpy()], starts, greatest=greatest)
     empty = run_lengths(starts, len(keys)) == 0
-    places = order[found] if len(order) else found
-    return coded.dictionary.take(pa.array(places, mask=empty))
+    indexes = order[best] if len(order) else best
+    return coded.dictionary.take(pa.array(indexes, mask=empty))
 
 
 def min_max(keys: Bounds, starts: Array) -> tuple[Bounds, Bounds]:
-    """The least and the greatest key per block, as :func:`least_or_greatest` has them."""
-    if isinstance(keys, pa.Array) and len(keys) >= _LARGE * len(starts):
-        # Of large blocks this is faster than putting all byte strings in order.
+    """Smallest and largest key of each block, as in :func:`least_or_greatest`."""
+    if isinstance(keys, pa.Array) and len(keys) >= _LARGE_BLOCK * len(starts):
+        # For large blocks this is faster than sorting all byte strings.
         edges = [*starts.tolist(), len(keys)]
-        found = [pc.min_max(keys.slice(a, b - a)) for a, b in pairwise(edges)]
-        least, greatest = (pa.array([e[name].as_py() for e in found], keys.type) for name in ("min", "max"))
+        pairs = [pc.min_max(keys.slice(a, b - a)) for a, b in pairwise(edges)]
+        least, greatest = (pa.array([e[name].as_py() for e in pairs], keys.type) for name in ("min", "max"))
         return least, greatest
     return least_or_greatest(keys, starts, greatest=False), least_or_greatest(keys, starts, greatest=True)
 
 
 def extreme_rows(words: Array, starts: Array, *, greatest: bool) -> Array:
-    """The least or the greatest row of ``[row, word]`` per block; words further right weigh more."""
+    """Smallest or largest row of ``[row, word]`` in each block; the last word is the most significant."""
     lengths = run_lengths(starts, len(words))
     limits = np.iinfo(words.dtype)
-    found = np.zeros((len(starts), words.shape[1]), dtype=words.dtype)
-    ahead = np.ones(len(words), dtype=bool)
+    result = np.zeros((len(starts), words.shape[1]), dtype=words.dtype)
+    tied = np.ones(len(words), dtype=bool)
     for k in reversed(range(words.shape[1])):
-        # Only rows that are as far out as any by the words so far take part.
-        mine = np.where(ahead, words[:, k], limits.min if greatest else limits.max)
-        found[:, k] = least_or_greatest(mine, starts, greatest=greatest)
-        ahead &= mine == np.repeat(found[:, k], lengths)
-    return found
+        # Only rows that tie for the best in the more significant words are compared.
+        candidates = np.where(tied, words[:, k], limits.min if greatest else limits.max)
+        result[:, k] = least_or_greatest(candidates, starts, greatest=greatest)
+        tied &= candidates == np.repeat(result[:, k], lengths)
+    return result

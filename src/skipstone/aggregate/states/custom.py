@@ -1,4 +1,4 @@
-"""Aggregates of the user's own: any object with init, update, merge and finish."""
+"""User-defined aggregates: objects with init, update, merge and finish."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from skipstone.aggregate.states.state import Measure, Path, RowSelection, joined, runs
+from skipstone.aggregate.states.state import Measure, Path, RowSelection, concat_states, group_runs
 from skipstone.core.evidence import Array
 from skipstone.errors import SkipstoneError, UsageError
 
@@ -19,9 +19,9 @@ _METHODS: Final = ("init", "update", "merge", "finish")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Custom(Measure[list[Any]]):
-    """The states that a user's object makes of batches with the named columns, one per group.
+    """States of a user-defined aggregate, one per group.
 
-    What the object is given to merge or to finish is a copy, so it may change it.
+    ``merge`` and ``finish`` get copies, so they can modify their arguments.
     """
 
     paths: tuple[Path, ...]
@@ -33,8 +33,8 @@ class Custom(Measure[list[Any]]):
         missing = [method for method in _METHODS if not callable(getattr(self.aggregate, method, None))]
         if missing:
             raise UsageError(
-                f"the aggregate {self.name} has no {', '.join(missing)}",
-                hint="give an object with init(), update(state, batch), merge(a, b) and finish(state)",
+                f"aggregate {self.name} has no {', '.join(missing)}",
+                hint="use an object with init(), update(state, batch), merge(a, b) and finish(state)",
             )
 
     @property
@@ -42,67 +42,64 @@ class Custom(Measure[list[Any]]):
         return self.paths
 
     def update(self, rows: RowSelection) -> list[Any]:
-        """A state of each group, by calls for it alone."""
         table = rows.table.select([])
         for name, path in zip(self.names, self.paths, strict=True):
             table = table.append_column(name, rows.column(path))
         table = table.combine_chunks()
         spans = pairwise([*rows.starts.tolist(), len(rows.table)])
-        return [self._updated(table.slice(start, stop - start)) for start, stop in spans]
+        return [self._update(table.slice(start, stop - start)) for start, stop in spans]
 
     def join(self, states: Sequence[list[Any]]) -> list[Any]:
-        return joined(states)
+        return concat_states(states)
 
     def fold(self, state: list[Any], order: Array, starts: Array) -> list[Any]:
-        """The states of each run, merged in their order."""
-        return [run[0] if len(run) == 1 else self._merged(run) for run in runs(state, order, starts)]
+        """Merge the states of each run, in order."""
+        return [run[0] if len(run) == 1 else self._merge(run) for run in group_runs(state, order, starts)]
 
     def call(self, method: str, *args: Any) -> Any:
-        """What a method of the user's object gives; its failure names the aggregate."""
+        """Call a method of the user's object; errors name the aggregate."""
         try:
             return getattr(self.aggregate, method)(*args)
         except SkipstoneError:
             raise
         except Exception as error:
-            raise UsageError(
-                f"{method} of the aggregate {self.name} failed: {_description(error)}"
-            ) from error
+            raise UsageError(f"{method} of aggregate {self.name} failed: {_description(error)}") from error
 
-    def copied(self, state: Any) -> Any:
-        """A state that may be changed."""
+    def copy(self, state: Any) -> Any:
+        """Copy a state."""
         try:
             return copy.deepcopy(state)
         except Exception as error:
             raise UsageError(
-                f"a state of the aggregate {self.name} can't be copied: {_description(error)}",
-                hint="keep plain values, lists or arrays as state",
+                f"state of aggregate {self.name} can't be copied: {_description(error)}",
+                hint="use plain values, lists or arrays as state",
             ) from error
 
-    def _updated(self, table: pa.Table) -> Any:
+    def _update(self, table: pa.Table) -> Any:
         state = self.call("init")
         for batch in table.to_batches():
             if batch.num_rows:
                 state = self.call("update", state, batch)
         return state
 
-    def _merged(self, run: Sequence[Any]) -> Any:
-        state = self.copied(run[0])
+    def _merge(self, run: Sequence[Any]) -> Any:
+        state = self.copy(run[0])
         for other in run[1:]:
-            state = self.call("merge", state, self.copied(other))
+            state = self.call("merge", state, self.copy(other))
         return state
 
 
-def finished(measure: Custom, state: Sequence[Any], type: pa.DataType | None = None) -> pa.Array:
-    """What the user's object makes of each group's state, of the type given or as it is."""
-    values = [measure.call("finish", measure.copied(one)) for one in state]
+def finish_custom(measure: Custom, state: Sequence[Any], type: pa.DataType | None = None) -> pa.Array:
+    """Call ``finish`` for each group; the result has ``type``, or the inferred type."""
+    values = [measure.call("finish", measure.copy(group)) for group in state]
     try:
         values = [value.as_py() if isinstance(value, pa.Scalar) else value for value in values]
         return pa.array(values, type, from_pandas=False)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        wanted = "one type" if type is None else f"type {type}"
+        expected = "one type" if type is None else f"type {type}"
         raise UsageError(
-            f"finish of the aggregate {measure.name} gave values that are not of {wanted}: {error}",
-            hint="give type= the type of the values",
+            f"finish of aggregate {measure.name} returned values that are not of {expected}: {error}",
+            hint="set type= to the type of the values",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""The value of one column in the row where another is least or greatest."""
+"""Value of one column in the row where another column is smallest or largest."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PickedRows:
-    """The row that counts in each group, in plain arrays; where there is none, both columns are NULL."""
+class FirstLastRows:
+    """The first or last row of each group, in plain arrays; both columns are NULL if there is none."""
 
     by: pa.Array
     value: pa.Array
     type: pa.DataType
-    """That of the values in the answer."""
+    """Type of the result."""
 
 
 @dataclass(frozen=True, slots=True)
-class FirstLast(Measure[PickedRows]):
-    """The value in the row with the least ``by``, or with the greatest one.
+class FirstLast(Measure[FirstLastRows]):
+    """Value in the row with the smallest ``by``, or with ``last`` the largest.
 
-    Rows whose ``by`` is NULL don't count, and NaN is the largest. Of rows with the same ``by`` the one with
-    the least value counts (the greatest, if that of ``by`` is asked for), NULL being the least.
+    Rows with a NULL ``by`` are ignored, and NaN is the largest value. Ties are broken by the smallest value
+    (with ``last`` the largest), with NULL as the smallest.
     """
 
     path: Path
@@ -49,65 +49,64 @@ class FirstLast(Measure[PickedRows]):
         for path, type in ((self.path, self.type), (self.by, self.by_type)):
             if not is_ordered(type):
                 raise TypeMismatchError(
-                    f"values of type {type} have no order, so there is no first or last one",
+                    f"first and last need an ordered column, got {type}",
                     column=".".join(path),
-                    hint="name its leaf fields",
+                    hint="use one of its leaf fields",
                 )
 
     @property
     def columns(self) -> tuple[Path, ...]:
-        """The column that is picked from, and the one that picks."""
         return (self.path, self.by)
 
-    def update(self, rows: RowSelection) -> PickedRows:
-        return self._picked(rows.column(self.by), rows.column(self.path), rows.starts)
+    def update(self, rows: RowSelection) -> FirstLastRows:
+        return self._select(rows.column(self.by), rows.column(self.path), rows.starts)
 
-    def join(self, states: Sequence[PickedRows]) -> PickedRows:
+    def join(self, states: Sequence[FirstLastRows]) -> FirstLastRows:
         by, value = (pa.concat_arrays([getattr(s, name) for s in states]) for name in ("by", "value"))
-        return PickedRows(by, value, self.type)
+        return FirstLastRows(by, value, self.type)
 
-    def fold(self, state: PickedRows, order: Array, starts: Array) -> PickedRows:
-        places = pa.array(order)
-        return self._picked(state.by.take(places), state.value.take(places), starts)
+    def fold(self, state: FirstLastRows, order: Array, starts: Array) -> FirstLastRows:
+        indexes = pa.array(order)
+        return self._select(state.by.take(indexes), state.value.take(indexes), starts)
 
-    def _picked(
+    def _select(
         self, by: pa.Array | pa.ChunkedArray, value: pa.Array | pa.ChunkedArray, starts: Array
-    ) -> PickedRows:
+    ) -> FirstLastRows:
         by, value = _plain(by), _plain(value)
         by_type, type = plain_type(self.by_type), plain_type(self.type)
         ranks, valid = _ranks(by_type, by)
-        rows = _foremost(ranks, valid, starts, last=self.last)
-        # Only those rows that share the foremost ``by`` of their group are compared by value.
+        rows = _best_rows(ranks, valid, starts, last=self.last)
+        # Only rows that tie for the best ``by`` of their group are compared by value.
         groups = np.searchsorted(starts, rows, side="right") - 1
         tied = value.take(pa.array(rows))
         ranks, valid = _ranks(type, tied)
-        found = np.full(len(starts), -1, dtype=np.int64)
+        selected = np.full(len(starts), -1, dtype=np.int64)
         if len(rows):
-            # In reverse for the first, so that what counts is written last.
+            # Reversed for ``first``, so that the best row is written last.
             order = np.lexsort((ranks, valid, groups))
             order = order if self.last else order[::-1]
-            found[groups[order]] = rows[order]
-        places = pa.array(found, mask=found < 0)
-        by, value = (column.take(places).combine_chunks() for column in (by, value))
-        return PickedRows(by.cast(by_type), value.cast(type), self.type)
+            selected[groups[order]] = rows[order]
+        indexes = pa.array(selected, mask=selected < 0)
+        by, value = (column.take(indexes).combine_chunks() for column in (by, value))
+        return FirstLastRows(by.cast(by_type), value.cast(type), self.type)
 
 
-def picked(state: PickedRows) -> pa.Array:
-    """The value of each group."""
-    found = state.value.cast(storage_type(state.type))
+def finish_first_last(state: FirstLastRows) -> pa.Array:
+    """Result values of the groups."""
+    values = state.value.cast(storage_type(state.type))
     wrapped = isinstance(state.type, pa.BaseExtensionType)
-    return pa.ExtensionArray.from_storage(state.type, found) if wrapped else found
+    return pa.ExtensionArray.from_storage(state.type, values) if wrapped else values
 
 
-def _foremost(ranks: NDArray[np.int64], valid: Array, starts: Array, *, last: bool) -> NDArray[np.int64]:
-    """The valid rows with the least (or the greatest) rank of their group."""
+def _best_rows(ranks: NDArray[np.int64], valid: Array, starts: Array, *, last: bool) -> NDArray[np.int64]:
+    """Valid rows with the smallest (or largest) rank of their group."""
     ufunc, limit = (np.maximum, np.iinfo(np.int64).min) if last else (np.minimum, np.iinfo(np.int64).max)
     ends = reduce_blocks(ufunc, np.where(valid, ranks, limit), starts, empty=limit)
     return np.flatnonzero(valid & (ranks == np.repeat(ends, np.diff(starts, append=len(ranks)))))
 
 
 def _ranks(type: pa.DataType, values: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.int64], Array]:
-    """Whole numbers in the order of the values, NaN being the largest, and which of them are not NULL."""
+    """Integers that sort like the values, with NaN as the largest, and a mask of non-NULL values."""
     column = read_column(type, values)
     valid = np.ones(len(values), dtype=bool) if column.valid is None else column.valid
     if key_space(type).kind is Kind.BYTES:
@@ -121,10 +120,10 @@ def _ranks(type: pa.DataType, values: pa.Array | pa.ChunkedArray) -> tuple[NDArr
         return (keys ^ np.uint64(1 << 63)).view(np.int64), valid
     if keys.dtype.kind != "f":
         return keys.astype(np.int64), valid
-    wide = keys.astype(np.float64) + 0.0  # which makes one of both zeros
+    wide = keys.astype(np.float64) + 0.0  # normalizes -0.0
     wide[np.isnan(wide)] = np.nan
     bits = wide.view(np.int64)
-    # The bits of doubles are in order, but for the negative ones, which are in reverse.
+    # The bit patterns of doubles are ordered, except that negative ones are reversed.
     return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits), valid
 
 

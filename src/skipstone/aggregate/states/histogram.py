@@ -1,4 +1,4 @@
-"""Histograms: counts per bin, whose edges are brought into the keys of a column without loss."""
+"""Histograms: counts per bin, with edges converted to keys of the column without loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.aggregate.states.blocks import Blocks, is_number, scale_of
-from skipstone.aggregate.states.state import Facet, Measure, Path, RowSelection, present
+from skipstone.aggregate.states.state import Facet, Measure, Path, RowSelection, valid_values
 from skipstone.core.domain.keys import KeySpace, Kind, from_key, is_ordered, key_space, storage_type, wide_key
 from skipstone.core.evidence import Array, Bounds
 from skipstone.core.ir.transforms import DAY, UNITS
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Histogram(Measure["NDArray[np.int64]"]):
-    """How many values lie in each bin between edges: an array of bins by groups.
+    """Number of values per bin and group.
 
-    A bin includes its lower edge, the last one its upper edge, too. NULL, NaN and the rest are in none.
+    A bin includes its lower edge; the last bin also includes its upper edge. NULL, NaN and values outside the
+    edges are not counted.
     """
 
     path: Path
@@ -41,13 +42,12 @@ class Histogram(Measure["NDArray[np.int64]"]):
 
     @classmethod
     def of(cls, path: Path, type: pa.DataType, edges: Sequence[Any]) -> Histogram:
-        """The histogram between edges, which are checked."""
+        """Make a histogram with validated edges."""
         check_edges(type, edges, ".".join(path))
         return cls(path, type, tuple(edges))
 
     @property
     def facets(self) -> Facet:
-        """What of a block may tell its bin."""
         return Facet.COUNT | Facet.MIN_MAX
 
     @property
@@ -60,12 +60,12 @@ class Histogram(Measure["NDArray[np.int64]"]):
             keys: Bounds = byte_keys(column.chunks).combine_chunks()
         else:
             keys = NumberKeys.of(column).keys.astype(key_space(self.type).dtype, copy=False)
-        places, starts = present(bins(self.type, self.edges).of(keys), column.valid, rows.starts)
-        # Below and above all bins are two more, which are counted and left out.
+        positions, starts = valid_values(bins(self.type, self.edges).bin_of(keys), column.valid, rows.starts)
+        # Two extra bins, below and above the others, are counted and dropped.
         total, groups = len(self.edges) + 1, len(starts)
-        cells = (places + 1) * groups
+        cells = (positions + 1) * groups
         if groups > 1:
-            cells += np.repeat(np.arange(groups), np.diff(starts, append=len(places)))
+            cells += np.repeat(np.arange(groups), np.diff(starts, append=len(positions)))
         return np.bincount(cells, minlength=total * groups).reshape(total, groups)[1:-1]
 
     def join(self, states: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -74,21 +74,21 @@ class Histogram(Measure["NDArray[np.int64]"]):
     def fold(self, state: NDArray[np.int64], order: Array, starts: Array) -> NDArray[np.int64]:
         return np.add.reduceat(state[:, order], starts, axis=1)
 
-    def cached(self, blocks: Blocks) -> tuple[NDArray[np.int64], Array] | None:
-        """The counts of blocks that lie in one bin, or outside of all."""
+    def from_blocks(self, blocks: Blocks) -> tuple[NDArray[np.int64], Array] | None:
+        """Counts of blocks that are entirely in one bin, or outside all bins."""
         if storage_type(blocks.type) != storage_type(self.type):
             return None
-        found = bins(self.type, self.edges)
-        lower, upper = found.of(blocks.lower), found.of(blocks.upper)
-        one = blocks.knows(self.facets) & (~blocks.has | (lower == upper))
-        inside = np.flatnonzero(one & blocks.has & (lower >= 0) & (lower < found.count))
-        state = np.zeros((found.count, len(blocks)), dtype=np.int64)
+        ranges = bins(self.type, self.edges)
+        lower, upper = ranges.bin_of(blocks.lower), ranges.bin_of(blocks.upper)
+        single = blocks.has_facets(self.facets) & (~blocks.has | (lower == upper))
+        inside = np.flatnonzero(single & blocks.has & (lower >= 0) & (lower < ranges.count))
+        state = np.zeros((ranges.count, len(blocks)), dtype=np.int64)
         state[lower[inside], inside] = (blocks.count - blocks.nans)[inside]
-        return state, one | (blocks.knows(Facet.COUNT) & (blocks.count == 0))
+        return state, single | (blocks.has_facets(Facet.COUNT) & (blocks.count == 0))
 
 
 def histograms(measure: Histogram, state: NDArray[np.int64]) -> pa.Array:
-    """The bins of each group: lists of their lower and upper edges and counts."""
+    """Result lists of bins with lower and upper edges and counts."""
     total, groups = state.shape
     edges = edge_array(measure.type, measure.edges)
     each = np.tile(np.arange(total), groups)
@@ -102,35 +102,33 @@ def histograms(measure: Histogram, state: NDArray[np.int64]) -> pa.Array:
 # -- edges ---------------------------------------------------------------------------------------
 
 Exact: TypeAlias = Fraction | float
-"""A number without rounding; a float only if it is infinite."""
-# The first second of the year 10000.
+"""An exact number; a float only if it is infinite."""
+# First second of the year 10000.
 _END_OF_TIME = 253_402_300_800
-_HINT = "give at least two rising edges, or a number of bins"
-_EVEN_HINT = "give a list of edges"
+_HINT = "use at least two ascending edges, or a number of bins"
+_EVEN_HINT = "use a list of edges"
 
 
 def check_binned(type: pa.DataType, column: str) -> None:
-    """Raise an error for a type that has no bins."""
+    """Raise if a type has no histograms."""
     storage = storage_type(type)
     if not is_number(type) and not (pa.types.is_temporal(storage) and is_ordered(storage)):
         raise TypeMismatchError(
             f"histogram() needs a numeric or temporal column, got {type}",
             column=column,
-            hint="name a column of numbers or times",
+            hint="use a column of numbers or times",
         )
 
 
 def check_edges(type: pa.DataType, edges: Sequence[Any], column: str) -> None:
-    """Raise an error for a type that has no bins, or edges that make none."""
+    """Raise if a type has no histograms or the edges are not valid."""
     check_binned(type, column)
     if len(edges) < 2:
-        raise UsageError(f"{len(edges)} edges make no bin", column=column, hint=_HINT)
+        raise UsageError(f"histogram has {len(edges)} edges", column=column, hint=_HINT)
     try:
         exact = [_exact(type, edge) for edge in edges]
     except SkipstoneError as error:
-        raise UsageError(
-            f"an edge is not a value of the column: {error}", column=column, hint=_HINT
-        ) from error
+        raise UsageError(f"edge doesn't match the column type: {error}", column=column, hint=_HINT) from error
     for number, (low, high) in enumerate(pairwise(exact)):
         if not low < high:
             raise UsageError(
@@ -139,7 +137,7 @@ def check_edges(type: pa.DataType, edges: Sequence[Any], column: str) -> None:
 
 
 def _exact(type: pa.DataType, edge: Any) -> Exact:
-    """An edge as a number in the column's keys, which need not be a key itself."""
+    """Convert an edge to the scale of the column's keys; it need not be a valid key."""
     if pa.types.is_temporal(storage_type(type)):
         return _time(storage_type(type), edge)
     if isinstance(edge, pa.Scalar):
@@ -152,7 +150,7 @@ def _exact(type: pa.DataType, edge: Any) -> Exact:
         edge = float(edge)
     if isinstance(edge, float | decimal.Decimal) and not math.isfinite(edge):
         if math.isnan(edge):
-            raise TypeMismatchError("NaN is in no bin")
+            raise TypeMismatchError("NaN can't be an edge")
         return float(edge)
     return Fraction(edge) * Fraction(10) ** scale_of(type)
 
@@ -162,17 +160,17 @@ def _is_real(value: Any) -> bool:
 
 
 def _time(type: pa.DataType, edge: Any) -> Fraction:
-    scalar = _moment(edge)
+    scalar = _to_scalar(edge)
     if not scalar.is_valid or not pa.types.is_temporal(type) or _family(scalar.type) != _family(type):
         raise TypeMismatchError(f"{edge!r} can't be compared with values of type {type}")
     return Fraction(scalar.value) / _per_second(scalar.type) * _per_second(type)
 
 
-def _moment(edge: Any) -> pa.Scalar:
+def _to_scalar(edge: Any) -> pa.Scalar:
     if isinstance(edge, pa.Scalar):
         return edge
     try:
-        # Times of pandas have nanoseconds, which only their NumPy form gives to Arrow.
+        # Arrow gets the nanoseconds of pandas timestamps only through NumPy.
         return pa.array(np.array([getattr(edge, "asm8", edge)]))[0]
     except (pa.ArrowException, TypeError) as error:
         raise TypeMismatchError(f"{edge!r} is not a time: {error}") from error
@@ -185,7 +183,7 @@ def _family(type: pa.DataType) -> str:
 
 
 def _per_second(type: pa.DataType) -> Fraction:
-    """How many keys of a type of times make a second."""
+    """Keys per second of a temporal type."""
     if pa.types.is_date32(type):
         return Fraction(1, DAY)
     return Fraction(UNITS["ms" if pa.types.is_date64(type) else type.unit])
@@ -196,42 +194,42 @@ def _per_second(type: pa.DataType) -> Fraction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bins:
-    """Where bins begin, and behind them where the last one ends, in keys.
+    """First key of each bin, followed by the end of the last bin.
 
-    ``passed`` of these places are below all keys; those that are above all keys are left out of ``firsts``.
+    ``passed`` of these edges are below all keys of the type; edges above all keys are not in ``firsts``.
     """
 
     count: int
     passed: int
     firsts: Array | list[bytes]
 
-    def of(self, keys: Bounds) -> Array:
-        """The bin of each key: -1 for one that is below all bins or NaN, ``count`` for one above them."""
+    def bin_of(self, keys: Bounds) -> Array:
+        """Bin of each key: -1 below all bins or for NaN, ``count`` above them."""
         if isinstance(keys, np.ndarray):
-            places = np.searchsorted(self.firsts, keys, side="right") + (self.passed - 1)
-            return np.where(np.isnan(keys), -1, places) if keys.dtype.kind == "f" else places
-        found = np.full(len(keys), self.passed - 1)
+            positions = np.searchsorted(self.firsts, keys, side="right") + (self.passed - 1)
+            return np.where(np.isnan(keys), -1, positions) if keys.dtype.kind == "f" else positions
+        numbers = np.full(len(keys), self.passed - 1)
         for first in self.firsts:
             above = pc.greater_equal(keys, pa.scalar(first, keys.type))
-            found += above.fill_null(False).to_numpy(zero_copy_only=False)
-        return found
+            numbers += above.fill_null(False).to_numpy(zero_copy_only=False)
+        return numbers
 
 
 @functools.lru_cache(maxsize=64)
 def bins(type: pa.DataType, edges: tuple[Any, ...]) -> Bins:
-    """The bins between edges that :func:`check_edges` lets pass."""
+    """Bins of valid edges."""
     space = key_space(type)
     exact = [_exact(type, edge) for edge in edges]
     if space.kind is Kind.FLOAT:
         floats = [_not_below(edge) for edge in exact[:-1]]
-        # Not even infinity is above an infinite edge.
+        # Nothing is above an infinite edge.
         end = [] if exact[-1] == math.inf else [_above(exact[-1])]
         return Bins(len(edges) - 1, 0, np.array([*floats, *end]))
-    least, greatest = _limits(type, space)
-    firsts = [math.ceil(min(max(edge, least), greatest + 1)) for edge in exact[:-1]]
-    firsts.append(math.floor(min(max(exact[-1], least - 1), greatest)) + 1)
-    passed = sum(first <= least for first in firsts)
-    inner = [first for first in firsts if least < first <= greatest]
+    low, high = _limits(type, space)
+    firsts = [math.ceil(min(max(edge, low), high + 1)) for edge in exact[:-1]]
+    firsts.append(math.floor(min(max(exact[-1], low - 1), high)) + 1)
+    passed = sum(first <= low for first in firsts)
+    inner = [first for first in firsts if low < first <= high]
     if space.kind is Kind.BYTES:
         return Bins(len(edges) - 1, passed, [wide_key(first, space.width) for first in inner])
     return Bins(len(edges) - 1, passed, np.array(inner, dtype=space.dtype))
@@ -239,19 +237,19 @@ def bins(type: pa.DataType, edges: tuple[Any, ...]) -> Bins:
 
 def _limits(type: pa.DataType, space: KeySpace) -> tuple[int, int]:
     if space.kind is Kind.BYTES:
-        most = 10 ** storage_type(type).precision - 1
-        return -most, most
+        limit = 10 ** storage_type(type).precision - 1
+        return -limit, limit
     return space.low, space.high
 
 
 def _not_below(edge: Exact) -> float:
-    """The least double that is not below a number."""
+    """Smallest double that is not below a number."""
     near = _near(edge)
     return near if near >= edge else math.nextafter(near, math.inf)
 
 
 def _above(edge: Exact) -> float:
-    """The least double that is above a number."""
+    """Smallest double above a number."""
     near = _near(edge)
     return near if near > edge else math.nextafter(near, math.inf)
 
@@ -263,23 +261,23 @@ def _near(edge: Exact) -> float:
         return math.inf if edge > 0 else -math.inf
 
 
-# -- as a user sees them -----------------------------------------------------------------------
+# -- edges for users ---------------------------------------------------------------------------
 
 
 def edge_array(type: pa.DataType, edges: Sequence[Any]) -> pa.Array:
-    """Edges as they are shown: times in the column's type if it has them, numbers as doubles."""
+    """Edges of the result: times in the column's type if exact, numbers as doubles."""
     storage = storage_type(type)
     if pa.types.is_temporal(storage):
         keys = [_time(storage, edge) for edge in edges]
-        whole = all(key.denominator == 1 for key in keys)
-        return pa.array([from_key(storage, int(key)) for key in keys], storage) if whole else pa.array(edges)
+        exact = all(key.denominator == 1 for key in keys)
+        return pa.array([from_key(storage, int(key)) for key in keys], storage) if exact else pa.array(edges)
     return pa.array([_near(_exact(pa.float64(), edge)) for edge in edges], pa.float64())
 
 
 def even_edges(lower: Any, upper: Any, bins: int) -> tuple[Any, ...]:
-    """Edges of even bins from the least to the greatest value; fewer if they run together.
+    """Edges of equal-width bins between two values; duplicates are dropped.
 
-    Values are Python's or Arrow's; edges of times are Arrow's, in the unit of the lower one.
+    Values are Python or Arrow values; edges of times are Arrow scalars in the unit of ``lower``.
 
     >>> even_edges(0, 10, 4)
     (0, 2.5, 5.0, 7.5, 10)
@@ -291,7 +289,7 @@ def even_edges(lower: Any, upper: Any, bins: int) -> tuple[Any, ...]:
     try:
         low, high = Fraction(lower), Fraction(upper)
     except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"no even bins from {lower} to {upper}", hint=_EVEN_HINT) from error
+        raise UsageError(f"can't make equal bins from {lower} to {upper}", hint=_EVEN_HINT) from error
     if low == high:
         upper = _not_below(low + 1)
         high = Fraction(upper)
@@ -301,12 +299,12 @@ def even_edges(lower: Any, upper: Any, bins: int) -> tuple[Any, ...]:
 
 def _even_times(lower: Any, upper: Any, bins: int) -> tuple[pa.Scalar, ...]:
     try:
-        type = _moment(lower).type
+        type = _to_scalar(lower).type
         low, high = (math.floor(_time(type, end)) for end in (lower, upper))
     except TypeMismatchError as error:
-        raise UsageError(f"no even bins from {lower} to {upper}", hint=_EVEN_HINT) from error
+        raise UsageError(f"can't make equal bins from {lower} to {upper}", hint=_EVEN_HINT) from error
     if low == high:
-        # A second more, or a day; less where that would be past all times that Python has.
+        # Extend by a second or a day: upwards, or downwards at the end of Python's time range.
         step = max(1, math.floor(_per_second(type)))
         low, high = (low, high + step) if high + step <= _last(type) else (low - step, high)
     keys = dict.fromkeys(low + (high - low) * number // bins for number in range(bins + 1))

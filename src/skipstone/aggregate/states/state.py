@@ -1,4 +1,4 @@
-"""What is kept of rows while they go by: states of N groups at once, put together in any order."""
+"""Mergeable aggregate states, each for N groups."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Path: TypeAlias = tuple[str, ...]
 
 
 class Facet(enum.IntFlag):
-    """What may be known of a block."""
+    """Aggregates that can be available for a block."""
 
     COUNT = 1
     SUM = 2
@@ -33,77 +33,77 @@ class Facet(enum.IntFlag):
     MIN_MAX = 8
 
 
-EVERY = Facet.COUNT | Facet.SUM | Facet.SQUARES | Facet.MIN_MAX
+ALL_FACETS = Facet.COUNT | Facet.SUM | Facet.SQUARES | Facet.MIN_MAX
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSelection:
-    """Rows in the order of their groups; ``starts`` are the first rows of the groups.
+    """Rows sorted by group; ``starts`` are the first rows of the groups.
 
-    A group may be empty only if it is the one group there is.
+    A group can be empty only if it is the only group.
     """
 
     table: pa.Table
     starts: Array
 
     def column(self, path: Path) -> pa.ChunkedArray:
-        """A column, or a field of a struct."""
-        found = self.table.column(path[0])
+        """A column or struct field."""
+        values = self.table.column(path[0])
         for name in path[1:]:
-            found = pc.struct_field(found, name)
-        return found
+            values = pc.struct_field(values, name)
+        return values
 
 
 class Measure(ABC, Generic[S]):
-    """Something that is kept per group. A state is picklable and holds N groups.
+    """Computes states of groups. A state is picklable and has N groups.
 
-    States of the same rows in other orders, cut in other places, give the same answer (estimates excepted).
+    The result doesn't depend on the order of rows or how they are split into states (except for estimates).
     """
 
     @property
     @abstractmethod
     def columns(self) -> tuple[Path, ...]:
-        """What it reads of a row."""
+        """Columns the measure reads."""
 
     @abstractmethod
     def update(self, rows: RowSelection) -> S:
-        """The state of each group of some rows."""
+        """Compute the state of the groups of some rows."""
 
     @abstractmethod
     def join(self, states: Sequence[S]) -> S:
-        """The groups of several states, one after the other."""
+        """Concatenate the groups of several states."""
 
     @abstractmethod
     def fold(self, state: S, order: Array, starts: Array) -> S:
-        """The groups in another order, and each run of them that begins at ``starts`` as one group."""
+        """Reorder the groups, then merge each run of groups that begins at ``starts``."""
 
     # -- from metadata -----------------------------------------------------------------------
 
     @property
     def facets(self) -> Facet:
-        """What blocks of the first column must have to do instead of rows; nothing if they never do."""
+        """Block aggregates of the first column that can replace rows; none if rows are always needed."""
         return Facet(0)
 
-    def cached(self, blocks: Blocks) -> tuple[S, Array] | None:  # noqa: ARG002
-        """The states of blocks by what is kept of the first column, and which of them are right.
+    def from_blocks(self, blocks: Blocks) -> tuple[S, Array] | None:  # noqa: ARG002
+        """States from block aggregates of the first column, and a mask of the usable ones.
 
-        None if rows are needed in any case.
+        None if rows are always needed.
         """
         return None
 
     @property
     def sketch(self) -> str | None:
-        """The kind of sketch of the first column that would do instead of rows."""
+        """Kind of sketch of the first column that can replace rows."""
         return None
 
-    def sketched(self, blobs: Sequence[bytes]) -> S:
-        """The states of blocks by their sketches of that kind."""
+    def from_sketches(self, blobs: Sequence[bytes]) -> S:
+        """States from sketches of that kind."""
         raise NotImplementedError(blobs)
 
 
 @dataclass(frozen=True, slots=True)
 class RowCount(Measure[Array]):
-    """How many rows each group has."""
+    """Number of rows of each group."""
 
     @property
     def columns(self) -> tuple[Path, ...]:
@@ -122,8 +122,8 @@ class RowCount(Measure[Array]):
 # -- values and states by group ----------------------------------------------------------------
 
 
-def present(values: Array, valid: Array | None, starts: Array) -> tuple[Array, Array]:
-    """The values of valid rows, and where the blocks that begin at ``starts`` begin among them."""
+def valid_values(values: Array, valid: Array | None, starts: Array) -> tuple[Array, Array]:
+    """Drop invalid rows; returns the values and the new starts of the blocks."""
     if valid is None:
         return values, starts
     before = np.zeros(len(valid) + 1, dtype=np.int64)
@@ -131,20 +131,20 @@ def present(values: Array, valid: Array | None, starts: Array) -> tuple[Array, A
     return values[valid], before[starts]
 
 
-def moved(starts: Array, length: int, order: Array) -> Array:
-    """The places of the values of blocks, taken in the given order of blocks."""
+def reordered_positions(starts: Array, length: int, order: Array) -> Array:
+    """Indexes of the values when blocks are reordered."""
     lengths = np.diff(starts, append=length)[order]
     firsts = np.cumsum(lengths) - lengths
-    places: Array = np.arange(lengths.sum()) + np.repeat(starts[order] - firsts, lengths)
-    return places
+    indexes: Array = np.arange(lengths.sum()) + np.repeat(starts[order] - firsts, lengths)
+    return indexes
 
 
-def runs(state: Sequence[T], order: Array, starts: Array) -> list[list[T]]:
-    """The members of each run of groups that begins at ``starts`` when they are taken in an order."""
-    taken = [state[number] for number in order.tolist()]
-    return [taken[start:stop] for start, stop in pairwise([*starts.tolist(), len(taken)])]
+def group_runs(state: Sequence[T], order: Array, starts: Array) -> list[list[T]]:
+    """Reorder the groups, then split them into runs that begin at ``starts``."""
+    ordered = [state[number] for number in order.tolist()]
+    return [ordered[start:stop] for start, stop in pairwise([*starts.tolist(), len(ordered)])]
 
 
-def joined(states: Sequence[Sequence[T]]) -> list[T]:
-    """The groups of several states, one after the other."""
+def concat_states(states: Sequence[Sequence[T]]) -> list[T]:
+    """Concatenate the groups of several list states."""
     return list(chain.from_iterable(states))

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.aggregate.states.blocks import BlockMeasure, Blocks, constant_blocks, facets_of, read_blocks
-from skipstone.aggregate.states.exact import HUGE_BITS, fraction, totals
-from skipstone.aggregate.states.state import EVERY, Facet, RowSelection
+from skipstone.aggregate.states.exact import HUGE_BITS, fraction, to_ints
+from skipstone.aggregate.states.state import ALL_FACETS, Facet, RowSelection
 from skipstone.core.domain.keys import Kind, key_space, to_key, wide_value
 from skipstone.parquet.measure import NotMeasurable
 
@@ -69,7 +69,7 @@ def whole(type: pa.DataType, key: Any) -> Any:
 
 
 def total(blocks: Blocks, block: int) -> Fraction:
-    limbs = totals(blocks.limbs)[block]
+    limbs = to_ints(blocks.limbs)[block]
     floating = key_space(blocks.type).kind is Kind.FLOAT
     return fraction(blocks.parts, block) + (limbs << HUGE_BITS if floating else limbs)
 
@@ -77,7 +77,7 @@ def total(blocks: Blocks, block: int) -> Fraction:
 def check(blocks: Blocks, type: pa.DataType, lists: list[list[Any]]) -> None:
     assert len(blocks) == len(lists)
     for i, keys in enumerate(lists):
-        assert blocks.known[i] == facets_of(type)
+        assert blocks.facets[i] == facets_of(type)
         present = [k for k in keys if k is not None]
         numbers = [k for k in present if k == k]
         assert blocks.count[i] == len(present)
@@ -111,7 +111,7 @@ def test_blocks_are_those_of_the_values_one_by_one(
 ) -> None:
     type, values, starts = case
     lists = split(keys_of(type, values), starts)
-    blocks = read_blocks(type, values, np.array(starts), EVERY)
+    blocks = read_blocks(type, values, np.array(starts), ALL_FACETS)
     check(blocks, type, lists)
     larger = [0, *sorted(data.draw(st.lists(st.integers(0, len(lists)), max_size=4)))]
     merged = [[k for b in part for k in b] for part in split(lists, larger)]
@@ -132,18 +132,18 @@ def test_a_constant_is_as_good_as_its_rows(
         keys = keys_of(type, pa.chunked_array([pa.array([value.as_py() if value.is_valid else None], type)]))
         if pa.types.is_timestamp(type) or pa.types.is_duration(type):
             keys = [value.value if value.is_valid else None]
-        check(constant_blocks(type, value, np.array(counts), EVERY), type, [keys * n for n in counts])
+        check(constant_blocks(type, value, np.array(counts), ALL_FACETS), type, [keys * n for n in counts])
 
 
 def test_facets() -> None:
     values = pa.array([1.5, None, 2.5])
     counted = read_blocks(pa.float64(), values, ZERO, Facet.COUNT)
-    assert (counted.known.tolist(), counted.count.tolist()) == ([Facet.COUNT], [2])
+    assert (counted.facets.tolist(), counted.count.tolist()) == ([Facet.COUNT], [2])
     summed = read_blocks(pa.float64(), values, ZERO, Facet.SUM)
-    assert summed.knows(Facet.SUM).all()
-    assert not summed.knows(EVERY).any()
+    assert summed.has_facets(Facet.SUM).all()
+    assert not summed.has_facets(ALL_FACETS).any()
     texts = read_blocks(pa.string(), pa.array(["a", None]), ZERO, Facet.SUM)
-    assert (texts.known.tolist(), texts.count.tolist()) == ([Facet.COUNT], [1])
+    assert (texts.facets.tolist(), texts.count.tolist()) == ([Facet.COUNT], [1])
 
 
 def test_merging_without_bounds() -> None:
@@ -153,40 +153,42 @@ def test_merging_without_bounds() -> None:
     ):
         blocks = read_blocks(type, pa.array(values, type), np.arange(3), Facet.COUNT | Facet.SUM)
         merged = blocks.merge(np.array([0, 2]))
-        assert not merged.knows(Facet.MIN_MAX).any()
+        assert not merged.has_facets(Facet.MIN_MAX).any()
         assert merged.count.tolist() == [1, 1]
 
 
 def test_merging_where_one_bound_is_missing() -> None:
     """Statistics may have a lower bound of text and no upper one; the counts are still those of the rows."""
-    blocks = read_blocks(pa.string(), pa.array(["b", "a", None, "c"]), np.array([0, 2]), EVERY)
-    half = replace(blocks, upper=pa.nulls(2, pa.large_binary()), known=blocks.known & Facet.COUNT)
+    blocks = read_blocks(pa.string(), pa.array(["b", "a", None, "c"]), np.array([0, 2]), ALL_FACETS)
+    half = replace(blocks, upper=pa.nulls(2, pa.large_binary()), facets=blocks.facets & Facet.COUNT)
     merged = half.merge(ZERO)
-    assert (merged.count.tolist(), merged.known.tolist()) == ([3], [Facet.COUNT])
+    assert (merged.count.tolist(), merged.facets.tolist()) == ([3], [Facet.COUNT])
 
 
 def test_an_infinite_single() -> None:
     for type in (pa.float32(), pa.float16()):
-        blocks = read_blocks(type, pa.array(np.array([1.0, np.inf]), type), ZERO, EVERY)
+        blocks = read_blocks(type, pa.array(np.array([1.0, np.inf]), type), ZERO, ALL_FACETS)
         assert (blocks.infinite.tolist(), total(blocks, 0)) == ([math.inf], 1)
 
 
 def test_what_is_unknown_stays_unknown() -> None:
-    known = read_blocks(pa.int64(), pa.array([1, 2]), np.array([0, 1]), EVERY)
+    known = read_blocks(pa.int64(), pa.array([1, 2]), np.array([0, 1]), ALL_FACETS)
     both = Blocks.concat([known, Blocks.unknown(pa.int64(), 2)])
-    assert both.knows(EVERY).tolist() == [True, True, False, False]
-    assert both.merge(np.array([0, 1, 3])).knows(EVERY).tolist() == [True, False, False]
-    assert both.merge(np.array([0, 4])).knows(EVERY).tolist() == [False, True]
+    assert both.has_facets(ALL_FACETS).tolist() == [True, True, False, False]
+    assert both.merge(np.array([0, 1, 3])).has_facets(ALL_FACETS).tolist() == [True, False, False]
+    assert both.merge(np.array([0, 4])).has_facets(ALL_FACETS).tolist() == [False, True]
 
 
 def test_sums_beyond_64_bits() -> None:
     for type, value in ((pa.int64(), 2**63 - 1), (pa.int64(), -(2**63)), (pa.uint64(), 2**64 - 1)):
-        blocks = read_blocks(type, pa.array([value] * 1_000, type), np.array([0, 1]), EVERY)
+        blocks = read_blocks(type, pa.array([value] * 1_000, type), np.array([0, 1]), ALL_FACETS)
         assert [total(blocks, 0), total(blocks.merge(ZERO), 0)] == [value, 1_000 * value]
 
 
 def test_more_rows_than_limbs_have_room_for() -> None:
-    blocks = constant_blocks(pa.uint64(), pa.scalar(2**64 - 1, pa.uint64()), np.array([2**40] * 5), EVERY)
+    blocks = constant_blocks(
+        pa.uint64(), pa.scalar(2**64 - 1, pa.uint64()), np.array([2**40] * 5), ALL_FACETS
+    )
     for _ in range(6):
         blocks = Blocks.concat([blocks] * 10).merge(ZERO)
     assert total(blocks, 0) == 5 * 10**6 * 2**40 * (2**64 - 1)
@@ -196,23 +198,23 @@ def test_more_rows_than_limbs_have_room_for() -> None:
 def test_an_overflow_on_the_way_is_none() -> None:
     values = pa.array([1e308, 1e308, -1e308, -1e308, 3.0])
     for starts in ([0], [0, 1], [0, 2, 4]):
-        assert total(read_blocks(pa.float64(), values, np.array(starts), EVERY).merge(ZERO), 0) == 3
+        assert total(read_blocks(pa.float64(), values, np.array(starts), ALL_FACETS).merge(ZERO), 0) == 3
 
 
 def test_files_of_other_types() -> None:
     """Values are measured in the type that is asked for, or not at all."""
     narrow = pa.array([1, 2], pa.decimal128(9, 2))
-    wider = read_blocks(pa.decimal128(15, 4), narrow, ZERO, EVERY)
+    wider = read_blocks(pa.decimal128(15, 4), narrow, ZERO, ALL_FACETS)
     assert total(wider, 0) == 30_000
-    assert read_blocks(pa.int64(), pa.array([1, 2], pa.int8()), ZERO, EVERY).lower.dtype == np.int64
+    assert read_blocks(pa.int64(), pa.array([1, 2], pa.int8()), ZERO, ALL_FACETS).lower.dtype == np.int64
     with pytest.raises(NotMeasurable):
-        read_blocks(pa.int8(), pa.array([1, 2], pa.int64()), ZERO, EVERY)
+        read_blocks(pa.int8(), pa.array([1, 2], pa.int64()), ZERO, ALL_FACETS)
 
 
 def test_text_in_long_and_short_blocks() -> None:
     words = pa.array([f"w{n * 7919 % 1000:04}" for n in range(1_000)])
-    long = read_blocks(pa.string(), words, np.array([0, 500]), EVERY)
-    short = read_blocks(pa.string(), words, np.arange(0, 1_000, 5), EVERY).merge(np.array([0, 100]))
+    long = read_blocks(pa.string(), words, np.array([0, 500]), ALL_FACETS)
+    short = read_blocks(pa.string(), words, np.arange(0, 1_000, 5), ALL_FACETS).merge(np.array([0, 100]))
     assert long.lower.equals(short.lower)
     assert long.upper.equals(short.upper)
     assert long.lower.to_pylist() == [
@@ -230,7 +232,7 @@ def test_the_measure() -> None:
     folded = measure.fold(joined, np.array([3, 0, 1, 2]), np.array([0, 2]))
     assert [total(folded, n) for n in (0, 1)] == [2 + 1, 7 + 5]
     assert folded.count.tolist() == [2, 3]
-    blocks, sure = measure.cached(Blocks.concat([one, Blocks.unknown(pa.int64(), 1)]))
+    blocks, sure = measure.from_blocks(Blocks.concat([one, Blocks.unknown(pa.int64(), 1)]))
     assert sure.tolist() == [True, True, False]
     assert len(blocks) == 3
 
@@ -245,7 +247,7 @@ def test_a_duckdb_file(tmp_path: Path) -> None:
     starts = np.arange(0, 50_000, 5_000)
     (row,) = duckdb.sql(f"select sum(d) * 100, sum(i), count(f), min(f), max(f) from '{path}'").fetchall()
     found = {
-        name: read_blocks(table.schema.field(name).type, table.column(name), starts, EVERY).merge(ZERO)
+        name: read_blocks(table.schema.field(name).type, table.column(name), starts, ALL_FACETS).merge(ZERO)
         for name in table.column_names
     }
     f = found["f"]

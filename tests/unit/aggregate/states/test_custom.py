@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skipstone.aggregate.states.custom import Custom, finished
+from skipstone.aggregate.states.custom import Custom, finish_custom
 from skipstone.aggregate.states.state import RowSelection
 from skipstone.errors import TypeMismatchError, UsageError
 from tests.unit.aggregate.states._cuts import at_once, in_pieces, one_group, tables
@@ -51,10 +51,10 @@ def test_neither_cuts_nor_order_matter(data: st.DataObject, seed: int) -> None:
     table = data.draw(tables(x="int8", y="int64"))
     measure = product()
     whole, parts = at_once(measure, table), in_pieces(measure, table, seed)
-    found = finished(measure, whole, pa.int64())
-    assert finished(measure, parts, pa.int64()) == found
+    found = finish_custom(measure, whole, pa.int64())
+    assert finish_custom(measure, parts, pa.int64()) == found
     # Answers may be asked for while states are still added to.
-    assert finished(measure, whole, pa.int64()) == found
+    assert finish_custom(measure, whole, pa.int64()) == found
     assert sum(found.to_pylist()) // 100 >= len(table)
 
 
@@ -63,7 +63,7 @@ def test_states_are_not_changed_by_putting_them_together() -> None:
     state = measure.join([one_group(measure, pa.array([n]), pa.array([1])) for n in range(3)])
     for _ in range(2):
         merged = measure.fold(state, np.array([2, 0, 1]), np.array([0, 1]))
-        assert finished(measure, merged).to_pylist() == [102, 201]
+        assert finish_custom(measure, merged).to_pylist() == [102, 201]
 
 
 class Texts:
@@ -89,11 +89,11 @@ def test_states_are_merged_in_their_order() -> None:
     state = measure.update(RowSelection(pa.table({"a": column}), np.array([0, 1, 2])))
     assert state == ["p", "q", "r"]
     assert measure.fold(state, np.array([1, 2, 0]), np.array([0])) == ["((qr)p)"]
-    assert finished(measure, state) == pa.array(["p", "q", "r"])
+    assert finish_custom(measure, state) == pa.array(["p", "q", "r"])
 
 
 def test_nothing_and_no_columns() -> None:
-    assert finished(
+    assert finish_custom(
         product(), one_group(product(), pa.array([], pa.int8()), pa.array([], pa.int8()))
     ).to_pylist() == [0]
 
@@ -113,7 +113,7 @@ def test_the_object_is_checked() -> None:
 
         def finish(self) -> None: ...
 
-    with pytest.raises(UsageError, match=r"the aggregate half has no init, merge \(give an object with init"):
+    with pytest.raises(UsageError, match=r"aggregate half has no init, merge \(use an object with init"):
         Custom((X,), ("x",), Half(), "half")
 
 
@@ -137,10 +137,10 @@ def test_failures_name_the_aggregate(method: str) -> None:
 
     def run(measure: Custom) -> None:
         state = measure.update(RowSelection(pa.table({"x": [1, 2], "y": [3, 4]}), np.array([0, 1])))
-        finished(measure, measure.fold(state, np.array([0, 1]), np.array([0])))
+        finish_custom(measure, measure.fold(state, np.array([0, 1]), np.array([0])))
 
     with pytest.raises(
-        UsageError, match=f"{method} of the aggregate mine failed: ZeroDivisionError: by nought"
+        UsageError, match=f"{method} of aggregate mine failed: ZeroDivisionError: by nought"
     ) as raised:
         run(measure)
     assert raised.value.__cause__ is cause
@@ -156,8 +156,8 @@ def test_states_that_can_not_be_copied() -> None:
             return {"rows": 0, "sum": 0, "lock": threading.Lock()}
 
     measure = Custom((X, Y), ("x", "y"), Locked(), "locked")
-    with pytest.raises(UsageError, match="a state of the aggregate locked can't be copied: TypeError"):
-        finished(measure, one_group(measure, pa.array([1]), pa.array([1])))
+    with pytest.raises(UsageError, match="state of aggregate locked can't be copied: TypeError"):
+        finish_custom(measure, one_group(measure, pa.array([1]), pa.array([1])))
 
 
 class Given(Texts):
@@ -170,14 +170,14 @@ class Given(Texts):
 
 def test_types_of_answers() -> None:
     def answers(type: pa.DataType | None, *values: Any) -> pa.Array:
-        return finished(Custom((), (), Given(*values), "given"), [""] * len(values), type)
+        return finish_custom(Custom((), (), Given(*values), "given"), [""] * len(values), type)
 
     assert answers(None, 1, None) == pa.array([1, None])
     assert answers(pa.float64(), 1, np.float32(0.5), None) == pa.array([1.0, 0.5, None])
     assert math.isnan(answers(pa.float64(), math.nan)[0].as_py())
     assert pc.sum(answers(pa.decimal128(38, 0), 2**80)).as_py() == 2**80
     with pytest.raises(
-        UsageError, match="finish of the aggregate given gave values that are not of type int32"
+        UsageError, match="finish of aggregate given returned values that are not of type int32"
     ):
         answers(pa.int32(), "a")
     with pytest.raises(UsageError, match="not of one type"):

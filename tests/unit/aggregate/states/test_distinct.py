@@ -98,9 +98,9 @@ def test_stored_sketches_stand_for_rows() -> None:
     values = pa.array([1, 2, None, 2])
     blob = sketches(pa.int64(), values)[CPC]
     assert measure.sketch == CPC
-    assert measure.sketched([blob]) == one_group(measure, values)
+    assert measure.from_sketches([blob]) == one_group(measure, values)
     with pytest.raises(BadSketch):
-        measure.sketched([blob, blob[:-1]])
+        measure.from_sketches([blob, blob[:-1]])
 
 
 def test_types_without_distinct_values() -> None:

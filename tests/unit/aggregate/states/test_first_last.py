@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skipstone.aggregate.states.first_last import FirstLast, picked
+from skipstone.aggregate.states.first_last import FirstLast, finish_first_last
 from skipstone.errors import TypeMismatchError
 from tests.unit.aggregate.states._cuts import TYPES, at_once, in_pieces, one_group, tables
 
@@ -45,8 +45,8 @@ def expected(by: list[Any], values: list[Any], *, last: bool) -> Any:
 def test_picks(data: st.DataObject, value: str, by: str, last: bool, seed: int) -> None:
     table = data.draw(tables(x=value, y=by))
     measure = FirstLast(X, TYPES[value], Y, TYPES[by], last)
-    found = picked(at_once(measure, table)).to_pylist()
-    assert _same(picked(in_pieces(measure, table, seed)).to_pylist(), found)
+    found = finish_first_last(at_once(measure, table)).to_pylist()
+    assert _same(finish_first_last(in_pieces(measure, table, seed)).to_pylist(), found)
     rows = table.to_pylist()
     wanted = [
         expected(
@@ -63,7 +63,7 @@ def _same(one: list[Any], other: list[Any]) -> bool:
 
 def pick(values: Any, by: Any, *, last: bool) -> Any:
     x, y = pa.array(values), pa.array(by)
-    return picked(one_group(FirstLast(X, x.type, Y, y.type, last), x, y)).to_pylist()
+    return finish_first_last(one_group(FirstLast(X, x.type, Y, y.type, last), x, y)).to_pylist()
 
 
 def test_ties_are_settled_by_value() -> None:
@@ -101,7 +101,7 @@ def test_chunks_and_narrower_files() -> None:
     y = pa.chunked_array([pa.array([1.5], pa.float32()), pa.array([2.5, None], pa.float32())])
     narrow, wide = one_group(measure, x, y), one_group(measure, pa.array([4]), pa.array([2.0]))
     state = measure.fold(measure.join([wide, narrow]), np.array([1, 0]), np.array([0]))
-    assert picked(state) == pa.array([2], pa.int64())
+    assert finish_first_last(state) == pa.array([2], pa.int64())
     assert state.by == pa.array([2.5])
 
 
@@ -109,18 +109,20 @@ def test_answers_have_the_type_of_the_column() -> None:
     for type in (pa.string_view(), pa.large_string(), pa.float16(), pa.uuid(), pa.decimal256(50, 2)):
         values = pa.array([None], pa.uuid()) if type == pa.uuid() else pa.array([None, None], type)[:1]
         assert (
-            picked(
+            finish_first_last(
                 one_group(FirstLast(X, type, Y, pa.int8(), last=True), values, pa.array([1], pa.int8()))
             ).type
             == type
         )
     coded = pa.array(["a"]).dictionary_encode()
     state = one_group(FirstLast(X, coded.type, Y, pa.int8(), last=True), coded, pa.array([1], pa.int8()))
-    assert picked(state) == pa.array(["a"])
+    assert finish_first_last(state) == pa.array(["a"])
 
 
 def test_types_without_an_order() -> None:
-    with pytest.raises(TypeMismatchError, match="column x: values of type list"):
+    with pytest.raises(TypeMismatchError, match="column x: first and last need an ordered column, got list"):
         FirstLast(X, pa.list_(pa.int8()), Y, pa.int8(), last=True)
-    with pytest.raises(TypeMismatchError, match="column y: values of type struct"):
+    with pytest.raises(
+        TypeMismatchError, match="column y: first and last need an ordered column, got struct"
+    ):
         FirstLast(X, pa.int8(), Y, pa.struct({"a": pa.int8()}), last=True)

@@ -69,7 +69,7 @@ def test_what_blocks_tell_is_what_rows_tell(data: st.DataObject, name: str, edge
     )
     measure = Histogram.of(X, type, edges)
     blocks = read_blocks(type, column, starts, measure.facets)
-    known = measure.cached(blocks)
+    known = measure.from_blocks(blocks)
     assert known is not None
     state, right = known
     stops = [*starts.tolist()[1:], len(column)]
@@ -85,15 +85,15 @@ def test_blocks_that_are_known_in_part() -> None:
     starts = np.arange(0, 8, 2)
     measure = Histogram.of(X, pa.int64(), [0, 5, 10])
     whole = read_blocks(pa.int64(), column, starts, measure.facets)
-    state, right = measure.cached(whole) or ((), ())
+    state, right = measure.from_blocks(whole) or ((), ())
     assert right.tolist() == [True, True, True, False]
     assert state[:, :3].tolist() == [[2, 0, 0], [0, 0, 2]]
     counted = read_blocks(pa.int64(), column, starts, Facet.COUNT)
-    _, right = measure.cached(counted) or ((), ())
+    _, right = measure.from_blocks(counted) or ((), ())
     assert right.tolist() == [False, True, False, False]
-    _, right = measure.cached(Blocks.unknown(pa.int64(), 3)) or ((), ())
+    _, right = measure.from_blocks(Blocks.unknown(pa.int64(), 3)) or ((), ())
     assert right.tolist() == [False] * 3
-    assert measure.cached(Blocks.unknown(pa.int32(), 3)) is None
+    assert measure.from_blocks(Blocks.unknown(pa.int32(), 3)) is None
 
 
 def test_times() -> None:
@@ -146,12 +146,12 @@ def test_answers_name_their_edges() -> None:
 @pytest.mark.parametrize(
     ("type", "edges", "message"),
     [
-        (pa.int64(), [], "0 edges make no bin"),
-        (pa.int64(), [1], "1 edges make no bin"),
+        (pa.int64(), [], "histogram has 0 edges"),
+        (pa.int64(), [1], "histogram has 1 edges"),
         (pa.int64(), [1, 1], "edge 1 is not above 1"),
         (pa.float64(), [1, 3, 2], "edge 2 is not above 3"),
         (pa.float64(), [0.0, -0.0], "edge -0.0 is not above 0.0"),
-        (pa.float64(), [0, math.nan], "an edge is not a value of the column: NaN is in no bin"),
+        (pa.float64(), [0, math.nan], "edge doesn.t match the column type: NaN can.t be an edge"),
         (pa.float64(), [0, None], "None is not a number"),
         (pa.int64(), ["a", "b"], "'a' is not a number"),
         (pa.int64(), [False, True], "False is not a number"),
@@ -225,7 +225,7 @@ def test_even_edges(lower: Any, upper: Any, bins: int, edges: Any) -> None:
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, None, "a", b"a", True, object()])
 def test_no_even_edges(value: Any) -> None:
-    with pytest.raises(UsageError, match="no even bins"):
+    with pytest.raises(UsageError, match="equal bins"):
         even_edges(value, value, 2)
 
 

@@ -139,10 +139,10 @@ def test_stored_sketches_stand_for_rows() -> None:
     measure = SketchMeasure(KLL, X, pa.int64())
     blob = sketches(pa.int64(), pa.array([1, 2, None, 6]))[KLL]
     assert measure.sketch == KLL
-    assert approx_quantiles(measure.sketched([blob]), [0.5], single=True).to_pylist() == [2.0]
+    assert approx_quantiles(measure.from_sketches([blob]), [0.5], single=True).to_pylist() == [2.0]
     with pytest.raises(BadSketch):
-        measure.sketched([blob[1:]])
-    empty = measure.sketched([sketches(pa.int64(), pa.array([None], pa.int64()))[KLL]])
+        measure.from_sketches([blob[1:]])
+    empty = measure.from_sketches([sketches(pa.int64(), pa.array([None], pa.int64()))[KLL]])
     assert approx_quantiles(empty, [0.5], single=True).to_pylist() == [None]
     assert quantile_bounds(empty, [0.5, 1.0]) == ([None], [None])
 
