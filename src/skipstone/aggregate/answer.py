@@ -15,7 +15,7 @@ from skipstone.aggregate.groups import GroupStates, align, merge_states, sort_ke
 from skipstone.aggregate.metadata import MetadataAnswer
 from skipstone.aggregate.states.state import RowSelection
 from skipstone.core.domain.keys import from_key
-from skipstone.core.evidence import hull, widest
+from skipstone.core.evidence import hull, unbounded
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import TypeMismatchError, UsageError
 from skipstone.scan.projection import Projection
@@ -192,7 +192,7 @@ class Step(Answer):
         if facts.may_nan.any() or isinstance(facts.lower, pa.Array):
             return None
         total = hull(facts, np.zeros(1, dtype=np.int64))
-        floor, ceiling = widest(ref.type, 1)
+        floor, ceiling = unbounded(ref.type, 1)
         if total.lower[0] <= floor[0] or total.upper[0] >= ceiling[0]:
             return None
         low, high = (from_key(ref.type, bounds[0].item()).as_py() for bounds in (total.lower, total.upper))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from skipstone.core.domain.keys import Key, Kind, key_space, key_text
+from skipstone.core.domain.keys import Key, Kind, format_key, key_space
 from skipstone.core.evidence import Array, ColumnFacts
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.errors import CorruptFileError, UnknownColumnError
@@ -289,8 +289,8 @@ def overall(facts: ColumnFacts) -> Bounds:
     lows, highs = _list(chosen.lower), _list(chosen.upper)
     low, high = min(lows), max(highs)
     return Bounds(
-        key_text(facts.type, low),
-        key_text(facts.type, high),
+        format_key(facts.type, low),
+        format_key(facts.type, high),
         any(bool(e) for key, e in zip(lows, chosen.lower_exact, strict=True) if key == low),
         any(bool(e) for key, e in zip(highs, chosen.upper_exact, strict=True) if key == high),
     )
@@ -305,7 +305,7 @@ def each(facts: ColumnFacts | None, units: int) -> list[Bounds]:
         _list(facts.lower), _list(facts.upper), facts.lower_exact, facts.upper_exact, known, strict=True
     )
     return [
-        Bounds(key_text(facts.type, low), key_text(facts.type, high), bool(low_exact), bool(high_exact))
+        Bounds(format_key(facts.type, low), format_key(facts.type, high), bool(low_exact), bool(high_exact))
         if usable
         else Bounds()
         for low, high, low_exact, high_exact, usable in pairs

@@ -1,1 +1,1 @@
-"""Pure code: domains, the compiled predicate, evidence, the judge, row sets, and predicates on rows."""
+"""Pure code: domains, the IR, evidence, the judge, row sets and row filters."""

@@ -1,4 +1,4 @@
-"""Arrow arrays as plain layouts, NumPy keys and masks, without a copy where the layout allows."""
+"""Conversion of Arrow arrays to plain layouts, NumPy keys and masks, zero-copy where possible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WIDE = {
 }
 
 
-# Layouts that values are computed in as they are: by far the most.
+# The most common layouts, which are already plain.
 _PLAIN = frozenset(
     type.id
     for type in (
@@ -34,18 +34,18 @@ _PLAIN = frozenset(
 
 @lru_cache(maxsize=256)
 def plain_type(type: pa.DataType) -> pa.DataType:
-    """The layout that values of ``type`` are computed in: no dictionary, extension, view or half float."""
+    """Layout for computing with ``type``: no dictionary, extension, view or half float."""
     type = storage_type(type)
     return _WIDE.get(type, type)
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """``array`` in its plain layout; nothing is copied where it has that already."""
+    """Convert ``array`` to its plain layout, without a copy if it already has it."""
     while array.type.id not in _PLAIN:
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
         elif pa.types.is_dictionary(array.type):
-            array = decoded(array)
+            array = decode_dictionary(array)
         elif pa.types.is_run_end_encoded(array.type):
             array = pc.run_end_decode(array)
         else:
@@ -54,44 +54,44 @@ def plain(array: pa.Array) -> pa.Array:
     return array
 
 
-def decoded(array: pa.Array) -> pa.Array:
-    """A dictionary array as its values; Arrow can't take from views, so those are widened first."""
+def decode_dictionary(array: pa.Array) -> pa.Array:
+    """Decode a dictionary array; view values are widened first, since Arrow can't take from views."""
     return plain(array.dictionary).take(array.indices)
 
 
-def pick(array: pa.Array, chosen: pa.Array) -> pa.Array:
-    """The chosen rows of an array of any type, in that type."""
+def filter_rows(array: pa.Array, mask: pa.Array) -> pa.Array:
+    """Filter an array of any type."""
     if array.type in (pa.string_view(), pa.binary_view()):
-        return plain(array).filter(chosen).cast(array.type)
-    return array.filter(chosen)
+        return plain(array).filter(mask).cast(array.type)
+    return array.filter(mask)
 
 
-def bools(answer: pa.Array) -> Array:
-    """An Arrow boolean array as NumPy has it; NULL counts as False."""
-    filled = answer.fill_null(False) if answer.null_count else answer
+def bools(array: pa.Array) -> Array:
+    """Convert an Arrow boolean array to NumPy, with False for NULL."""
+    filled = array.fill_null(False) if array.null_count else array
     return np.asarray(filled.to_numpy(zero_copy_only=False))
 
 
 def valid_rows(array: pa.Array) -> Array | None:
-    """The rows that are not NULL; None if every row is valid."""
+    """Mask of valid rows, or None if every row is valid."""
     return None if array.null_count == 0 else bools(pc.is_valid(array))
 
 
 def both_valid(a: Array | None, b: Array | None) -> Array | None:
-    """The rows where both sides are valid; None if all are."""
+    """Mask of rows where both sides are valid, or None if all are."""
     if a is None or b is None:
         return b if a is None else a
     return a & b
 
 
-# -- keys: what lies under NULL is garbage -----------------------------------------------------
+# -- keys: undefined under NULL ----------------------------------------------------------------
 
 _WIDTHS: dict[int, Any] = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 _DTYPES = {pa.from_numpy_dtype(code).id: np.dtype(code) for code in "bhilBHILfd"}
 
 
 def numbers(array: pa.Array) -> Array:
-    """Numeric keys of a plain array, in the array's own width."""
+    """Numeric keys of a plain array, in the width of the array."""
     type = array.type
     dtype = _DTYPES.get(type.id)
     if dtype is not None:
@@ -101,21 +101,21 @@ def numbers(array: pa.Array) -> Array:
     if pa.types.is_decimal(type):
         words = type.bit_width // 32 if type.bit_width == 32 else type.bit_width // 64
         item: Any = np.int32 if type.bit_width == 32 else np.int64
-        # Keys of at most 18 digits lie in the lowest word.
+        # Keys of at most 18 digits are in the lowest word.
         return as_numpy(array, item, words)[::words]
     return as_numpy(array, _WIDTHS[type.bit_width], 1)
 
 
 def as_numpy(array: pa.Array, dtype: Any, words: int) -> Array:
-    """The values of an array of fixed width, each of so many words."""
+    """Values of a fixed-width array of ``words`` words each."""
     data, count = array.buffers()[1], len(array) * words
     if data is None or not count:
         return np.zeros(count, dtype)
     return np.frombuffer(data, dtype, count, array.offset * words * np.dtype(dtype).itemsize)
 
 
-def texts(array: pa.Array) -> pa.Array:
-    """Byte keys of a plain array, as Arrow binary; wide decimals as biased big-endian numbers."""
+def binary_keys(array: pa.Array) -> pa.Array:
+    """Byte keys of a plain array as Arrow binary; wide decimals are biased big-endian numbers."""
     type = array.type
     if pa.types.is_string(type):
         return array.view(pa.binary())
@@ -127,12 +127,14 @@ def texts(array: pa.Array) -> pa.Array:
 
 
 def _wide(array: pa.Array) -> pa.Array:
-    stored, kept = array.type.bit_width // 8, key_space(array.type).width
-    low_first = as_numpy(array, np.uint8, stored).reshape(-1, stored)[:, :kept]
+    stored_width, key_width = array.type.bit_width // 8, key_space(array.type).width
+    low_first = as_numpy(array, np.uint8, stored_width).reshape(-1, stored_width)[:, :key_width]
     keys = np.ascontiguousarray(low_first[:, ::-1])
     keys[:, 0] ^= 0x80
     validity = pa.array(bools(array.is_null())) if array.null_count else None
-    made = pa.FixedSizeBinaryArray.from_buffers(pa.binary(kept), len(array), [None, pa.py_buffer(keys)])
+    result = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(key_width), len(array), [None, pa.py_buffer(keys)]
+    )
     if validity is None:
-        return made
-    return pc.if_else(validity, pa.scalar(None, made.type), made)
+        return result
+    return pc.if_else(validity, pa.scalar(None, result.type), result)

@@ -1,8 +1,8 @@
-"""What metadata says about columns in N units at once.
+"""Evidence: facts about columns in N units, from metadata.
 
-A unit's evidence about a column is a set its values can't leave: an interval of keys, and whether NULL,
-NaN and ordinary values may occur. An unknown bound is the widest one, an unknown count is "may": there
-is no way to write down a fact that was never stated.
+Evidence about a column is a superset of its values in a unit: an interval of keys, and whether NULL, NaN and
+ordinary values may occur. An unknown bound is the widest one, an unknown count means "may", so an unknown
+fact can't be mistaken for a known one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from skipstone.core.ir.transforms import Keys, Transform
 
 Array = np.ndarray[Any, Any]
 Bounds: TypeAlias = Any
-"""Keys of one bound per unit: NumPy for numbers (unknown = the type's own limit), Arrow binary for
-bytes (unknown = null)."""
+"""One bound per unit: NumPy keys (unknown: the limit of the type) or Arrow binary (unknown: null)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnFacts:
-    """One column in N units: valid bounds, whether they occur as values, and what else may occur."""
+    """Facts about one column in N units: valid bounds, whether they are exact, and what may occur."""
 
     type: pa.DataType
     lower: Bounds
@@ -44,20 +43,20 @@ class ColumnFacts:
 
     @classmethod
     def unknown(cls, type: pa.DataType, units: int) -> ColumnFacts:
-        """Nothing is known: anything may occur."""
-        lower, upper = widest(type, units)
+        """Facts without any information: anything may occur."""
+        lower, upper = unbounded(type, units)
         no, yes = np.zeros(units, dtype=bool), np.ones(units, dtype=bool)
         may_nan = yes if key_space(type).kind is Kind.FLOAT else no
         return cls(type, lower, upper, no, no, yes, yes, may_nan)
 
     @classmethod
     def absent(cls, type: pa.DataType, units: int) -> ColumnFacts:
-        """The column is proven to be missing: NULL in every row."""
+        """Facts about a column that is proven to be missing: NULL in every row."""
         no = np.zeros(units, dtype=bool)
         return replace(cls.unknown(type, units), may_value=no, may_nan=no)
 
     def take(self, units: Array) -> ColumnFacts:
-        """The facts of the chosen units, in that order."""
+        """Facts of selected units, in that order."""
         return ColumnFacts(
             self.type,
             _take(self.lower, units),
@@ -69,8 +68,8 @@ class ColumnFacts:
             self.may_nan[units],
         )
 
-    def narrowed(self, other: ColumnFacts) -> ColumnFacts:
-        """What both facts together say about the same units."""
+    def intersect(self, other: ColumnFacts) -> ColumnFacts:
+        """Combine two facts about the same units."""
         return replace(
             self,
             lower=_tighter(self.lower, other.lower, np.maximum, pc.max_element_wise),
@@ -84,26 +83,26 @@ class ColumnFacts:
 
     @classmethod
     def concat(cls, parts: list[ColumnFacts]) -> ColumnFacts:
-        """The facts of several runs of units, one after the other."""
+        """Concatenate the facts of several runs of units."""
         if len(parts) == 1:
             return parts[0]
-        joined = {
+        flags = {
             name: np.concatenate([getattr(p, name) for p in parts])
             for name in ("lower_exact", "upper_exact", "may_value", "may_null", "may_nan")
         }
         lower, upper = (_concat([getattr(p, name) for p in parts]) for name in ("lower", "upper"))
-        return cls(parts[0].type, lower, upper, **joined)
+        return cls(parts[0].type, lower, upper, **flags)
 
     def through(self, step: Transform) -> ColumnFacts:
-        """The facts about a monotone function of the column."""
+        """Facts about a monotone function of the column."""
         lower, lower_ok = step.forward(_keys(self.lower))
         upper, upper_ok = step.forward(_keys(self.upper))
         if isinstance(lower, np.ndarray):
-            # If one end leaves the type, so may values near it; where those land is the row's affair.
+            # If one end overflows the type, values near it may too, so both bounds are unknown.
             lower_ok = upper_ok = lower_ok & upper_ok
         if step.decreasing:
             lower, lower_ok, upper, upper_ok = upper, upper_ok, lower, lower_ok
-        floor, ceiling = widest(step.out, len(self))
+        floor, ceiling = unbounded(step.out, len(self))
         return ColumnFacts(
             step.out,
             _where(lower_ok, lower, floor),
@@ -118,22 +117,22 @@ class ColumnFacts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FactOverride:
-    """Facts about a column that stand for whatever files say of it: in all N files, or in some."""
+    """Facts about a column that replace those of the files, in all N files or in some."""
 
     facts: ColumnFacts
     where: Array | None = None
-    """The files in which they stand; None for all."""
+    """Mask of files where they apply; None for all."""
 
     def take(self, units: Array) -> FactOverride:
-        """The same of the chosen files, in that order."""
+        """Select files, in that order."""
         return FactOverride(self.facts.take(units), None if self.where is None else self.where[units])
 
-    def over(self, found: Callable[[], ColumnFacts]) -> ColumnFacts:
-        """The stated facts where there are any, else what is ``found``."""
+    def fallback_to(self, read: Callable[[], ColumnFacts]) -> ColumnFacts:
+        """The facts where they apply, and those of ``read()`` elsewhere."""
         where = self.where
         if where is None or where.all():
             return self.facts
-        other = found()
+        other = read()
         if not where.any():
             return other
         flags = {
@@ -146,12 +145,12 @@ class FactOverride:
         return ColumnFacts(other.type, lower, upper, **flags)
 
 
-def widest(type: pa.DataType, units: int) -> tuple[Bounds, Bounds]:
-    """Bounds that say nothing."""
+def unbounded(type: pa.DataType, units: int) -> tuple[Bounds, Bounds]:
+    """Bounds without any information."""
     space = key_space(type)
     if space.kind is Kind.BYTES:
-        nothing = pa.nulls(units, pa.large_binary())
-        return nothing, nothing
+        unknown = pa.nulls(units, pa.large_binary())
+        return unknown, unknown
     floor, ceiling = space.limits
     return np.full(units, floor, space.dtype), np.full(units, ceiling, space.dtype)
 
@@ -175,9 +174,9 @@ def _take(bounds: Bounds, units: Array) -> Bounds:
     return bounds.take(pa.array(units)) if isinstance(bounds, pa.Array) else bounds[units]
 
 
-def _tighter(a: Bounds, b: Bounds, numbers: Any, texts: Any) -> Bounds:
-    # Arrow's element-wise minimum and maximum skip nulls: an unknown bound gives way to a known one.
-    return texts(a, b) if isinstance(a, pa.Array) else numbers(a, b)
+def _tighter(a: Bounds, b: Bounds, numbers: Any, byte_strings: Any) -> Bounds:
+    # Arrow's element-wise minimum and maximum skip nulls, so a known bound replaces an unknown one.
+    return byte_strings(a, b) if isinstance(a, pa.Array) else numbers(a, b)
 
 
 def _concat(bounds: list[Bounds]) -> Bounds:
@@ -188,7 +187,7 @@ def _concat(bounds: list[Bounds]) -> Bounds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """Facts about N units: row counts, and facts for each column by its path."""
+    """Evidence about N units: row counts, and facts about columns by path."""
 
     rows: Array
     columns: Mapping[tuple[str, ...], ColumnFacts]
@@ -200,29 +199,28 @@ class Evidence:
 
     @property
     def occupied(self) -> Array | None:
-        """Which units have rows at all; None if every unit does."""
+        """Mask of units with rows, or None if every unit has rows."""
         if not self._occupied:
             occupied = self.rows != 0
             self._occupied.append(None if occupied.all() else occupied)
         return self._occupied[0]
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
-        """Facts about a column, or about a function of it; unknown where nothing is recorded."""
-        found = self._derived.get(ref)
-        if found is None:
-            found = self.columns.get(ref.path) or ColumnFacts.unknown(ref.type, len(self))
+        """Facts about a column or a function of it; unknown if nothing is recorded."""
+        facts = self._derived.get(ref)
+        if facts is None:
+            facts = self.columns.get(ref.path) or ColumnFacts.unknown(ref.type, len(self))
             for step in ref.via:
-                found = found.through(step)
-            self._derived[ref] = found
-        return found
+                facts = facts.through(step)
+            self._derived[ref] = facts
+        return facts
 
     def take(self, units: Array) -> Evidence:
-        """The evidence of the chosen units."""
         return Evidence(self.rows[units], {path: f.take(units) for path, f in self.columns.items()})
 
 
 def is_ascending(bounds: Bounds) -> bool:
-    """Whether the keys never fall from one unit to the next."""
+    """Whether the keys never decrease."""
     if isinstance(bounds, pa.Array):
         if len(bounds) < 2:
             return True
@@ -230,18 +228,18 @@ def is_ascending(bounds: Bounds) -> bool:
     return bool(np.all(bounds[:-1] <= bounds[1:]))
 
 
-# Blocks of so many units are looked at one by one.
-_LARGE = 64
+# Blocks of at least this many units are reduced individually.
+_LARGE_BLOCK = 64
 
 
 def hull(facts: ColumnFacts, starts: Array) -> ColumnFacts:
-    """The facts of blocks of consecutive units; ``starts`` are the blocks' first units, in order.
+    """Merge the facts of consecutive units into blocks; ``starts`` are the first units of the blocks.
 
-    A block ends where the next begins, the last at the last unit. One without units holds nothing.
+    A block ends where the next begins. A block without units has no values.
     """
-    low = _end(facts.lower, facts.lower_exact, facts.may_value, starts, upper=False)
-    high = _end(facts.upper, facts.upper_exact, facts.may_value, starts, upper=True)
-    floor, ceiling = widest(facts.type, len(starts))
+    low = _outer_bound(facts.lower, facts.lower_exact, facts.may_value, starts, upper=False)
+    high = _outer_bound(facts.upper, facts.upper_exact, facts.may_value, starts, upper=True)
+    floor, ceiling = unbounded(facts.type, len(starts))
     may_value, may_null, may_nan = (
         reduce_blocks(np.logical_or, flags, starts, empty=False)
         for flags in (facts.may_value, facts.may_null, facts.may_nan)
@@ -259,57 +257,59 @@ def hull(facts: ColumnFacts, starts: Array) -> ColumnFacts:
 
 
 def reduce_blocks(ufunc: np.ufunc, values: Array, starts: Array, *, empty: Any, dtype: Any = None) -> Array:
-    """``ufunc.reduceat`` over blocks that may be without units, for which ``empty`` stands."""
+    """``ufunc.reduceat`` that returns ``empty`` for blocks without units."""
     if len(starts) and starts[-1] < len(values) and (starts[1:] > starts[:-1]).all():
         return ufunc.reduceat(values, starts, dtype=dtype).astype(dtype or values.dtype, copy=False)
     filled = np.diff(starts, append=len(values)) > 0
-    out = np.full(len(starts), empty, dtype=dtype or values.dtype)
+    result = np.full(len(starts), empty, dtype=dtype or values.dtype)
     if filled.any():
-        out[filled] = ufunc.reduceat(values, starts[filled], dtype=dtype)
-    return out
+        result[filled] = ufunc.reduceat(values, starts[filled], dtype=dtype)
+    return result
 
 
-def _end(bounds: Bounds, exact: Array, counts: Array, starts: Array, *, upper: bool) -> tuple[Bounds, Array]:
-    """The outermost bound of each block, and whether a unit that has it says it occurs."""
-    if isinstance(bounds, pa.Array) and len(bounds) >= _LARGE * len(starts):
-        return _end_of_each(bounds, exact, counts, starts, upper=upper)
+def _outer_bound(
+    bounds: Bounds, exact: Array, counts: Array, starts: Array, *, upper: bool
+) -> tuple[Bounds, Array]:
+    """Outermost bound of each block, and whether it is exact."""
+    if isinstance(bounds, pa.Array) and len(bounds) >= _LARGE_BLOCK * len(starts):
+        return _outer_bound_of_each(bounds, exact, counts, starts, upper=upper)
     if isinstance(bounds, pa.Array):
         ranks, ordered = _ranked(bounds, upper=upper)
-        outer, attained = _end(ranks, exact, counts, starts, upper=upper)
-        known = (outer >= 0) & (outer < len(ordered))
-        return ordered.take(pa.array(outer, mask=~known)), attained & known
-    ufunc, neutral = (np.maximum, _least(bounds)) if upper else (np.minimum, _greatest(bounds))
+        outer, attained = _outer_bound(ranks, exact, counts, starts, upper=upper)
+        in_range = (outer >= 0) & (outer < len(ordered))
+        return ordered.take(pa.array(outer, mask=~in_range)), attained & in_range
+    ufunc, neutral = (np.maximum, _lowest(bounds)) if upper else (np.minimum, _highest(bounds))
     outer = reduce_blocks(ufunc, np.where(counts, bounds, neutral), starts, empty=neutral)
     lengths = np.diff(starts, append=len(bounds))
-    # Units before the first block belong to none.
+    # Units before the first block belong to no block.
     inside = slice(len(bounds) - int(lengths.sum()), None)
-    occurs = np.zeros(len(bounds), dtype=bool)
-    occurs[inside] = bounds[inside] == np.repeat(outer, lengths)
-    return outer, reduce_blocks(np.logical_or, occurs & exact & counts, starts, empty=False)
+    attains = np.zeros(len(bounds), dtype=bool)
+    attains[inside] = bounds[inside] == np.repeat(outer, lengths)
+    return outer, reduce_blocks(np.logical_or, attains & exact & counts, starts, empty=False)
 
 
-def _end_of_each(
+def _outer_bound_of_each(
     bounds: pa.Array, exact: Array, counts: Array, starts: Array, *, upper: bool
 ) -> tuple[pa.Array, Array]:
-    """The same block by block: of large ones this is faster than putting all byte strings in order."""
+    """Like :func:`_outer_bound`, block by block: faster for large blocks than sorting all byte strings."""
     outer: list[bytes | None] = []
     attained = np.zeros(len(starts), dtype=bool)
     edges = [*starts.tolist(), len(bounds)]
     for number, (start, stop) in enumerate(pairwise(edges)):
-        mine = counts[start:stop]
-        block = bounds.slice(start, stop - start).filter(pa.array(mine))
-        found = pc.min_max(block)["max" if upper else "min"]
-        if block.null_count or not found.is_valid:
+        selected = counts[start:stop]
+        block = bounds.slice(start, stop - start).filter(pa.array(selected))
+        bound = pc.min_max(block)["max" if upper else "min"]
+        if block.null_count or not bound.is_valid:
             outer.append(None)
             continue
-        outer.append(found.as_py())
-        same = pc.equal(block, found).to_numpy(zero_copy_only=False)
-        attained[number] = bool((same & exact[start:stop][mine]).any())
+        outer.append(bound.as_py())
+        equal = pc.equal(block, bound).to_numpy(zero_copy_only=False)
+        attained[number] = bool((equal & exact[start:stop][selected]).any())
     return pa.array(outer, pa.large_binary()), attained
 
 
 def _ranked(bounds: pa.Array, *, upper: bool) -> tuple[Array, pa.Array]:
-    """Byte bounds as numbers in the same order, and the bytes by number; unknown lies beyond all."""
+    """Ranks of byte bounds, and the bounds by rank; unknown bounds are beyond all others."""
     coded = bounds.dictionary_encode()
     order = pc.sort_indices(coded.dictionary)
     ranks = np.empty(len(order), dtype=np.int64)
@@ -318,9 +318,9 @@ def _ranked(bounds: pa.Array, *, upper: bool) -> tuple[Array, pa.Array]:
     return np.append(ranks, len(order) if upper else -1)[codes], coded.dictionary.take(order)
 
 
-def _least(bounds: Array) -> Any:
+def _lowest(bounds: Array) -> Any:
     return -np.inf if bounds.dtype.kind == "f" else np.iinfo(bounds.dtype).min
 
 
-def _greatest(bounds: Array) -> Any:
+def _highest(bounds: Array) -> Any:
     return np.inf if bounds.dtype.kind == "f" else np.iinfo(bounds.dtype).max

@@ -1,4 +1,4 @@
-"""IR × evidence → bits, verdicts and reasons. Pure, columnar, and the same at every level."""
+"""The judge: IR × evidence → verdicts and reasons. Pure, columnar, and the same at every level."""
 
 from __future__ import annotations
 
@@ -15,13 +15,22 @@ import pyarrow.compute as pc
 from skipstone.core.domain import Domain
 from skipstone.core.domain.spans import ByteSpans, NumberSpans
 from skipstone.core.evidence import Array, Bounds, ColumnFacts, Evidence, is_ascending
-from skipstone.core.ir.nodes import AndNode, ConstantNode, IsNode, Leaf, Node, OpaqueNode, OrNode, Pair
+from skipstone.core.ir.nodes import (
+    AndNode,
+    ColumnComparison,
+    ConstantNode,
+    IsNode,
+    Leaf,
+    Node,
+    OpaqueNode,
+    OrNode,
+)
 
 # -- bits --------------------------------------------------------------------------------------
 
 
 class Verdict(enum.IntEnum):
-    """What is proven about a unit."""
+    """What is proven about the rows of a unit: none match, some may match, all match."""
 
     NONE = 0
     SOME = 1
@@ -30,7 +39,7 @@ class Verdict(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VerdictBits:
-    """Per unit: may some row be TRUE, may some be FALSE, may some be NULL."""
+    """Per unit, whether some row may be TRUE, may be FALSE and may be NULL."""
 
     true: Array
     false: Array
@@ -38,17 +47,16 @@ class VerdictBits:
 
     @classmethod
     def constant(cls, units: int, value: bool | None) -> VerdictBits:
-        """Every row of every unit has this one value."""
+        """Bits of a constant condition."""
         return cls(*(np.full(units, value is bit) for bit in (True, False, None)))
 
     @classmethod
     def unknown(cls, units: int) -> VerdictBits:
-        """Every row may be anything."""
+        """Bits of a condition that can't be judged."""
         yes = np.ones(units, dtype=bool)
         return cls(yes, yes, yes)
 
     def take(self, units: Array) -> VerdictBits:
-        """The bits of the chosen units, in that order."""
         return VerdictBits(self.true[units], self.false[units], self.null[units])
 
     def __and__(self, other: VerdictBits) -> VerdictBits:
@@ -69,22 +77,22 @@ class VerdictBits:
         return VerdictBits(holds, first | second, np.zeros(len(holds), dtype=bool))
 
     def verdicts(self) -> Array:
-        """NONE where nothing may be TRUE, ALL where nothing may be FALSE or NULL, else SOME."""
-        every = self.true & ~(self.false | self.null)
-        return self.true.astype(np.int8) + every
+        """NONE if no row may be TRUE, ALL if no row may be FALSE or NULL, otherwise SOME."""
+        all_true = self.true & ~(self.false | self.null)
+        return self.true.astype(np.int8) + all_true
 
 
 # -- intervals of numbers ----------------------------------------------------------------------
 
 
 FEW = 16
-"""Up to this many spans each is compared with every unit; above it a search is faster."""
+"""Up to this many spans are compared with every unit; for more a search is faster."""
 
 _BLOCK = 1 << 16
 
 
 def meets_numbers(facts: ColumnFacts, spans: NumberSpans) -> Array:
-    """Per unit, whether ``[lower, upper]`` has a key in ``spans``."""
+    """Per unit, whether ``[lower, upper]`` contains a key in ``spans``."""
     lower, upper = facts.lower, facts.upper
     assert isinstance(lower, np.ndarray)
     assert isinstance(upper, np.ndarray)
@@ -99,13 +107,13 @@ def meets_numbers(facts: ColumnFacts, spans: NumberSpans) -> Array:
 
 def _compare(lower: Array, upper: Array, spans: NumberSpans) -> Array:
     floor, ceiling = spans.space.limits
-    found = np.zeros(len(lower), dtype=bool)
+    hits = np.zeros(len(lower), dtype=bool)
     above, below = np.empty(_BLOCK, dtype=bool), np.empty(_BLOCK, dtype=bool)
     pairs = list(zip(spans.lows.tolist(), spans.highs.tolist(), strict=True))
-    # In blocks that stay in the processor's cache, so that each bound is fetched from memory once.
+    # In blocks that fit into the CPU cache, so that each bound is loaded from memory once.
     for start in range(0, len(lower), _BLOCK):
         lows, highs = lower[start : start + _BLOCK], upper[start : start + _BLOCK]
-        out = found[start : start + _BLOCK]
+        out = hits[start : start + _BLOCK]
         reaches, begins = above[: len(out)], below[: len(out)]
         for low, high in pairs:
             if low == floor and high == ceiling:
@@ -118,90 +126,90 @@ def _compare(lower: Array, upper: Array, spans: NumberSpans) -> Array:
                 np.less_equal(lows, high, out=begins)
                 begins &= np.greater_equal(highs, low, out=reaches)
                 out |= begins
-    return found
+    return hits
 
 
 def _search_spans(lower: Array, upper: Array, spans: NumberSpans) -> Array:
-    """For each unit, the first span that doesn't end before it: N searches among the spans."""
+    """For each unit, search the first span that doesn't end before it."""
     first = np.searchsorted(spans.highs, lower, side="left")
     starts = spans.lows[np.minimum(first, len(spans) - 1)]
     return np.asarray((first < len(spans)) & (starts <= upper))
 
 
 def _search_units(lower: Array, upper: Array, spans: NumberSpans) -> Array:
-    """For each span, the run of units it meets: searches among ascending bounds, no pass over the units."""
+    """For each span, search the run of units it overlaps, without a pass over the units."""
     starts = np.searchsorted(upper, spans.lows, side="left")
     stops = np.searchsorted(lower, spans.highs, side="right")
-    meeting = starts < stops
-    starts, stops = starts[meeting], stops[meeting]
-    found = np.zeros(len(lower), dtype=bool)
+    overlapping = starts < stops
+    starts, stops = starts[overlapping], stops[overlapping]
+    hits = np.zeros(len(lower), dtype=bool)
     if not len(starts):
-        return found
-    # Spans ascend, so their runs do; runs that touch are joined and each is filled at once.
+        return hits
+    # Runs ascend like their spans; adjacent runs are merged and filled together.
     gaps = np.flatnonzero(starts[1:] > stops[:-1]) + 1
     firsts = starts[np.concatenate(([0], gaps))]
     lasts = stops[np.concatenate((gaps - 1, [len(stops) - 1]))]
     for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
-        found[first:last] = True
-    return found
+        hits[first:last] = True
+    return hits
 
 
 # -- intervals of byte strings -----------------------------------------------------------------
 
 
-def meets_texts(facts: ColumnFacts, spans: ByteSpans) -> Array:
-    """Per unit, whether ``[lower, upper]`` has a key in ``spans``; an unknown bound meets anything."""
+def meets_bytes(facts: ColumnFacts, spans: ByteSpans) -> Array:
+    """Per unit, whether ``[lower, upper]`` contains a key in ``spans``; an unknown bound is unlimited."""
     assert isinstance(facts.lower, pa.Array)
     assert isinstance(facts.upper, pa.Array)
     if len(spans) > FEW:
         return _search(facts.lower, facts.upper, spans)
-    found: Array = np.zeros(len(facts), dtype=bool)
+    hits: Array = np.zeros(len(facts), dtype=bool)
     for low, high in spans.pairs():
         reaches = _bools(pc.greater_equal(facts.upper, pa.scalar(low, _BYTES))) if low else True
         begins = True if high is None else _bools(pc.less(facts.lower, pa.scalar(high, _BYTES)))
-        found |= reaches & begins
-    return found
+        hits |= reaches & begins
+    return hits
 
 
 _BYTES = pa.large_binary()
 
 
-def _bools(answer: pa.Array) -> Array:
-    known = answer.fill_null(True) if answer.null_count else answer
-    found: Array = known.to_numpy(zero_copy_only=False)
-    return found
+def _bools(mask: pa.Array) -> Array:
+    filled = mask.fill_null(True) if mask.null_count else mask
+    result: Array = filled.to_numpy(zero_copy_only=False)
+    return result
 
 
 def _search(lower: pa.Array, upper: pa.Array, spans: ByteSpans) -> Array:
-    """For each unit, the first span that ends after its lower bound."""
+    """For each unit, search the first span that ends after its lower bound."""
     ends = [high for high in spans.highs if high is not None]
     lows = list(spans.lows)
-    found = np.ones(len(lower), dtype=bool)
-    # A loop per unit: Arrow has no search among byte strings, and a file has few units.
+    hits = np.ones(len(lower), dtype=bool)
+    # A loop over units, since Arrow has no binary search in byte strings and a file has few units.
     for unit, (low, high) in enumerate(zip(lower.to_pylist(), upper.to_pylist(), strict=True)):
         at = bisect.bisect_right(ends, low) if low is not None else 0
-        found[unit] = at < len(lows) and (high is None or lows[at] <= high)
-    return found
+        hits[unit] = at < len(lows) and (high is None or lows[at] <= high)
+    return hits
 
 
 # -- one column against another ----------------------------------------------------------------
 
 
-def judge_pair(node: Pair, evidence: Evidence) -> VerdictBits:
-    """The bits of ``left op right``."""
+def judge_comparison(node: ColumnComparison, evidence: Evidence) -> VerdictBits:
+    """Bits of ``left op right``."""
     left, right = evidence.facts(node.left), evidence.facts(node.right)
     equal = _equal(left, right)
     if node.op == "<=>":
         return _null_safe(left, right, equal)
     bits = _ORDERED[node.op](left, right, equal)
     both = left.may_value & right.may_value
-    # NaN against anything: its own rules are not worth their lines, so it may go either way.
+    # A comparison with NaN may be TRUE or FALSE; exact rules are not worth the code.
     nan = (left.may_nan & (right.may_value | right.may_nan)) | (right.may_nan & left.may_value)
     return VerdictBits((bits.true & both) | nan, (bits.false & both) | nan, left.may_null | right.may_null)
 
 
 def _less(a: ColumnFacts, b: ColumnFacts) -> VerdictBits:
-    """``a < b``: possible if the least a is below the greatest b; can fail unless all a are below all b."""
+    """``a < b``: may be TRUE if min(a) < max(b); may be FALSE unless max(a) < min(b)."""
     may = _below(a.lower, b.upper)
     return VerdictBits(may, ~_surely_below(a.upper, b.lower), may)
 
@@ -233,14 +241,14 @@ def _null_safe(left: ColumnFacts, right: ColumnFacts, equal: VerdictBits) -> Ver
 
 
 def _below(a: Bounds, b: Bounds) -> Array:
-    """Whether some key at or above ``a`` may be below some key at or below ``b``."""
+    """Whether a key >= ``a`` may be below a key <= ``b``."""
     if isinstance(a, pa.Array):
         return np.asarray(pc.less(a, b).fill_null(True).to_numpy(zero_copy_only=False))
     return np.asarray(a < b)
 
 
 def _surely_below(a: Bounds, b: Bounds) -> Array:
-    """Whether every key at or below ``a`` is below every key at or above ``b``."""
+    """Whether every key <= ``a`` is below every key >= ``b``."""
     if isinstance(a, pa.Array):
         return np.asarray(pc.less(a, b).fill_null(False).to_numpy(zero_copy_only=False))
     return np.asarray(a < b)
@@ -255,13 +263,13 @@ def _same(a: Bounds, b: Bounds) -> Array:
 # -- trees -------------------------------------------------------------------------------------
 
 
-Cleared = Mapping[int, Array]
-"""Leaves (by ``id``) for which other evidence, such as a bloom filter, rules out TRUE in some units."""
+Exclusions = Mapping[int, Array]
+"""Units by ``id`` of a leaf, where other evidence (such as a bloom filter) rules out TRUE."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judgement:
-    """The bits of N units, and those of each top-level conjunct: who dropped a unit."""
+    """Bits of N units, and those of each top-level conjunct, which explain why a unit is dropped."""
 
     bits: VerdictBits
     parts: tuple[tuple[Node, VerdictBits], ...]
@@ -271,24 +279,24 @@ class Judgement:
         return self.bits.verdicts()
 
     def take(self, units: Array) -> Judgement:
-        """The judgement of the chosen units, in that order."""
+        """Select units, in that order."""
         return Judgement(self.bits.take(units), tuple((node, bits.take(units)) for node, bits in self.parts))
 
     def blame(self) -> Array:
-        """For each unit the first conjunct that no row can satisfy; -1 where the unit is kept."""
-        blamed = np.full(len(self.bits.true), -1, dtype=np.int32)
+        """For each unit, the first conjunct that no row can satisfy; -1 if the unit is kept."""
+        conjuncts = np.full(len(self.bits.true), -1, dtype=np.int32)
         for number in reversed(range(len(self.parts))):
-            blamed[~self.parts[number][1].true] = number
-        return blamed
+            conjuncts[~self.parts[number][1].true] = number
+        return conjuncts
 
 
-def judge(node: Node, evidence: Evidence, cleared: Cleared | None = None) -> Judgement:
-    """What ``evidence`` proves about ``node``, for each unit."""
+def judge(node: Node, evidence: Evidence, exclusions: Exclusions | None = None) -> Judgement:
+    """Judge ``node`` for each unit of ``evidence``."""
     occupied = evidence.occupied
     parts = []
     total: VerdictBits | None = None
     for conjunct in node.args if isinstance(node, AndNode) else (node,):
-        bits = _judge(conjunct, evidence, cleared)
+        bits = _judge(conjunct, evidence, exclusions)
         if occupied is not None:
             bits = VerdictBits(bits.true & occupied, bits.false & occupied, bits.null & occupied)
         parts.append((conjunct, bits))
@@ -297,19 +305,19 @@ def judge(node: Node, evidence: Evidence, cleared: Cleared | None = None) -> Jud
     return Judgement(total, tuple(parts))
 
 
-def _judge(node: Node, evidence: Evidence, cleared: Cleared | None) -> VerdictBits:
+def _judge(node: Node, evidence: Evidence, exclusions: Exclusions | None) -> VerdictBits:
     match node:
         case Leaf():
-            return _leaf(node, evidence, cleared)
+            return _leaf(node, evidence, exclusions)
         case AndNode(args):
-            return functools.reduce(VerdictBits.__and__, [_judge(a, evidence, cleared) for a in args])
+            return functools.reduce(VerdictBits.__and__, [_judge(a, evidence, exclusions) for a in args])
         case OrNode(args):
-            return functools.reduce(VerdictBits.__or__, [_judge(a, evidence, cleared) for a in args])
+            return functools.reduce(VerdictBits.__or__, [_judge(a, evidence, exclusions) for a in args])
         case IsNode(arg, value, negated):
-            bits = _judge(arg, evidence, cleared).test(value)
+            bits = _judge(arg, evidence, exclusions).test(value)
             return ~bits if negated else bits
-        case Pair():
-            return judge_pair(node, evidence)
+        case ColumnComparison():
+            return judge_comparison(node, evidence)
         case ConstantNode(value):
             return VerdictBits.constant(len(evidence), value)
         case OpaqueNode():
@@ -317,13 +325,13 @@ def _judge(node: Node, evidence: Evidence, cleared: Cleared | None) -> VerdictBi
     raise AssertionError(f"no judge for {type(node).__name__}")
 
 
-def _leaf(leaf: Leaf, evidence: Evidence, cleared: Cleared | None) -> VerdictBits:
+def _leaf(leaf: Leaf, evidence: Evidence, exclusions: Exclusions | None) -> VerdictBits:
     facts = evidence.facts(leaf.ref)
     span = leaf.span
     if span is None:
         true, false, null = (meets(facts, domain) for domain in (leaf.true, leaf.false, leaf.null))
     else:
-        # One run of numbers, NULL just for NULL: neither of the other two sets has to be made.
+        # A plain leaf with one span of numbers needs neither of the other two sets.
         low, high = span
         true = (facts.lower <= high) & (facts.upper >= low) & facts.may_value
         false = ((facts.lower < low) | (facts.upper > high)) & facts.may_value
@@ -332,22 +340,22 @@ def _leaf(leaf: Leaf, evidence: Evidence, cleared: Cleared | None) -> VerdictBit
             true = true | facts.may_nan
         else:
             false = false | facts.may_nan
-    absent = None if cleared is None else cleared.get(id(leaf))
-    return VerdictBits(true if absent is None else true & ~absent, false, null)
+    excluded = None if exclusions is None else exclusions.get(id(leaf))
+    return VerdictBits(true if excluded is None else true & ~excluded, false, null)
 
 
 def meets(facts: ColumnFacts, domain: Domain) -> Array:
-    """Per unit, whether some value the unit may hold belongs to ``domain``."""
-    found: Array | None = None
+    """Per unit, whether it may contain a value in ``domain``."""
+    hits: Array | None = None
     if not domain.spans.is_empty:
         if domain.spans.is_all:
-            found = facts.may_value
+            hits = facts.may_value
         elif isinstance(domain.spans, NumberSpans):
-            found = meets_numbers(facts, domain.spans) & facts.may_value
+            hits = meets_numbers(facts, domain.spans) & facts.may_value
         else:
-            found = meets_texts(facts, domain.spans) & facts.may_value
+            hits = meets_bytes(facts, domain.spans) & facts.may_value
     if domain.nulls:
-        found = facts.may_null if found is None else found | facts.may_null
+        hits = facts.may_null if hits is None else hits | facts.may_null
     if domain.nans:
-        found = facts.may_nan if found is None else found | facts.may_nan
-    return np.zeros(len(facts), dtype=bool) if found is None else found
+        hits = facts.may_nan if hits is None else hits | facts.may_nan
+    return np.zeros(len(facts), dtype=bool) if hits is None else hits

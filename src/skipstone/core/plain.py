@@ -1,6 +1,6 @@
-"""Arrow values made of Python's and NumPy's without pyarrow's converter.
+"""Arrow values from Python and NumPy values without pyarrow's converter.
 
-That imports pandas wherever it is installed, which takes longer than most questions do.
+The converter imports pandas if it is installed, which takes longer than most queries.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 
 def int_scalar(value: int) -> pa.Scalar:
-    """A bigint.
+    """Make a bigint scalar.
 
     >>> int_scalar(-3)
     <pyarrow.Int64Scalar: -3>
@@ -24,8 +24,8 @@ def int_scalar(value: int) -> pa.Scalar:
     return pa.Array.from_buffers(pa.int64(), 1, [None, body])[0]
 
 
-def text_scalar(value: str | bytes, type: pa.DataType | None = None) -> pa.Scalar:
-    """A string, or another of Arrow's types of text and bytes with offsets.
+def string_scalar(value: str | bytes, type: pa.DataType | None = None) -> pa.Scalar:
+    """Make a scalar of a string or binary type with offsets.
 
     >>> text_scalar("naïve"), text_scalar(b"a", pa.large_binary())
     (<pyarrow.StringScalar: 'naïve'>, <pyarrow.LargeBinaryScalar: b'a'>)
@@ -42,7 +42,7 @@ _OFFSETS = {pa.string(): "<ii", pa.binary(): "<ii", pa.large_string(): "<qq", pa
 
 
 def int_array(values: NDArray[Any]) -> pa.Array:
-    """A NumPy array of whole numbers, without a copy.
+    """Convert a NumPy array of integers, without a copy.
 
     >>> int_array(np.arange(3, dtype=np.int32)).to_pylist()
     [0, 1, 2]
@@ -52,16 +52,16 @@ def int_array(values: NDArray[Any]) -> pa.Array:
 
 
 def bytes_array(values: Sequence[bytes | None]) -> pa.Array:
-    """Byte strings, or none, with offsets of 64 bits.
+    """Make a large_binary array.
 
     >>> bytes_array([b"a", None, b""]).to_pylist()
     [b'a', None, b'']
     """
-    held = [b"" if value is None else value for value in values]
-    offsets = np.zeros(len(held) + 1, dtype=np.int64)
-    np.cumsum([*map(len, held)], out=offsets[1:])
+    filled = [b"" if value is None else value for value in values]
+    offsets = np.zeros(len(filled) + 1, dtype=np.int64)
+    np.cumsum([*map(len, filled)], out=offsets[1:])
     valid = None
     if None in values:
         valid = pa.py_buffer(np.packbits([value is not None for value in values], bitorder="little"))
-    body = [valid, pa.py_buffer(offsets), pa.py_buffer(b"".join(held))]
-    return pa.Array.from_buffers(pa.large_binary(), len(held), body)
+    body = [valid, pa.py_buffer(offsets), pa.py_buffer(b"".join(filled))]
+    return pa.Array.from_buffers(pa.large_binary(), len(filled), body)

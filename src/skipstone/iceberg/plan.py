@@ -113,7 +113,7 @@ class FilePruner:
                 continue
             mine = self.facts(some, field_id)
             partition = by_key.get(ref.path)
-            columns[ref.path] = mine if partition is None else mine.narrowed(partition.take(codes))
+            columns[ref.path] = mine if partition is None else mine.intersect(partition.take(codes))
         # Only its footer proves that a file recorded without rows is empty.
         evidence = Evidence(np.where(some.rows == 0, -1, some.rows), columns)
         cleared = {leaf: mask[codes] for leaf, mask in chosen.cleared(some.keys).items()}

@@ -449,7 +449,7 @@ class TableSnapshot:
         except (SkipstoneError, ValueError, TypeError):
             # Partition values of the wrong type: reading the file will raise.
             return ColumnFacts.unknown(type, len(entries))
-        return measured() if overrides is None else overrides.over(measured)
+        return measured() if overrides is None else overrides.fallback_to(measured)
 
     def _is_settled(self, field_id: int) -> bool:
         """Whether metrics of a field are certainly of the column that is read."""

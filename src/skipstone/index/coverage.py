@@ -310,7 +310,7 @@ class IndexCoverage:
             return segment.facts("file", ref, None if every else rows)
 
         columns = {
-            ref.path: given[ref.path].take(files).over(partial(stored, ref))
+            ref.path: given[ref.path].take(files).fallback_to(partial(stored, ref))
             if ref.path in given
             else stored(ref)
             for ref in refs

@@ -32,7 +32,7 @@ from skipstone.core.domain.keys import (
     storage_type,
     unscaled,
 )
-from skipstone.core.evidence import Array, ColumnFacts, Evidence, widest
+from skipstone.core.evidence import Array, ColumnFacts, Evidence, unbounded
 from skipstone.core.ir.transforms import DAY, UNITS
 from skipstone.errors import SchemaError, UsageError
 
@@ -64,7 +64,7 @@ class Partitions:
         else:
             nan = np.zeros(len(values), dtype=bool)
         ordered = present & ~nan
-        lower, upper = widest(type, len(values))
+        lower, upper = unbounded(type, len(values))
         keys = array_keys(type, values.filter(pa.array(ordered)))
         if isinstance(keys, list):
             indices = pa.array(np.cumsum(ordered) - 1, mask=~ordered)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.core.domain.keys import Kind, key_space, storage_type
-from skipstone.core.evidence import Array, Bounds, ColumnFacts, Evidence, widest
+from skipstone.core.evidence import Array, Bounds, ColumnFacts, Evidence, unbounded
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.ir.transforms import Keys, Transform
 from skipstone.core.plain import bytes_array
@@ -406,7 +406,7 @@ def _facts(
         may_null = ~(nulls_known & (null_count == 0))
     else:
         may_null = np.ones(units, dtype=bool)
-    floor, ceiling = widest(stored, units)
+    floor, ceiling = unbounded(stored, units)
     # A bound on bytes may be cut short unless the writer says that it is not.
     cut = key_space(stored).kind is Kind.BYTES and not pa.types.is_decimal(stored)
     facts = ColumnFacts(

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.core.arrays import as_numpy, numbers, plain, texts, valid_rows
+from skipstone.core.arrays import as_numpy, binary_keys, numbers, plain, valid_rows
 from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.core.domain.spans import prefix_end
-from skipstone.core.evidence import Array, ColumnFacts, hull, reduce_blocks, widest
+from skipstone.core.evidence import Array, ColumnFacts, hull, reduce_blocks, unbounded
 from skipstone.core.ir.transforms import Same, Scale
 from skipstone.parquet.bloom import (
     _BLOCK_BYTES,
@@ -70,7 +70,7 @@ def measure(type: pa.DataType, values: pa.Array | pa.ChunkedArray, first_rows: N
     nulls = column.nulls(first_rows)
     nans = np.zeros(len(rows), dtype=np.int64)
     rises = np.zeros(len(rows), dtype=np.int64)
-    floor, ceiling = widest(type, len(rows))
+    floor, ceiling = unbounded(type, len(rows))
     lower: Any
     upper: Any
     if space.kind is Kind.BYTES:
@@ -156,7 +156,7 @@ def _as(array: pa.Array, wanted: pa.DataType, own: pa.DataType) -> pa.Array:
 
 def byte_keys(chunks: Sequence[pa.Array]) -> pa.ChunkedArray:
     """The keys of columns of bytes, in offsets of 64 bits where their lengths differ."""
-    keys = [texts(chunk) for chunk in chunks]
+    keys = [binary_keys(chunk) for chunk in chunks]
     if not keys:
         return pa.chunked_array([], pa.large_binary())
     fixed = pa.types.is_fixed_size_binary(keys[0].type)

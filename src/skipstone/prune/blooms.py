@@ -17,7 +17,7 @@ from skipstone.core.domain.spans import NumberSpans
 from skipstone.core.evidence import Array, Evidence
 from skipstone.core.ir.nodes import Leaf, Node
 from skipstone.core.ir.transforms import Same
-from skipstone.core.judge import Cleared, Verdict, judge
+from skipstone.core.judge import Exclusions, Verdict, judge
 from skipstone.parquet.bloom import (
     BadBloom,
     BlockProbe,
@@ -117,7 +117,7 @@ def _hashes(leaf: Leaf, stored: LeafColumn, max_keys: int) -> Array | None:
     return hashes if len(hashes) else None  # values that the file's type can't hold have no hash
 
 
-def useful_units(node: Node, evidence: Evidence, units: Array, best: Cleared) -> Array:
+def useful_units(node: Node, evidence: Evidence, units: Array, best: Exclusions) -> Array:
     """Of ``units``, those that would be dropped if every probe in ``best`` came back empty."""
     if not best or not len(units):
         return units[:0]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.core.evidence import Array, ColumnFacts, widest
+from skipstone.core.evidence import Array, ColumnFacts, unbounded
 
 _CELLS = 12
 _TRIES = 16
@@ -93,7 +93,7 @@ def bounded(facts: ColumnFacts) -> Array:
     if isinstance(facts.lower, pa.Array):
         both = pc.and_(facts.lower.is_valid(), facts.upper.is_valid())
         return np.asarray(both.to_numpy(zero_copy_only=False))
-    floor, ceiling = widest(facts.type, len(facts))
+    floor, ceiling = unbounded(facts.type, len(facts))
     low = np.isfinite(facts.lower) & ((facts.lower != floor) | facts.lower_exact)
     high = np.isfinite(facts.upper) & ((facts.upper != ceiling) | facts.upper_exact)
     both_known: Array = low & high

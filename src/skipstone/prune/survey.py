@@ -166,8 +166,8 @@ class Segments:
             at = np.searchsorted(firsts[path], edges, side="right") - 1
             known = (at >= 0) & (pages.units[at] == owners)
             base = facts[path]
-            narrowed = base.narrowed(pages.facts.take(np.maximum(at, 0)))
-            facts[path] = FactOverride(narrowed, known).over(lambda base=base: base)  # type: ignore[misc]
+            both = base.intersect(pages.facts.take(np.maximum(at, 0)))
+            facts[path] = FactOverride(both, known).fallback_to(lambda base=base: base)  # type: ignore[misc]
             numbers[path] = np.where(known, pages.numbers[at], -1)
         starts = edges - begins[place] + survey.starts[owners]
         lengths = np.diff(edges, append=total)
@@ -404,7 +404,7 @@ class Survey:
             found = (
                 self._stored(ref)
                 if given is None
-                else given.take(self.owners).over(lambda: self._stored(ref))
+                else given.take(self.owners).fallback_to(lambda: self._stored(ref))
             )
             self._facts[key] = found
         return found

@@ -15,7 +15,7 @@ from pathlib import Path as LocalPath
 import numpy as np
 import pyarrow as pa
 
-from skipstone.core.domain.keys import Key, is_ordered, key_text, storage_type
+from skipstone.core.domain.keys import Key, format_key, is_ordered, storage_type
 from skipstone.core.evidence import Array, Bounds, ColumnFacts, Evidence, FactOverride
 from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import ColumnRef, ConstantNode, Leaf, Node
@@ -539,7 +539,7 @@ def value_text(type: pa.DataType, key: Key) -> str:
     """A value as people write it, cut where it is long."""
     if isinstance(key, int) and pa.types.is_integer(storage_type(type)):
         return f"{key:,}"
-    return shorten(key_text(type, key), _LONGEST_VALUE)
+    return shorten(format_key(type, key), _LONGEST_VALUE)
 
 
 def looked_for(leaf: Leaf) -> str:

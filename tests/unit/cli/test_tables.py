@@ -333,7 +333,7 @@ WRONG = {
     "tables nothing --catalog {w}": (Exit.FILE, "nothing: the catalog skipstone has no such namespace"),
     "query db.events --catalog {w} --where nothing=1": (
         Exit.PREDICATE,
-        "column nothing: there is no such column",
+        "column nothing: unknown column",
     ),
 }
 MISUSED = {

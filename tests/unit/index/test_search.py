@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import skipstone as sk
 from skipstone.core.domain.keys import Kind, key_space
-from skipstone.core.evidence import ColumnFacts, Evidence, widest
+from skipstone.core.evidence import ColumnFacts, Evidence, unbounded
 from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import Leaf
 from skipstone.core.judge import judge
@@ -42,7 +42,7 @@ def units(draw: st.DrawFn, type: pa.DataType, most: int = 14) -> ColumnFacts:
     """True facts: bounds of values, or unknown ones; units of NULLs only; NaN."""
     count = draw(st.integers(1, most))
     space = key_space(type)
-    floor, ceiling = widest(type, 1)
+    floor, ceiling = unbounded(type, 1)
     lows, highs, values = [], [], []
     for _ in range(count):
         pair = [v.encode() if isinstance(v, str) else v for v in (draw(VALUES[type]), draw(VALUES[type]))]

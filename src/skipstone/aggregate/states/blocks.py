@@ -36,7 +36,7 @@ from skipstone.aggregate.states.exact import (
     two_product,
 )
 from skipstone.aggregate.states.state import ALL_FACETS, Facet, Measure, Path, RowSelection
-from skipstone.core.arrays import texts
+from skipstone.core.arrays import binary_keys
 from skipstone.core.domain.keys import Kind, is_ordered, key_space, storage_type
 from skipstone.core.evidence import Array, Bounds, reduce_blocks
 from skipstone.parquet.measure import ColumnMeasure, NumberKeys, byte_keys, read_column
@@ -392,7 +392,7 @@ def _decimals(column: ColumnMeasure, type: pa.DataType, starts: Array, wanted: F
         has = run_lengths(starts, len(words)) > 0
         for name, greatest in (("lower", False), ("upper", True)):
             rows = extreme_rows(words, starts, greatest=greatest)
-            arrays[name] = texts(to_decimals(rows.T, type, has)).cast(pa.large_binary())
+            arrays[name] = binary_keys(to_decimals(rows.T, type, has)).cast(pa.large_binary())
     if wanted & Facet.SUM:
         arrays["limbs"] = decimal_sums(words, starts)
     if wanted & Facet.SQUARES:

@@ -1,4 +1,4 @@
-"""Sets of values: Marker, Range, Domain, ColumnDomain, and the key spaces they live in."""
+"""Sets of values: Marker, Range, Domain, ColumnDomain, and their key spaces."""
 
 from __future__ import annotations
 

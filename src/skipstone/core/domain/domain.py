@@ -1,4 +1,4 @@
-"""Domain: a set of values of one type, with NULL and NaN as members; and domains of several columns."""
+"""Domain: a set of values of one type, including NULL and NaN; and domains of several columns."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from skipstone.core.domain.keys import Kind, array_keys, key_space, storage_type
 from skipstone.core.domain.spans import ByteSpans, NumberSpans, Range, all_keys, no_keys, ranges_of
 from skipstone.errors import NotExpressibleError, TypeMismatchError
 
-_SHOWN_RANGES = 6
+_MAX_RANGES = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Domain:
-    """The values a column may have: ranges, and whether NULL and NaN belong to it.
+    """A set of values of a column: ranges, and whether it contains NULL and NaN.
 
     >>> import pyarrow as pa
     >>> print(Domain.of(pa.int32(), Range.greater_than(pa.int32(), 34)).complement())
@@ -30,15 +30,15 @@ class Domain:
     nulls: bool
     nans: bool
 
-    # -- making ------------------------------------------------------------------------------
+    # -- constructors ------------------------------------------------------------------------
 
     @classmethod
     def of(cls, type: pa.DataType, *ranges: Range, nulls: bool = False, nans: bool = False) -> Domain:
-        """The union of ``ranges``."""
+        """Union of ``ranges``."""
         spans = no_keys(key_space(type))
         for item in ranges:
             if item.type != type:
-                raise TypeMismatchError(f"a domain of {type} can't hold a range of {item.type}")
+                raise TypeMismatchError(f"domain of {type} can't contain a range of {item.type}")
             spans = spans.union(item.spans())  # type: ignore[arg-type]
         return cls.of_spans(type, spans, nulls=nulls, nans=nans)
 
@@ -46,42 +46,42 @@ class Domain:
     def of_spans(
         cls, type: pa.DataType, spans: NumberSpans | ByteSpans, *, nulls: bool = False, nans: bool = False
     ) -> Domain:
-        """A domain from a set of keys."""
+        """Make a domain from a set of keys."""
         return cls(type, spans, nulls, nans and spans.space.kind is Kind.FLOAT)
 
     @classmethod
     @functools.lru_cache(maxsize=4096)
     def none(cls, type: pa.DataType) -> Domain:
-        """No value at all."""
+        """The empty set."""
         return cls.of_spans(type, no_keys(key_space(type)))
 
     @classmethod
     @functools.lru_cache(maxsize=4096)
     def all(cls, type: pa.DataType) -> Domain:
-        """Every value, NULL and NaN."""
+        """All values, NULL and NaN."""
         return cls.of_spans(type, all_keys(key_space(type)), nulls=True, nans=True)
 
     @classmethod
     @functools.lru_cache(maxsize=4096)
     def not_null(cls, type: pa.DataType) -> Domain:
-        """Every value and NaN, but not NULL."""
+        """All values and NaN, without NULL."""
         return cls.of_spans(type, all_keys(key_space(type)), nans=True)
 
     @classmethod
     @functools.lru_cache(maxsize=4096)
     def only_null(cls, type: pa.DataType) -> Domain:
-        """NULL alone."""
+        """Only NULL."""
         return cls.of_spans(type, no_keys(key_space(type)), nulls=True)
 
     @classmethod
     @functools.lru_cache(maxsize=4096)
     def only_nan(cls, type: pa.DataType) -> Domain:
-        """NaN alone (nothing for a type without NaN)."""
+        """Only NaN; empty for a type without NaN."""
         return cls.of_spans(type, no_keys(key_space(type)), nans=True)
 
     @classmethod
     def values(cls, type: pa.DataType, values: Iterable[object] | pa.Array) -> Domain:
-        """Just these values; a NULL or NaN among them counts."""
+        """The given values, which can include NULL and NaN."""
         space = key_space(type)
         storage = storage_type(type)
         array = values if isinstance(values, pa.Array) else pa.array(list(values), storage)
@@ -103,25 +103,25 @@ class Domain:
             return cls(type, ByteSpans.of_points(space, keys), nulls, nans)
         return cls(type, NumberSpans.of_points(space, keys), nulls, nans)
 
-    # -- looking -----------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------
 
     @property
     def ranges(self) -> tuple[Range, ...]:
-        """The ranges, in order, none touching another."""
+        """Sorted, non-adjacent ranges."""
         return ranges_of(self.type, self.spans)
 
     @property
     def is_none(self) -> bool:
-        """Whether nothing belongs to it."""
+        """Whether the set is empty."""
         return self.spans.is_empty and not self.nulls and not self.nans
 
     @property
     def is_all(self) -> bool:
-        """Whether everything belongs to it."""
+        """Whether the set contains all values, NULL and NaN."""
         return self.nulls and self.spans.is_all and (self.nans or self.spans.space.kind is not Kind.FLOAT)
 
     def contains(self, value: object) -> bool:
-        """Whether a value (None is NULL) or every value of another domain belongs to it."""
+        """Whether the set contains a value (None is NULL) or all values of another domain."""
         if isinstance(value, Domain):
             return self.intersect(value) == value
         if value is None:
@@ -131,7 +131,7 @@ class Domain:
         return self.spans.contains(to_key(self.type, value))
 
     def overlaps(self, other: Domain) -> bool:
-        """Whether some value belongs to both."""
+        """Whether the sets have a common value."""
         if (self.nulls and other.nulls) or (self.nans and other.nans):
             return True
         return not (self.spans.is_empty or other.spans.is_empty) and not self.intersect(other).is_none
@@ -139,19 +139,19 @@ class Domain:
     # -- algebra -----------------------------------------------------------------------------
 
     def union(self, other: Domain) -> Domain:
-        """Values of either."""
+        """Set union."""
         self._check(other)
         spans = self.spans.union(other.spans)  # type: ignore[arg-type]
         return Domain(self.type, spans, self.nulls or other.nulls, self.nans or other.nans)
 
     def intersect(self, other: Domain) -> Domain:
-        """Values of both."""
+        """Set intersection."""
         self._check(other)
         spans = self.spans.intersect(other.spans)  # type: ignore[arg-type]
         return Domain(self.type, spans, self.nulls and other.nulls, self.nans and other.nans)
 
     def complement(self) -> Domain:
-        """Every value, NULL and NaN that doesn't belong to it."""
+        """Set complement, including NULL and NaN."""
         return Domain.of_spans(self.type, self.spans.complement(), nulls=not self.nulls, nans=not self.nans)
 
     __and__, __or__, __invert__ = intersect, union, complement
@@ -161,7 +161,7 @@ class Domain:
 
     def _check(self, other: Domain) -> None:
         if self.type != other.type:
-            raise TypeMismatchError(f"domains of {self.type} and {other.type} don't combine")
+            raise TypeMismatchError(f"domains of {self.type} and {other.type} can't be combined")
 
     # -- identity ----------------------------------------------------------------------------
 
@@ -182,14 +182,14 @@ class Domain:
         if self.is_all:
             return "anything"
         spans = self.spans
-        shown = [str(r) for r in self.ranges[:_SHOWN_RANGES]] if len(spans) < 10_000 else []
-        if len(spans) > len(shown):
-            shown.append(f"{len(spans) - len(shown):,} more ranges")
+        parts = [str(r) for r in self.ranges[:_MAX_RANGES]] if len(spans) < 10_000 else []
+        if len(spans) > len(parts):
+            parts.append(f"{len(spans) - len(parts):,} more ranges")
         if self.nans:
-            shown.append("NaN")
+            parts.append("NaN")
         if self.nulls:
-            shown.append("NULL")
-        return " or ".join(shown)
+            parts.append("NULL")
+        return " or ".join(parts)
 
     def __repr__(self) -> str:
         return f"Domain({self.type}: {self})"
@@ -200,7 +200,7 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class ColumnHandle:
-    """A column by name and type; a dotted path names a struct field through ``path``."""
+    """A column or struct field, by path and type."""
 
     name: str
     type: pa.DataType
@@ -208,7 +208,7 @@ class ColumnHandle:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The column's name and the struct fields below it."""
+        """Name of the column and of the struct fields below it."""
         return (self.name, *self.fields)
 
     def __hash__(self) -> int:
@@ -219,7 +219,7 @@ class ColumnHandle:
 
 
 class DomainTree:
-    """A condition on columns as an AND/OR tree of domains."""
+    """An AND/OR tree of column domains: a set of rows."""
 
     __slots__ = ()
 
@@ -230,24 +230,24 @@ class DomainTree:
         return any_of(self, other)
 
     def complement(self) -> DomainTree:
-        """The rows this tree leaves out."""
+        """Rows that are not in this set."""
         raise NotImplementedError
 
     def __invert__(self) -> DomainTree:
         return self.complement()
 
     def hull(self) -> ColumnDomain:
-        """The least ColumnDomain that holds every row of this tree."""
+        """Smallest ColumnDomain that contains every row of this set."""
         raise NotImplementedError
 
     def to_column_domain(self) -> ColumnDomain:
-        """This tree as one ColumnDomain, or an error if that would let other rows in."""
+        """Convert to one ColumnDomain; raise if that is not exact."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnDomain(DomainTree):
-    """Rows whose every named column lies in its domain; a column not named may hold anything.
+    """Rows whose columns are in their domains; other columns are not constrained.
 
     >>> import pyarrow as pa
     >>> c = ColumnHandle("x", pa.int64())
@@ -258,23 +258,23 @@ class ColumnDomain(DomainTree):
 
     items: tuple[tuple[ColumnHandle, Domain], ...]
     is_none: bool = False
-    """Whether no row belongs to it; then no column is named."""
+    """Whether the set is empty; ``items`` is empty then."""
 
     @classmethod
     def of(cls, domains: Mapping[ColumnHandle, Domain]) -> ColumnDomain:
-        """From a mapping; columns that may hold anything are left out."""
+        """Make a ColumnDomain from a mapping; unconstrained columns are dropped."""
         if any(d.is_none for d in domains.values()):
             return cls.none()
         return cls(tuple((c, d) for c, d in domains.items() if not d.is_all))
 
     @classmethod
     def none(cls) -> ColumnDomain:
-        """No row."""
+        """The empty set."""
         return cls((), is_none=True)
 
     @classmethod
     def all(cls) -> ColumnDomain:
-        """Every row."""
+        """All rows."""
         return cls(())
 
     @property
@@ -284,17 +284,17 @@ class ColumnDomain(DomainTree):
 
     @property
     def is_all(self) -> bool:
-        """Whether every row belongs to it."""
+        """Whether the set contains all rows."""
         return not self.items and not self.is_none
 
     def domain(self, column: ColumnHandle) -> Domain:
-        """What ``column`` may hold."""
+        """Domain of ``column``."""
         if self.is_none:
             return Domain.none(column.type)
         return self.domains.get(column) or Domain.all(column.type)
 
     def intersect(self, other: ColumnDomain) -> ColumnDomain:
-        """Rows of both."""
+        """Set intersection."""
         if self.is_none or other.is_none:
             return ColumnDomain.none()
         merged = self.domains
@@ -303,11 +303,11 @@ class ColumnDomain(DomainTree):
         return ColumnDomain.of(merged)
 
     def union(self, other: ColumnDomain) -> DomainTree:
-        """Rows of either: one ColumnDomain where that is exact, else an OR of the two."""
+        """Set union: one ColumnDomain if that is exact, otherwise an OR."""
         return any_of(self, other)
 
     def complement(self) -> DomainTree:
-        """The rows left out: one ColumnDomain for one column, else an OR over the columns."""
+        """Set complement: one ColumnDomain for one column, otherwise an OR over the columns."""
         if self.is_none:
             return ColumnDomain.all()
         if self.is_all:
@@ -315,11 +315,11 @@ class ColumnDomain(DomainTree):
         return any_of(*(ColumnDomain.of({c: d.complement()}) for c, d in self.items))
 
     def overlaps(self, other: ColumnDomain) -> bool:
-        """Whether some row could belong to both."""
+        """Whether the sets can have a common row."""
         return not self.intersect(other).is_none
 
     def contains(self, other: ColumnDomain) -> bool:
-        """Whether every row of ``other`` belongs to it."""
+        """Whether ``other`` is a subset."""
         if self.is_none or other.is_none:
             return other.is_none
         return all(d.contains(other.domain(c)) for c, d in self.items)
@@ -338,7 +338,7 @@ class ColumnDomain(DomainTree):
 
 @dataclass(frozen=True, slots=True)
 class AnyOf(DomainTree):
-    """Rows of any branch."""
+    """Union of the branches."""
 
     args: tuple[DomainTree, ...]
 
@@ -360,8 +360,8 @@ class AnyOf(DomainTree):
 
     def to_column_domain(self) -> ColumnDomain:
         raise NotExpressibleError(
-            f"an OR over several columns has no ColumnDomain: {self}",
-            hint="use hull() for the least ColumnDomain around it",
+            f"OR over several columns is not a ColumnDomain: {self}",
+            hint="use hull() for the smallest ColumnDomain that contains it",
         )
 
     def __str__(self) -> str:
@@ -370,7 +370,7 @@ class AnyOf(DomainTree):
 
 @dataclass(frozen=True, slots=True)
 class AllOf(DomainTree):
-    """Rows of every branch."""
+    """Intersection of the branches."""
 
     args: tuple[DomainTree, ...]
 
@@ -394,7 +394,7 @@ class AllOf(DomainTree):
 
 
 def any_of(*args: DomainTree) -> DomainTree:
-    """Rows of any argument, with same-column branches united."""
+    """Union of the arguments; branches on the same column are merged."""
     branches = [b for a in args for b in (a.args if isinstance(a, AnyOf) else (a,))]
     if any(isinstance(b, ColumnDomain) and b.is_all for b in branches):
         return ColumnDomain.all()
@@ -417,7 +417,7 @@ def any_of(*args: DomainTree) -> DomainTree:
 
 
 def all_of(*args: DomainTree) -> DomainTree:
-    """Rows of every argument, with ColumnDomains intersected."""
+    """Intersection of the arguments; ColumnDomains are merged."""
     simple = ColumnDomain.all()
     rest: list[DomainTree] = []
     for branch in (b for a in args for b in (a.args if isinstance(a, AllOf) else (a,))):

@@ -1,8 +1,8 @@
-"""Every orderable type in one of three key spaces: integers, floats or bytes.
+"""Key spaces: every ordered type maps to integers, floats or bytes.
 
-A *key* is a value in the form that metadata stores and comparisons use: a timestamp is an integer in its
-own unit, a decimal an integer at its own scale (or, above 18 digits, biased big-endian bytes), a string
-its UTF-8 bytes. Key order is Spark SQL's value order; NULL and NaN have no key.
+A *key* is the form of a value that metadata stores and comparisons use: a timestamp is an integer in its
+unit, a decimal an integer at its scale (above 18 digits: biased big-endian bytes), a string its UTF-8 bytes.
+Keys sort in Spark SQL's order; NULL and NaN have no key.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INT64 = (-(2**63), 2**63 - 1)
 
 
 class Kind(enum.Enum):
-    """How the keys of a type are held and compared."""
+    """Representation of the keys of a type."""
 
     INT = "int"
     FLOAT = "float"
@@ -38,16 +38,16 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeySpace:
-    """The keys of one type: their kind, their range, and the width of fixed-width byte keys."""
+    """Keys of a type: their kind, their range, and the width of fixed-width byte keys."""
 
     kind: Kind
     low: int = 0
     high: int = 0
     width: int = 0
     dtype: np.dtype[Any] = field(init=False, compare=False)
-    """NumPy type of an array of numeric keys."""
+    """NumPy dtype of numeric keys."""
     limits: tuple[float, float] = field(init=False, compare=False)
-    """Least and greatest key of a numeric space."""
+    """Smallest and largest key of a numeric space."""
 
     def __post_init__(self) -> None:
         floats = self.kind is Kind.FLOAT
@@ -61,7 +61,7 @@ _BYTES = KeySpace(Kind.BYTES)
 _INT64_SPACE = KeySpace(Kind.INT, *_INT64)
 _BOOLEAN = KeySpace(Kind.INT, 0, 1)
 PRESENCE = KeySpace(Kind.INT, 0, 0)
-"""Types without an order: every value that is not NULL has the one key 0."""
+"""Types without an order: every non-NULL value has the key 0."""
 
 
 def storage_type(type: pa.DataType) -> pa.DataType:
@@ -77,7 +77,7 @@ def storage_type(type: pa.DataType) -> pa.DataType:
 
 @functools.lru_cache(maxsize=4096)
 def key_space(type: pa.DataType) -> KeySpace:
-    """The key space of ``type``; :data:`PRESENCE` for one without an order (struct, list, map, ...)."""
+    """Key space of ``type``; :data:`PRESENCE` for types without an order (struct, list, map, ...)."""
     type = storage_type(type)
     if pa.types.is_boolean(type):
         return _BOOLEAN
@@ -105,12 +105,12 @@ def is_ordered(type: pa.DataType) -> bool:
 
 
 def is_text(type: pa.DataType) -> bool:
-    """Whether ``type`` is one of Arrow's string types."""
+    """Whether ``type`` is an Arrow string type."""
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type) or pa.types.is_string_view(type))
 
 
 def is_binary(type: pa.DataType) -> bool:
-    """Whether ``type`` is one of Arrow's binary types, fixed or not."""
+    """Whether ``type`` is an Arrow binary type, fixed-size or not."""
     return bool(
         pa.types.is_binary(type)
         or pa.types.is_large_binary(type)
@@ -130,38 +130,38 @@ def _decimal_space(type: pa.DataType) -> KeySpace:
 
 
 def wide_key(unscaled: int, width: int) -> bytes:
-    """A wide decimal's integer as bytes that sort like the number."""
+    """Key of a wide decimal: bytes that sort like the number."""
     return (unscaled + (1 << (8 * width - 1))).to_bytes(width, "big")
 
 
 def wide_value(key: bytes) -> int:
-    """The integer behind :func:`wide_key`."""
+    """Inverse of :func:`wide_key`."""
     return int.from_bytes(key, "big") - (1 << (8 * len(key) - 1))
 
 
 def unscaled(value: decimal.Decimal, scale: int) -> int | None:
-    """``value`` as an integer at ``scale``, or None if it has more digits than that."""
-    moved = value.scaleb(scale, _EXACT)
-    whole = int(moved)
-    return whole if moved == whole else None
+    """``value`` as an integer at ``scale``, or None if it has more digits."""
+    scaled = value.scaleb(scale, _EXACT)
+    whole = int(scaled)
+    return whole if scaled == whole else None
 
 
 # -- values to keys and back -------------------------------------------------------------------
 
 
 def to_key(type: pa.DataType, value: object) -> Key:
-    """The key of one non-NULL, non-NaN value (Python or Arrow) of ``type``, without loss."""
+    """Key of a Python or Arrow value other than NULL and NaN; raises if ``type`` can't represent it."""
     space = key_space(type)
     if space is PRESENCE:
-        raise TypeMismatchError(f"values of type {type} have no order", hint="compare its leaf fields")
+        raise TypeMismatchError(f"type {type} has no order", hint="compare its leaf fields")
     storage = storage_type(type)
-    scalar = _typed(storage, value)
+    scalar = _to_scalar(storage, value)
     if not scalar.is_valid:
-        raise TypeMismatchError("NULL has no place in an order", hint="use the nulls flag")
+        raise TypeMismatchError("NULL can't be in a range", hint="use the nulls flag")
     if space.kind is Kind.FLOAT:
         number = float(scalar.as_py())
         if math.isnan(number):
-            raise TypeMismatchError("NaN has no place in a range", hint="use the nans flag")
+            raise TypeMismatchError("NaN can't be in a range", hint="use the nans flag")
         return number
     if pa.types.is_decimal(storage):
         whole = unscaled(scalar.as_py(), storage.scale)
@@ -173,7 +173,7 @@ def to_key(type: pa.DataType, value: object) -> Key:
     return int(scalar.value) if pa.types.is_temporal(storage) else int(scalar.as_py())
 
 
-def _typed(type: pa.DataType, value: object) -> pa.Scalar:
+def _to_scalar(type: pa.DataType, value: object) -> pa.Scalar:
     if isinstance(value, uuid.UUID):
         value = value.bytes
     try:
@@ -186,7 +186,7 @@ def _typed(type: pa.DataType, value: object) -> pa.Scalar:
 
 
 def from_key(type: pa.DataType, key: Key) -> pa.Scalar:
-    """The value of ``type`` that has this key."""
+    """Value of ``type`` with this key."""
     storage = storage_type(type)
     if pa.types.is_decimal(storage):
         whole = wide_value(key) if isinstance(key, bytes) else int(key)
@@ -199,14 +199,14 @@ def from_key(type: pa.DataType, key: Key) -> pa.Scalar:
     if pa.types.is_temporal(storage):
         return pa.scalar(int(key), pa.int32() if storage.bit_width == 32 else pa.int64()).cast(storage)
     if isinstance(key, float):
-        # A range of a narrow float may end between two of its values.
+        # A range of a narrow float can end between two of its values.
         narrow = pa.scalar(key, storage)
         return narrow if narrow.as_py() == key else pa.scalar(key, pa.float64())
     return pa.scalar(bool(key) if pa.types.is_boolean(storage) else key, storage)
 
 
-def key_text(type: pa.DataType, key: Key) -> str:
-    """A key drawn as the value it stands for, quoted where people quote."""
+def format_key(type: pa.DataType, key: Key) -> str:
+    """Format a key as its value, with quotes for strings."""
     storage = storage_type(type)
     if isinstance(key, bytes) and is_text(storage):
         return "'" + key.decode("utf-8", "replace") + "'"
@@ -220,7 +220,7 @@ def key_text(type: pa.DataType, key: Key) -> str:
 
 
 def array_keys(type: pa.DataType, values: pa.Array) -> np.ndarray[Any, Any] | list[bytes]:
-    """Keys of the values of ``type`` in an array without NULL or NaN: one pass, no loop for numbers."""
+    """Keys of an array of ``type`` without NULL or NaN."""
     space = key_space(type)
     storage = storage_type(type)
     if isinstance(values, pa.ExtensionArray):

@@ -1,11 +1,11 @@
-"""Sorted, disjoint spans of keys, with the set algebra that domains are built on.
+"""Sorted, disjoint spans of keys, with set algebra.
 
-Numbers are held as closed intervals in two NumPy arrays, bytes as half-open intervals in two lists (the
-key after ``k`` is ``k`` plus a zero byte; only the last span may be without an upper end). Both forms are
-canonical: equal sets have equal spans.
+Number spans are closed intervals in two NumPy arrays. Byte spans are half-open intervals in two lists; the
+key after ``k`` is ``k`` plus a zero byte, and only the last span can be unbounded. Both forms are canonical:
+equal sets have equal spans.
 
-For people there are :class:`Marker` and :class:`Range`: the end of an interval, and an interval, in the words
-of the Hudi RFC.
+The public API uses :class:`Marker` (the end of an interval) and :class:`Range` (an interval), as in the
+Hudi RFC.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from skipstone.core.domain.keys import Key, KeySpace, Kind, from_key, key_space, key_text, to_key
+from skipstone.core.domain.keys import Key, KeySpace, Kind, format_key, from_key, key_space, to_key
 from skipstone.errors import TypeMismatchError
 
 Array = np.ndarray[Any, Any]
@@ -42,10 +42,10 @@ class Spans(Protocol):
     def complement(self) -> Self: ...
     def contains(self, key: Key) -> bool: ...
     def points(self) -> Array | list[bytes] | None:
-        """The keys, when the set is a finite list of single keys; else None."""
+        """The keys if the set is a finite list of keys, otherwise None."""
 
     def pairs(self) -> Iterator[tuple[Key, Key | None]]:
-        """(low, high) of each span: high is inclusive for numbers, exclusive (or None) for bytes."""
+        """(low, high) of each span; high is inclusive for numbers, exclusive (or None) for bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +58,7 @@ class NumberSpans:
 
     @classmethod
     def of(cls, space: KeySpace, spans: Iterable[tuple[float, float]]) -> NumberSpans:
-        """The union of closed spans, cut to the key space; empty ones are left out."""
+        """Union of closed spans, clipped to the key space."""
         floor, ceiling = space.limits
         lows, highs = [], []
         for lo, hi in spans:
@@ -66,11 +66,11 @@ class NumberSpans:
             if low <= high:
                 lows.append(low)
                 highs.append(high)
-        return cls(space, *_normal(space, np.array(lows, space.dtype), np.array(highs, space.dtype)))
+        return cls(space, *_normalize(space, np.array(lows, space.dtype), np.array(highs, space.dtype)))
 
     @classmethod
-    def one(cls, space: KeySpace, low: int, high: int) -> NumberSpans:
-        """One closed span of integers, cut to the key space."""
+    def single(cls, space: KeySpace, low: int, high: int) -> NumberSpans:
+        """One closed span of integers, clipped to the key space."""
         floor, ceiling = space.low, space.high
         low, high = max(floor, low), min(ceiling, high)
         ends = ([low], [high]) if low <= high else ([], [])
@@ -78,10 +78,10 @@ class NumberSpans:
 
     @classmethod
     def of_points(cls, space: KeySpace, keys: Array) -> NumberSpans:
-        """The set of just these keys."""
+        """Set of individual keys."""
         floor, ceiling = space.limits
         keys = np.unique(keys[(keys >= floor) & (keys <= ceiling)].astype(space.dtype))
-        return cls(space, *_normal(space, keys, keys))
+        return cls(space, *_normalize(space, keys, keys))
 
     @property
     def is_empty(self) -> bool:
@@ -106,21 +106,21 @@ class NumberSpans:
         )
 
     def __hash__(self) -> int:
-        # Adding zero folds -0.0 into 0.0, which compare equal.
+        # Adding zero normalizes -0.0 to 0.0, which compare equal.
         return hash((self.space, (self.lows + 0).tobytes(), (self.highs + 0).tobytes()))
 
     def union(self, other: NumberSpans) -> NumberSpans:
         lows = np.concatenate((self.lows, other.lows))
         highs = np.concatenate((self.highs, other.highs))
-        return NumberSpans(self.space, *_normal(self.space, lows, highs))
+        return NumberSpans(self.space, *_normalize(self.space, lows, highs))
 
     def intersect(self, other: NumberSpans) -> NumberSpans:
         if self.is_empty or other.is_all:
             return self
         if other.is_empty or self.is_all:
             return other
-        # Of each span here, the spans there that it meets are neighbours: from the first that doesn't end
-        # before it to the last that doesn't begin after it.
+        # The spans of other that overlap a span are consecutive: from the first that doesn't end before it to
+        # the last that doesn't begin after it.
         first = np.searchsorted(other.highs, self.lows, side="left")
         counts = np.maximum(np.searchsorted(other.lows, self.highs, side="right") - first, 0)
         mine = np.repeat(np.arange(len(self)), counts)
@@ -143,7 +143,7 @@ class NumberSpans:
         return NumberSpans(self.space, lows, highs)
 
     def contains(self, key: Key) -> bool:
-        # In the keys' own type: NumPy would compare a large integer with uint64 as doubles.
+        # Converted to the key dtype, since NumPy would compare a large integer with uint64 as doubles.
         floor, ceiling = self.space.limits
         if not floor <= key <= ceiling:  # type: ignore[operator]
             return False
@@ -155,7 +155,7 @@ class NumberSpans:
             return self.lows
         if self.space.kind is not Kind.INT:
             return None
-        # Neighbouring integers merge into spans; a short span is still a list of keys.
+        # Adjacent integers are merged into spans; a short span is expanded again.
         widths = self.highs.astype(np.float64) - self.lows.astype(np.float64)
         if widths.sum() > _MAX_EXPANDED:
             return None
@@ -179,28 +179,28 @@ def _after(keys: Array) -> Array:
 
 
 def _before(keys: Array) -> Array:
-    # The key before the least one does not exist; complement() drops that entry, so let it wrap.
+    # There is no key before the smallest one; complement() drops that entry, so it can wrap.
     if keys.dtype.kind != "f":
         return np.asarray(keys - keys.dtype.type(1))
     with np.errstate(over="ignore"):
         return np.asarray(np.nextafter(keys, -np.inf))
 
 
-def _normal(space: KeySpace, lows: Array, highs: Array) -> tuple[Array, Array]:
-    """Spans sorted by their start, overlapping and touching ones joined."""
+def _normalize(space: KeySpace, lows: Array, highs: Array) -> tuple[Array, Array]:
+    """Sort spans, and merge overlapping and adjacent ones."""
     if len(lows) <= 1:
         return lows, highs
     order = np.argsort(lows, kind="stable")
     lows, reach = lows[order], np.maximum.accumulate(highs[order])
     ceiling = space.limits[1]
-    # A reach at the ceiling has no key after it, and nothing can start beyond it.
+    # There is no key after the ceiling, and nothing can start beyond it.
     starts = np.flatnonzero((reach[:-1] != ceiling) & (lows[1:] > _after(reach[:-1]))) + 1
     return lows[np.concatenate(([0], starts))], reach[np.concatenate((starts - 1, [len(lows) - 1]))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ByteSpans:
-    """Half-open spans of byte keys; a last ``None`` in ``highs`` means without end."""
+    """Half-open spans of byte keys; a final ``None`` in ``highs`` means unbounded."""
 
     space: KeySpace
     lows: Sequence[bytes]
@@ -208,7 +208,7 @@ class ByteSpans:
 
     @classmethod
     def of(cls, space: KeySpace, spans: Iterable[tuple[bytes, bytes | None]]) -> ByteSpans:
-        """The union of half-open spans; empty ones are left out."""
+        """Union of half-open spans."""
         lows: list[bytes] = []
         highs: list[bytes | None] = []
         for low, high in sorted((s for s in spans if s[1] is None or s[0] < s[1]), key=lambda s: s[0]):
@@ -222,7 +222,7 @@ class ByteSpans:
 
     @classmethod
     def of_points(cls, space: KeySpace, keys: Iterable[bytes]) -> ByteSpans:
-        """The set of just these keys."""
+        """Set of individual keys."""
         lows = sorted(set(keys))
         return cls.of(space, ((low, after_bytes(space, low)) for low in lows))
 
@@ -287,7 +287,7 @@ class ByteSpans:
 
 
 def after_bytes(space: KeySpace, key: bytes) -> bytes | None:
-    """The least byte key above ``key``, or None if there is none."""
+    """Smallest byte key above ``key``, or None if there is none."""
     if not space.width:
         return key + b"\0"
     number = int.from_bytes(key, "big") + 1
@@ -295,14 +295,14 @@ def after_bytes(space: KeySpace, key: bytes) -> bytes | None:
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
-    """The least byte string above every string that starts with ``prefix``; None if there is none."""
+    """Smallest byte string above all strings that start with ``prefix``, or None if there is none."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
 
 
 @functools.cache
 def all_keys(space: KeySpace) -> NumberSpans | ByteSpans:
-    """Every key of the space."""
+    """All keys of the space."""
     return no_keys(space).complement()
 
 
@@ -319,7 +319,7 @@ _REPR_FLOAT = 12
 
 
 class Bound(enum.IntEnum):
-    """Where a marker stands relative to its value."""
+    """Position of a marker relative to its value."""
 
     BELOW = -1
     EXACTLY = 0
@@ -329,9 +329,9 @@ class Bound(enum.IntEnum):
 @functools.total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Marker:
-    """A point on a type's line: just below, at, or just above a value.
+    """A position in the order of a type: just below, at, or just above a value.
 
-    Without a value, ``ABOVE`` is the line's lower end and ``BELOW`` its upper end.
+    Without a value, ``ABOVE`` is minus infinity and ``BELOW`` plus infinity.
     """
 
     type: pa.DataType
@@ -340,7 +340,7 @@ class Marker:
 
     @classmethod
     def of(cls, type: pa.DataType, value: object, bound: Bound) -> Marker:
-        """A marker at ``value``, a Python or Arrow value of ``type``."""
+        """Make a marker at a Python or Arrow value of ``type``."""
         return cls(type, to_key(type, value), bound)
 
     @classmethod
@@ -370,7 +370,7 @@ class Marker:
 
     @property
     def value(self) -> Any:
-        """The value as a Python object, or None at an end of the line."""
+        """The value as a Python object, or None at an infinite end."""
         return None if self.key is None else from_key(self.type, self.key).as_py()
 
     def _order(self) -> tuple[Any, ...]:
@@ -391,7 +391,7 @@ class Marker:
         if self.key is None:
             return "-∞" if self.bound is Bound.ABOVE else "+∞"
         mark = {Bound.BELOW: "just below ", Bound.EXACTLY: "", Bound.ABOVE: "just above "}[self.bound]
-        return mark + key_text(self.type, self.key)
+        return mark + format_key(self.type, self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,15 +408,15 @@ class Range:
 
     def __post_init__(self) -> None:
         if self.low.type != self.high.type:
-            raise TypeMismatchError(f"a range can't run from {self.low.type} to {self.high.type}")
+            raise TypeMismatchError(f"range ends have different types: {self.low.type} and {self.high.type}")
         if self.low.bound is Bound.BELOW or (self.high.bound is Bound.ABOVE):
             raise TypeMismatchError(
-                "a range starts EXACTLY at or ABOVE its low value and ends EXACTLY at or BELOW its high value"
+                "range must start EXACTLY at or ABOVE its low value and end EXACTLY at or BELOW its high one"
             )
 
     @classmethod
     def all(cls, type: pa.DataType) -> Range:
-        """The whole line."""
+        """All values."""
         return cls(Marker.lower_end(type), Marker.upper_end(type))
 
     @classmethod
@@ -456,27 +456,27 @@ class Range:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no value lies between the markers."""
+        """Whether the range contains no value."""
         return self.spans().is_empty
 
     @property
     def is_single(self) -> bool:
-        """Whether exactly one value lies between the markers."""
+        """Whether the range contains exactly one value."""
         points = self.spans().points()
         return points is not None and len(points) == 1
 
     def overlaps(self, other: Range) -> bool:
-        """Whether some value lies in both."""
+        """Whether the ranges have a common value."""
         return not self.spans().intersect(other.spans()).is_empty  # type: ignore[arg-type]
 
     def contains(self, value: object) -> bool:
-        """Whether ``value``, or every value of a range, lies in this one."""
+        """Whether this range contains ``value``, or all values of another range."""
         if isinstance(value, Range):
             return value.spans().intersect(self.spans()) == value.spans()  # type: ignore[arg-type]
         return self.spans().contains(to_key(self.type, value))
 
     def spans(self) -> NumberSpans | ByteSpans:
-        """The range as a set of keys."""
+        """Convert to a set of keys."""
         space = key_space(self.type)
         low, high = self.low.key, self.high.key
         if space.kind is Kind.BYTES:
@@ -501,15 +501,15 @@ class Range:
     def __str__(self) -> str:
         if self.low.key is not None and self.low == self.high:
             return f"[{self.low}]"
-        low = key_text(self.type, self.low.key) if self.low.key is not None else "-∞"
-        high = key_text(self.type, self.high.key) if self.high.key is not None else "+∞"
+        low = format_key(self.type, self.low.key) if self.low.key is not None else "-∞"
+        high = format_key(self.type, self.high.key) if self.high.key is not None else "+∞"
         opening = "[" if self.low.bound is Bound.EXACTLY else "("
         closing = "]" if self.high.bound is Bound.EXACTLY else ")"
         return f"{opening}{low}, {high}{closing}"
 
 
 def _step(key: float, kind: Kind, *, up: bool, by: Bound) -> float | None:
-    """The first key inside an end: ``key`` itself, or its neighbour when the end is open."""
+    """First key inside an end: ``key``, or its neighbour if the end is open."""
     if by is Bound.EXACTLY:
         return key
     if kind is Kind.INT:
@@ -519,7 +519,7 @@ def _step(key: float, kind: Kind, *, up: bool, by: Bound) -> float | None:
 
 
 def ranges_of(type: pa.DataType, spans: NumberSpans | ByteSpans) -> tuple[Range, ...]:
-    """The spans of a set as ranges, with open ends where those read better."""
+    """Convert spans to ranges, with open ends where they are easier to read."""
     return tuple(_range_of(type, spans, low, high) for low, high in spans.pairs())
 
 
@@ -559,7 +559,7 @@ def _high(type: pa.DataType, spans: NumberSpans | ByteSpans, high: Key | None) -
 
 
 def _shorter_neighbour(key: float, *, up: bool) -> float | None:
-    """The neighbouring float if it is the rounder number: 5.0 rather than 5.000000000000001."""
+    """The neighbouring float if it has a shorter repr: 5.0 rather than 5.000000000000001."""
     if isinstance(key, int) or len(repr(key)) < _REPR_FLOAT:
         return None
     neighbour = math.nextafter(key, math.inf if up else -math.inf)

@@ -26,10 +26,10 @@ def doubles(array: pa.Array) -> Array:
         if not (np.abs(whole) > _EXACT).any():
             # Both operands are exact, so the one division rounds once.
             return np.asarray(whole.astype(np.float64) / 10.0**type.scale)
-    return parsed(array, pa.float64())
+    return parse_decimals(array, pa.float64())
 
 
-def parsed(array: pa.Array, type: pa.DataType) -> Array:
+def parse_decimals(array: pa.Array, type: pa.DataType) -> Array:
     """Decimals by way of their text: Arrow reads it correctly rounded, its own cast is not."""
     filled = array.fill_null(0) if array.null_count else array
     return numbers(filled.cast(pa.string()).cast(type))
@@ -165,7 +165,7 @@ def remainder(to: Arguments) -> Series:
     return apply(to.call, type, kernel, to.series, risky=True)
 
 
-def whole_quotient(to: Arguments) -> Series:
+def integer_divide(to: Arguments) -> Series:
     """``div``: integers, cut toward zero."""
     if len(to.series) != 2 or not all(pa.types.is_integer(spark_type(t)) for t in to.types):
         raise to.refuse("it takes two integers")
@@ -199,7 +199,7 @@ def _one(to: Arguments, checked: Callable[..., pa.Array], unchecked: Callable[..
     return apply(to.call, type, lambda a: unchecked(as_type(a, type)), to.series)
 
 
-def rounded(to: Arguments) -> Series:
+def floor_or_ceil(to: Arguments) -> Series:
     """``floor(x)`` and ``ceil(x)``: a bigint for a double."""
     (type,) = to.types if len(to.types) == 1 else (pa.null(),)
     if pa.types.is_integer(spark_type(type)):

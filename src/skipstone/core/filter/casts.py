@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 from skipstone.core.arrays import Array, bools, numbers, plain_type, valid_rows
 from skipstone.core.domain.keys import is_binary, is_text
-from skipstone.core.filter.arithmetic import doubles, is_number, parsed
-from skipstone.core.filter.conditions import Checked, Kernel, RowError, Series, apply, cannot
-from skipstone.core.filter.texts import by_value
+from skipstone.core.filter.arithmetic import doubles, is_number, parse_decimals
+from skipstone.core.filter.conditions import CheckedCast, Kernel, RowError, Series, apply, not_computable
+from skipstone.core.filter.strings import by_value
 from skipstone.core.filter.times import cast_time, moments
 from skipstone.core.ir.bind import cast_value
-from skipstone.core.ir.nodes import CantJudge, Value
+from skipstone.core.ir.nodes import NotJudgeable, Value
 from skipstone.core.ir.transforms import UNITS
 from skipstone.errors import TypeMismatchError
 from skipstone.predicate import tree
@@ -33,14 +33,14 @@ def cast(expr: tree.Cast, arg: Series) -> Series:
     if pa.types.is_null(source):
         return apply(expr, target, lambda a: pa.nulls(len(a), target), [arg])
     if pa.types.is_float16(expr.type) or pa.types.is_nested(target) or pa.types.is_nested(source):
-        raise cannot(expr, f"a cast from {source} to {expr.type} is not Spark's")
+        raise not_computable(expr, f"a cast from {source} to {expr.type} is not Spark's")
     change = _find(expr, source, target)
     if change is None:
-        raise cannot(expr, f"a cast from {source} to {target} has no sure answer here")
+        raise not_computable(expr, f"a cast from {source} to {target} has no sure answer here")
     return apply(expr, target, _guarded(change, expr.lenient), [arg], risky=not expr.lenient, cost=10)
 
 
-def _guarded(change: Checked, lenient: bool) -> Kernel:
+def _guarded(change: CheckedCast, lenient: bool) -> Kernel:
     def kernel(array: pa.Array) -> pa.Array:
         made, bad = change(array)
         if bad is None:
@@ -56,7 +56,7 @@ def _guarded(change: Checked, lenient: bool) -> Kernel:
     return kernel
 
 
-def _find(expr: tree.Cast, source: pa.DataType, target: pa.DataType) -> Checked | None:
+def _find(expr: tree.Cast, source: pa.DataType, target: pa.DataType) -> CheckedCast | None:
     if is_text(source):
         return from_text(expr, target)
     if is_text(target):
@@ -79,7 +79,7 @@ def _find(expr: tree.Cast, source: pa.DataType, target: pa.DataType) -> Checked 
     return None
 
 
-def _to_integer(source: pa.DataType, target: pa.DataType) -> Checked:
+def _to_integer(source: pa.DataType, target: pa.DataType) -> CheckedCast:
     low, high = _range(target)
 
     def integer(array: pa.Array) -> tuple[pa.Array, Array]:
@@ -119,14 +119,14 @@ def _made(values: Array, like: pa.Array, type: pa.DataType) -> pa.Array:
 
 def _to_float(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(array.type):
-        values = doubles(array) if pa.types.is_float64(target) else parsed(array, target)
+        values = doubles(array) if pa.types.is_float64(target) else parse_decimals(array, target)
     else:
         with np.errstate(over="ignore"):
             values = numbers(array).astype(np.float64 if pa.types.is_float64(target) else np.float32)
     return pa.array(values, target, mask=bools(array.is_null()) if array.null_count else None)
 
 
-def _to_decimal(source: pa.DataType, target: pa.DataType) -> Checked | None:
+def _to_decimal(source: pa.DataType, target: pa.DataType) -> CheckedCast | None:
     """Integers and decimals: rounded half up to the new scale, then checked against its digits."""
     scale = source.scale if pa.types.is_decimal(source) else 0
     if target.precision > _DIGITS or target.scale < 0 or scale < 0:
@@ -155,7 +155,7 @@ _EXACT = decimal.Context(prec=400)
 _LAST_YEAR = 9999
 
 
-def from_text(cast: tree.Cast, target: pa.DataType) -> Checked | None:
+def from_text(cast: tree.Cast, target: pa.DataType) -> CheckedCast | None:
     """Text read as ``target``; each distinct text is read once."""
     if is_text(target):
         return lambda a: (a.cast(target), None)
@@ -250,14 +250,14 @@ def _decimal(target: pa.DataType) -> Callable[[str], object]:
 def _moment(text: str, cast: tree.Cast) -> pa.Scalar | None:
     try:
         return cast_value(Value(pa.scalar(text), cast.zone), cast).scalar
-    except (TypeMismatchError, CantJudge):
+    except (TypeMismatchError, NotJudgeable):
         return None
 
 
 # -- to text -----------------------------------------------------------------------------------
 
 
-def to_text(source: pa.DataType, target: pa.DataType, zone: str) -> Checked | None:
+def to_text(source: pa.DataType, target: pa.DataType, zone: str) -> CheckedCast | None:
     """Values written as Spark writes them."""
     if pa.types.is_integer(source):
         return lambda a: (a.cast(target), None)

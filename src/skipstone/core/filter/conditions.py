@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.core.arrays import Array, bools, pick, plain, plain_type
+from skipstone.core.arrays import Array, bools, filter_rows, plain, plain_type
 from skipstone.core.ir.nodes import Node
 from skipstone.errors import NotExpressibleError, PredicateError, UsageError
 from skipstone.predicate import tree
@@ -137,10 +137,10 @@ class BatchRows:
 
     def where(self, chosen: Array) -> BatchRows:
         """Only these rows."""
-        return _Some(self, chosen)
+        return _RowSubset(self, chosen)
 
 
-class _Some(BatchRows):
+class _RowSubset(BatchRows):
     """Some rows of a batch; a column is cut down when it is first asked for."""
 
     __slots__ = ("_chosen", "_from")
@@ -152,7 +152,7 @@ class _Some(BatchRows):
         self.count = int(chosen.sum())
 
     def _find(self, path: Path) -> pa.Array:
-        return pick(self._from.raw(path), self._chosen)
+        return filter_rows(self._from.raw(path), self._chosen)
 
 
 EXPENSIVE = 10
@@ -168,12 +168,12 @@ class ConditionNode(Node):
     risky: bool = False
     """Whether it can fail on a row, and so must see only the rows that Spark would compute it for."""
 
-    def inverted(self) -> ConditionNode:
+    def invert(self) -> ConditionNode:
         """NOT."""
         truth = self.truth
         return ConditionNode(lambda rows: ~truth(rows), self.cost, self.risky)
 
-    def tested(self, value: bool | None, *, negated: bool) -> ConditionNode:
+    def test(self, value: bool | None, *, negated: bool) -> ConditionNode:
         """IS [NOT] TRUE, FALSE or UNKNOWN."""
         truth = self.truth
 
@@ -184,17 +184,17 @@ class ConditionNode(Node):
         return ConditionNode(test, self.cost, self.risky)
 
 
-def every(parts: Sequence[ConditionNode]) -> ConditionNode:
+def all_of(parts: Sequence[ConditionNode]) -> ConditionNode:
     """AND."""
-    return _joined(parts, lambda a, b: a & b, lambda truth: truth.possible)
+    return _join(parts, lambda a, b: a & b, lambda truth: truth.possible)
 
 
-def some(parts: Sequence[ConditionNode]) -> ConditionNode:
+def any_of(parts: Sequence[ConditionNode]) -> ConditionNode:
     """OR."""
-    return _joined(parts, lambda a, b: a | b, lambda truth: ~truth.true)
+    return _join(parts, lambda a, b: a | b, lambda truth: ~truth.true)
 
 
-def _joined(
+def _join(
     parts: Sequence[ConditionNode],
     join: Callable[[TruthMask, TruthMask], TruthMask],
     undecided: Callable[[TruthMask], Array],
@@ -231,7 +231,7 @@ def _where_needed(part: ConditionNode, rows: BatchRows, needed: Array) -> TruthM
 
 Kernel = Callable[..., pa.Array]
 """Computes an array from arrays of the arguments."""
-Checked = Callable[[pa.Array], tuple[pa.Array, Array | None]]
+CheckedCast = Callable[[pa.Array], tuple[pa.Array, Array | None]]
 """A cast, and the rows whose value doesn't fit (None: no cast of these types can fail)."""
 
 
@@ -265,10 +265,10 @@ class Arguments:
 
     def refuse(self, why: str) -> NotExpressibleError:
         """The error that says why the call can't be computed."""
-        return cannot(self.call, why)
+        return not_computable(self.call, why)
 
 
-def cannot(expr: tree.Expr, why: str) -> NotExpressibleError:
+def not_computable(expr: tree.Expr, why: str) -> NotExpressibleError:
     """The error for a part that nobody here can compute as Spark does."""
     return NotExpressibleError(
         f"the rows can't be tested for {expr}: {why}",

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from skipstone.core.arrays import bools
 from skipstone.core.domain.keys import is_text
-from skipstone.core.filter import arithmetic, texts, times
+from skipstone.core.filter import arithmetic, strings, times
 from skipstone.core.filter.arithmetic import as_type, common_type, is_number
 from skipstone.core.filter.conditions import Arguments, BatchRows, Series, apply
 
@@ -82,20 +82,20 @@ FUNCTIONS: dict[str, Build] = {
     "*": arithmetic.arithmetic,
     "/": arithmetic.divide,
     "%": arithmetic.remainder,
-    "div": arithmetic.whole_quotient,
+    "div": arithmetic.integer_divide,
     "negative": arithmetic.negative,
     "abs": arithmetic.absolute,
-    "floor": arithmetic.rounded,
-    "ceil": arithmetic.rounded,
+    "floor": arithmetic.floor_or_ceil,
+    "ceil": arithmetic.floor_or_ceil,
     "sqrt": arithmetic.square_root,
-    **dict.fromkeys(("lower", "upper", "trim", "ltrim", "rtrim", "reverse"), texts.text_function),
-    "length": texts.length,
-    **dict.fromkeys(("substr", "left", "right"), texts.part),
-    "concat": texts.joined,
-    "replace": texts.replaced,
-    "rlike": texts.matched,
-    **dict.fromkeys(times.FIELDS, times.field),
-    "date_trunc": times.truncated,
+    **dict.fromkeys(("lower", "upper", "trim", "ltrim", "rtrim", "reverse"), strings.string_function),
+    "length": strings.length,
+    **dict.fromkeys(("substr", "left", "right"), strings.substring),
+    "concat": strings.concat,
+    "replace": strings.replace,
+    "rlike": strings.rlike,
+    **dict.fromkeys(times.FIELDS, times.date_field),
+    "date_trunc": times.date_trunc,
     "datediff": times.day_count,
     "coalesce": _coalesce,
     "if": _if,

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.core.arrays import Array, bools, numbers, plain, texts, valid_rows
+from skipstone.core.arrays import Array, binary_keys, bools, numbers, plain, valid_rows
 from skipstone.core.domain import Domain
 from skipstone.core.domain.keys import PRESENCE, Kind
 from skipstone.core.domain.spans import ByteSpans, NumberSpans, prefix_end
@@ -221,10 +221,10 @@ def _in_points(keys: Array) -> InSpans:
 def _in_texts(spans: ByteSpans) -> InSpans:
     points = spans.points()
     if points is not None and len(points) > 1:
-        return lambda array: _listed(texts(array), points)
+        return lambda array: _listed(binary_keys(array), points)
     if len(spans) <= FEW:
-        return lambda array: _text_compared(texts(array), spans, points)
-    return lambda array: _ranked(texts(array), spans)
+        return lambda array: _text_compared(binary_keys(array), spans, points)
+    return lambda array: _ranked(binary_keys(array), spans)
 
 
 def _unfixed(keys: pa.Array) -> pa.Array:

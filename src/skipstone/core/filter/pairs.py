@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.core.arrays import Array, bools, both_valid, numbers, texts, valid_rows
+from skipstone.core.arrays import Array, binary_keys, bools, both_valid, numbers, valid_rows
 from skipstone.core.domain.keys import is_binary, is_text
 from skipstone.core.filter.arithmetic import doubles
 from skipstone.core.filter.conditions import TruthMask
@@ -110,9 +110,9 @@ def _digits(type: pa.DataType) -> int:
 def _byte_order(left: pa.DataType, right: pa.DataType) -> Order:
     same = left == right and not pa.types.is_fixed_size_binary(left)
     if same:
-        return lambda a, b: _ordered(texts(a), texts(b))
+        return lambda a, b: _ordered(binary_keys(a), binary_keys(b))
     wide = pa.large_binary()
-    return lambda a, b: _ordered(texts(a).cast(wide), texts(b).cast(wide))
+    return lambda a, b: _ordered(binary_keys(a).cast(wide), binary_keys(b).cast(wide))
 
 
 def _ordered(a: pa.Array, b: pa.Array) -> tuple[Array, Array]:

@@ -24,9 +24,9 @@ from skipstone.core.filter.conditions import (
     Path,
     Series,
     TruthMask,
-    cannot,
-    every,
-    some,
+    all_of,
+    any_of,
+    not_computable,
 )
 from skipstone.core.filter.members import is_exact, leaf_test
 from skipstone.core.ir import Compiled, compile_predicate
@@ -36,14 +36,14 @@ from skipstone.core.ir.literals import float_readings
 from skipstone.core.ir.lower import Lowering, lower_node, negate
 from skipstone.core.ir.nodes import (
     AndNode,
-    CantJudge,
+    ColumnComparison,
     ColumnRef,
     ConstantNode,
     IsNode,
     Leaf,
     Node,
+    NotJudgeable,
     OrNode,
-    Pair,
     Value,
 )
 from skipstone.errors import NotExpressibleError, PredicateError, SkipstoneError
@@ -87,7 +87,7 @@ class RowBinder(Binder):
         try:
             folded = Binder.operand(self, expr)
             assert isinstance(folded, Value)
-        except CantJudge:
+        except NotJudgeable:
             one = BatchRows(pa.record_batch([pa.nulls(1)], ["none"]), {})
             return Value(self.series(expr).compute(one)[0], "UTC")
         return folded
@@ -115,7 +115,7 @@ class RowBinder(Binder):
             case tree.Column(path):
                 return self.values_of(self.column(path))
             case tree.Literal(scalar):
-                return _repeated(scalar)
+                return _repeat(scalar)
             case tree.Cast(arg):
                 from skipstone.core.filter.casts import cast
 
@@ -127,7 +127,7 @@ class RowBinder(Binder):
                 return Series(
                     pa.bool_(), lambda rows: condition.truth(rows).array(), condition.risky, condition.cost
                 )
-        raise cannot(expr, "it is no value")
+        raise not_computable(expr, "it is no value")
 
     def _call(self, call: tree.Call) -> Series:
         if call.name == "nullif" and len(call.args) == 2:
@@ -138,13 +138,13 @@ class RowBinder(Binder):
         call = tree.Call(ALIASES.get(call.name, call.name), call.args, call.zone)
         build = FUNCTIONS.get(call.name)
         if build is None:
-            raise cannot(call, "no function of that name can be computed here")
+            raise not_computable(call, "no function of that name can be computed here")
         series, constants = [], []
         for arg in call.args:
             scalar = None if arg.columns() else self.constant(arg).scalar
             scalar = scalar if scalar is None else _narrow(scalar)
             constants.append(scalar)
-            series.append(self.series(arg) if scalar is None else _repeated(scalar))
+            series.append(self.series(arg) if scalar is None else _repeat(scalar))
         return build(Arguments(call, tuple(series), tuple(constants)))
 
 
@@ -153,7 +153,7 @@ def _narrow(scalar: pa.Scalar) -> pa.Scalar:
     return scalar.cast(pa.int32()) if small else scalar
 
 
-def _repeated(scalar: pa.Scalar) -> Series:
+def _repeat(scalar: pa.Scalar) -> Series:
     if isinstance(scalar, pa.ExtensionScalar):
         scalar = pa.scalar(None, scalar.type.storage_type) if not scalar.is_valid else scalar.value
     type = plain_type(scalar.type)
@@ -212,7 +212,7 @@ class Planner:
         predicate = self._as_double(predicate)
         try:
             node = lower_node(predicate, Lowering(self.binder))
-        except CantJudge as error:
+        except NotJudgeable as error:
             return self._computed(predicate, error.detail)
         if isinstance(node, Leaf) and not is_exact(node):
             return self._computed(predicate, "metadata can't tell")
@@ -265,11 +265,11 @@ class Planner:
     def _computed(self, predicate: Predicate, why: str) -> Node:
         match predicate:
             case tree.Match(_, arg):
-                from skipstone.core.filter.texts import match_test
+                from skipstone.core.filter.strings import match_test
 
                 return self._tested(arg, lambda type: match_test(predicate, type))
             case tree.Like(arg):
-                from skipstone.core.filter.texts import like_test
+                from skipstone.core.filter.strings import like_test
 
                 return self._tested(arg, lambda type: like_test(predicate, type), cost=40)
             case tree.Compare(op, left, right):
@@ -281,7 +281,7 @@ class Planner:
                 recast = self._recast(arg, tree.Literal(pa.scalar(None, values.type), zone))
                 if recast is not None:
                     return self._leaf(tree.IsIn(recast[0], values, zone))
-        raise cannot(predicate, why)
+        raise not_computable(predicate, why)
 
     def _tested(
         self, arg: tree.Expr, make: Callable[[pa.DataType], Callable[[pa.Array], TruthMask]], cost: int = 20
@@ -316,9 +316,9 @@ class Planner:
 
     def _pair(self, predicate: tree.Compare) -> ConditionNode:
         left, right = self.binder.series(predicate.left), self.binder.series(predicate.right)
-        condition = _compared(predicate.op, left, right)
+        condition = _comparison(predicate.op, left, right)
         if condition is None:
-            raise cannot(predicate, f"{left.type} and {right.type} can't be compared here")
+            raise not_computable(predicate, f"{left.type} and {right.type} can't be compared here")
         return condition
 
     # -- from IR -----------------------------------------------------------------------------
@@ -328,14 +328,14 @@ class Planner:
             case ConditionNode():
                 return node
             case AndNode(args):
-                return every([self._plan(a) for a in args])
+                return all_of([self._plan(a) for a in args])
             case OrNode(args):
-                return some([self._plan(a) for a in args])
+                return any_of([self._plan(a) for a in args])
             case IsNode(arg, value, negated):
-                return self._plan(arg).tested(value, negated=negated)
+                return self._plan(arg).test(value, negated=negated)
             case ConstantNode(value):
                 return ConditionNode(lambda rows: TruthMask.constant(rows.count, value))
-            case Pair(op, left, right):
+            case ColumnComparison(op, left, right):
                 return self._plan_pair(op, left, right)
             case Leaf():
                 return self._plan_leaf(node)
@@ -352,12 +352,12 @@ class Planner:
         return ConditionNode(lambda rows: test(rows.column(path)), 1)
 
     def _plan_pair(self, op: tree.CompareOp, left: ColumnRef, right: ColumnRef) -> ConditionNode:
-        condition = _compared(op, self.binder.values_of(left), self.binder.values_of(right))
+        condition = _comparison(op, self.binder.values_of(left), self.binder.values_of(right))
         assert condition is not None
         return condition
 
 
-def _compared(op: tree.CompareOp, left: Series, right: Series) -> ConditionNode | None:
+def _comparison(op: tree.CompareOp, left: Series, right: Series) -> ConditionNode | None:
     """Two computed values compared row by row; None if their types have no common order."""
     from skipstone.core.filter.pairs import compare, order_of
 
@@ -465,20 +465,20 @@ class RowFilter:
         self.columns: tuple[Path, ...] = tuple(binder.found)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restored, (self.predicate, self.schema, self.case_sensitive)
+        return _restore, (self.predicate, self.schema, self.case_sensitive)
 
     def __repr__(self) -> str:
         return f"RowFilter({str(self.predicate)!r})"
 
     def mask(self, batch: pa.RecordBatch | pa.Table) -> Array:
         """True exactly where the predicate is TRUE: not where it is FALSE, not where it is NULL."""
-        return _concatenated([answer.true for answer in self._answers(batch)])
+        return _concat([answer.true for answer in self._answers(batch)])
 
     def truth(self, batch: pa.RecordBatch | pa.Table) -> tuple[Array, Array]:
         """Where the predicate is TRUE, and where it is NULL."""
         answers = self._answers(batch)
         null = [np.zeros(len(a), dtype=bool) if a.null is None else a.null for a in answers]
-        return _concatenated([a.true for a in answers]), _concatenated(null)
+        return _concat([a.true for a in answers]), _concat(null)
 
     def _answers(self, batch: pa.RecordBatch | pa.Table) -> list[TruthMask]:
         """For each of its parts."""
@@ -489,11 +489,11 @@ class RowFilter:
             raise too_deep() from None
 
 
-def _concatenated(parts: list[Array]) -> Array:
+def _concat(parts: list[Array]) -> Array:
     return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype=bool), *parts])
 
 
-def _restored(predicate: Predicate, schema: pa.Schema, case_sensitive: bool) -> RowFilter:
+def _restore(predicate: Predicate, schema: pa.Schema, case_sensitive: bool) -> RowFilter:
     return RowFilter(predicate, schema, case_sensitive=case_sensitive)
 
 
@@ -522,12 +522,12 @@ def opaque_test(leaf: tree.Opaque, paths: tuple[Path, ...]) -> Callable[[BatchRo
             raise
         except Exception as error:
             raise PredicateError(f"{leaf} failed: {type(error).__name__}: {error}") from error
-        return TruthMask.of(_checked(leaf, answer, rows.count))
+        return TruthMask.of(_check_mask(leaf, answer, rows.count))
 
     return truth
 
 
-def _checked(leaf: tree.Opaque, answer: pa.Array, rows: int) -> pa.Array:
+def _check_mask(leaf: tree.Opaque, answer: pa.Array, rows: int) -> pa.Array:
     if isinstance(answer, pa.ChunkedArray):
         answer = answer.combine_chunks()
     if not isinstance(answer, pa.Array):

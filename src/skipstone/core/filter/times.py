@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.core.arrays import Array, bools, numbers
-from skipstone.core.filter.conditions import Arguments, Checked, Series, apply
+from skipstone.core.filter.conditions import Arguments, CheckedCast, Series, apply
 from skipstone.core.ir.literals import find_zone, fixed_offset
 from skipstone.core.ir.transforms import DAY, UNITS
 
@@ -137,7 +137,7 @@ _FIELDS: dict[str, Callable[[Array, Array], Array]] = {
 FIELDS = frozenset(_FIELDS)
 
 
-def field(to: Arguments) -> Series:
+def date_field(to: Arguments) -> Series:
     """A field of a date or timestamp, by the session's clock."""
     if len(to.types) != 1 or not _is_moment(to.types[0]):
         raise to.refuse("it takes one date or timestamp")
@@ -170,7 +170,7 @@ def day_count(to: Arguments) -> Series:
 # -- rounding down -----------------------------------------------------------------------------
 
 
-def truncated(to: Arguments) -> Series:
+def date_trunc(to: Arguments) -> Series:
     """``date_trunc(unit, time)``; a date counts as the instant it begins."""
     unit = to.constants[0] if to.constants else None
     if len(to.types) != 2 or unit is None or not _is_moment(to.types[1]):
@@ -222,7 +222,7 @@ def _refuse(bad: Array | None, array: pa.Array) -> None:
 # -- casts -------------------------------------------------------------------------------------
 
 
-def cast_time(source: pa.DataType, target: pa.DataType, zone: str) -> Checked | None:
+def cast_time(source: pa.DataType, target: pa.DataType, zone: str) -> CheckedCast | None:
     """A cast from or to a date, timestamp, time or duration."""
     if _is_moment(source) and pa.types.is_date(target):
         return lambda a: _to_days(a, target, zone)

@@ -1,4 +1,4 @@
-"""What metadata can judge: the nodes, and how a predicate becomes them."""
+"""The IR that metadata can judge, and the compiler from predicates."""
 
 from __future__ import annotations
 

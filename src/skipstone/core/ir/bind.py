@@ -1,6 +1,6 @@
-"""Names and value expressions bound to an Arrow schema: what each side of a comparison is.
+"""Binds names and value expressions to an Arrow schema.
 
-The functions and casts of a column that bounds can be carried through are bound to it as transforms.
+Monotone functions and casts of a column are bound as transforms, which map the bounds of the column.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ import pyarrow as pa
 
 from skipstone.core.domain.keys import Kind, is_binary, is_text, key_space, storage_type
 from skipstone.core.ir.literals import NotComparable, cuts, fixed_offset
-from skipstone.core.ir.nodes import CantJudge, ColumnRef, Reason, Value
+from skipstone.core.ir.nodes import ColumnRef, NotJudgeable, Reason, Value
 from skipstone.core.ir.transforms import DAY, UNITS, Calendar, Floor, Prefix, Same, Scale, ToFloat
 from skipstone.errors import TypeMismatchError, UnknownColumnError
 from skipstone.predicate import tree
 from skipstone.predicate.tree import Expr
 
-_BINDERS = 64
+_MAX_BINDERS = 64
 _binders: dict[tuple[int, bool], Binder] = {}
 
 
 def binder_of(schema: pa.Schema, case_sensitive: bool) -> Binder:
-    """The binder of a schema object, which remembers the columns it has found."""
-    # By identity: a lake has one schema object per version, and comparing schemas takes longer than binding.
-    found = _binders.get((id(schema), case_sensitive))
-    if found is None:
-        if len(_binders) >= _BINDERS:
+    """Cached binder of a schema object."""
+    # Cached by identity: a lake has one schema object per version, and comparing schemas is slow.
+    binder = _binders.get((id(schema), case_sensitive))
+    if binder is None:
+        if len(_binders) >= _MAX_BINDERS:
             _binders.clear()
-        # The binder holds the schema, so that no other can have its id.
-        found = _binders[id(schema), case_sensitive] = Binder(schema, case_sensitive)
-    return found
+        # The binder references the schema, so its id can't be reused.
+        binder = _binders[id(schema), case_sensitive] = Binder(schema, case_sensitive)
+    return binder
 
 
 @dataclass(frozen=True, slots=True)
 class Binder:
-    """Finds columns in a schema and turns value expressions into constants or column references."""
+    """Resolves columns, and binds value expressions to constants or column references."""
 
     schema: pa.Schema
     case_sensitive: bool = True
@@ -50,26 +50,26 @@ class Binder:
     # -- names -------------------------------------------------------------------------------
 
     def column(self, path: tuple[str, ...]) -> ColumnRef:
-        """The column at ``path``; an error naming near misses if there is none."""
-        known = self._columns.get(path)
-        if known is None:
-            known = self._columns[path] = self._find(path)
-        return known
+        """Resolve the column at ``path``; raise with suggestions if there is none."""
+        ref = self._columns.get(path)
+        if ref is None:
+            ref = self._columns[path] = self._find(path)
+        return ref
 
     def _find(self, path: tuple[str, ...]) -> ColumnRef:
-        # By Arrow's own look-up first: a schema may have thousands of columns, and most names are right.
+        # Arrow's look-up first: a schema can have thousands of columns, and most names are exact.
         exact = self.schema.get_all_field_indices(path[0])
         fields: list[pa.Field] = [self.schema.field(exact[0])] if len(exact) == 1 else list(self.schema)
-        found: list[str] = []
+        names: list[str] = []
         type: pa.DataType | None = None
         for name in path:
-            field = self._pick(fields, name, path, tuple(found))
-            found.append(field.name)
+            field = self._pick(fields, name, path, tuple(names))
+            names.append(field.name)
             type = field.type
             storage = storage_type(type)
             fields = list(storage.fields) if pa.types.is_struct(storage) else []
         assert type is not None
-        return ColumnRef(tuple(found), type)
+        return ColumnRef(tuple(names), type)
 
     def _pick(
         self, fields: list[pa.Field], name: str, path: tuple[str, ...], inside: tuple[str, ...]
@@ -84,38 +84,38 @@ class Binder:
         if len(hits) > 1:
             names = ", ".join(f.name for f in hits)
             raise UnknownColumnError(
-                f"the name is ambiguous: {names}", column=dotted, hint="rename all but one of them"
+                f"column name is ambiguous: {names}", column=dotted, hint="rename all but one of them"
             )
-        hint = self._near_misses(fields, name, inside)
-        raise UnknownColumnError("there is no such column", column=dotted, hint=hint)
+        hint = self._suggestion(fields, name, inside)
+        raise UnknownColumnError("unknown column", column=dotted, hint=hint)
 
-    def _near_misses(self, fields: list[pa.Field], name: str, inside: tuple[str, ...]) -> str:
+    def _suggestion(self, fields: list[pa.Field], name: str, inside: tuple[str, ...]) -> str:
         where = f"struct {'.'.join(inside)}" if inside else "the schema"
         if not fields:
             return f"{where} has no fields"
         names = [f.name for f in fields]
-        near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
-        near += [n for n in names if n.lower() == name.lower() and n not in near]
+        similar = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+        similar += [n for n in names if n.lower() == name.lower() and n not in similar]
         if not inside and "." in name:
             head = name.partition(".")[0]
             if head in names:
                 parts = ", ".join(map(repr, name.split(".")))
-                return f"for a field of struct {head} give the path in parts: col({parts})"
-        if near:
-            return f"did you mean {', '.join(near)}?"
-        shown = ", ".join(names[:10]) + (f", … {len(names) - 10} more" if len(names) > 10 else "")
-        return f"{where} has {shown}"
+                return f"use col({parts}) for a field of struct {head}"
+        if similar:
+            return f"did you mean {', '.join(similar)}?"
+        listed = ", ".join(names[:10]) + (f", … {len(names) - 10} more" if len(names) > 10 else "")
+        return f"{where} has {listed}"
 
     # -- values ------------------------------------------------------------------------------
 
     def operand(self, expr: Expr) -> Value | ColumnRef:
-        """A constant, or a column seen through monotone functions; CantJudge otherwise."""
+        """Bind to a constant, or to a column with monotone functions; raise NotJudgeable otherwise."""
         return _binding(type(expr))(expr, self)
 
 
 @functools.singledispatch
 def _operand(expr: Expr, binder: Binder) -> Value | ColumnRef:
-    raise CantJudge(Reason.FUNCTION, "a condition used as a value")
+    raise NotJudgeable(Reason.FUNCTION, "condition used as a value")
 
 
 _binding: Callable[[Any], Callable[..., Value | ColumnRef]] = functools.cache(_operand.dispatch)
@@ -149,10 +149,10 @@ def _(expr: tree.Call, binder: Binder) -> Value | ColumnRef:
     args = [binder.operand(arg) for arg in expr.args]
     if all(isinstance(a, Value) for a in args):
         return fold(expr, [a for a in args if isinstance(a, Value)])
-    look_through = FUNCTIONS.get(expr.name)
-    result = look_through(expr, args) if look_through else None
+    bind = FUNCTIONS.get(expr.name)
+    result = bind(expr, args) if bind else None
     if result is None:
-        raise CantJudge(Reason.FUNCTION, f"{expr.name} can't be looked through here")
+        raise NotJudgeable(Reason.FUNCTION, f"{expr.name} is not monotone here")
     return result
 
 
@@ -163,39 +163,41 @@ _DECIMAL_TRAPS = (decimal.InvalidOperation, decimal.Overflow)
 
 
 def cast_value(value: Value, cast: tree.Cast) -> Value:
-    """A constant cast as Spark casts it; CantJudge where that is not certain."""
+    """Cast a constant as Spark does; raise NotJudgeable if that is not certain."""
     if not value.scalar.is_valid:
         return Value(pa.scalar(None, cast.type), value.zone)
     source, target = storage_type(value.scalar.type), storage_type(cast.type)
     if source != target and not _casts_like_spark(source, target):
-        raise CantJudge(Reason.CAST, f"a constant of {source} is cast to {target} by Spark's own rules")
+        raise NotJudgeable(
+            Reason.CAST, f"casts of {source} constants to {target} follow Spark-specific rules"
+        )
     zoned = pa.types.is_timestamp(target) and not (pa.types.is_timestamp(source) and source.tz == target.tz)
     if (is_text(source) or pa.types.is_date(source) or zoned) and pa.types.is_temporal(target):
-        # Spark's text forms and zones, which Arrow's own cast doesn't know.
+        # Spark's string formats and time zones, which Arrow's cast doesn't support.
         try:
             at = cuts(target, value.scalar, cast.zone)
         except NotComparable as error:
-            raise CantJudge(Reason.ZONE, str(error)) from error
-        place = at.at_or_above
-        if not isinstance(place, int) or at.above != place + 1:
-            raise CantJudge(Reason.CAST, f"the constant is rounded by its cast to {target}")
-        whole = pa.int32() if target.bit_width == 32 else pa.int64()
-        return Value(pa.scalar(place, whole).cast(target), value.zone)
+            raise NotJudgeable(Reason.ZONE, str(error)) from error
+        key = at.at_or_above
+        if not isinstance(key, int) or at.above != key + 1:
+            raise NotJudgeable(Reason.CAST, f"cast to {target} rounds the constant")
+        integer = pa.int32() if target.bit_width == 32 else pa.int64()
+        return Value(pa.scalar(key, integer).cast(target), value.zone)
     if pa.types.is_floating(target) and (pa.types.is_integer(source) or pa.types.is_decimal(source)):
         return Value(pa.scalar(float(value.scalar.as_py()), target), value.zone)
     try:
         return Value(value.scalar.cast(target), value.zone)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         if cast.lenient or pa.types.is_floating(source) or pa.types.is_decimal(source):
-            raise CantJudge(Reason.CAST, f"the constant doesn't fit {target} as it is") from error
+            raise NotJudgeable(Reason.CAST, f"constant doesn't fit {target}") from error
         raise TypeMismatchError(f"{cast} can't be computed: {error}") from error
 
 
 def _casts_like_spark(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a constant's cast here gives what Spark's does, or fails.
+    """Whether Arrow's cast of a constant agrees with Spark's, or fails.
 
-    Arrow draws floats and times otherwise as text, counts other units in a timestamp as a number, rounds
-    a float to a decimal otherwise, and takes the date of an instant in its own zone.
+    Arrow differs in the string format of floats and times, in the unit of timestamps as numbers, in rounding
+    floats to decimals, and in the time zone used for the date of an instant.
     """
     number = pa.types.is_integer(target) or pa.types.is_floating(target) or pa.types.is_decimal(target)
     if pa.types.is_timestamp(source):
@@ -208,11 +210,11 @@ def _casts_like_spark(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def fold(call: tree.Call, args: list[Value]) -> Value:
-    """Arithmetic on constants, exact for integers and decimals."""
+    """Fold arithmetic on constants, exactly for integers and decimals."""
     if any(not a.scalar.is_valid for a in args):
         if call.name in ("+", "-", "*", "negative"):
             return Value(pa.scalar(None), call.zone)
-        raise CantJudge(Reason.FUNCTION, f"{call.name} of NULL")
+        raise NotJudgeable(Reason.FUNCTION, f"{call.name} of NULL")
     numbers = [a.scalar.as_py() for a in args]
     kinds = {type(n) for n in numbers}
     if call.name in ("+", "-", "*", "negative") and kinds <= {int, float, decimal.Decimal}:
@@ -220,7 +222,7 @@ def fold(call: tree.Call, args: list[Value]) -> Value:
             numbers = [float(n) for n in numbers]
         try:
             left, *rest = numbers
-            # Spark's decimals have 38 digits: where the operands' own fill them it may round.
+            # Spark's decimals have at most 38 digits, so it may round larger results.
             with decimal.localcontext(decimal.Context(prec=37, traps=[decimal.Inexact, *_DECIMAL_TRAPS])):
                 result = {
                     "+": lambda: left + rest[0],
@@ -232,8 +234,8 @@ def fold(call: tree.Call, args: list[Value]) -> Value:
             assert isinstance(literal, tree.Literal)
             return Value(literal.scalar, call.zone)
         except (decimal.DecimalException, IndexError, ValueError) as error:
-            raise CantJudge(Reason.FUNCTION, f"{call} has no exact value") from error
-    raise CantJudge(Reason.FUNCTION, f"{call.name} of constants is left to the rows")
+            raise NotJudgeable(Reason.FUNCTION, f"{call} has no exact value") from error
+    raise NotJudgeable(Reason.FUNCTION, f"{call.name} of constants is computed row by row")
 
 
 _SHIFT_LIMIT = 2**62
@@ -241,7 +243,7 @@ _MONDAY = 3  # the epoch was a Thursday
 
 
 def cast_column(ref: ColumnRef, cast: tree.Cast) -> ColumnRef:
-    """A column seen through a cast that keeps its order; CantJudge for any other."""
+    """Bind an order-preserving cast of a column; raise NotJudgeable for any other cast."""
     source, target = storage_type(ref.out), storage_type(cast.type)
     if source == target:
         return ref
@@ -256,15 +258,15 @@ def cast_column(ref: ColumnRef, cast: tree.Cast) -> ColumnRef:
         else None
     )
     if step is None:
-        raise CantJudge(Reason.CAST, f"{source} to {target}")
+        raise NotJudgeable(Reason.CAST, f"{source} to {target}")
     if cast.lenient and isinstance(step, (Scale, Floor)):
-        # What doesn't fit becomes NULL, and bounds can't tell that it happened.
-        raise CantJudge(Reason.CAST, f"try_cast from {source} to {target} may give NULL")
+        # Values that don't fit become NULL, which bounds can't show.
+        raise NotJudgeable(Reason.CAST, f"try_cast from {source} to {target} can return NULL")
     return ref.then(step)
 
 
 def _cast_number(source: pa.DataType, target: pa.DataType) -> Same | Scale | ToFloat | None:
-    """Widening casts only: nothing rounds, nothing overflows."""
+    """Widening casts, which neither round nor overflow."""
     spaces = key_space(source), key_space(target)
     if pa.types.is_integer(source) and pa.types.is_integer(target):
         inside = spaces[1].low <= spaces[0].low and spaces[0].high <= spaces[1].high
@@ -279,8 +281,8 @@ def _cast_number(source: pa.DataType, target: pa.DataType) -> Same | Scale | ToF
         return None
     if pa.types.is_decimal(target) and spaces[1].kind is Kind.INT and spaces[0].kind is Kind.INT:
         scale = source.scale if pa.types.is_decimal(source) else 0
-        whole = pa.types.is_integer(source) or pa.types.is_decimal(source)
-        if whole and target.scale >= scale:
+        exact = pa.types.is_integer(source) or pa.types.is_decimal(source)
+        if exact and target.scale >= scale:
             return Scale(target, times=10 ** (target.scale - scale))
     return None
 
@@ -307,12 +309,12 @@ def _cast_time(source: pa.DataType, target: pa.DataType, zone: str) -> Floor | S
 
 
 def _offset(type: pa.DataType, zone: str) -> int:
-    """Seconds that the session's clock is ahead of the stored one; zoneless times have no session."""
+    """UTC offset of the session time zone in seconds; zero for zoneless types."""
     if pa.types.is_date(type) or type.tz is None:
         return 0
     offset = fixed_offset(zone)
     if offset is None:
-        raise CantJudge(Reason.ZONE, f"local time in {zone} is not monotone")
+        raise NotJudgeable(Reason.ZONE, f"local time in {zone} is not monotone")
     return offset
 
 
@@ -328,13 +330,13 @@ def _shift(call: tree.Call, args: list[Value | ColumnRef]) -> ColumnRef | None:
     left, right = args
     minus = call.name in ("-", "negative")
     if isinstance(left, ColumnRef) and isinstance(right, Value):
-        return _shifted(left, right, negate_column=False, negate_constant=minus)
+        return _shift_column(left, right, negate_column=False, negate_constant=minus)
     if isinstance(left, Value) and isinstance(right, ColumnRef):
-        return _shifted(right, left, negate_column=minus, negate_constant=False)
+        return _shift_column(right, left, negate_column=minus, negate_constant=False)
     return None
 
 
-def _shifted(
+def _shift_column(
     ref: ColumnRef, constant: Value, *, negate_column: bool, negate_constant: bool
 ) -> ColumnRef | None:
     type = storage_type(ref.out)
@@ -342,13 +344,13 @@ def _shifted(
     if not constant.scalar.is_valid or isinstance(plus, bool) or not isinstance(plus, (int, float)):
         return None
     plus = -plus if negate_constant else plus
-    if pa.types.is_float64(type) and math.isfinite(plus):  # an infinite shift could make a new NaN
+    if pa.types.is_float64(type) and math.isfinite(plus):  # an infinite shift could produce NaN
         return ref.then(ToFloat(type, plus=float(plus), negate=negate_column))
     if not isinstance(plus, int) or abs(plus) >= _SHIFT_LIMIT:
         return None
     if pa.types.is_signed_integer(type):
-        # Spark adds two ints as int. What overflows there (an error, or in another mode a wrapped number)
-        # is unknown here; the result's line stays wide, since other engines add as long.
+        # Spark adds two ints as int. The result of an overflow (an error, or without ANSI mode a wrapped
+        # number) is unknown; the output type is wide, since other engines add as long.
         narrow = type.bit_width <= 32 and -(2**31) <= plus < 2**31
         times = -1 if negate_column else 1
         return ref.then(Scale(pa.int64(), times, plus, pa.int32() if narrow else None))
@@ -391,7 +393,7 @@ _SECONDS = {"day": DAY, "dd": DAY, "hour": 3600, "minute": 60, "second": 1}
 
 
 def _day(ref: ColumnRef, zone: str) -> tuple[int, int]:
-    """Keys in a day, and the session offset in keys; zero keys for a type without days."""
+    """Keys per day and the session offset in keys; zeros for a type without days."""
     type = storage_type(ref.out)
     if pa.types.is_date32(type):
         return 1, 0

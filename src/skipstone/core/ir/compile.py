@@ -1,7 +1,7 @@
-"""From a predicate and a schema to IR: passes in one ordered tuple, each a plain function.
+"""The compiler from predicates to IR: ordered tuples of passes, each a plain function.
 
-``PREDICATE_PASSES`` rewrite the tree before it is bound, ``NODE_PASSES`` the IR after. Any of them can be
-left out without changing an answer; what is lost is only how much metadata can prove.
+``PREDICATE_PASSES`` rewrite the tree before it is bound, ``NODE_PASSES`` the IR after. Disabling a pass never
+changes a result; metadata can only prove less.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from skipstone.predicate.tree import Predicate, conjunction, disjunction, too_de
 PredicatePass = Callable[[Predicate], Predicate]
 NodePass = Callable[[Node], Node]
 
-_MANY_POINTS = 16
+_MIN_IN_LIST = 16
 
 
 # -- passes over the predicate -----------------------------------------------------------------
 
 
 def push_not(predicate: Predicate) -> Predicate:
-    """NOT moved down to the leaves; double negation gone."""
+    """Push NOT down to the leaves and remove double negation."""
     match predicate:
         case tree.Not(arg):
-            return _negated(arg)
+            return _negate(arg)
         case tree.And(args):
             return conjunction(push_not(a) for a in args)
         case tree.Or(args):
@@ -39,14 +39,14 @@ def push_not(predicate: Predicate) -> Predicate:
     return predicate
 
 
-def _negated(predicate: Predicate) -> Predicate:
+def _negate(predicate: Predicate) -> Predicate:
     match predicate:
         case tree.Not(arg):
             return push_not(arg)
         case tree.And(args):
-            return disjunction(_negated(a) for a in args)
+            return disjunction(_negate(a) for a in args)
         case tree.Or(args):
-            return conjunction(_negated(a) for a in args)
+            return conjunction(_negate(a) for a in args)
         case tree.Constant(value):
             return tree.Constant(None if value is None else not value)
         case tree.Compare(op, left, right) if op in tree.NEGATED:
@@ -55,22 +55,22 @@ def _negated(predicate: Predicate) -> Predicate:
 
 
 def fold_constants(predicate: Predicate) -> Predicate:
-    """AND and OR with constant arguments simplified, flattened, repeated arguments dropped."""
+    """Fold constants in AND and OR, flatten them, and drop duplicate arguments."""
     match predicate:
         case tree.And(args) | tree.Or(args):
             is_and = isinstance(predicate, tree.And)
-            kept: dict[object, Predicate] = {}
+            remaining: dict[object, Predicate] = {}
             for arg in [fold_constants(a) for a in args]:
                 if isinstance(arg, tree.Constant) and arg.value is not None:
                     if arg.value is not is_and:
                         return arg
                     continue
-                kept.setdefault(_identity(arg), arg)
-            return conjunction(kept.values()) if is_and else disjunction(kept.values())
+                remaining.setdefault(_identity(arg), arg)
+            return conjunction(remaining.values()) if is_and else disjunction(remaining.values())
         case tree.Not(arg):
             inner = fold_constants(arg)
             if isinstance(inner, tree.Constant):
-                return _negated(inner)
+                return _negate(inner)
             return tree.Not(inner)
         case tree.Truth(arg, value):
             inner = fold_constants(arg)
@@ -81,7 +81,7 @@ def fold_constants(predicate: Predicate) -> Predicate:
 
 
 def _identity(predicate: Predicate) -> object:
-    """What is equal for equal conditions, without walking through the commonest of them."""
+    """Key that is equal for equal conditions, cheap for the most common ones."""
     match predicate:
         case tree.Compare(op, tree.Column(path), tree.Literal(scalar, zone)):
             return op, path, scalar, zone
@@ -89,16 +89,16 @@ def _identity(predicate: Predicate) -> object:
 
 
 def gather_points(predicate: Predicate) -> Predicate:
-    """A long OR of ``column = literal`` as one IN."""
+    """Convert a long OR of ``column = literal`` to IN."""
     match predicate:
         case tree.And(args):
             return conjunction(gather_points(a) for a in args)
-        case tree.Or(args) if len(args) >= _MANY_POINTS:
-            return _gathered(args)
+        case tree.Or(args) if len(args) >= _MIN_IN_LIST:
+            return _to_in_lists(args)
     return predicate
 
 
-def _gathered(args: tuple[Predicate, ...]) -> Predicate:
+def _to_in_lists(args: tuple[Predicate, ...]) -> Predicate:
     points: dict[tuple[tuple[str, ...], str, str], list[tree.Literal]] = {}
     rest: list[Predicate] = []
     for arg in args:
@@ -118,33 +118,33 @@ def _gathered(args: tuple[Predicate, ...]) -> Predicate:
 
 
 def merge_columns(node: Node) -> Node:
-    """Conditions on one column under one AND or OR become a single leaf, by set algebra."""
+    """Merge conditions on one column in an AND or OR into a single leaf, by set algebra."""
     match node:
         case AndNode(args) | OrNode(args):
             join = and_leaves if isinstance(node, AndNode) else or_leaves
             leaves: dict[ColumnRef, list[Leaf]] = {}
             rest: list[Node] = []
-            for arg in _flat(type(node), (merge_columns(a) for a in args)):
+            for arg in _flatten(type(node), (merge_columns(a) for a in args)):
                 if isinstance(arg, Leaf):
                     leaves.setdefault(arg.ref, []).append(arg)
                 else:
                     rest.append(arg)
-            parts = (*(_joined(join, group) for group in leaves.values()), *rest)
+            parts = (*(_merge_leaves(join, group) for group in leaves.values()), *rest)
             return parts[0] if len(parts) == 1 else type(node)(parts)
         case IsNode(arg, value, negated):
             return truth_test(merge_columns(arg), value, negated=negated)
     return node
 
 
-def _joined(join: Callable[[Leaf, Leaf], Leaf], leaves: list[Leaf]) -> Leaf:
-    """``leaves`` joined in pairs, so that thousands of them cost no more than sorting them."""
+def _merge_leaves(join: Callable[[Leaf, Leaf], Leaf], leaves: list[Leaf]) -> Leaf:
+    """Merge leaves pairwise, which takes O(n log n) for thousands of them."""
     while len(leaves) > 1:
         pairs = [join(*leaves[at : at + 2]) for at in range(0, len(leaves) - 1, 2)]
         leaves = pairs + leaves[len(pairs) * 2 :]
     return leaves[0]
 
 
-def _flat(kind: type[Node], args: object) -> list[Node]:
+def _flatten(kind: type[Node], args: object) -> list[Node]:
     flat: list[Node] = []
     for arg in args:  # type: ignore[attr-defined]
         flat.extend(arg.args if isinstance(arg, kind) else (arg,))  # type: ignore[attr-defined]
@@ -152,7 +152,7 @@ def _flat(kind: type[Node], args: object) -> list[Node]:
 
 
 def and_leaves(a: Leaf, b: Leaf) -> Leaf:
-    """``a AND b`` on one column: the law of three bits, value by value."""
+    """``a AND b`` on one column, in three-valued logic."""
     if a.is_plain and b.is_plain:
         return Leaf(a.ref, a.true & b.true, text=lambda: f"{a.text} AND {b.text}")
     null = (a.null & (b.true | b.null)) | (b.null & (a.true | a.null))
@@ -172,20 +172,20 @@ def _or(leaf: Leaf) -> str:
 
 
 def simplify(node: Node) -> Node:
-    """AND and OR with decided arguments shortened."""
+    """Drop constant arguments of AND and OR."""
     match node:
         case AndNode(args) | OrNode(args):
             is_and = isinstance(node, AndNode)
-            kept: list[Node] = []
+            remaining: list[Node] = []
             for arg in (simplify(a) for a in args):
                 if isinstance(arg, ConstantNode) and arg.value is not None:
                     if arg.value is not is_and:
                         return arg
                     continue
-                kept.append(arg)
-            if not kept:
+                remaining.append(arg)
+            if not remaining:
                 return ConstantNode(is_and)
-            return kept[0] if len(kept) == 1 else type(node)(tuple(kept))
+            return remaining[0] if len(remaining) == 1 else type(node)(tuple(remaining))
         case IsNode(arg, value, negated):
             return truth_test(simplify(arg), value, negated=negated)
     return node
@@ -206,7 +206,7 @@ def compile_predicate(
     predicate_passes: tuple[PredicatePass, ...] = PREDICATE_PASSES,
     node_passes: tuple[NodePass, ...] = NODE_PASSES,
 ) -> Compiled:
-    """``predicate`` bound to ``schema``: what metadata can judge, what is left, and why."""
+    """Compile ``predicate`` for ``schema``: the IR to judge, the residual and diagnostics."""
     try:
         return _compile(predicate, binder_of(schema, case_sensitive), predicate_passes, node_passes)
     except RecursionError:

@@ -1,8 +1,8 @@
-"""Literals placed on a column's line of keys, without loss and with Spark SQL's coercions.
+"""Positions of literals among the keys of a column, without loss and with Spark SQL's coercions.
 
-A literal need not be one of the column's values: ``5.5`` lies between two integers, and a double can
-stand for many large integers at once. So a literal becomes :class:`Cuts`: the first key at or above it and
-the first key above it. Every comparison is a half-open interval between such cuts.
+A literal need not be a value of the column: ``5.5`` is between two integers, and a double can equal many
+large integers. So a literal becomes :class:`Cuts`: the first key at or above it and the first key above it.
+Every comparison is a half-open interval between such cuts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OFFSET = re.compile(r"([+-])(\d{1,2}):?(\d{2})?$")
 
 
 class NotComparable(Exception):
-    """The comparison is legal SQL, but metadata can't place the literal (it converts the column)."""
+    """Raised for a valid comparison that metadata can't judge, since it converts the column."""
 
     def __init__(self, detail: str, *, zone: bool = False) -> None:
         super().__init__(detail)
@@ -58,17 +58,17 @@ class NotComparable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """First key at or above a literal, and first key above it; None where no key is that high."""
+    """First key at or above a literal, and first key above it; None if there is no such key."""
 
     at_or_above: Key | None
     above: Key | None
 
 
 def cuts(type: pa.DataType, scalar: pa.Scalar, zone: str) -> Cuts:
-    """Where a literal that is neither NULL nor (against a float column) NaN lies among ``type``'s keys."""
+    """Position among the keys of ``type`` of a literal other than NULL (and NaN for a float column)."""
     storage = storage_type(type)
     space = key_space(type)
-    given = storage_type(scalar.type)
+    literal_type = storage_type(scalar.type)
     if pa.types.is_boolean(storage):
         return _integer_cuts(type, Fraction(_boolean(type, scalar)))
     if space.kind is Kind.FLOAT:
@@ -82,14 +82,14 @@ def cuts(type: pa.DataType, scalar: pa.Scalar, zone: str) -> Cuts:
     if pa.types.is_timestamp(storage):
         return _integer_cuts(type, Fraction(_stamp_nanos(type, scalar, zone) * UNITS[storage.unit], _NANO))
     if pa.types.is_time(storage) or pa.types.is_duration(storage):
-        if is_text(given) and pa.types.is_time(storage):
-            nanos = _time_text(scalar.as_py())
-        elif given.id == storage.id or (pa.types.is_time(given) and pa.types.is_time(storage)):
+        if is_text(literal_type) and pa.types.is_time(storage):
+            nanos = _parse_time(scalar.as_py())
+        elif literal_type.id == storage.id or (pa.types.is_time(literal_type) and pa.types.is_time(storage)):
             nanos = _nanos(scalar)
         else:
             raise _mismatch(type, scalar)
         return _integer_cuts(type, Fraction(nanos * UNITS[storage.unit], _NANO))
-    raise NotComparable(f"values of type {type} have no order")
+    raise NotComparable(f"type {type} has no order")
 
 
 _DATE_NANOS = {"date32[day]": DAY * _NANO, "date64[ms]": 10**6}
@@ -101,7 +101,7 @@ def is_nan(scalar: pa.Scalar) -> bool:
 
 
 def fixed_offset(zone: str) -> int | None:
-    """Seconds east of UTC if ``zone`` always is; None for a zone whose clock changes."""
+    """UTC offset of ``zone`` in seconds, or None if it is not fixed."""
     if zone.upper() in ("UTC", "Z", "GMT", "ETC/UTC"):
         return 0
     match = _OFFSET.match(zone)
@@ -113,24 +113,22 @@ def fixed_offset(zone: str) -> int | None:
 
 
 def find_zone(zone: str) -> dt.tzinfo:
-    """The time zone of that name."""
+    """Look up a time zone by name or offset."""
     match = _OFFSET.match(zone)
     if match or zone.upper() in ("UTC", "Z", "GMT"):
         return dt.timezone(dt.timedelta(seconds=(fixed_offset(zone) or 0)))
     try:
         return zoneinfo.ZoneInfo(zone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise PredicateError(
-            f"{zone!r} is not a time zone", hint="use a name such as Europe/Paris"
-        ) from error
+        raise PredicateError(f"unknown time zone {zone!r}", hint="use a name such as Europe/Paris") from error
 
 
 # -- numbers -----------------------------------------------------------------------------------
 
 
-def _integer_cuts(type: pa.DataType, place: Fraction) -> Cuts:
-    first = math.ceil(place)
-    return Cuts(_clamp(type, first), _clamp(type, first + 1 if place == first else first))
+def _integer_cuts(type: pa.DataType, value: Fraction) -> Cuts:
+    first = math.ceil(value)
+    return Cuts(_clamp(type, first), _clamp(type, first + 1 if value == first else first))
 
 
 def _clamp(type: pa.DataType, whole: int) -> Key | None:
@@ -151,14 +149,14 @@ def _number_cuts(type: pa.DataType, scalar: pa.Scalar) -> Cuts:
         if value == -math.inf:
             return Cuts(_clamp(type, -(10**80)), _clamp(type, -(10**80)))
         if pa.types.is_float32(storage_type(scalar.type)) and abs(value) >= _EXACT_FLOAT:
-            raise NotComparable("engines differ in how they compare large integers with a float")
+            raise NotComparable("engines differ in comparing large integers with a float")
         if scale or abs(value) >= _EXACT_DOUBLE:
             return _rounded_cuts(type, value, 10**scale)
     return _integer_cuts(type, Fraction(value) * 10**scale)
 
 
 def _rounded_cuts(type: pa.DataType, value: float, divisor: int) -> Cuts:
-    """Spark compares as doubles: find the keys that round to ``value`` by bisection."""
+    """Find the keys that round to ``value`` by bisection, since Spark compares as doubles."""
     space = key_space(type)
     limit = 1 << (8 * space.width - 1) if space.kind is Kind.BYTES else 0
     low, high = (-limit, limit - 1) if limit else (space.low, space.high)
@@ -174,10 +172,10 @@ def _rounded_cuts(type: pa.DataType, value: float, divisor: int) -> Cuts:
 
 
 def float_readings(type: pa.DataType, scalar: pa.Scalar) -> list[pa.Scalar]:
-    """A literal as the doubles it may be compared as with a float column.
+    """The doubles that engines use for a literal in a comparison with a float column.
 
-    Against a narrow column there can be two. Spark (in ANSI mode) compares as doubles, where ``f = 0.1`` is
-    never true; Spark without ANSI mode, and DuckDB, round a literal that is no float to the column's type.
+    For a narrow column there can be two. Spark in ANSI mode compares as doubles, where ``f = 0.1`` is never
+    TRUE; Spark without ANSI mode and DuckDB round a literal that is not a float to the column's type.
     """
     value = float(_number(type, scalar))
     readings = [value]
@@ -197,14 +195,18 @@ def _float_cuts(type: pa.DataType, scalar: pa.Scalar) -> Cuts:
 
 
 def _number(type: pa.DataType, scalar: pa.Scalar) -> int | float | decimal.Decimal:
-    given = storage_type(scalar.type)
-    if pa.types.is_integer(given) or pa.types.is_floating(given) or pa.types.is_decimal(given):
+    literal_type = storage_type(scalar.type)
+    if (
+        pa.types.is_integer(literal_type)
+        or pa.types.is_floating(literal_type)
+        or pa.types.is_decimal(literal_type)
+    ):
         value = scalar.as_py()
         return value if isinstance(value, (int, decimal.Decimal)) else float(value)
-    if is_text(given):
-        # Spark promotes text to the integer column's type, and to double against other numbers.
+    if is_text(literal_type):
+        # Spark casts a string to the type of an integer column, and to double for other numbers.
         text, convert = scalar.as_py().strip(), int if pa.types.is_integer(storage_type(type)) else float
-        if "_" not in text:  # Python's own liberty
+        if "_" not in text:  # accepted by Python only
             with contextlib.suppress(ValueError):
                 return convert(text)
     raise _mismatch(type, scalar)
@@ -223,12 +225,12 @@ def _boolean(type: pa.DataType, scalar: pa.Scalar) -> int:
 
 
 def _bytes_cuts(type: pa.DataType, scalar: pa.Scalar) -> Cuts:
-    key = text_key(type, scalar)
+    key = string_key(type, scalar)
     return Cuts(key, after_bytes(key_space(type), key))
 
 
-def text_key(type: pa.DataType, scalar: pa.Scalar) -> bytes:
-    """A string or binary literal as the bytes the column stores."""
+def string_key(type: pa.DataType, scalar: pa.Scalar) -> bytes:
+    """Bytes of a string or binary literal as stored in the column."""
     value = scalar.as_py()
     if isinstance(value, uuid.UUID):
         return value.bytes
@@ -242,7 +244,7 @@ def text_key(type: pa.DataType, scalar: pa.Scalar) -> bytes:
     if isinstance(value, bytes):
         return value
     if is_text(storage_type(type)):
-        raise NotComparable(f"the text is converted to {scalar.type} row by row")
+        raise NotComparable(f"strings are converted to {scalar.type} row by row")
     raise _mismatch(type, scalar)
 
 
@@ -254,15 +256,15 @@ def _nanos(scalar: pa.Scalar) -> int:
 
 
 def _date_nanos(type: pa.DataType, scalar: pa.Scalar, zone: str) -> int:
-    given = storage_type(scalar.type)
-    if pa.types.is_date(given):
-        return int(scalar.value) * _DATE_NANOS[str(given)]
-    if is_text(given):
+    literal_type = storage_type(scalar.type)
+    if pa.types.is_date(literal_type):
+        return int(scalar.value) * _DATE_NANOS[str(literal_type)]
+    if is_text(literal_type):
         match = _DATE.match(scalar.as_py())
         if match:
             return _days(type, scalar, match) * DAY * _NANO
-    if pa.types.is_timestamp(given):
-        if given.tz is None:
+    if pa.types.is_timestamp(literal_type):
+        if literal_type.tz is None:
             return _nanos(scalar)
         offset = fixed_offset(zone)
         if offset is None:
@@ -272,17 +274,17 @@ def _date_nanos(type: pa.DataType, scalar: pa.Scalar, zone: str) -> int:
 
 
 def _stamp_nanos(type: pa.DataType, scalar: pa.Scalar, zone: str) -> int:
-    """The literal in nanoseconds on the column's own line: instants, or wall-clock time."""
-    given = storage_type(scalar.type)
+    """The literal in nanoseconds, as an instant or wall-clock time like the column."""
+    literal_type = storage_type(scalar.type)
     column_zoned = storage_type(type).tz is not None
-    if pa.types.is_date(given):
-        wall, own_zone = int(scalar.value) * _DATE_NANOS[str(given)], None
-    elif is_text(given):
-        wall, own_zone = _stamp_text(type, scalar)
+    if pa.types.is_date(literal_type):
+        wall, own_zone = int(scalar.value) * _DATE_NANOS[str(literal_type)], None
+    elif is_text(literal_type):
+        wall, own_zone = _parse_timestamp(type, scalar)
         if not column_zoned:
-            return wall  # Spark's cast to a zoneless timestamp ignores a zone in the text
-    elif pa.types.is_timestamp(given):
-        if given.tz is None:
+            return wall  # Spark ignores the zone in a cast to a zoneless timestamp
+    elif pa.types.is_timestamp(literal_type):
+        if literal_type.tz is None:
             wall, own_zone = _nanos(scalar), None
         elif column_zoned:
             return _nanos(scalar)
@@ -297,7 +299,7 @@ def _stamp_nanos(type: pa.DataType, scalar: pa.Scalar, zone: str) -> int:
 
 
 def _instant(wall: int, zone: str) -> int:
-    """Nanoseconds since the epoch of a wall-clock time; in a gap or overlap the earlier offset counts."""
+    """Convert a wall-clock time to an instant; DST gaps and overlaps use the earlier offset."""
     offset = fixed_offset(zone)
     if offset is None:
         seconds = wall // _NANO
@@ -311,19 +313,19 @@ def _instant(wall: int, zone: str) -> int:
     return wall - offset * _NANO
 
 
-def _stamp_text(type: pa.DataType, scalar: pa.Scalar) -> tuple[int, str | None]:
+def _parse_timestamp(type: pa.DataType, scalar: pa.Scalar) -> tuple[int, str | None]:
     match = _STAMP.match(scalar.as_py())
     if match is None:
         raise _mismatch(type, scalar)
     hour, minute, second, fraction, zone = match.groups()[3:]
     day = _days(type, scalar, match)
     if storage_type(type).unit != "ns":
-        fraction = (fraction or "")[:6]  # Spark's timestamps have microseconds, and a text is cut to them
+        fraction = (fraction or "")[:6]  # Spark truncates strings to microseconds
     clock = _clock(type, scalar, hour or "0", minute or "0", second, fraction)
     return day * DAY * _NANO + clock, zone
 
 
-def _time_text(text: str) -> int:
+def _parse_time(text: str) -> int:
     match = _TIME.match(text)
     if match is None:
         raise TypeMismatchError(f"{text!r} is not a time of day", hint="write it as 'HH:MM:SS'")
@@ -335,8 +337,8 @@ def _clock(
 ) -> int:
     if int(hour) > 23 or int(minute) > 59 or int(second or 0) > 59:
         raise _mismatch(type, scalar)
-    whole = int(hour) * 3600 + int(minute) * 60 + int(second or 0)
-    return whole * _NANO + int((fraction or "").ljust(9, "0") or 0)
+    seconds = int(hour) * 3600 + int(minute) * 60 + int(second or 0)
+    return seconds * _NANO + int((fraction or "").ljust(9, "0") or 0)
 
 
 def _days(type: pa.DataType, scalar: pa.Scalar, match: re.Match[str]) -> int:
@@ -352,5 +354,5 @@ def _mismatch(type: pa.DataType, scalar: pa.Scalar) -> TypeMismatchError:
 
     return TypeMismatchError(
         f"{value_text(scalar)} ({scalar.type}) can't be compared with a column of type {type}",
-        hint="give a literal of the column's type, or cast the literal",
+        hint="use a literal of the column's type, or cast it",
     )

@@ -1,7 +1,6 @@
-"""A predicate as IR: for which values of a column a condition is TRUE, FALSE and NULL.
+"""Lowering of predicates to IR: the sets of values for which a condition is TRUE, FALSE and NULL.
 
-:func:`lower_node` dispatches on the kind of predicate: first AND, OR, NOT and IS TRUE, then each family of
-tests.
+:func:`lower_node` dispatches on the kind of predicate.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ from skipstone.core.domain.keys import (
 )
 from skipstone.core.domain.spans import ByteSpans, NumberSpans, all_keys, no_keys, prefix_end
 from skipstone.core.ir.bind import Binder
-from skipstone.core.ir.literals import Cuts, NotComparable, cuts, float_readings, is_nan, text_key
+from skipstone.core.ir.literals import Cuts, NotComparable, cuts, float_readings, is_nan, string_key
 from skipstone.core.ir.nodes import (
     AndNode,
-    CantJudge,
+    ColumnComparison,
     ColumnRef,
     ConstantNode,
     Diagnostic,
     IsNode,
     Leaf,
     Node,
+    NotJudgeable,
     OpaqueNode,
     OrNode,
-    Pair,
     Reason,
     Value,
 )
@@ -54,16 +53,16 @@ _MAX_DIAGNOSTICS = 100
 
 @dataclass(slots=True)
 class Lowering:
-    """Turns a predicate without NOT over AND/OR into IR, noting what can't be judged."""
+    """Lowers a predicate without NOT over AND/OR to IR, and collects diagnostics."""
 
     binder: Binder
     unsupported: dict[Diagnostic, None] = field(default_factory=dict)
 
     def lower(self, predicate: Predicate) -> Node:
-        """The IR of ``predicate``; a part that can't be judged becomes Unknown with a diagnostic."""
+        """Lower ``predicate``; a part that can't be judged becomes an OpaqueNode with a diagnostic."""
         try:
             return _lowering(type(predicate))(predicate, self)
-        except CantJudge as error:
+        except NotJudgeable as error:
             return self.unknown(predicate, error.reason, error.detail)
         except TypeMismatchError as error:
             names = predicate.columns()
@@ -72,24 +71,24 @@ class Lowering:
             raise
 
     def unknown(self, part: Predicate, reason: Reason, detail: str) -> Node:
-        """An Unknown for ``part``, with its diagnostic."""
+        """Make an OpaqueNode for ``part``, with a diagnostic."""
         self.note(part, reason, detail)
         return OpaqueNode(str(part))
 
     def note(self, part: Predicate, reason: Reason, detail: str) -> None:
-        """Record why a part is left to the rows, once."""
+        """Record once why metadata can't judge a part."""
         if len(self.unsupported) < _MAX_DIAGNOSTICS:
             self.unsupported.setdefault(Diagnostic(str(part), reason, detail))
 
     def column(self, expr: tree.Expr) -> Value | ColumnRef:
-        """The operand of a single-column condition."""
+        """Bind the operand of a single-column condition."""
         return self.binder.operand(expr)
 
 
 @functools.singledispatch
 def lower_node(predicate: Predicate, to: Lowering) -> Node:
-    """One predicate as IR; the families of tests register here."""
-    raise AssertionError(f"no lowering for {type(predicate).__name__}")
+    """Lower one predicate; implementations are registered per node class."""
+    raise AssertionError(f"no lowering of {type(predicate).__name__}")
 
 
 _lowering: Callable[[object], Callable[..., Node]] = functools.cache(lower_node.dispatch)
@@ -113,7 +112,7 @@ def _(predicate: tree.Not, to: Lowering) -> Node:
     node = negate(to.lower(predicate.arg))
     if isinstance(node, Leaf):
         return Leaf(node.ref, node.true, node.false, node.null, predicate.__str__)
-    return replace(node, text=str(predicate)) if isinstance(node, Pair) else node
+    return replace(node, text=str(predicate)) if isinstance(node, ColumnComparison) else node
 
 
 @lower_node.register
@@ -128,11 +127,11 @@ def _(predicate: tree.Constant, to: Lowering) -> Node:
 
 @lower_node.register
 def _(predicate: tree.Opaque, to: Lowering) -> Node:
-    return to.unknown(predicate, Reason.OPAQUE, "only its function can tell")
+    return to.unknown(predicate, Reason.OPAQUE, "evaluated by its function only")
 
 
 def negate(node: Node) -> Node:
-    """NOT: TRUE and FALSE change places, NULL stays."""
+    """Swap TRUE and FALSE."""
     match node:
         case Leaf(ref, true, false, null, text):
             return Leaf(ref, false, true, null, f"NOT ({text})")
@@ -144,15 +143,15 @@ def negate(node: Node) -> Node:
             return AndNode(tuple(negate(arg) for arg in args))
         case IsNode(arg, value, negated):
             return IsNode(arg, value, not negated)
-        case Pair(op, left, right, text):
+        case ColumnComparison(op, left, right, text):
             if op == "<=>":
                 return IsNode(node, True, negated=True)
-            return Pair(tree.NEGATED[op], left, right, f"NOT ({text})")
-    return node.inverted()
+            return ColumnComparison(tree.NEGATED[op], left, right, f"NOT ({text})")
+    return node.invert()
 
 
 def truth_test(node: Node, value: bool | None, *, negated: bool = False) -> Node:
-    """IS [NOT] TRUE, FALSE or UNKNOWN: decided on a leaf's own sets where there is one."""
+    """IS [NOT] TRUE, FALSE or UNKNOWN; merged into the sets of a leaf."""
     if isinstance(node, ConstantNode):
         return ConstantNode((node.value is value) != negated)
     if not isinstance(node, Leaf):
@@ -171,7 +170,7 @@ def truth_test(node: Node, value: bool | None, *, negated: bool = False) -> Node
 
 
 def null_for_null(ref: ColumnRef, true: Domain, part: Predicate, *, false: Domain | None = None) -> Leaf:
-    """A leaf that is NULL just for NULL; FALSE for every other value unless said otherwise."""
+    """A leaf that is NULL only for NULL, and by default FALSE for all other values."""
     if false is None:
         return Leaf(ref, true, text=part.__str__)
     return Leaf(ref, true, false, Domain.only_null(ref.out), part.__str__)
@@ -202,30 +201,30 @@ def _(predicate: tree.Compare, to: Lowering) -> Node:
 
 
 End = tuple[pa.Scalar, bool]
-"""A literal at the end of a range, and whether it belongs to it."""
+"""A literal at the end of a range, and whether it is included."""
 
 
 @functools.lru_cache(maxsize=4096)
-def _whole_numbers(type: pa.DataType, given: pa.DataType) -> KeySpace | None:
-    """The keys of an integer column, compared with an integer: each number is its own key."""
-    integers = pa.types.is_integer(storage_type(type)) and pa.types.is_integer(given)
+def _integer_space(type: pa.DataType, literal_type: pa.DataType) -> KeySpace | None:
+    """Key space of an integer column compared with an integer literal, otherwise None."""
+    integers = pa.types.is_integer(storage_type(type)) and pa.types.is_integer(literal_type)
     return key_space(type) if integers else None
 
 
 def integer_leaf(ref: ColumnRef, low: End | None, high: End | None, text: Callable[[], str]) -> Leaf | None:
-    """``ref`` from an integer to another, where there is one; None for other types."""
+    """A leaf for a range of integers, or None for other types."""
     ends: list[int] = []
     type = ref.out
     for end, step in ((low, 1), (high, -1)):
         if end is not None:
-            scalar, belongs = end
-            space = _whole_numbers(type, scalar.type)
+            scalar, inclusive = end
+            space = _integer_space(type, scalar.type)
             if space is None or not scalar.is_valid:
                 return None
-            ends.append(scalar.as_py() + (0 if belongs else step))
+            ends.append(scalar.as_py() + (0 if inclusive else step))
     space = key_space(type)
     first, last = space.low if low is None else ends[0], space.high if high is None else ends[-1]
-    return Leaf(ref, Domain(type, NumberSpans.one(space, first, last), False, False), text=text)
+    return Leaf(ref, Domain(type, NumberSpans.single(space, first, last), False, False), text=text)
 
 
 def _compare(predicate: Predicate, op: CompareOp, ref: ColumnRef, value: Value) -> Node:
@@ -235,12 +234,12 @@ def _compare(predicate: Predicate, op: CompareOp, ref: ColumnRef, value: Value) 
         only_null = Domain.only_null(ref.out)
         return Leaf(ref, only_null, Domain.not_null(ref.out), Domain.none(ref.out), str(predicate))
     readings = [matching(op, ref.out, Value(scalar, value.zone)) for scalar in _readings(ref.out, value)]
-    may, sure = functools.reduce(Domain.union, readings), functools.reduce(Domain.intersect, readings)
+    may, certain = functools.reduce(Domain.union, readings), functools.reduce(Domain.intersect, readings)
     if op == "<=>":
-        return Leaf(ref, may, sure.complement(), Domain.none(ref.out), str(predicate))
+        return Leaf(ref, may, certain.complement(), Domain.none(ref.out), str(predicate))
     if len(readings) == 1:
         return null_for_null(ref, may, predicate)
-    return null_for_null(ref, may, predicate, false=Domain.not_null(ref.out) - sure)
+    return null_for_null(ref, may, predicate, false=Domain.not_null(ref.out) - certain)
 
 
 def _readings(type: pa.DataType, value: Value) -> list[pa.Scalar]:
@@ -248,9 +247,9 @@ def _readings(type: pa.DataType, value: Value) -> list[pa.Scalar]:
 
 
 def matching(op: CompareOp, type: pa.DataType, value: Value) -> Domain:
-    """The values for which ``column op value`` is TRUE."""
+    """Values for which ``column op value`` is TRUE."""
     if not is_ordered(type):
-        raise CantJudge(Reason.TYPES, f"values of type {type} are compared row by row")
+        raise NotJudgeable(Reason.TYPES, f"type {type} has no order")
     if key_space(type).kind is Kind.FLOAT and is_nan(value.scalar):
         nan, rest = Domain.only_nan(type), Domain.of_spans(type, all_keys(key_space(type)))
         return {"=": nan, "<=>": nan, ">=": nan, "<": rest, "<>": rest, "<=": rest | nan}.get(
@@ -258,34 +257,33 @@ def matching(op: CompareOp, type: pa.DataType, value: Value) -> Domain:
         )
     if op == "<>":
         return Domain.not_null(type) - matching("=", type, value)
-    at = _place(type, value.scalar, value.zone)
-    floor = _least_key(type)
+    cut = _cuts(type, value.scalar, value.zone)
+    floor = _smallest_key(type)
     ends: dict[str, tuple[Key | None, Key | None]] = {
-        "=": (at.at_or_above, at.above),
-        "<=>": (at.at_or_above, at.above),
-        "<": (floor, at.at_or_above),
-        "<=": (floor, at.above),
-        ">": (at.above, None),
-        ">=": (at.at_or_above, None),
+        "=": (cut.at_or_above, cut.above),
+        "<=>": (cut.at_or_above, cut.above),
+        "<": (floor, cut.at_or_above),
+        "<=": (floor, cut.above),
+        ">": (cut.above, None),
+        ">=": (cut.at_or_above, None),
     }
     return Domain.of_spans(type, _keys_between(type, *ends[op]), nans=op in (">", ">="))
 
 
-def _place(type: pa.DataType, scalar: pa.Scalar, zone: str) -> Cuts:
+def _cuts(type: pa.DataType, scalar: pa.Scalar, zone: str) -> Cuts:
     try:
         return cuts(type, scalar, zone)
     except NotComparable as error:
-        raise CantJudge(Reason.ZONE if error.zone else Reason.TYPES, str(error)) from error
+        raise NotJudgeable(Reason.ZONE if error.zone else Reason.TYPES, str(error)) from error
 
 
-def _least_key(type: pa.DataType) -> Key:
-    """The least key of a type that has an order."""
+def _smallest_key(type: pa.DataType) -> Key:
     space = key_space(type)
     return b"" if space.kind is Kind.BYTES else space.limits[0]
 
 
 def _keys_between(type: pa.DataType, start: Key | None, stop: Key | None) -> NumberSpans | ByteSpans:
-    """Keys from ``start`` (if None: no key) up to but not including ``stop`` (if None: to the end)."""
+    """Keys in [start, stop): none if ``start`` is None, unbounded if ``stop`` is None."""
     space = key_space(type)
     if start is None:
         return no_keys(space)
@@ -302,7 +300,7 @@ def _keys_between(type: pa.DataType, start: Key | None, stop: Key | None) -> Num
 
 
 def _compare_values(predicate: tree.Compare, left: Value, right: Value) -> Node:
-    """Two constants: the left one stands in for a column of its own type."""
+    """Compare two constants as if the left one were a column of its type."""
     if not left.scalar.is_valid or not right.scalar.is_valid:
         both = not left.scalar.is_valid and not right.scalar.is_valid
         return ConstantNode(both if predicate.op == "<=>" else None)
@@ -311,24 +309,24 @@ def _compare_values(predicate: tree.Compare, left: Value, right: Value) -> Node:
         return _compare_values(
             tree.Compare(FLIPPED[predicate.op], predicate.right, predicate.left), right, left
         )
-    answers = set()
+    results = set()
     for scalar in _readings(type, right):
         true = matching(predicate.op, type, Value(scalar, right.zone))
-        answers.add(true.nans if is_nan(left.scalar) else true.contains(left.scalar))
-    if len(answers) > 1:
-        raise CantJudge(Reason.TYPES, "engines differ in how they compare these constants")
-    return ConstantNode(answers.pop())
+        results.add(true.nans if is_nan(left.scalar) else true.contains(left.scalar))
+    if len(results) > 1:
+        raise NotJudgeable(Reason.TYPES, "engines differ in comparing these constants")
+    return ConstantNode(results.pop())
 
 
 def _pair(predicate: tree.Compare, left: ColumnRef, right: ColumnRef) -> Node:
     types = storage_type(left.out), storage_type(right.out)
-    if not (is_ordered(left.out) and is_ordered(right.out) and _same_line(*types)):
-        raise CantJudge(Reason.TYPES, f"{left.out} and {right.out} are compared row by row")
-    return Pair(predicate.op, left, right, str(predicate))
+    if not (is_ordered(left.out) and is_ordered(right.out) and _same_key_order(*types)):
+        raise NotJudgeable(Reason.TYPES, f"keys of {left.out} and {right.out} are not comparable")
+    return ColumnComparison(predicate.op, left, right, str(predicate))
 
 
-def _same_line(a: pa.DataType, b: pa.DataType) -> bool:
-    """Whether the keys of two types compare as the values do."""
+def _same_key_order(a: pa.DataType, b: pa.DataType) -> bool:
+    """Whether the keys of two types compare like their values."""
     if a == b or (pa.types.is_floating(a) and pa.types.is_floating(b)):
         return True
     if pa.types.is_integer(a) and pa.types.is_integer(b):
@@ -355,17 +353,17 @@ def _(predicate: tree.IsIn, to: Lowering) -> Node:
     if len(values) == 0:
         return ConstantNode(False)
     if not is_ordered(ref.out):
-        raise CantJudge(Reason.TYPES, f"values of type {ref.out} are compared row by row")
-    may, sure = _members(ref.out, _present(values), predicate.zone)
-    misses = Domain.not_null(ref.out) - sure
+        raise NotJudgeable(Reason.TYPES, f"type {ref.out} has no order")
+    may, certain = _members(ref.out, _drop_nulls(values), predicate.zone)
+    misses = Domain.not_null(ref.out) - certain
     if values.null_count == 0:
         return null_for_null(ref, may, predicate, false=misses)
-    # A NULL in the list turns every miss into NULL.
+    # A NULL in the list turns every non-match into NULL.
     return Leaf(ref, may, Domain.none(ref.out), misses | Domain.only_null(ref.out), str(predicate))
 
 
-def _present(values: pa.Array) -> pa.Array:
-    """The values that are not NULL; Arrow has no filter for views, so those are copied first."""
+def _drop_nulls(values: pa.Array) -> pa.Array:
+    """Drop NULLs; views are copied first, since Arrow can't filter them."""
     if pa.types.is_string_view(values.type):
         values = values.cast(pa.large_string())
     elif pa.types.is_binary_view(values.type):
@@ -374,9 +372,9 @@ def _present(values: pa.Array) -> pa.Array:
 
 
 def _members(type: pa.DataType, values: pa.Array, zone: str) -> tuple[Domain, Domain]:
-    """The column's values that may equal one of ``values``, and those that surely do."""
-    given = storage_type(values.type)
-    if key_space(type).kind is not Kind.FLOAT or pa.types.is_floating(given):
+    """Column values that may equal one of ``values``, and those that certainly do."""
+    list_type = storage_type(values.type)
+    if key_space(type).kind is not Kind.FLOAT or pa.types.is_floating(list_type):
         exact = _equal(type, values, zone)
         return exact, exact
     readings = [float_readings(type, scalar) for scalar in values]
@@ -387,31 +385,31 @@ def _members(type: pa.DataType, values: pa.Array, zone: str) -> tuple[Domain, Do
 
 
 def _equal(type: pa.DataType, values: pa.Array, zone: str) -> Domain:
-    given, own = storage_type(values.type), storage_type(type)
+    list_type, column_type = storage_type(values.type), storage_type(type)
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
-    if given == own or (is_text(given) and is_text(own)):
+    if list_type == column_type or (is_text(list_type) and is_text(column_type)):
         return Domain.values(type, values)
-    if is_binary(given) and is_binary(own):
-        # By bytes, not by a cast: a value of another length is no error, it just equals nothing.
-        return Domain.of_spans(type, ByteSpans.of_points(key_space(type), array_keys(given, values)))
-    if pa.types.is_integer(given) and pa.types.is_integer(own):
-        keys = array_keys(given, values)
+    if is_binary(list_type) and is_binary(column_type):
+        # Compared as bytes: a value of another length is valid, but equals nothing.
+        return Domain.of_spans(type, ByteSpans.of_points(key_space(type), array_keys(list_type, values)))
+    if pa.types.is_integer(list_type) and pa.types.is_integer(column_type):
+        keys = array_keys(list_type, values)
         assert isinstance(keys, np.ndarray)
         space = key_space(type)
         inside = keys[(keys >= space.low) & (keys <= space.high)]
         return Domain.of_spans(type, NumberSpans.of_points(space, inside.astype(space.dtype)))
-    if pa.types.is_float64(given) and pa.types.is_floating(own):
+    if pa.types.is_float64(list_type) and pa.types.is_floating(column_type):
         nan = pc.is_nan(values)
         points = values.filter(pc.invert(nan)).to_numpy(zero_copy_only=False)
         spans = NumberSpans.of_points(key_space(type), points)
         return Domain.of_spans(type, spans, nans=bool(pc.any(nan).as_py()))
-    # Coerced one by one: values of another type each have a place of their own.
-    found = [matching("=", type, Value(scalar, zone)) for scalar in values]
-    pairs = [pair for domain in found for pair in domain.spans.pairs()]
+    # Values of another type are coerced individually.
+    domains = [matching("=", type, Value(scalar, zone)) for scalar in values]
+    pairs = [pair for domain in domains for pair in domain.spans.pairs()]
     space = key_space(type)
     kind = ByteSpans if space.kind is Kind.BYTES else NumberSpans
-    return Domain.of_spans(type, kind.of(space, pairs), nans=any(d.nans for d in found))  # type: ignore[arg-type]
+    return Domain.of_spans(type, kind.of(space, pairs), nans=any(d.nans for d in domains))  # type: ignore[arg-type]
 
 
 def _value_in(predicate: tree.IsIn, value: Value) -> Node:
@@ -420,7 +418,7 @@ def _value_in(predicate: tree.IsIn, value: Value) -> Node:
     if not value.scalar.is_valid:
         return ConstantNode(None)
     type = value.scalar.type
-    domain, _ = _members(type, _present(predicate.values), predicate.zone)
+    domain, _ = _members(type, _drop_nulls(predicate.values), predicate.zone)
     if domain.nans if is_nan(value.scalar) else domain.contains(value.scalar):
         return ConstantNode(True)
     return ConstantNode(None if predicate.values.null_count else False)
@@ -436,8 +434,8 @@ def _(predicate: tree.IsNull, to: Lowering) -> Node:
     operand = to.column(predicate.arg)
     if isinstance(operand, Value):
         return ConstantNode(not operand.scalar.is_valid)
-    nothing = Domain.none(operand.out)
-    return Leaf(operand, Domain.only_null(operand.out), Domain.not_null(operand.out), nothing, str(predicate))
+    none = Domain.none(operand.out)
+    return Leaf(operand, Domain.only_null(operand.out), Domain.not_null(operand.out), none, str(predicate))
 
 
 @lower_node.register
@@ -457,7 +455,7 @@ def _(predicate: tree.Holds, to: Lowering) -> Node:
             return ConstantNode(value)
     elif pa.types.is_boolean(storage_type(operand.out)):
         return null_for_null(operand, Domain.values(operand.out, [True]), predicate)
-    raise TypeMismatchError(f"{predicate} is not a condition", hint="compare it with something")
+    raise TypeMismatchError(f"{predicate} is not a condition", hint="compare it with a value")
 
 
 @lower_node.register
@@ -472,15 +470,17 @@ def _(predicate: tree.Between, to: Lowering) -> Node:
         )
 
     match predicate:
-        case tree.Between(tree.Column(path), tree.Literal(least), tree.Literal(most), with_least, with_most):
-            one = integer_leaf(
+        case tree.Between(
+            tree.Column(path), tree.Literal(lowest), tree.Literal(highest), low_inclusive, high_inclusive
+        ):
+            leaf = integer_leaf(
                 to.binder.column(path),
-                (least, with_least),
-                (most, with_most),
+                (lowest, low_inclusive),
+                (highest, high_inclusive),
                 lambda: " AND ".join(map(str, ends())),
             )
-            if one is not None:
-                return one
+            if leaf is not None:
+                return leaf
     return AndNode(tuple(to.lower(end) for end in ends()))
 
 
@@ -491,8 +491,8 @@ def _(predicate: tree.Between, to: Lowering) -> Node:
 def _(predicate: tree.Match, to: Lowering) -> Node:
     operand = to.column(predicate.arg)
     if not isinstance(operand, ColumnRef):
-        raise CantJudge(Reason.FUNCTION, "a pattern on a constant")
-    return _text_leaf(
+        raise NotJudgeable(Reason.FUNCTION, "pattern on a constant")
+    return _string_leaf(
         predicate, to, operand, pa.scalar(predicate.text), exact=predicate.kind == "prefix", ends=False
     )
 
@@ -501,18 +501,18 @@ def _(predicate: tree.Match, to: Lowering) -> Node:
 def _(predicate: tree.Like, to: Lowering) -> Node:
     operand = to.column(predicate.arg)
     if not isinstance(operand, ColumnRef):
-        raise CantJudge(Reason.FUNCTION, "a pattern on a constant")
+        raise NotJudgeable(Reason.FUNCTION, "pattern on a constant")
     start, rest = like_prefix(predicate.pattern, predicate.escape)
     if predicate.ignore_case:
         start, rest = "", "%_"
     prefix = pa.scalar(start)
     if rest == "":
-        return _text_leaf(predicate, to, operand, prefix, exact=True, ends=True)
-    return _text_leaf(predicate, to, operand, prefix, exact=rest.strip("%") == "", ends=False)
+        return _string_leaf(predicate, to, operand, prefix, exact=True, ends=True)
+    return _string_leaf(predicate, to, operand, prefix, exact=rest.strip("%") == "", ends=False)
 
 
 def like_prefix(pattern: str, escape: str | None) -> tuple[str, str]:
-    """The plain text a LIKE pattern starts with, and the pattern from its first wildcard on."""
+    """Split a LIKE pattern into its literal prefix and the rest from the first wildcard."""
     plain: list[str] = []
     at = 0
     while at < len(pattern):
@@ -530,21 +530,21 @@ def like_prefix(pattern: str, escape: str | None) -> tuple[str, str]:
     return "".join(plain), ""
 
 
-def _text_leaf(
+def _string_leaf(
     predicate: Predicate, to: Lowering, ref: ColumnRef, start: pa.Scalar, *, exact: bool, ends: bool
 ) -> Node:
-    """A condition on how a text starts: exactly that, or (not exact) at least that."""
+    """A prefix condition; if not ``exact``, the prefix is necessary but not sufficient."""
     type = storage_type(ref.out)
     if not (is_text(type) or is_binary(type)):
-        raise CantJudge(Reason.TYPES, f"{ref.out} is converted to text row by row")
+        raise NotJudgeable(Reason.TYPES, f"{ref.out} is converted to string row by row")
     not_null = Domain.not_null(ref.out)
     matching_all = isinstance(predicate, tree.Match) and predicate.kind != "prefix"
-    key = b"" if matching_all else text_key(type, start)
+    key = b"" if matching_all else string_key(type, start)
     space = key_space(ref.out)
     spans = ByteSpans.of_points(space, [key]) if ends else ByteSpans.of(space, [(key, prefix_end(key))])
     true = Domain.of_spans(ref.out, spans)
     if exact:
         return null_for_null(ref, true, predicate)
     if not key:
-        to.note(predicate, Reason.PATTERN, "bounds say nothing about it")
+        to.note(predicate, Reason.PATTERN, "bounds can't judge it")
     return null_for_null(ref, true, predicate, false=not_null)

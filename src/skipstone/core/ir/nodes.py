@@ -1,9 +1,9 @@
-"""The IR: what metadata can judge.
+"""The IR that metadata can judge.
 
-A :class:`Leaf` speaks of one column (or of a monotone function of it) through three sets of values: those
-for which the condition may be TRUE, may be FALSE, may be NULL. The sets may overlap: that is how an inexact
-condition says so. Comparison, BETWEEN, IN, prefix, IS NULL, isnan and null-safe equality all become such a
-leaf, so they share one judge, and conditions on one column merge by set algebra.
+A :class:`Leaf` is a condition on one column (or a monotone function of it), given by three sets of values:
+those for which it may be TRUE, may be FALSE and may be NULL. The sets of an inexact condition overlap.
+Comparison, BETWEEN, IN, prefix, IS NULL, isnan and null-safe equality all become leaves, so they share one
+judge, and conditions on one column are merged by set algebra.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from skipstone.predicate.tree import CompareOp, Predicate, conjunction
 
 @dataclass(frozen=True, slots=True)
 class ColumnRef:
-    """A column by path, or a chain of monotone functions of it."""
+    """A column, or a chain of monotone functions of it."""
 
     path: tuple[str, ...]
     type: pa.DataType
@@ -36,11 +36,11 @@ class ColumnRef:
 
     @property
     def name(self) -> str:
-        """The column's dotted name."""
+        """Dotted name of the column."""
         return ".".join(self.path)
 
     def then(self, step: Transform) -> ColumnRef:
-        """This reference with one more function applied."""
+        """Apply one more function."""
         return ColumnRef(self.path, self.type, (*self.via, step))
 
     def __hash__(self) -> int:
@@ -61,19 +61,19 @@ class Node:
         for leaf in self.leaves():
             yield leaf.ref
 
-    def inverted(self) -> Node:
-        """NOT of a node that only its own package understands; what is unknown stays unknown."""
+    def invert(self) -> Node:
+        """NOT of a node without a rule in ``negate``; an unknown condition stays unknown."""
         return self
 
     @property
     def can_drop(self) -> bool:
-        """Whether some evidence could prove that it is TRUE for no row."""
+        """Whether evidence could prove that no row is TRUE."""
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantNode(Node):
-    """TRUE, FALSE or NULL whatever the row."""
+    """TRUE, FALSE or NULL for every row."""
 
     value: bool | None
 
@@ -87,7 +87,7 @@ class ConstantNode(Node):
 
 @dataclass(frozen=True, slots=True)
 class OpaqueNode(Node):
-    """A part metadata can't judge: TRUE, FALSE and NULL are all possible."""
+    """A part that metadata can't judge: it may be TRUE, FALSE and NULL."""
 
     text: str
 
@@ -100,10 +100,10 @@ class OpaqueNode(Node):
 
 
 class Leaf(Node):
-    """A condition on one column, as the sets of values it may be TRUE, FALSE and NULL for.
+    """A condition on one column, as the sets of values for which it may be TRUE, FALSE and NULL.
 
-    Most conditions are NULL just for NULL and FALSE for every value that is not TRUE. Those two sets are left
-    out when such a leaf is made, and worked out if somebody asks; so is the text.
+    Most leaves are plain: NULL only for NULL, and FALSE for every value that is not TRUE. These two sets, and
+    the text, are computed on demand.
     """
 
     __slots__ = ("_false", "_null", "_text", "is_plain", "ref", "true")
@@ -120,28 +120,28 @@ class Leaf(Node):
         self.ref = ref
         self.true = true
         self.is_plain = false is None and null is None
-        """Whether it is NULL just for NULL, and each other value makes it either TRUE or FALSE."""
+        """Whether it is NULL only for NULL, and either TRUE or FALSE for every other value."""
         self._false = false
         self._null = null
         self._text = text
 
     @property
     def false(self) -> Domain:
-        """The values that may make it FALSE."""
+        """Values for which it may be FALSE."""
         if self._false is None:
             self._false = Domain.not_null(self.ref.out) - self.true
         return self._false
 
     @property
     def null(self) -> Domain:
-        """The values that may make it NULL."""
+        """Values for which it may be NULL."""
         if self._null is None:
             self._null = Domain.only_null(self.ref.out)
         return self._null
 
     @property
     def span(self) -> tuple[np.generic, np.generic] | None:
-        """The ends of the one run of numbers that make a plain leaf TRUE; None for any other leaf."""
+        """Ends of the span of a plain leaf with a single span of numbers, otherwise None."""
         spans = self.true.spans
         if not self.is_plain or not isinstance(spans, NumberSpans) or len(spans.lows) != 1:
             return None
@@ -149,7 +149,7 @@ class Leaf(Node):
 
     @property
     def text(self) -> str:
-        """The condition as people write it."""
+        """The condition for display."""
         return self._text if isinstance(self._text, str) else self._text()
 
     @property
@@ -176,15 +176,15 @@ class Leaf(Node):
 
 
 def columns_of(node: Node) -> tuple[ColumnRef, ...]:
-    """The columns that a node speaks of, each once, without the functions it sees them through."""
+    """Columns of a node, without duplicates and without functions."""
     refs = (node.ref,) if isinstance(node, Leaf) else node.refs()
-    found = {ref.path: ColumnRef(ref.path, ref.type) if ref.via else ref for ref in refs}
-    return tuple(found.values())
+    by_path = {ref.path: ColumnRef(ref.path, ref.type) if ref.via else ref for ref in refs}
+    return tuple(by_path.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Pair(Node):
-    """A comparison of two columns whose keys share one space."""
+class ColumnComparison(Node):
+    """A comparison of two columns whose keys are comparable."""
 
     op: CompareOp
     left: ColumnRef
@@ -200,7 +200,7 @@ class Pair(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class _Many(Node):
+class _Junction(Node):
     args: tuple[Node, ...]
 
     def leaves(self) -> Iterator[Leaf]:
@@ -213,8 +213,8 @@ class _Many(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class AndNode(_Many):
-    """AND."""
+class AndNode(_Junction):
+    """Logical AND."""
 
     @property
     def can_drop(self) -> bool:
@@ -225,8 +225,8 @@ class AndNode(_Many):
 
 
 @dataclass(frozen=True, slots=True)
-class OrNode(_Many):
-    """OR."""
+class OrNode(_Junction):
+    """Logical OR."""
 
     @property
     def can_drop(self) -> bool:
@@ -258,18 +258,18 @@ class IsNode(Node):
 class Reason(enum.Enum):
     """Why metadata can't judge a part of a predicate."""
 
-    FUNCTION = "a function that is not monotone, or not known"
-    CAST = "a cast of the column that can change its order"
-    TYPES = "values of types that metadata can't compare"
-    PATTERN = "a pattern without a fixed start"
-    ZONE = "a time zone whose clock steps back"
-    NESTED = "values inside a list or map"
-    OPAQUE = "a function of the caller's own"
+    FUNCTION = "function is unknown or not monotone"
+    CAST = "cast can change the order of the column"
+    TYPES = "metadata can't compare the types"
+    PATTERN = "pattern has no literal prefix"
+    ZONE = "time zone has DST changes"
+    NESTED = "values are inside a list or map"
+    OPAQUE = "user-defined function"
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One part of a predicate that is left to the rows, and why."""
+    """A part of a predicate that metadata can't judge, and why."""
 
     part: str
     reason: Reason
@@ -283,26 +283,26 @@ class Diagnostic:
 class Compiled:
     """A predicate bound to a schema.
 
-    ``node`` is judged; ``residual`` is what must still be tested on the rows of a unit that is neither
-    dropped nor wholly kept, ``unsupported`` the parts that metadata says nothing about.
+    ``node`` is judged; ``residual`` must be tested on the rows of units with the verdict SOME;
+    ``unsupported`` are the parts that metadata can't judge.
     """
 
     node: Node
     residual: Predicate
     unsupported: tuple[Diagnostic, ...]
     conjuncts: tuple[tuple[Predicate, Node], ...]
-    """The residual's conjuncts, each with what metadata can judge of it."""
+    """Conjuncts of the residual, with their IR."""
     paths: tuple[tuple[str, ...], ...]
     """All columns of the predicate."""
 
     @property
     def prunable(self) -> Predicate:
-        """The conjuncts that some evidence could prove to be TRUE for no row."""
+        """Conjuncts for which evidence could prove that no row is TRUE."""
         return conjunction(part for part, node in self.conjuncts if node.can_drop)
 
     @property
     def columns(self) -> tuple[tuple[str, ...], ...]:
-        """Paths of the columns the judge needs evidence about, each once."""
+        """Paths of the columns the judge needs evidence about, without duplicates."""
         return tuple(dict.fromkeys(ref.path for ref in self.node.refs()))
 
 
@@ -311,14 +311,14 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An operand that is a constant."""
+    """A constant operand."""
 
     scalar: pa.Scalar
     zone: str
 
 
-class CantJudge(Exception):
-    """An operand or comparison that metadata can't judge; it is left to the rows."""
+class NotJudgeable(Exception):
+    """Raised for an operand or comparison that metadata can't judge."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)

@@ -1,7 +1,7 @@
-"""Monotone functions of a column that the judge can look through.
+"""Monotone functions of a column, which the judge applies to its bounds.
 
-A transform maps *bounds* forward, never a literal backward: if ``f`` is monotone on the whole type,
-``f(min) <= f(v) <= f(max)``. Where a bound leaves the output type (overflow) the result is unknown.
+A transform maps *bounds* forward, never a literal backward: if ``f`` is monotone on the entire type,
+``f(min) <= f(v) <= f(max)``. If a bound overflows the output type, the result is unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from skipstone.core.domain.keys import Kind, is_text, key_space
 
 Array = np.ndarray[Any, Any]
 Keys = Array | list[bytes | None]
-"""Bounds of N units: numbers, or bytes with None for unknown."""
+"""Bounds of N units: numbers, or bytes with None if unknown."""
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 DAY = 86_400
@@ -32,10 +32,10 @@ class Transform(Protocol):
 
     @property
     def decreasing(self) -> bool:
-        """Whether a larger input gives a smaller result."""
+        """Whether a larger input has a smaller result."""
 
     def forward(self, keys: Keys) -> tuple[Keys, Array]:
-        """The keys mapped, and which of the results are right (the rest are unknown)."""
+        """Map keys; returns the results and a mask of the known ones."""
 
 
 def _fits(type: pa.DataType, keys: Array) -> Array:
@@ -53,7 +53,7 @@ class Scale:
     times: int = 1
     plus: int = 0
     fits: pa.DataType | None = None
-    """The type the sum is computed in, where that is narrower than ``out``: beyond it nothing is known."""
+    """Type of the computation if it is narrower than ``out``; results outside of it are unknown."""
 
     @property
     def decreasing(self) -> bool:
@@ -61,14 +61,14 @@ class Scale:
 
     def forward(self, keys: Keys) -> tuple[Keys, Array]:
         assert isinstance(keys, np.ndarray)
-        # Limits are checked on the input, in exact Python integers, so the product can't wrap.
+        # The input is checked against exact limits, so the product can't overflow.
         low, high = self._limits()
         ok = np.asarray((keys >= low) & (keys <= high))
         mapped = np.where(ok, keys, 0).astype(np.int64) * self.times + self.plus
         return np.where(ok, mapped, 0).astype(key_space(self.out).dtype), ok
 
     def _limits(self) -> tuple[int, int]:
-        """The inputs whose image fits the output type, and whose product fits 64 bits."""
+        """Range of inputs whose result fits the output type and 64 bits."""
         space = key_space(self.fits or self.out)
         floor, ceiling = max(space.low, -(2**63)), min(space.high, 2**63 - 1)
         ends = (floor - self.plus, ceiling - self.plus)
@@ -80,7 +80,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class ToFloat:
-    """An integer or narrow decimal as a double, rounded to nearest; a shift of a float."""
+    """Conversion of an integer or narrow decimal to double, rounded to nearest, or a shift of a float."""
 
     out: pa.DataType
     scale: int = 0
@@ -94,7 +94,7 @@ class ToFloat:
     def forward(self, keys: Keys) -> tuple[Keys, Array]:
         assert isinstance(keys, np.ndarray)
         if self.scale:
-            # Correctly rounded, as a decimal-to-double cast is; dividing rounded doubles is not.
+            # Correctly rounded like a decimal-to-double cast, unlike a division of rounded doubles.
             mapped = np.array([int(k) / 10**self.scale for k in keys], dtype=np.float64)
         else:
             mapped = keys.astype(np.float64)
@@ -104,19 +104,16 @@ class ToFloat:
 
 
 class _Increasing:
-    """A larger input never gives a smaller result."""
-
     __slots__ = ()
 
     @property
     def decreasing(self) -> bool:
-        """Whether a larger input gives a smaller result."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class Same(_Increasing):
-    """A cast that keeps every key, such as int32 to int64 or float to double."""
+    """A cast that preserves keys, such as int32 to int64 or float to double."""
 
     out: pa.DataType
 
@@ -130,7 +127,7 @@ class Same(_Increasing):
 class Floor(_Increasing):
     """A time rounded down to a multiple of ``step`` keys, ``offset`` keys after the epoch.
 
-    With ``index`` the result is the number of the step (a date from a timestamp) instead of its start.
+    With ``index`` the result is the number of the step (a timestamp to a date) instead of its start.
     """
 
     out: pa.DataType
@@ -192,7 +189,7 @@ class Prefix(_Increasing):
         try:
             text = key.decode()
         except UnicodeDecodeError as error:
-            # A truncated bound may end inside a character: the characters before it may be enough.
+            # A truncated bound can end inside a character; the characters before it may suffice.
             text = key[: error.start].decode()
             if len(text) < self.length:
                 return None

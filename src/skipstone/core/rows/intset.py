@@ -23,7 +23,7 @@ from skipstone.core.rows.rowset import RowSet
 from skipstone.core.rows.runs import Array
 from skipstone.errors import UsageError
 
-MOST: Final = 2**64 - 1
+MAX_ID: Final = 2**64 - 1
 _FEW_RUNS: Final = 4
 _RUN_BYTES: Final = 16
 # Keys are looked up piece by piece, so that neither they nor what they are looked up in leaves the cache.
@@ -41,7 +41,7 @@ _FILTER_BITS: Final = (12, 25)
 # While it isn't too large, a filter lets about one in 64 keys pass that are not members.
 _SPARE_BITS: Final = 6
 _ONE: Final = np.uint64(1)
-_ONES: Final = np.uint64(MOST)
+_ONES: Final = np.uint64(MAX_ID)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +59,9 @@ class IntSet(ABC):
         if isinstance(numbers, RowSet):
             return _of_rows(numbers)
         if isinstance(numbers, range) and numbers and numbers.step == 1:
-            ends = whole_numbers([numbers[0], numbers[-1]])
-            return Runs(ends[:1], ends[1:])
-        return _of_members(whole_numbers(numbers))
+            ends = to_ids([numbers[0], numbers[-1]])
+            return RunSet(ends[:1], ends[1:])
+        return _of_members(to_ids(numbers))
 
     def __reduce__(self) -> tuple[Callable[..., IntSet], tuple[Any, ...]]:
         # Without what is worked out again where it is needed.
@@ -160,7 +160,7 @@ class IntSet(ABC):
             return whole
         ends = np.array([low, high], np.uint64)
         count = int(self.counts(ends[:1], ends[1:])[0])
-        if self.size and count == (high - low + 1) & MOST:
+        if self.size and count == (high - low + 1) & MAX_ID:
             return True
         if not count:
             return False
@@ -174,7 +174,7 @@ class IntSet(ABC):
     @cached_property
     def _span(self) -> int:
         """How far the last member is from the first; too far where a flag for each between never pays."""
-        if not self.size or (isinstance(self, Runs) and len(self.firsts) <= _FEW_RUNS):
+        if not self.size or (isinstance(self, RunSet) and len(self.firsts) <= _FEW_RUNS):
             return _FAR
         low, high = self._ends
         return high - low if high < _FAR else _FAR
@@ -189,8 +189,8 @@ class IntSet(ABC):
 
     def restrict(self, low: int, high: int) -> IntSet:
         """A set that is the same between two bounds, and hardly holds more than that."""
-        low, high = max(low, 0), min(high, MOST)
-        if (low, high) == (0, MOST):
+        low, high = max(low, 0), min(high, MAX_ID)
+        if (low, high) == (0, MAX_ID):
             return self
         return self._between(low, high) if low <= high else _empty()
 
@@ -207,7 +207,7 @@ class IntSet(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Runs(IntSet):
+class RunSet(IntSet):
     """Rising runs with a gap between any two, by their first and last members."""
 
     firsts: Array
@@ -241,11 +241,11 @@ class Runs(IntSet):
         reached = self._before[at] + (np.minimum(points, self.lasts[at]) - self.firsts[at] + _ONE)
         return np.where(at >= 0, reached, np.uint64(0))
 
-    def _between(self, low: int, high: int) -> Runs:
+    def _between(self, low: int, high: int) -> RunSet:
         begin = np.searchsorted(self.lasts, np.uint64(low), side="left")
         end = np.searchsorted(self.firsts, np.uint64(high), side="right")
         firsts = np.maximum(self.firsts[begin:end], np.uint64(low))
-        return Runs(firsts, np.minimum(self.lasts[begin:end], np.uint64(high)))
+        return RunSet(firsts, np.minimum(self.lasts[begin:end], np.uint64(high)))
 
     def _relative(self, start: int, stop: int) -> run.Runs:
         """The runs in [start, stop), half-open and counted from ``start``."""
@@ -270,13 +270,13 @@ class Runs(IntSet):
 
 
 @dataclass(frozen=True, eq=False)
-class Sorted(IntSet):
+class SortedArray(IntSet):
     """Rising members, of 32 bits where they fit."""
 
     values: Array
 
     @classmethod
-    def narrow(cls, members: Array) -> Sorted:
+    def narrow(cls, members: Array) -> SortedArray:
         """Rising members of any width."""
         fits = not len(members) or members[-1] < LIMIT_32
         return cls(members.astype(np.uint32 if fits else np.uint64, copy=False))
@@ -304,10 +304,10 @@ class Sorted(IntSet):
     def _upto(self, points: Array) -> Array:
         return self._search(points, "right").astype(np.uint64)
 
-    def _between(self, low: int, high: int) -> Sorted:
+    def _between(self, low: int, high: int) -> SortedArray:
         ends = np.array([low, high], np.uint64)
         begin, end = self._search(ends[:1], "left")[0], self._search(ends[1:], "right")[0]
-        return Sorted(self.values[begin:end])
+        return SortedArray(self.values[begin:end])
 
     def _relative(self, low: int, high: int) -> Array:
         return (self._between(low, high).values.astype(np.uint64) - np.uint64(low)).view(np.int64)
@@ -429,15 +429,15 @@ def _words(keys: Array) -> Array:
 
 
 def _empty() -> IntSet:
-    return Sorted(np.zeros(0, np.uint32))
+    return SortedArray(np.zeros(0, np.uint32))
 
 
 def _smallest(runs: int, size: int, low: int, high: int) -> type[IntSet]:
     """The form that takes the least memory; a few runs are best in any case."""
     listed, bits = (4 if high < LIMIT_32 else 8) * size, (high - low) >> 3
     if runs <= _FEW_RUNS or _RUN_BYTES * runs <= min(listed, bits):
-        return Runs
-    return BitSet if bits <= listed else Sorted
+        return RunSet
+    return BitSet if bits <= listed else SortedArray
 
 
 def _of_bitmap(bitmap: Bitmap) -> IntSet:
@@ -446,16 +446,16 @@ def _of_bitmap(bitmap: Bitmap) -> IntSet:
     form = _smallest(roaring.run_count(bitmap), len(bitmap), bitmap.min(), bitmap.max())
     if form is BitSet:
         return BitSet(*roaring.to_words(bitmap))
-    if form is Sorted:
-        return Sorted.narrow(np.asarray(bitmap.to_array()))
-    return Runs(*map(np.ascontiguousarray, roaring.run_ends(bitmap)))
+    if form is SortedArray:
+        return SortedArray.narrow(np.asarray(bitmap.to_array()))
+    return RunSet(*map(np.ascontiguousarray, roaring.run_ends(bitmap)))
 
 
 def _of_rows(rows: RowSet) -> IntSet:
     starts, stops = rows.runs()
-    if rows.is_empty or _smallest(len(starts), len(rows), rows.first, rows.last) is not Runs:
+    if rows.is_empty or _smallest(len(starts), len(rows), rows.first, rows.last) is not RunSet:
         return _of_bitmap(rows.to_bitmap())
-    return Runs(starts.astype(np.uint64), stops.astype(np.uint64) - _ONE)
+    return RunSet(starts.astype(np.uint64), stops.astype(np.uint64) - _ONE)
 
 
 def _of_members(members: Array) -> IntSet:
@@ -466,16 +466,16 @@ def _of_members(members: Array) -> IntSet:
         return _empty()
     after_gap = np.flatnonzero(members[1:] - members[:-1] != 1) + 1
     form = _smallest(len(after_gap) + 1, len(members), int(members[0]), int(members[-1]))
-    if form is Sorted:
-        return Sorted.narrow(members)
+    if form is SortedArray:
+        return SortedArray.narrow(members)
     if form is BitSet:
-        return _packed(members)
-    return Runs(members[np.append(0, after_gap)], members[np.append(after_gap, 0) - 1])
+        return _pack_bits(members)
+    return RunSet(members[np.append(0, after_gap)], members[np.append(after_gap, 0) - 1])
 
 
-def _packed(members: Array) -> BitSet:
+def _pack_bits(members: Array) -> BitSet:
     """Rising members as bits, made of flags for so many numbers at a time as the cache holds."""
-    listed, first = Sorted.narrow(members), int(members[0]) & ~63
+    listed, first = SortedArray.narrow(members), int(members[0]) & ~63
     words = np.zeros((int(members[-1]) - first) // 64 + 1, np.uint64)
     bits, end = words.view(np.uint8), first + 64 * len(words)
     for low in range(first, end, _FLAGS):
@@ -485,7 +485,7 @@ def _packed(members: Array) -> BitSet:
     return BitSet(first, words)
 
 
-def whole_numbers(values: object) -> Array:
+def to_ids(values: object) -> Array:
     """A caller's integers as uint64, in their order; anything else is an error that says what is wanted."""
     hint = "give a pyroaring bitmap, a RowSet, an array of integers or an iterable of integers"
     if isinstance(values, pa.Array | pa.ChunkedArray):

@@ -237,8 +237,8 @@ def encode_runs(runs: Runs, total: int) -> bytes:
     if len(varints) > max(_SURELY_SMALLER, _LEAST_CONTAINER * fewest_containers(runs)):
         portable: bytes = from_runs(runs, total).serialize()
         if len(portable) <= len(varints):
-            return _seal(KIND_ROARING, total, portable)
-    return _seal(KIND_RUNS, total, varints)
+            return _frame(KIND_ROARING, total, portable)
+    return _frame(KIND_RUNS, total, varints)
 
 
 def encode_bitmap(bitmap: Bitmap, run_count: int, total: int) -> bytes:
@@ -248,8 +248,8 @@ def encode_bitmap(bitmap: Bitmap, run_count: int, total: int) -> bytes:
     if len(portable) > 2 * run_count:
         deltas = _deltas(to_runs(bitmap))
         if _varint_size(deltas) < len(portable):
-            return _seal(KIND_RUNS, total, _varints(deltas))
-    return _seal(KIND_ROARING, total, portable)
+            return _frame(KIND_RUNS, total, _varints(deltas))
+    return _frame(KIND_ROARING, total, portable)
 
 
 def decode(data: bytes) -> tuple[int, Runs | Bitmap]:
@@ -275,7 +275,7 @@ def decode(data: bytes) -> tuple[int, Runs | Bitmap]:
     raise _corrupt(f"unknown kind {kind}")
 
 
-def _seal(kind: int, total: int, payload: bytes) -> bytes:
+def _frame(kind: int, total: int, payload: bytes) -> bytes:
     body = _HEADER.pack(MAGIC, VERSION, kind, total) + payload
     digest: bytes = xxhash.xxh3_64_digest(body)
     return body + digest

@@ -67,12 +67,12 @@ class RowSet:
     @classmethod
     def all(cls, total: int) -> RowSet:
         """Every row of the file."""
-        return cls._of_run(checked_total(total), 0, total)
+        return cls._of_run(check_total(total), 0, total)
 
     @classmethod
     def none(cls, total: int) -> RowSet:
         """No row of the file."""
-        return cls._of_run(checked_total(total), 0, 0)
+        return cls._of_run(check_total(total), 0, 0)
 
     @classmethod
     def from_ranges(
@@ -82,13 +82,13 @@ class RowSet:
         stops: npt.ArrayLike | None = None,
     ) -> RowSet:
         """Rows of half-open ranges in any order: (start, stop) pairs, or starts and stops as two arrays."""
-        total = checked_total(total)
+        total = check_total(total)
         if stops is None and isinstance(ranges, tuple) and len(ranges) == 2:
             first, second = ranges
             if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
                 ranges, stops = first, second
         if stops is None:
-            pairs = integers(ranges if isinstance(ranges, np.ndarray) else list(ranges), "ranges")
+            pairs = to_int64(ranges if isinstance(ranges, np.ndarray) else list(ranges), "ranges")
             if pairs.size and (pairs.ndim != 2 or pairs.shape[1] != 2):
                 raise RowSetError(f"ranges of shape {pairs.shape}", hint="give (start, stop) pairs")
             ranges, stops = pairs.reshape(-1, 2).T
@@ -97,11 +97,11 @@ class RowSet:
     @classmethod
     def from_bitmap(cls, total: int, bitmap: Bitmap) -> RowSet:
         """Rows of a pyroaring bitmap, 32-bit or 64-bit, whatever the file's size."""
-        total = checked_total(total)
+        total = check_total(total)
         if not roaring.is_bitmap(bitmap):
             raise RowSetError(f"not a pyroaring bitmap: {type(bitmap).__name__}")
         if bitmap and bitmap.max() >= total:
-            raise outside(bitmap.max(), total)
+            raise row_outside(bitmap.max(), total)
         if roaring.fits(bitmap, total):
             return cls._of_bitmap(total, roaring.class_for(total)(bitmap))
         return cls._of_runs(total, roaring.to_runs(bitmap))
@@ -109,14 +109,14 @@ class RowSet:
     @classmethod
     def from_positions(cls, total: int, positions: npt.ArrayLike) -> RowSet:
         """Rows at these positions, in any order, repeats allowed."""
-        total = checked_total(total)
-        rows = integers(positions, "positions").ravel()
+        total = check_total(total)
+        rows = to_int64(positions, "positions").ravel()
         if (rows[1:] <= rows[:-1]).any():
             rows = np.unique(rows)
         if len(rows) and (rows[0] < 0 or rows[-1] >= total):
-            raise outside(int(rows[0] if rows[0] < 0 else rows[-1]), total)
+            raise row_outside(int(rows[0] if rows[0] < 0 else rows[-1]), total)
         run_count = int((rows[1:] - rows[:-1] != 1).sum()) + 1 if len(rows) else 0
-        if _scattered(run_count, total):
+        if _is_scattered(run_count, total):
             # Straight to the bitmap: the runs would be several times the size of the positions.
             return cls._holding(total, roaring.from_positions(rows, total), run_count)
         return cls._of_runs(total, run.from_positions(rows))
@@ -131,7 +131,7 @@ class RowSet:
         found = run.from_mask(bits)
         # A bitmap of scattered rows is sooner made of the rows, unless there are far more of them than runs.
         few = np.count_nonzero(bits) < _LONG_RUNS * len(found[0])
-        if few and _scattered(len(found[0]), len(bits)):
+        if few and _is_scattered(len(found[0]), len(bits)):
             return cls.from_positions(len(bits), np.flatnonzero(bits))
         return cls._of_runs(len(bits), found)
 
@@ -139,7 +139,7 @@ class RowSet:
     def concat(cls, parts: Iterable[RowSet]) -> RowSet:
         """The row sets of consecutive row groups as one set over all their rows."""
         sets = list(parts)
-        total = checked_total(sum(part.total for part in sets))
+        total = check_total(sum(part.total for part in sets))
         ends = np.cumsum([part.total for part in sets], dtype=np.int64)
         # One round per row group; the runs inside each stay in NumPy.
         shifted = [
@@ -154,7 +154,7 @@ class RowSet:
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> RowSet:
         """The row set that to_bytes wrote; damaged bytes are an error, never other rows."""
         total, held = roaring.decode(bytes(data))
-        total = checked_total(total)
+        total = check_total(total)
         return cls._of_runs(total, held) if isinstance(held, tuple) else cls._of_bitmap(total, held)
 
     # -- what is in it -----------------------------------------------------------------------
@@ -267,8 +267,8 @@ class RowSet:
         if self.is_empty:
             return RowSet.none(total)
         ends = self.first + offset, self.last + offset
-        if ends[0] < 0 or ends[1] >= checked_total(total):
-            raise outside(ends[ends[0] >= 0], total)
+        if ends[0] < 0 or ends[1] >= check_total(total):
+            raise row_outside(ends[ends[0] >= 0], total)
         return self._cut(self.first, self.last + 1, offset=offset, total=total)
 
     def take(self, limit: int) -> RowSet:
@@ -398,12 +398,12 @@ class RowSet:
 
     @classmethod
     def _of_run(cls, total: int, start: int, stop: int) -> RowSet:
-        return cls._of_runs(total, run.one(start, stop))
+        return cls._of_runs(total, run.single(start, stop))
 
     @classmethod
     def _of_runs(cls, total: int, runs: Runs) -> RowSet:
         count = len(runs[0])
-        if count >= SCATTERED_RUNS and _scattered(count, total):
+        if count >= SCATTERED_RUNS and _is_scattered(count, total):
             return cls._holding(total, roaring.from_runs(runs, total), count)
         starts, stops = runs
         before = np.zeros(count + 1, np.int64)
@@ -415,7 +415,7 @@ class RowSet:
     @classmethod
     def _of_bitmap(cls, total: int, bitmap: Bitmap) -> RowSet:
         count = roaring.run_count(bitmap)
-        if not _scattered(count, total):
+        if not _is_scattered(count, total):
             return cls._of_runs(total, roaring.to_runs(bitmap))
         bitmap.run_optimize()
         return cls._holding(total, bitmap, count)
@@ -428,7 +428,7 @@ class RowSet:
         return cls(total, size, run_count, run.empty(), nothing, bitmap, not size, size == total, True)
 
 
-def _scattered(run_count: int, total: int) -> bool:
+def _is_scattered(run_count: int, total: int) -> bool:
     containers = -(-total // roaring.CONTAINER_ROWS)
     return run_count >= max(SCATTERED_RUNS, SCATTERED_RUNS_PER_CONTAINER * containers)
 
@@ -436,7 +436,7 @@ def _scattered(run_count: int, total: int) -> bool:
 # -- what may go into a row set ----------------------------------------------------------------
 
 
-def checked_total(total: int) -> int:
+def check_total(total: int) -> int:
     """A number of rows that a file can have."""
     rows = operator.index(total)
     if not 0 <= rows <= MAX_TOTAL:
@@ -444,7 +444,7 @@ def checked_total(total: int) -> int:
     return rows
 
 
-def integers(values: object, what: str) -> Int64Array:
+def to_int64(values: object, what: str) -> Int64Array:
     """Values as int64, refusing what would be rounded, wrapped or guessed."""
     try:
         array = np.asarray(values)
@@ -461,9 +461,9 @@ def windows(starts: Any, stops: Any, total: int) -> tuple[Int64Array, Int64Array
     """Half-open ranges of rows, each inside a file of total rows; empty ones are allowed."""
     # Most are as they should be, and a call less.
     exact = isinstance(starts, np.ndarray) and starts.dtype == np.int64
-    begin = starts if exact else integers(starts, "starts")
+    begin = starts if exact else to_int64(starts, "starts")
     exact = isinstance(stops, np.ndarray) and stops.dtype == np.int64
-    end = stops if exact else integers(stops, "stops")
+    end = stops if exact else to_int64(stops, "stops")
     if begin.shape != end.shape or begin.ndim != 1:
         raise RowSetError(f"starts of shape {begin.shape} but stops of shape {end.shape}")
     wrong = (begin < 0) | (begin > end) | (end > total)
@@ -472,7 +472,7 @@ def windows(starts: Any, stops: Any, total: int) -> tuple[Int64Array, Int64Array
     return begin, end
 
 
-def outside(row: int, total: int) -> RowSetError:
+def row_outside(row: int, total: int) -> RowSetError:
     """The error for a row that the file doesn't have."""
     return RowSetError(f"row {row} is outside a file of {total:,} rows")
 
@@ -493,7 +493,7 @@ def to_selection(
     >>> to_selection(rows, [0, 2], np.array([0, 100, 200]), np.array([100, 100, 100]))
     [('select', 10), ('skip', 140), ('select', 50)]
     """
-    starts, lengths = _kept(row_groups, group_starts, group_rows, rows.total)
+    starts, lengths = _selected_groups(row_groups, group_starts, group_rows, rows.total)
     ends = np.cumsum(lengths)
     group, piece_starts, piece_stops = run.clip_to_windows(rows.runs(), starts, starts + lengths)
     move = (ends - lengths - starts)[group]
@@ -516,7 +516,7 @@ def from_selection(
     >>> from_selection(selection, [0, 2], np.array([0, 100, 200]), np.array([100, 100, 100]), 300)
     RowSet(60 of 300 rows in 2 runs: 0–9, 250–299)
     """
-    starts, lengths = _kept(row_groups, group_starts, group_rows, total)
+    starts, lengths = _selected_groups(row_groups, group_starts, group_rows, total)
     kept_rows = int(lengths.sum())
     chosen, counts = _parse(selection, kept_rows)
     stops = np.cumsum(counts)
@@ -527,27 +527,27 @@ def from_selection(
     return RowSet.from_ranges(total, piece_starts + move, piece_stops + move)
 
 
-def _kept(
+def _selected_groups(
     row_groups: Sequence[int], group_starts: Int64Array, group_rows: Int64Array, total: int
 ) -> tuple[Int64Array, Int64Array]:
     """First row and row count of each kept group, checked against the file."""
-    starts, lengths = integers(group_starts, "row group starts"), integers(group_rows, "row counts")
+    starts, lengths = to_int64(group_starts, "row group starts"), to_int64(group_rows, "row counts")
     if starts.shape != lengths.shape:
         raise RowSetError(f"{len(starts)} row group starts but {len(lengths)} row counts")
-    kept = integers(row_groups, "row groups")
-    outside = kept[(kept < 0) | (kept >= len(starts))]
-    if len(outside):
-        raise RowSetError(f"no row group {outside[0]}: the file has {len(starts)}")
+    groups = to_int64(row_groups, "row groups")
+    invalid = groups[(groups < 0) | (groups >= len(starts))]
+    if len(invalid):
+        raise RowSetError(f"no row group {invalid[0]}: the file has {len(starts)}")
     # Read twice, a group's rows would stand twice in the selection but once in the row set.
-    if len(np.unique(kept)) != len(kept):
+    if len(np.unique(groups)) != len(groups):
         raise RowSetError("a row group is listed twice", hint="list each kept row group once")
-    starts, lengths = starts[kept], lengths[kept]
+    starts, lengths = starts[groups], lengths[groups]
     wrong = np.flatnonzero((starts < 0) | (lengths < 0) | (starts > total - lengths))
     if len(wrong):
         at = int(wrong[0])
         raise RowSetError(
             f"{lengths[at]} rows from row {starts[at]} don't fit a file of {total} rows",
-            unit=f"row group {kept[at]}",
+            unit=f"row group {groups[at]}",
         )
     return starts, lengths
 
@@ -563,4 +563,4 @@ def _parse(selection: Sequence[Selector], kept_rows: int) -> tuple[run.BoolArray
         raise RowSetError(f"a selector of {min(counts)} rows")
     if sum(counts) > kept_rows:
         raise RowSetError(f"a selection of {sum(counts)} rows over row groups of {kept_rows} rows")
-    return np.array([kind == "select" for kind in kinds], np.bool_), integers(counts, "selector counts")
+    return np.array([kind == "select" for kind in kinds], np.bool_), to_int64(counts, "selector counts")

@@ -25,7 +25,7 @@ def empty() -> Runs:
     return np.empty(0, np.int64), np.empty(0, np.int64)
 
 
-def one(start: int, stop: int) -> Runs:
+def single(start: int, stop: int) -> Runs:
     """A single run, or none when it is empty."""
     if start >= stop:
         return empty()

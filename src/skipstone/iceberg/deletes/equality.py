@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.core.arrays import numbers, plain, plain_type, texts
+from skipstone.core.arrays import binary_keys, numbers, plain, plain_type
 from skipstone.core.domain.keys import PRESENCE, Kind, is_binary, is_text, key_space
 from skipstone.core.evidence import Array
 from skipstone.core.rows import RowSet
@@ -204,7 +204,7 @@ def _comparable(array: pa.Array, type: pa.DataType) -> pa.Array:
         raise pa.ArrowNotImplementedError("its values can't be compared")
     if space.kind is Kind.BYTES:
         plainly = is_text(wanted) or is_binary(wanted)
-        return (array if plainly else texts(array)).cast(pa.large_binary())
+        return (array if plainly else binary_keys(array)).cast(pa.large_binary())
     keys = numbers(array)
     if space.kind is Kind.FLOAT:
         # The bits, but the same ones for every NaN.

@@ -32,7 +32,7 @@ from pyiceberg.types import (
 )
 
 from skipstone.core.domain.keys import PRESENCE, Kind, key_space, storage_type
-from skipstone.core.evidence import Array, Bounds, ColumnFacts, widest
+from skipstone.core.evidence import Array, Bounds, ColumnFacts, unbounded
 from skipstone.errors import SchemaError
 from skipstone.iceberg.manifests.entries import Entries, raw_bytes
 from skipstone.iceberg.partitions.evidence import bounds_or
@@ -174,7 +174,7 @@ def file_facts(
     meet = _meet(low, high) & low_ok & high_ok & nulls_known
     others = found.nulls + np.where(nans_known, found.nans, rows if floating else 0)
     exact = meet & (others < rows) & (not _may_be_cut(own))
-    floor, ceiling = widest(own, units)
+    floor, ceiling = unbounded(own, units)
     facts = ColumnFacts(
         own,
         bounds_or(low_ok, low, floor),

@@ -45,7 +45,7 @@ from skipstone.core.domain.keys import (
     wide_value,
 )
 from skipstone.core.domain.spans import prefix_end
-from skipstone.core.evidence import Array, Bounds, ColumnFacts, widest
+from skipstone.core.evidence import Array, Bounds, ColumnFacts, unbounded
 from skipstone.core.ir.nodes import Leaf, Node
 from skipstone.core.ir.transforms import DAY, UNITS
 from skipstone.errors import TypeMismatchError
@@ -76,7 +76,7 @@ def source_facts(
     known = present & ~nan
     chosen = [v for v, is_known in zip(values, known, strict=True) if is_known]
     low, high, exact = _RULES[transform.__class__][1](transform, type, chosen)
-    lower, upper = widest(type, len(values))
+    lower, upper = unbounded(type, len(values))
     occurs = np.zeros(len(values), dtype=bool)
     occurs[known] = exact
     lower, upper = _placed(lower, known, low), _placed(upper, known, high)
@@ -191,7 +191,7 @@ def _bucketed(
     transform: Transform[Any, Any], type: pa.DataType, values: list[Any]
 ) -> tuple[Keys, Keys, Array]:
     _numbers(values, transform)
-    lower, upper = widest(type, len(values))
+    lower, upper = unbounded(type, len(values))
     exact = np.zeros(len(values), dtype=bool)
     if isinstance(lower, pa.Array):
         return lower.to_pylist(), upper.to_pylist(), exact
@@ -293,7 +293,7 @@ def summary_facts(
     if low is None or high is None:
         return None
     units = len(lower)
-    floor, ceiling = widest(type, units)
+    floor, ceiling = unbounded(type, units)
     surely = ~_crossed(low.lower, high.upper)
     if storage_type(type) == pa.binary(16):
         # Writers don't agree on the order of UUIDs; they do where both bounds are the same.

@@ -141,7 +141,7 @@ def _add_facts(columns: dict[Path, ColumnFacts], path: Path, facts: ColumnFacts 
     """Another field's facts about a column; together they say more."""
     if facts is not None:
         earlier = columns.get(path)
-        columns[path] = facts if earlier is None else earlier.narrowed(facts)
+        columns[path] = facts if earlier is None else earlier.intersect(facts)
 
 
 # -- all specs of a table ------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.core.arrays import numbers, plain, texts, valid_rows
+from skipstone.core.arrays import binary_keys, numbers, plain, valid_rows
 from skipstone.core.domain.keys import Kind, is_ordered, key_space
 from skipstone.core.evidence import Array
 from skipstone.errors import SchemaError, UsageError
@@ -221,7 +221,7 @@ def _sortable_keys(array: pa.Array) -> tuple[Any, Array | None]:
     """Keys that sort like the values, and which rows have one."""
     valid = valid_rows(array)
     if key_space(array.type).kind is Kind.BYTES:
-        return texts(array).cast(pa.large_binary()), valid
+        return binary_keys(array).cast(pa.large_binary()), valid
     keys = numbers(array)
     return (keys + keys.dtype.type(0) if keys.dtype.kind == "f" else keys), valid
 

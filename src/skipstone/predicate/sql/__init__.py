@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from skipstone.core.plain import int_scalar, text_scalar
+from skipstone.core.plain import int_scalar, string_scalar
 from skipstone.errors import ParseError, SkipstoneError
 from skipstone.predicate import tree
 from skipstone.predicate.sql.read import SqlReader
@@ -50,7 +50,7 @@ def _condition(text: str, dialect: str, zone: str) -> tree.Predicate:
 
     def extract(match: re.Match[str]) -> str:
         number, string = match.groups()
-        literals.append(text_scalar(string) if number is None else int_scalar(int(number)))
+        literals.append(string_scalar(string) if number is None else int_scalar(int(number)))
         return _STRING if number is None else _NUMBER
 
     template = _template(_LITERAL.sub(extract, text), dialect, zone)

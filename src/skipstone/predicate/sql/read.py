@@ -11,7 +11,7 @@ from types import MappingProxyType
 import pyarrow as pa
 from sqlglot import exp
 
-from skipstone.core.plain import text_scalar
+from skipstone.core.plain import string_scalar
 from skipstone.errors import ParseError, TypeMismatchError
 from skipstone.predicate import tree
 from skipstone.predicate.sql.types import (
@@ -109,7 +109,7 @@ def _(node: exp.Paren, to: SqlReader) -> tree.Expr:
 
 @_read.register
 def _(node: exp.Literal, to: SqlReader) -> tree.Expr:
-    return to.literal(text_scalar(node.this) if node.is_string else number(node.this))
+    return to.literal(string_scalar(node.this) if node.is_string else number(node.this))
 
 
 @_read.register(exp.RawString)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.core.domain.keys import Kind, key_space
-from skipstone.core.evidence import ColumnFacts, hull, widest
+from skipstone.core.evidence import ColumnFacts, hull, unbounded
 
 KEYS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int64(): st.sampled_from([-(2**63), -3, 0, 1, 2, 2**63 - 1]),
@@ -79,7 +79,7 @@ def test_hulls_are_those_of_the_units_one_by_one(case: tuple[ColumnFacts, np.nda
 def test_the_forms_are_those_of_facts(type: pa.DataType) -> None:
     units = ColumnFacts.concat([ColumnFacts.unknown(type, 3), ColumnFacts.absent(type, 2)])
     found = hull(units, np.array([0, 3]))
-    lower, upper = widest(type, 2)
+    lower, upper = unbounded(type, 2)
     if isinstance(lower, pa.Array):
         assert (found.lower.equals(lower), found.upper.equals(upper)) == (True, True)
     else:

@@ -27,10 +27,10 @@ def facts(type: pa.DataType, low: list, high: list) -> ColumnFacts:
 )
 def test_stated_facts_stand_only_where_they_are_stated(type: pa.DataType, stated: list, stored: list) -> None:
     where = np.array([True, False, True])
-    found = FactOverride(facts(type, stated, stated), where).over(lambda: ColumnFacts.absent(type, 3))
+    found = FactOverride(facts(type, stated, stated), where).fallback_to(lambda: ColumnFacts.absent(type, 3))
     assert found.may_value.tolist() == [True, False, True]
     assert found.may_null.tolist() == [False, True, False]
-    mixed = FactOverride(facts(type, stated, stated), where).over(lambda: facts(type, stored, stored))
+    mixed = FactOverride(facts(type, stated, stated), where).fallback_to(lambda: facts(type, stored, stored))
     plain = [v.decode() if isinstance(v, bytes) else v for v in _listed(mixed.lower)]
     assert plain == [stated[0], stored[1], stated[2]]
 
@@ -41,8 +41,8 @@ def test_what_files_say_is_not_asked_for_where_everything_is_stated() -> None:
     def never() -> ColumnFacts:
         raise AssertionError
 
-    assert FactOverride(mine).over(never) is mine
-    assert FactOverride(mine, np.array([True])).over(never) is mine
+    assert FactOverride(mine).fallback_to(never) is mine
+    assert FactOverride(mine, np.array([True])).fallback_to(never) is mine
 
 
 def test_files_are_taken_with_what_is_stated_of_them() -> None:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64, FrozenBitMap, FrozenBitMap64
 
 from skipstone.core.rows import RowSet
-from skipstone.core.rows.intset import MOST, BitSet, IntSet, Runs, Sorted
+from skipstone.core.rows.intset import MAX_ID, BitSet, IntSet, RunSet, SortedArray
 from skipstone.core.rows.roaring import to_words
 from skipstone.errors import UsageError
 
-FORMS = [Runs, Sorted, BitSet]
-NEAR = [0, 1, 63, 64, 65_535, 65_536, 2**32 - 1, 2**32, 2**63 - 1, 2**63, MOST]
+FORMS = [RunSet, SortedArray, BitSet]
+NEAR = [0, 1, 63, 64, 65_535, 65_536, 2**32 - 1, 2**32, 2**63 - 1, 2**63, MAX_ID]
 DTYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
 
 
@@ -28,16 +28,16 @@ def id_sets(draw: st.DrawFn) -> set[int]:
         base, step = draw(st.sampled_from(NEAR)), draw(st.sampled_from([1, 1, 2, 3, 1000]))
         count = draw(st.integers(1, 12))
         ids |= {base + step * n for n in range(-count, count)}
-    return {one for one in ids if 0 <= one <= MOST}
+    return {one for one in ids if 0 <= one <= MAX_ID}
 
 
 def in_form(ids: set[int], form: type) -> IntSet:
     """The set in a form that it would not have chosen."""
     members = np.array(sorted(ids), np.uint64)
-    held: Any = Sorted.narrow(members)
-    if form is Runs and ids:
+    held: Any = SortedArray.narrow(members)
+    if form is RunSet and ids:
         gaps = np.flatnonzero(np.diff(members) != 1) + 1
-        held = Runs(members[np.append(0, gaps)], members[np.append(gaps, 0) - 1])
+        held = RunSet(members[np.append(0, gaps)], members[np.append(gaps, 0) - 1])
     elif form is BitSet and ids and max(ids) - min(ids) < 10**7:
         held = BitSet(*to_words(BitMap64(sorted(ids))))
     assert held.size == len(ids)
@@ -45,7 +45,7 @@ def in_form(ids: set[int], form: type) -> IntSet:
 
 
 def near(ids: set[int]) -> list[int]:
-    return sorted({at for one in {*ids, *NEAR} for at in (one - 1, one, one + 1) if 0 <= at <= MOST})
+    return sorted({at for one in {*ids, *NEAR} for at in (one - 1, one, one + 1) if 0 <= at <= MAX_ID})
 
 
 # -- making one -------------------------------------------------------------------------------
@@ -57,11 +57,11 @@ def near(ids: set[int]) -> list[int]:
 @pytest.mark.parametrize(
     ("ids", "form"),
     [
-        (range(10, 20), Runs),
-        ([*range(5), *range(100, 200), *range(300, 310), *range(400, 500), 10**6], Runs),
+        (range(10, 20), RunSet),
+        ([*range(5), *range(100, 200), *range(300, 310), *range(400, 500), 10**6], RunSet),
         (range(0, 3000, 3), BitSet),
-        (range(7, 10**6, 9_973), Sorted),
-        ([], Sorted),
+        (range(7, 10**6, 9_973), SortedArray),
+        ([], SortedArray),
     ],
 )
 def test_the_form_follows_from_the_members(make: Any, ids: Any, form: type) -> None:
@@ -76,10 +76,10 @@ def test_rows_and_ranges_are_sets_of_ids() -> None:
         rows = IntSet.of(RowSet.from_positions(100_000, np.array(ids)))
         assert np.flatnonzero(rows.contains(np.arange(100_000))).tolist() == sorted(ids)
         assert np.flatnonzero(IntSet.of(ids).contains(np.arange(100_000))).tolist() == sorted(ids)
-    assert IntSet.of(range(2**64)).restrict(-1, 2**70).contains(np.array([0, MOST], np.uint64)).all()
+    assert IntSet.of(range(2**64)).restrict(-1, 2**70).contains(np.array([0, MAX_ID], np.uint64)).all()
     huge = IntSet.of(range(10, 2**64))
     assert huge.size == 2**64 - 10
-    assert huge.contains(np.array([9, 10, MOST], np.uint64)).tolist() == [False, True, True]
+    assert huge.contains(np.array([9, 10, MAX_ID], np.uint64)).tolist() == [False, True, True]
 
 
 def test_a_run_of_a_trillion_rows_is_never_unpacked() -> None:
@@ -125,7 +125,7 @@ def test_what_is_not_a_set_of_ids_is_refused(wrong: Any, said: str) -> None:
 
 
 def test_numbers_on_both_sides_of_the_sign_bit() -> None:
-    ids = [3, 2**63 + 1, MOST]
+    ids = [3, 2**63 + 1, MAX_ID]
     for given_ids in (
         ids,
         iter(ids),
@@ -176,7 +176,7 @@ def test_a_restricted_set_is_the_same_between_its_bounds(
     ids: set[int], form: type, low: int, more: int
 ) -> None:
     found = in_form(ids, form).restrict(low, low + more)
-    inside = list(range(low, min(low + more, MOST) + 1))
+    inside = list(range(low, min(low + more, MAX_ID) + 1))
     assert found.contains(np.array(inside, np.uint64)).tolist() == [one in ids for one in inside]
     assert found.size <= sum(low - 64 <= one <= low + more + 64 for one in ids)
     if more > 0 and low < 2**62:
@@ -185,7 +185,7 @@ def test_a_restricted_set_is_the_same_between_its_bounds(
 
 
 @pytest.mark.parametrize("bitmap", [BitMap, BitMap64])
-@pytest.mark.parametrize(("share", "form"), [(0.6, BitSet), (0.06, BitSet), (0.0005, Sorted)])
+@pytest.mark.parametrize(("share", "form"), [(0.6, BitSet), (0.06, BitSet), (0.0005, SortedArray)])
 def test_large_sets_by_every_way_of_looking_up(share: float, form: type, bitmap: Any) -> None:
     rng, total = np.random.default_rng(7), 400_000
     member = rng.random(total) < share
@@ -218,7 +218,11 @@ def test_a_set_has_its_flags_once(base: int) -> None:
     ids = set(range(base, base + 2**17, 3))
     found, rng = IntSet.of(ids), np.random.default_rng(3)
     around = np.arange(-(2**17), 2**18).astype(np.uint64) + np.uint64(base)
-    for keys in (around, around.view(np.int64), np.array([MOST, 0, 2**63, 2**62], np.uint64).view(np.int64)):
+    for keys in (
+        around,
+        around.view(np.int64),
+        np.array([MAX_ID, 0, 2**63, 2**62], np.uint64).view(np.int64),
+    ):
         shuffled = rng.permutation(keys)
         assert found.contains(shuffled).tolist() == [one in ids for one in shuffled.tolist()]
         assert ("_all_flags" in vars(found)) == (base + 2**17 <= 2**62)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.core.domain.keys import is_binary, is_text
-from skipstone.core.filter.conditions import Arguments, Kernel, Series, TruthMask, apply, cannot
+from skipstone.core.filter.conditions import Arguments, Kernel, Series, TruthMask, apply, not_computable
 from skipstone.predicate import tree
 from skipstone.predicate.foreign import like_pieces, like_regex
 
@@ -43,7 +43,7 @@ _TEXT: dict[str, Kernel] = {
 }
 
 
-def text_function(to: Arguments) -> Series:
+def string_function(to: Arguments) -> Series:
     """A function of one text that gives a text."""
     if len(to.types) != 1 or not is_text(to.types[0]):
         raise to.refuse("it takes one text")
@@ -58,7 +58,7 @@ def length(to: Arguments) -> Series:
     return apply(to.call, pa.int32(), lambda a: count(a).cast(pa.int32()), to.series, cost=5)
 
 
-def part(to: Arguments) -> Series:
+def substring(to: Arguments) -> Series:
     """``substr``, ``left`` and ``right`` with constant places."""
     if not to.types or not (is_text(to.types[0]) or is_binary(to.types[0])):
         raise to.refuse("it takes a text or binary")
@@ -103,7 +103,7 @@ def _window(name: str, places: list[object]) -> tuple[int, int | None] | None:
     return None
 
 
-def joined(to: Arguments) -> Series:
+def concat(to: Arguments) -> Series:
     """``concat``: NULL if any part is."""
     if not to.types or not all(is_text(t) for t in to.types):
         raise to.refuse("it takes texts only")
@@ -115,7 +115,7 @@ def joined(to: Arguments) -> Series:
     return apply(to.call, wide, kernel, to.series, cost=20)
 
 
-def replaced(to: Arguments) -> Series:
+def replace(to: Arguments) -> Series:
     """``replace(text, search, with)`` with constant texts."""
     if len(to.types) not in (2, 3) or not is_text(to.types[0]):
         raise to.refuse("it takes a text and what to replace")
@@ -138,7 +138,7 @@ _LONG = 2_000
 def match_test(match: tree.Match, type: pa.DataType) -> Test:
     """A plain text at the end of a text, or anywhere in it."""
     if not (is_text(type) or is_binary(type)):
-        raise cannot(match, f"{type} is not text")
+        raise not_computable(match, f"{type} is not text")
     kernel = {"prefix": pc.starts_with, "suffix": pc.ends_with, "contains": pc.match_substring}[match.kind]
     text = match.text.encode("utf-8", "surrogatepass") if isinstance(match.text, str) else match.text
     if not text:
@@ -158,7 +158,7 @@ def _bytes(array: pa.Array) -> pa.Array:
 def like_test(like: tree.Like, type: pa.DataType) -> Test:
     """LIKE by the plainest kernel that does it."""
     if not is_text(type):
-        raise cannot(like, f"{type} is not text")
+        raise not_computable(like, f"{type} is not text")
     if like.ignore_case:
         escape = like.escape.lower() if like.escape else like.escape
         inner = like_test(tree.Like(like.arg, like.pattern.lower(), escape), type)
@@ -230,11 +230,11 @@ _MOST_PARTS = 20_000
 """Parts of a pattern, its counts written out; with more RE2 takes seconds, or gives up, noisily on stderr."""
 
 
-class _Untranslatable(Exception):
+class _UnsupportedPattern(Exception):
     """The two dialects differ here, or might."""
 
 
-def matched(to: Arguments) -> Series:
+def rlike(to: Arguments) -> Series:
     """``rlike(text, pattern)``: whether the pattern is found anywhere in the text."""
     pattern = to.constants[1] if len(to.constants) == 2 else None
     if pattern is None or not pattern.is_valid or not is_text(pattern.type) or not is_text(to.types[0]):
@@ -242,7 +242,7 @@ def matched(to: Arguments) -> Series:
     try:
         regex = translate(pattern.as_py())
         pc.match_substring_regex(pa.array([""]), regex)
-    except (_Untranslatable, pa.ArrowInvalid) as error:
+    except (_UnsupportedPattern, pa.ArrowInvalid) as error:
         raise to.refuse(f"the pattern can't be tested as Java would: {error}") from None
     return apply(to.call, pa.bool_(), lambda a: pc.match_substring_regex(a, regex), to.series[:1], cost=40)
 
@@ -267,22 +267,22 @@ def translate(pattern: str) -> str:
             out.append(_ANY)
         elif sign == "$":
             if rest and rest[0] not in "|)":
-                raise _Untranslatable("$ inside it")
+                raise _UnsupportedPattern("$ inside it")
             out.append(_END)
         elif sign == "[":
             text, taken = _class(pattern, at)
             out.append(text)
         elif sign == "(" and rest.startswith("?") and not rest.startswith("?:"):
-            raise _Untranslatable(f"the group ({rest[:2]}")
+            raise _UnsupportedPattern(f"the group ({rest[:2]}")
         else:
             if sign == "{":
                 count = _COUNT.match(pattern, at)
                 if count is None:
-                    raise _Untranslatable("a brace that is no count")
+                    raise _UnsupportedPattern("a brace that is no count")
                 sign, taken = count.group(), len(count.group())
                 parts += last * max(int(digits[:6] or 0) for digits in count.groups(""))
             if sign[-1] in "*+?}" and pattern[at + taken : at + taken + 1] == "+":
-                raise _Untranslatable("a possessive quantifier")
+                raise _UnsupportedPattern("a possessive quantifier")
             out.append(sign)
         at += taken
         if sign == "(":
@@ -291,7 +291,7 @@ def translate(pattern: str) -> str:
             parts += 1
             last = parts - groups.pop() if sign == ")" and groups else 1
         if parts > _MOST_PARTS:
-            raise _Untranslatable(f"it has more than {_MOST_PARTS:,} parts")
+            raise _UnsupportedPattern(f"it has more than {_MOST_PARTS:,} parts")
     return "".join(out)
 
 
@@ -302,7 +302,7 @@ def _escape(sign: str, *, inside: bool = False) -> str:
         return f"[^{_SPACE}]"
     if sign in _SAME or (sign.isascii() and sign.isprintable() and not sign.isalnum() and sign):
         return "\\" + sign
-    raise _Untranslatable(f"\\{sign}")
+    raise _UnsupportedPattern(f"\\{sign}")
 
 
 def _class(pattern: str, at: int) -> tuple[str, int]:
@@ -313,17 +313,17 @@ def _class(pattern: str, at: int) -> tuple[str, int]:
         out.append("^")
         place += 1
     if pattern[place : place + 1] == "]":
-        raise _Untranslatable("a bracket that begins a class")
+        raise _UnsupportedPattern("a bracket that begins a class")
     while place < len(pattern):
         sign = pattern[place]
         if sign == "]":
             return "".join((*out, "]")), place + 1 - at
         if sign == "[" or pattern.startswith("&&", place):
-            raise _Untranslatable("a class made of classes")
+            raise _UnsupportedPattern("a class made of classes")
         if sign == "\\":
             out.append(_escape(pattern[place + 1 : place + 2], inside=True))
             place += 1
         else:
             out.append(sign)
         place += 1
-    raise _Untranslatable("a class without an end")
+    raise _UnsupportedPattern("a class without an end")
