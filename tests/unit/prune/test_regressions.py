@@ -120,9 +120,7 @@ def test_calls_that_make_no_sense(floats: Path) -> None:
         sk.col("f").isin(5)  # type: ignore[arg-type]
     with pytest.raises(TypeMismatchError, match="can't be used as a literal"):
         sk.col("f") == "\ud800"  # noqa: B015
-    with pytest.raises(
-        UnknownColumnError, match=r"n\.parquet, column g: unknown column \(the schema has f"
-    ):
+    with pytest.raises(UnknownColumnError, match=r"n\.parquet, column g: unknown column \(the schema has f"):
         sk.prune(floats, "g = 1 or ff = 2")
 
 

@@ -137,9 +137,9 @@ def test_types_do_not_mix() -> None:
 
     with pytest.raises(TypeMismatchError, match="can't be combined"):
         Domain.all(pa.int8()) | Domain.all(pa.int16())
-    with pytest.raises(TypeMismatchError, match="can't run from"):
+    with pytest.raises(TypeMismatchError, match="different types"):
         Range(Marker.exactly(pa.int8(), 1), Marker.exactly(pa.int16(), 1))
     with pytest.raises(TypeMismatchError, match="not a value of type"):
         Marker.exactly(pa.int8(), 300)
-    with pytest.raises(TypeMismatchError, match="NaN has no place"):
+    with pytest.raises(TypeMismatchError, match="NaN can't be in a range"):
         Marker.exactly(pa.float64(), NAN)
