@@ -27,12 +27,12 @@ from pyroaring import BitMap
 
 import skipstone as sk
 from skipstone.cli.output import drawn, screen
-from skipstone.cli.rows import answer_blocks
 from skipstone.index.views import build_tree, status_tree
 from skipstone.report.explain import aggregate_tree, scan_tree
 from skipstone.report.node import ReportNode
 from skipstone.report.text import paint
 from skipstone.report.units import count, percent, plural, size
+from skipstone.scan.row_view import answer_blocks
 from skipstone.write.views import ingest_tree
 
 ROWS = 2_000_000

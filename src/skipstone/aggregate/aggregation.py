@@ -233,19 +233,18 @@ class Aggregation:
     def explain(self, analyze: bool = False, format: ReportFormat = "text") -> str:
         """Explain what is answered from metadata, what is read and why; ``analyze`` also runs it."""
         from skipstone.report import render
-        from skipstone.report.explain import aggregate_tree
         from skipstone.scan.scan import check_format
 
         check_format(format)
         if analyze:
             self.to_arrow()
-        return render(self.trace, aggregate_tree, format, f"Aggregation of {self.trace.scan.lake}")
+        return render(self.trace, format, f"Aggregation of {self.trace.scan.lake}")
 
     def _repr_html_(self) -> str:
-        from skipstone.report.explain import aggregate_tree
         from skipstone.report.html import to_html
+        from skipstone.scan.row_view import answer_tree
 
-        return to_html(aggregate_tree(self.trace))
+        return to_html(answer_tree(self.to_arrow(), self.bounds, self.trace))
 
     def __repr__(self) -> str:
         names = ", ".join(aggregate.name for aggregate in self._question.aggregates)

@@ -39,6 +39,7 @@ from skipstone.cli.output import (
     json_text,
     open_output,
     refuse_terminal,
+    show_on_stderr,
     write_text,
 )
 from skipstone.cli.progress import progress, steps
@@ -48,8 +49,7 @@ if TYPE_CHECKING:
 
     from skipstone.aggregate.aggregation import Aggregation
     from skipstone.aggregate.answer import Step
-    from skipstone.report.node import Block, ReportNode
-    from skipstone.report.trace import AggregateTrace
+    from skipstone.report.node import ReportNode
     from skipstone.scan.lake import Lake
 
 _members = partial(typer.Option, rich_help_panel="Sets of rows")
@@ -118,7 +118,7 @@ class IdOptions:
         if not paths:
             return None
         import skipstone as sk
-        from skipstone.cli.ids import read_ids
+        from skipstone.aggregate.id_files import read_ids
 
         column = self.id_column
         return reduce(join, (sk.members(read_ids(path, column), column) for path in paths))
@@ -191,7 +191,7 @@ def agg(
         refuse_terminal(format, output)
     began = time.perf_counter()
     with job_guarded(), ExitStack() as stack:
-        from skipstone.cli.select import read_functions
+        from skipstone.aggregate.select import read_functions
 
         aggregates = read_functions(functions, condition.dialect, condition.tz)
         spark, session = engine is EngineName.SPARK, None
@@ -214,9 +214,7 @@ def agg(
                 table = answer.to_arrow()
             shown.put(table, format, output, explain=explain, force=force)
         if explain and format is not AnswerFormat.JSON:
-            from skipstone.report.explain import aggregate_tree
-
-            typer.echo(drawn(aggregate_tree(answer.trace), sys.stderr), err=True, color=True)
+            show_on_stderr(answer.trace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +236,7 @@ class _Answer:
         elif format is AnswerFormat.JSON:
             write_text(json_text(self._document(table, explain=explain)), output, force=force)
         else:
-            from skipstone.cli.formats import row_writer
+            from skipstone.scan.formats import row_writer
 
             with open_output(output, force=force) as out:
                 writer = row_writer(format, table.schema, out)
@@ -246,30 +244,16 @@ class _Answer:
                     writer.write(batch)
                 writer.finish()
 
-    def _tree(self, table: pa.Table, bounds: Mapping[str, Any], last: Block | None = None) -> ReportNode:
-        from skipstone.cli.rows import answer_blocks
-        from skipstone.report.node import ReportNode
+    def _tree(self, table: pa.Table, bounds: Mapping[str, Any]) -> ReportNode:
+        from skipstone.report.units import cost, duration
+        from skipstone.scan.row_view import answer_tree
 
-        blocks = answer_blocks(table, bounds, grouped=self.grouped)
-        return ReportNode(body=(*blocks, last or self._spent()))
-
-    def _spent(self) -> Block:
-        """What the answer took: rows, requests, bytes, time."""
-        from skipstone.report.explain import cost
-        from skipstone.report.node import Text
-        from skipstone.report.units import count, duration, plural
-
-        trace, io = self.answer.trace, self.lake.io
-        rows, read = plural(trace.rows, "row"), _rows_read(trace)
-        said = f"read {count(read)} of {rows} that may count" if read else f"{rows} known from metadata"
-        seconds = duration(time.perf_counter() - self.began)
-        return Text(said, "bold", 1, aside=f"{cost(io.requests, io.bytes)} · {seconds}")
+        io, seconds = self.lake.io, duration(time.perf_counter() - self.began)
+        return answer_tree(table, bounds, self.answer.trace, f"{cost(io.requests, io.bytes)} · {seconds}")
 
     def _document(self, table: pa.Table, *, explain: bool) -> dict[str, Any]:
-        from skipstone.report.json import to_json
-
         trace, io = self.answer.trace, self.lake.io
-        read = _rows_read(trace)
+        read = trace.rows_read
         return {
             "answer": _records(table),
             "bounds": _bounds(self.answer.bounds),
@@ -281,7 +265,7 @@ class _Answer:
             "requests": io.requests,
             "bytes": io.bytes,
             "seconds": round(time.perf_counter() - self.began, 6),
-            **({"explain": to_json(trace)} if explain else {}),
+            **({"explain": trace.to_json()} if explain else {}),
         }
 
     def stream(self, format: AnswerFormat) -> None:
@@ -297,12 +281,11 @@ class _Answer:
                 emit(drawn(self._step(step), color=False) + "\n")
 
     def _step(self, step: Step) -> ReportNode:
-        from skipstone.report.node import Bar, NodeTable, TableColumn
-        from skipstone.report.units import percent, plural
+        if step.final:
+            return self._tree(step.to_arrow(), step.bounds)
+        from skipstone.scan.row_view import step_tree
 
-        left = f"{percent(step.covered, 1.0)}, {plural(step.rows_left, 'row')} to go"
-        done = NodeTable((TableColumn(), TableColumn(style="dim")), [(Bar.of(step.covered, 1.0), left)])
-        return self._tree(step.to_arrow(), step.bounds, None if step.final else done)
+        return step_tree(step.to_arrow(), step.bounds, step.covered, step.rows_left, grouped=self.grouped)
 
     def _live(self, found: Iterator[Step]) -> None:
         from rich.console import Console
@@ -314,16 +297,11 @@ class _Answer:
                 live.update(Text.from_ansi(drawn(self._step(step))), refresh=True)
 
 
-def _rows_read(trace: AggregateTrace) -> int:
-    """Rows that are read for at least one column."""
-    return max((use.read for use in trace.columns), default=0)
-
-
 def _records(table: pa.Table) -> list[dict[str, Any]]:
     """The rows as JSON has them; sums of whole numbers are numbers, whatever their size."""
     import pyarrow as pa
 
-    from skipstone.cli.formats import json_objects
+    from skipstone.scan.formats import json_objects
 
     batches = table.combine_chunks().to_batches()
     texts = [
@@ -340,7 +318,7 @@ def _bounds(bounds: Mapping[str, Any]) -> dict[str, Any]:
     """The bounds of estimates; null where there are none."""
     import pyarrow as pa
 
-    from skipstone.cli.formats import json_texts
+    from skipstone.scan.formats import json_texts
 
     found: dict[str, Any] = {}
     for name, pair in bounds.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -49,6 +49,7 @@ from skipstone.cli.progress import progress, steps
 
 if TYPE_CHECKING:
     from skipstone.prune.pruner import PruneResult
+    from skipstone.report import Reported
     from skipstone.report.node import ReportNode
     from skipstone.report.trace import ScanTrace, SparkUse
     from skipstone.scan.scan import Scan
@@ -120,33 +121,25 @@ def explain(
             raise typer.BadParameter("only for --spark", param_hint="--route")
     check_output(output, force=force)
     with job_guarded(spark_only=True):
-        from skipstone.report.explain import scan_tree
-        from skipstone.scan.views import why_tree
-
         scan = condition.scan(lake, reading, skipping=skipping, spark=spark, **shape.arguments())
-        result: Any
+        result: Reported
         if why is not None:
-            found = scan.plan().why(why, row_group, row)
-            result, tree, title = found, why_tree(found), f"Why {found.path}"
+            result = scan.plan().why(why, row_group, row)
+            title = f"Why {result.path}"
         else:
-            trace = _trace(scan, analyze=analyze)
+            result = trace = _trace(scan, analyze=analyze)
+            title = f"Scan of {trace.lake}"
             if spark:
-                trace = replace(trace, spark=_spark_use(scan, cluster, route or SparkRoute.AUTO))
-            result, tree, title = trace, scan_tree(trace), f"Scan of {trace.lake}"
-        text = _text(result, tree, title, format, color=output is None)
-        write_text(text, output, force=force)
+                result = replace(trace, spark=_spark_use(scan, cluster, route or SparkRoute.AUTO))
+        write_text(_text(result, title, format, color=output is None), output, force=force)
 
 
-def _text(result: Any, tree: ReportNode, title: str, format: PlanFormat, *, color: bool) -> str:
+def _text(result: Reported, title: str, format: PlanFormat, *, color: bool) -> str:
     if format is PlanFormat.JSON:
-        from skipstone.report.json import to_json
+        return json_text(result.to_json())
+    from skipstone.report import render, tree_of
 
-        return json_text(to_json(result))
-    if format is PlanFormat.HTML:
-        from skipstone.report.html import to_page
-
-        return to_page(tree, title)
-    return drawn(tree, color=color)
+    return render(result, "html", title) if format is PlanFormat.HTML else drawn(tree_of(result), color=color)
 
 
 def _trace(scan: Scan, *, analyze: bool) -> ScanTrace:
@@ -186,13 +179,11 @@ def verify(
 ) -> None:
     """Run a query with skipping and without, and report every difference."""
     with guarded():
-        from skipstone.scan.views import verification_tree
-
         scan = condition.scan(lake, reading, **shape.arguments())
         with progress("verifying", scan.lake):
-            found = scan.verify()
-        show(found, verification_tree, format)
-        if not found.ok:
+            check = scan.verify()
+        show(check, format)
+        if not check.ok:
             raise typer.Exit(int(Exit.DIFFERENT))
 
 
@@ -226,11 +217,9 @@ def prune(
         if format is Format.TEXT:
             emit(drawn(_pruned(result, ranges=ranges)))
             return
-        from skipstone.report.json import record
-
         print_json(
             {
-                **record(result.trace),
+                **result.trace.to_json(),
                 "row_groups": result.row_groups,
                 "rows": [list(span) for span in result.rows.ranges()],
                 "row_selection": [list(step) for step in result.row_selection()],

@@ -27,7 +27,7 @@ from skipstone.cli.options import (
     parse,
     working,
 )
-from skipstone.cli.output import EXIT_CODES, drawn, emit, print_json, show
+from skipstone.cli.output import EXIT_CODES, emit, print_json, show
 from skipstone.cli.progress import Steps, steps
 
 if TYPE_CHECKING:
@@ -149,9 +149,7 @@ def status(
 ) -> None:
     """Show what the index covers, how old and how large it is, and what it holds."""
     with job_guarded():
-        from skipstone.index.views import status_tree
-
-        show(opening.open(lake).index.status(), status_tree, format)
+        show(opening.open(lake).index.status(), format)
 
 
 @grouped
@@ -183,9 +181,7 @@ def advise(
         raise typer.BadParameter("give --where or --log, not both", param_hint="--log")
     with job_guarded():
         queries: Any = log if log is not None else [parse(one, dialect, tz) for one in where or ()]
-        from skipstone.index.views import advice_tree
-
-        show(opening.open(lake).index.advise(queries or None, sample=sample), advice_tree, format)
+        show(opening.open(lake).index.advise(queries or None, sample=sample), format)
 
 
 @grouped
@@ -231,12 +227,10 @@ def _progress(bar: Steps | None) -> Callable[[int, int], None] | None:
 
 
 def _show_report(lake: Lake | Table, report: Any, format: Format) -> None:
-    from skipstone.index.views import build_tree
-
     if format is Format.JSON:
         print_json({"lake": lake.uri, "place": lake.index.uri, **report.to_json()})
     else:
-        emit(drawn(build_tree(report)))
+        show(report, format)
 
 
 def _agreed(question: str) -> bool:

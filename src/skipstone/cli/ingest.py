@@ -224,7 +224,6 @@ def ingest(
         import skipstone as sk
         from skipstone.write.lakes import lake_store
         from skipstone.write.sources import find_sources
-        from skipstone.write.views import pipeline_tree
 
         layout.check()
         with steps("starting Spark", {"writing": "task", "indexing": "file"}) as bar:
@@ -234,4 +233,4 @@ def ingest(
             new = find_sources(source, lake_store(lake, where["storage_options"]), **where).new
             session = stack.enter_context(spark.session()) if new else None
             report = sk.ingest_new(source, lake, session=session, **where, **how)
-        show(report, pipeline_tree, format)
+        show(report, format)

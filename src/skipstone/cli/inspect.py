@@ -17,7 +17,7 @@ from skipstone.cli.options import (
     key_values,
     split_names,
 )
-from skipstone.cli.output import drawn, emit, forgo_pandas, guarded, print_json, show
+from skipstone.cli.output import forgo_pandas, guarded, show
 
 
 @grouped
@@ -53,10 +53,10 @@ def inspect(
             if given:
                 raise typer.BadParameter("only for a file", param_hint=option)
         with guarded():
-            from skipstone.cli.table_inspection import gather_table, table_tree
+            from skipstone.inspection.table import inspect_table
 
             opened = source.open_table(file, snapshot, stay_below_root=stay_below_root)
-            show(gather_table(opened), table_tree, format)
+            show(inspect_table(opened), format)
         return
     for option, given in (("--snapshot", snapshot is not None), ("--stay-below-root", stay_below_root)):
         if given:
@@ -64,12 +64,9 @@ def inspect(
     options = key_values(source.storage_option)
     with guarded():
         forgo_pandas()
-        from skipstone.cli.file_view import file_tree
-        from skipstone.cli.inspection import document, gather
+        from skipstone.inspection.file import inspect_file
 
-        found = gather(file, columns=names, pages=pages, storage_options=options)
-        if format is Format.JSON:
-            print_json(document(found, row_groups=row_groups))
-        else:
-            bounds_of = found.columns if names else ()
-            emit(drawn(file_tree(found, row_groups=row_groups, bounds_of=bounds_of)))
+        inspected = inspect_file(
+            file, columns=names, pages=pages, row_groups=row_groups, storage_options=options
+        )
+        show(inspected, format)

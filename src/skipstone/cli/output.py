@@ -6,22 +6,22 @@ import enum
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import typer
 
 from skipstone.errors import FileError, PredicateError, SkipstoneError
 
 if TYPE_CHECKING:
+    from skipstone.report import Reported
     from skipstone.report.node import ReportNode
 
 _PIPE_WIDTH = 120
-_R = TypeVar("_R")
 
 
 class Exit(enum.IntEnum):
@@ -148,14 +148,21 @@ class Screen:
     color: bool
 
 
-def show(result: _R, view: Callable[[_R], ReportNode], format: str) -> None:
-    """A result on standard output: drawn as a tree, or as JSON."""
+def show(result: Reported, format: str) -> None:
+    """Write a result to standard output, as text or as JSON."""
     if format == "json":
-        from skipstone.report.json import to_json
-
-        print_json(to_json(result))
+        print_json(result.to_json())
     else:
-        emit(drawn(view(result)))
+        from skipstone.report import tree_of
+
+        emit(drawn(tree_of(result)))
+
+
+def show_on_stderr(result: Reported) -> None:
+    """Draw a result on standard error."""
+    from skipstone.report import tree_of
+
+    typer.echo(drawn(tree_of(result), sys.stderr), err=True, color=True)
 
 
 def drawn(node: ReportNode, file: TextIO | None = None, *, color: bool = True) -> str:

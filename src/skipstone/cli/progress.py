@@ -120,8 +120,7 @@ class _Bar:
         from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
         from rich.text import Text
 
-        from skipstone.report.explain import cost
-        from skipstone.report.units import count, plural, size
+        from skipstone.report.units import cost, count, plural, size
 
         bar, before = self, lake.io
 

@@ -40,6 +40,7 @@ from skipstone.cli.output import (
     open_output,
     print_json,
     refuse_terminal,
+    show_on_stderr,
     write_text,
 )
 from skipstone.cli.progress import progress
@@ -95,11 +96,9 @@ def query(
         wanted = _Query(scan, shape.limit, output, force, began)
         ran = wanted.show() if format is RowFormat.TABLE else wanted.write(format)
         if explain:
-            from skipstone.report.explain import scan_tree
             from skipstone.scan.forecast import forecast
 
-            trace = replace(ran.trace, reads=forecast(ran.plan))
-            typer.echo(drawn(scan_tree(trace), sys.stderr), err=True, color=True)
+            show_on_stderr(replace(ran.trace, reads=forecast(ran.plan)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +113,9 @@ class _Query:
 
     def write(self, format: RowFormat) -> Execution:
         """Write the rows as they are read; a reader that goes away stops the reading."""
-        from skipstone.cli.formats import row_writer
         from skipstone.report.units import plural, size
         from skipstone.scan.forecast import forecast
+        from skipstone.scan.formats import row_writer
 
         rows, lake, unseen = 0, self.scan.lake, self._goes_to_file()
         with open_output(self.output, force=self.force) as out:
@@ -147,10 +146,10 @@ class _Query:
 
     def show(self) -> Execution:
         """Draw a table: all rows up to the limit that was given, else the first few."""
-        from skipstone.cli.rows import SHOWN, row_table
         from skipstone.report.node import ReportNode, Text
         from skipstone.report.units import plural
         from skipstone.scan.execute import execute
+        from skipstone.scan.row_view import SHOWN, row_table
 
         plan = self.scan.plan()
         # One row more than is shown says whether there are more.
@@ -187,13 +186,15 @@ def _known_rows(plan: ScanPlan) -> int | None:
 
 
 def _lake_bytes(lake: Lake) -> int | None:
-    """Bytes of all files; of a table what its snapshot says, as not all manifests may have been read."""
-    if not hasattr(lake, "snapshots"):
-        return sum(entry.size for entry in lake.entries)
-    from skipstone.cli.tables import pinned, summed
+    """Bytes of all files; for a table from its snapshot's summary, which needs no manifest."""
+    from skipstone.scan.lake import Table
 
-    snapshot = pinned(lake)
-    return None if snapshot is None else summed(snapshot, "total-files-size")
+    if not isinstance(lake, Table):
+        return sum(entry.size for entry in lake.entries)
+    from skipstone.inspection.snapshots import list_snapshots
+
+    entries = list_snapshots(lake).snapshots
+    return next((entry.total_bytes for entry in entries if entry.id == lake.snapshot), None)
 
 
 @grouped

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from skipstone.report import render
+from skipstone.report import Reported
 from skipstone.report.json import record
 from skipstone.report.units import percent
 
@@ -112,8 +112,10 @@ class BuildChoices:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexStatus:
+class IndexStatus(Reported):
     """An index beside the lake as it is listed."""
+
+    view: ClassVar[str] = "skipstone.index.views:status_tree"
 
     json_names: ClassVar[Mapping[str, str]] = {"sizes": "bytes"}
     json_also: ClassVar[Mapping[str, str]] = {
@@ -187,16 +189,6 @@ class IndexStatus:
         found["asked"] = found["asked"] if self.version else None
         return found
 
-    def __str__(self) -> str:
-        from skipstone.index.views import status_tree
-
-        return render(self, status_tree, "text")
-
-    def _repr_html_(self) -> str:
-        from skipstone.index.views import status_tree
-
-        return render(self, status_tree, "html")
-
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
@@ -207,8 +199,10 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexReport:
+class IndexReport(Reported):
     """What a build or a refresh did."""
+
+    view: ClassVar[str] = "skipstone.index.views:build_tree"
 
     version: int
     """The index's version after it."""
@@ -227,17 +221,3 @@ class IndexReport:
     skipped: tuple[Skipped, ...] = ()
     merged: int = 0
     """Segments that were merged into others."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as dicts, lists, strings and numbers."""
-        return record(self)
-
-    def __str__(self) -> str:
-        from skipstone.index.views import build_tree
-
-        return render(self, build_tree, "text")
-
-    def _repr_html_(self) -> str:
-        from skipstone.index.views import build_tree
-
-        return render(self, build_tree, "html")

@@ -1,8 +1,8 @@
-"""The status of an index, the report of a build, and advice, as trees.
+"""Views of index statuses, builds and advice.
 
 lake/.skipstone/events  version 3, format 1, written 2 days ago
 ├─ files    ███████████████████░  98 of 100 indexed
-│     unknown  2 files: day=2026-01-05/part-2.parquet, day=2026-01-05/part-3.parquet
+│     not indexed  2 files: day=2026-01-05/part-2.parquet, day=2026-01-05/part-3.parquet
 ├─ size     █░░░░░░░░░░░░░░░░░░░  3.1 MB, 7 % of the lake's 44.6 MB
 │     bloom filters  █████████████████░░░  2.6 MB (84 %)
 │     pages          ███░░░░░░░░░░░░░░░░░  512.0 kB (17 %)
@@ -16,24 +16,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from skipstone.index.advise.advice import Advice, ColumnAdvice, LayoutAdvice
-from skipstone.index.results import BuildChoices, ColumnStatus, IndexReport, IndexStatus
+from skipstone.index.advise.advice import Advice
+from skipstone.index.results import BuildChoices, IndexReport, IndexStatus
 from skipstone.report.node import (
     Bar,
     Code,
     Facts,
-    Figure,
     Items,
     NodeTable,
     ReportNode,
     TableColumn,
     Text,
+    nbytes,
     number,
+    table,
     text,
 )
 from skipstone.report.units import ago, count, duration, percent, plural, size, times
 
-_MISSING = "–"
 _SHOWN_COLUMNS, _SHOWN_SEGMENTS = 40, 8
 _CONTENT = {
     "blocks": "block-level stats",
@@ -51,26 +51,26 @@ _CONTENT = {
 
 
 def status_tree(status: IndexStatus) -> ReportNode:
-    """What the index covers, how old and how large it is, and what it holds."""
-    tables: list[NodeTable] = []
-    if status.columns:
-        tables.append(_columns(status.columns))
-    if status.segments:
-        tables.append(
-            NodeTable(
-                (text("segment"), number("files", 1), number("stale", 2), number("size")),
-                [(s.name, count(s.files), count(s.stale), size(s.bytes)) for s in status.segments],
-                most=_SHOWN_SEGMENTS,
-                noun="segment",
-            )
-        )
+    """Coverage, age, size and content of an index."""
     return ReportNode(
         status.place,
         _about(status),
-        figures=tuple(_figures(status)),
-        children=tuple(_branches(status)),
+        figures=(
+            ("files", count(status.covered), _indexed(status)) if status.version else None,
+            ("size", size(status.sizes.total), _takes(status)) if status.version else None,
+        ),
+        children=tuple(_branches(status)) if status.version else (),
         tail=(
-            *tables,
+            _columns(status),
+            table(
+                status.segments,
+                text("segment", lambda segment: segment.name),
+                number("files", lambda segment: segment.files, rank=1),
+                number("stale", lambda segment: segment.stale, rank=2),
+                nbytes("size", lambda segment: segment.bytes),
+                most=_SHOWN_SEGMENTS,
+                noun="segment",
+            ),
             Items("ignored", status.problems),
             Items("next", [status.next_step] if status.next_step else ()),
         ),
@@ -94,109 +94,87 @@ def _indexed(status: IndexStatus) -> str:
 
 def _takes(status: IndexStatus) -> str:
     total = status.sizes.total
-    share = percent(total, status.data_bytes)
-    return size(total) + (f", {share} of the lake's {size(status.data_bytes)}" if status.data_bytes else "")
-
-
-def _size_bar(status: IndexStatus) -> Bar:
-    total = status.sizes.total
-    return Bar.of(total, max(status.data_bytes, total), "bytes")
-
-
-def _figures(status: IndexStatus) -> Iterator[Figure]:
-    if status.version:
-        files = Bar.of(status.covered, status.files, "indexed")
-        yield Figure("files", count(status.covered), _indexed(status), files)
-        yield Figure("size", size(status.sizes.total), _takes(status), _size_bar(status))
+    part = percent(total, status.data_bytes)
+    return size(total) + (f", {part} of the lake's {size(status.data_bytes)}" if status.data_bytes else "")
 
 
 def _branches(status: IndexStatus) -> Iterator[ReportNode]:
-    if not status.version:
-        return
-    missing = []
-    if status.unknown:
-        missing.append(("unknown", _such_as(status.unknown, "file", "files", status.unknown_such_as)))
-    if status.stale:
-        missing.append(("stale", _such_as(status.stale, "entry", "entries", status.stale_such_as)))
-    yield ReportNode(
-        "files", _indexed(status), bar=Bar.of(status.covered, status.files), body=(Facts(missing),)
+    missing = (
+        ("not indexed", _such_as(status.unknown, "file", "files", status.unknown_such_as)),
+        ("stale", _such_as(status.stale, "entry", "entries", status.stale_such_as)),
     )
+    files = Bar.of(status.covered, status.files, "indexed")
+    yield ReportNode("files", _indexed(status), bar=files, body=(Facts(missing),))
     total = status.sizes.total
-    found = [(words, int(getattr(status.sizes, name))) for name, words in _CONTENT.items()]
-    rows = [
-        (words, Bar.of(nbytes, total), f"{size(nbytes)} ({percent(nbytes, total)})")
-        for words, nbytes in sorted(found, key=lambda pair: -pair[1])
-        if nbytes
-    ]
-    old = f"and {size(status.old_bytes)} of earlier versions, kept for a while for their readers"
-    held = NodeTable(
-        (TableColumn(), TableColumn(), TableColumn()), rows, notes=(old,) if status.old_bytes else ()
+    sizes = [(words, int(getattr(status.sizes, name))) for name, words in _CONTENT.items()]
+    old = f"and {size(status.old_bytes)} of earlier versions, retained for a while for their readers"
+    content = table(
+        sorted((pair for pair in sizes if pair[1]), key=lambda pair: -pair[1]),
+        TableColumn("", lambda pair: pair[0]),
+        TableColumn("", lambda pair: Bar.of(pair[1], total)),
+        TableColumn("", lambda pair: f"{size(pair[1])} ({percent(pair[1], total)})"),
+        notes=(old,) if status.old_bytes else (),
     )
-    said = (_takes(status), f"{size(total)} ({percent(total, status.data_bytes)})", size(total))
-    yield ReportNode("size", said, bar=_size_bar(status), body=(held,))
+    bar = Bar.of(total, max(status.data_bytes, total), "bytes")
+    forms = (_takes(status), f"{size(total)} ({percent(total, status.data_bytes)})", size(total))
+    yield ReportNode("size", forms, bar=bar, body=(content,))
     yield ReportNode("options", _options(status.asked))
 
 
 def _such_as(number: int, noun: str, many: str, examples: Sequence[str]) -> str:
-    said = ", ".join(examples)
     joint = ": " if len(examples) == number else ", such as "
-    return plural(number, noun, many) + (f"{joint}{said}" if said else "")
+    names = f"{joint}{', '.join(examples)}" if examples else ""
+    return f"{plural(number, noun, many)}{names}" if number else ""
 
 
-def _options(asked: BuildChoices) -> str:
+def _options(choices: BuildChoices) -> str:
     named = {
-        "values read for": asked.values,
-        "bloom filters built for": asked.blooms,
-        "sums of": asked.sums,
-        "sketches of": asked.sketches,
-        "row ids of": asked.ids,
+        "values read for": choices.values,
+        "bloom filters built for": choices.blooms,
+        "sums of": choices.sums,
+        "sketches of": choices.sketches,
+        "row ids of": choices.ids,
     }
     parts = [
-        ", ".join(asked.columns) or "no columns",
-        "down to pages" if asked.pages else "down to row groups",
-        *(["bloom filters of the files"] if asked.own_blooms else []),
+        ", ".join(choices.columns) or "no columns",
+        "down to pages" if choices.pages else "down to row groups",
+        "bloom filters of the files" if choices.own_blooms else "",
     ]
     for what, names in named.items():
-        if names:
-            all_of_them = len(names) > 1 and set(names) == set(asked.columns)
-            parts.append(f"{what} {'all of them' if all_of_them else ', '.join(names)}")
-    return "; ".join(parts)
+        every = len(names) > 1 and set(names) == set(choices.columns)
+        parts.append(f"{what} {'all of them' if every else ', '.join(names)}" if names else "")
+    return "; ".join(filter(None, parts))
 
 
-def _columns(columns: Sequence[ColumnStatus]) -> NodeTable:
-    """A line per column; sums and sketches only where there are some."""
-    extras = any(column.sizes.sums or column.sizes.sketches for column in columns)
-    rows = []
-    for column in columns:
-        sizes = column.sizes
-        numbers = [
-            sizes.blocks + sizes.files + sizes.row_groups,
-            sizes.pages + sizes.places,
-            sizes.blooms,
-            *[sizes.sums + sizes.sketches] * extras,
-            sizes.total,
-        ]
-        texts = (column.name, str(column.type), str(column.origins))
-        rows.append((*texts, *(size(number) if number else _MISSING for number in numbers)))
-    named = ("bounds", "pages", "filters", *["extras"] * extras)
-    numbered = (*(number(name, spare=len(named) - place) for place, name in enumerate(named)), number("size"))
-    head = (text("column"), text("type"), text("source"), *numbered)
-    return NodeTable(head, rows, most=_SHOWN_COLUMNS, noun="column")
+def _columns(status: IndexStatus) -> NodeTable:
+    return table(
+        status.columns,
+        text("column", lambda column: column.name),
+        text("type", lambda column: str(column.type), rank=1),
+        text("source", lambda column: str(column.origins), rank=2),
+        nbytes("bounds", lambda c: c.sizes.blocks + c.sizes.files + c.sizes.row_groups, rank=3),
+        nbytes("pages", lambda column: column.sizes.pages + column.sizes.places, rank=3),
+        nbytes("filters", lambda column: column.sizes.blooms, rank=3),
+        nbytes("extras", lambda c: c.sizes.sums + c.sizes.sketches, rank=3, optional=True),
+        nbytes("size", lambda column: column.sizes.total),
+        most=_SHOWN_COLUMNS,
+        noun="column",
+    )
 
 
 # -- builds ------------------------------------------------------------------------------------
 
 
 def build_tree(report: IndexReport) -> ReportNode:
-    """What a build or a refresh did, in a few lines."""
+    """The work of a build or a refresh."""
     read = f"read {size(report.bytes)} in {plural(report.requests, 'request')}, " if report.requests else ""
     merged = f", {count(report.merged)} merged" if report.merged else ""
-    held = f"version {count(report.version)} has {plural(report.segments, 'segment')}{merged}"
+    segments = f"version {count(report.version)} has {plural(report.segments, 'segment')}{merged}"
     return ReportNode(
         body=(
             Text("; ".join(_done(report)), "bold"),
-            Text(f"{read}{duration(report.seconds)}; {held}", "dim"),
-            Items("not indexed", [f"{one.path}: {one.reason}" for one in report.skipped]),
+            Text(f"{read}{duration(report.seconds)}; {segments}", "dim"),
+            Items("not indexed", [f"{file.path}: {file.reason}" for file in report.skipped]),
         )
     )
 
@@ -217,7 +195,6 @@ def _done(report: IndexReport) -> Iterator[str]:
 
 # -- advice ------------------------------------------------------------------------------------
 
-ADVICE_WIDTH = 120
 _SHOWN_ADVICE, _SHOWN_LAYOUTS = 30, 6
 _EXPLAINED = (
     "Skips are shares of rows: today's by the bounds of the sampled files, a layout's by the bounds of the "
@@ -226,27 +203,38 @@ _EXPLAINED = (
 
 
 def advice_tree(advice: Advice) -> ReportNode:
-    """What to index, which bloom filters pay, which order of rows would help, and how to get there."""
-    tables: list[NodeTable] = []
-    if advice.by_column:
-        names = ("queries", "files", "row groups", "pages", "bloom", "index", "filters")
-        # A narrow screen goes without the finer shares first.
-        spare = dict(
-            zip(("filters", "index", "row groups", "files", "queries"), (5, 4, 3, 2, 1), strict=True)
-        )
-        numbered = tuple(number(name, spare.get(name, 0)) for name in names)
-        head = (text("column"), text("type"), *numbered, text("why", least=12))
-        rows = [_advised(column) for column in advice.by_column]
-        tables.append(NodeTable(head, rows, most=_SHOWN_ADVICE, noun="column"))
-    if advice.layouts:
-        head = (text("layout"), number("skips today", 1), number("would skip"), TableColumn("reads"))
-        tables.append(NodeTable(head, [*map(_layout, advice.layouts)], most=_SHOWN_LAYOUTS, noun="layout"))
+    """Columns to index, bloom filters that pay, orders of rows that help, and the commands."""
+    columns = table(
+        advice.by_column,
+        text("column", lambda column: column.name),
+        text("type", lambda column: str(column.type), rank=1),
+        number("queries", lambda column: f"{column.used:,.10g}" if column.used else None, rank=2),
+        number("files", lambda column: _share(column.skip_files), rank=3),
+        number("row groups", lambda column: _share(column.skip_row_groups), rank=4),
+        number("pages", lambda column: _share(column.skip_pages)),
+        number("bloom", lambda column: _share(column.skip_with_bloom), rank=1),
+        nbytes("index", lambda column: column.index_bytes, rank=5),
+        nbytes("filters", lambda column: column.bloom_bytes, rank=6),
+        text("why", lambda column: (column.why, "kept" if column.index or column.bloom else ""), 24),
+        most=_SHOWN_ADVICE,
+        noun="column",
+    )
+    layouts = table(
+        advice.layouts,
+        text("layout", str),
+        number("skips today", lambda layout: _share(layout.before), rank=1),
+        number("would skip", lambda layout: _share(layout.after)),
+        TableColumn("reads", lambda layout: f"{times(layout.factor)} less"),
+        most=_SHOWN_LAYOUTS,
+        noun="layout",
+    )
     return ReportNode(
         body=(
             Text(advice.recommendation, "bold", 4),
             Text(_sampled(advice), "dim"),
-            *tables,
-            *([Code(advice.commands)] if advice.commands else []),
+            columns,
+            layouts,
+            Code(advice.commands),
             Text(_EXPLAINED, "dim", 4),
             Items("not understood", [str(refused) for refused in advice.refused]),
         )
@@ -254,34 +242,15 @@ def advice_tree(advice: Advice) -> ReportNode:
 
 
 def _sampled(advice: Advice) -> str:
-    asked = plural(advice.understood, "query", "queries")
+    queries = plural(advice.understood, "query", "queries")
     if advice.synthetic:
-        asked = "no queries given, so values and ranges of every column"
+        queries = "no queries given, so values and ranges of every column"
     refused = f", {count(len(advice.refused))} not understood" if advice.refused else ""
     files = f"{count(advice.sampled)} of {plural(advice.files, 'file')}"
     rows = f"{count(advice.sampled_rows)} of {plural(advice.rows, 'row')}"
     today = f"{percent(advice.skips, 1)} skipped today"
-    return f"{advice.lake}: {asked}{refused}; {today}; sampled {files} and {rows}"
+    return f"{advice.lake}: {queries}{refused}; {today}; sampled {files} and {rows}"
 
 
-def _share(share: float | None) -> str:
-    return _MISSING if share is None else percent(share, 1)
-
-
-def _advised(column: ColumnAdvice) -> tuple[str | tuple[str, str], ...]:
-    return (
-        column.name,
-        str(column.type),
-        f"{column.used:,.10g}" if column.used else _MISSING,
-        _share(column.skip_files),
-        _share(column.skip_row_groups),
-        _share(column.skip_pages),
-        _share(column.skip_with_bloom),
-        size(column.index_bytes) if column.index_bytes else _MISSING,
-        size(column.bloom_bytes) if column.bloom_bytes else _MISSING,
-        (column.why, "kept" if column.index or column.bloom else ""),
-    )
-
-
-def _layout(layout: LayoutAdvice) -> tuple[str, ...]:
-    return str(layout), _share(layout.before), _share(layout.after), f"{times(layout.factor)} less"
+def _share(share: float | None) -> str | None:
+    return None if share is None else percent(share, 1)

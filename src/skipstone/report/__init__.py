@@ -1,31 +1,57 @@
 """One tree of nodes for everything that is shown, and one renderer per format: text, HTML and JSON.
 
-A view makes the tree from a result: ``explain`` those of traces; the others are where their results are made.
+A result is a :class:`Reported` object that names its view, the function that makes its tree. Views of
+traces are in ``explain``; the others are in the ``views`` module of the package that makes the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+import importlib
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from skipstone.report.node import ReportNode
 
-_R = TypeVar("_R")
+
+class Reported:
+    """A result with a view: text for ``str()``, HTML for notebooks, and its data for ``to_json()``."""
+
+    __slots__ = ()
+    view: ClassVar[str]
+    """Module and function of the view, which is loaded when the result is shown."""
+    width: ClassVar[int | None] = None
+    """Columns of ``str()``; by default 100."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the same as dicts, lists, strings and numbers; keys are stable, new ones may be added."""
+        from skipstone.report.json import record
+
+        return record(self)
+
+    def __str__(self) -> str:
+        return render(self, "text")
+
+    def _repr_html_(self) -> str:
+        return render(self, "html")
 
 
-def render(result: _R, view: Callable[[_R], ReportNode], format: str, title: str = "") -> str:
-    """A result as text, as JSON, or as HTML: a page of this title, an element without one."""
+def tree_of(result: Reported) -> ReportNode:
+    """Return the tree of a result."""
+    module, _, name = result.view.partition(":")
+    tree: ReportNode = getattr(importlib.import_module(module), name)(result)
+    return tree
+
+
+def render(result: Reported, format: str, title: str = "") -> str:
+    """Draw a result as text, as JSON, or as HTML: a page if it has a title, else an element."""
     if format == "json":
         import json
 
-        from skipstone.report.json import to_json
-
-        return json.dumps(to_json(result), indent=2)
+        return json.dumps(result.to_json(), indent=2)
     if format == "html":
         from skipstone.report.html import to_html, to_page
 
-        return to_page(view(result), title) if title else to_html(view(result))
+        return to_page(tree_of(result), title) if title else to_html(tree_of(result))
     from skipstone.report.text import to_text
 
-    return to_text(view(result))
+    return to_text(tree_of(result), result.width)

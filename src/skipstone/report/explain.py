@@ -1,4 +1,4 @@
-"""The traces of pruning, scans and aggregations as trees.
+"""Views of the traces of pruning, scans and aggregations.
 
 lake/events  user_id = 42
 │  12 files, version 1f3a, columns user_id, amount
@@ -9,8 +9,8 @@ lake/events  user_id = 42
       rows  10,000 of 120,000 rows may match (8.3 %), 0 proven
       test  user_id = 42
 
-The filled part of a bar is what was kept, so a good skip is an almost empty bar. An aggregation adds a
-branch per column, whose bar shows what is read, what metadata answers, and what is skipped.
+The filled part of a bar was kept, so a good skip is an almost empty bar. An aggregation adds a branch per
+column, whose bar shows the rows that are read, answered from metadata, and skipped.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from collections.abc import Iterator, Sequence
 
 from skipstone.report.node import (
     Bar,
-    Block,
     Facts,
-    Figure,
     Items,
     NodePart,
-    NodeTable,
     ReportNode,
     TableColumn,
     Text,
     number,
+    table,
     text,
 )
 from skipstone.report.trace import (
@@ -37,6 +35,7 @@ from skipstone.report.trace import (
     Cause,
     ColumnUse,
     DeleteUse,
+    Drop,
     FilterStats,
     IndexUse,
     Level,
@@ -44,33 +43,32 @@ from skipstone.report.trace import (
     MemberUse,
     Note,
     Phase,
-    Reads,
     Run,
     ScanTrace,
     SparkUse,
     Trace,
 )
-from skipstone.report.units import count, duration, percent, plural, size
+from skipstone.report.units import cost, count, duration, percent, plural, share, size
 
 EVERY_ROW = "every row"
 _NOTHING_TO_READ = "nothing to read"
 _TOP_DROPS = 3
 _CAUSES = {Cause.BLOOM: "bloom filter", Cause.PAGE: "page index"}
 _SPARK_ROUTES = {"driver": "read by the driver", "slices": "page slices", "reader": "Spark's own reader"}
-_KNOWN = {"files": "files", "row groups": "groups", "pages": "pages", "rows": "values"}
-_LEGEND = (("kept", "read"), ("files", "known from metadata"), ("line", "skipped"))
+_INKS = {"files": "files", "row groups": "groups", "pages": "pages", "rows": "values"}
+_LEGEND = (("kept", "read"), ("files", "answered from metadata"), ("line", "skipped"))
 
 
 def prune_tree(trace: Trace) -> ReportNode:
     """The cascade over one file."""
-    found = "the file has no rows" if trace.rows == 0 else _matching(trace, plural(trace.rows, "row"))
+    rows = "the file has no rows" if trace.rows == 0 else _matching(trace, plural(trace.rows, "row"))
     return ReportNode(
         trace.path,
         trace.predicate,
         "code",
         children=tuple(_level(level, costs=False) for level in trace.levels),
         tail=(
-            Text(found, "bold", 1, aside=f"metadata read: {cost(trace.requests, trace.bytes)}"),
+            Text(rows, "bold", 1, aside=f"metadata read: {cost(trace.requests, trace.bytes)}"),
             Items("not judged", trace.unsupported),
             Items("notes", [_note(note) for note in trace.notes]),
         ),
@@ -78,48 +76,56 @@ def prune_tree(trace: Trace) -> ReportNode:
 
 
 def scan_tree(trace: ScanTrace) -> ReportNode:
-    """The plan of a scan, and what a run of it did."""
+    """The plan of a scan, and its run if there was one."""
     columns = f"columns {', '.join(trace.columns)}" if trace.columns else "no columns"
-    ran = [_ran_scan(trace.run)] if trace.run is not None else []
+    reads, run = trace.reads, trace.run
+    requests = trace.requests + (reads.requests if reads is not None else 0)
     return ReportNode(
         trace.lake,
         trace.predicate or EVERY_ROW,
         "code",
-        body=tuple(_about(trace, f"{_state(trace)}, {columns}")),
-        figures=tuple(_scan_figures(trace)),
-        children=(*(_level(level, costs=True) for level in trace.levels), _read(trace), *ran),
+        body=_about(trace, f"{_state(trace)}, {columns}"),
+        figures=(
+            ("rows", count(trace.rows_kept), _scan_rows(trace)),
+            ("data to read", size(reads.bytes), share(reads.bytes, reads.of_bytes, size)) if reads else None,
+            ("requests", count(requests), f"{count(trace.requests)} for {size(trace.bytes)} of metadata"),
+            ("run time", duration(run.seconds), f"{plural(run.rows, 'row')}, {_work(run)}") if run else None,
+        ),
+        children=(*(_level(level) for level in trace.levels), _read(trace), _scan_run(run) if run else None),
         tail=(Items("not judged", trace.unsupported), Items("notes", _notes(trace))),
     )
 
 
 def aggregate_tree(trace: AggregateTrace) -> ReportNode:
-    """The plan of an aggregation, where each answer comes from, and what a run of it did."""
-    scan = trace.scan
+    """The plan of an aggregation, the source of each answer, and its run if there was one."""
+    scan, run = trace.scan, trace.run
     groups = f" by {', '.join(trace.group_by)}" if trace.group_by else ""
-    asked = [Text(f"{', '.join(trace.functions)}{groups}")]
-    if not trace.cached:
-        asked.append(Text("use_cached is off: every row that may count is read"))
+    read = trace.rows_read
     return ReportNode(
         scan.lake,
         scan.predicate or EVERY_ROW,
         "code",
-        body=(*asked, *_about(scan, _state(scan))),
-        figures=tuple(_aggregate_figures(trace)),
+        body=(
+            Text(f"{', '.join(trace.functions)}{groups}"),
+            Text("" if trace.cached else "use_cached is off: every row that may count is read"),
+            *_about(scan, _state(scan)),
+        ),
+        figures=(
+            ("rows that count", count(trace.rows), _counting(trace)),
+            ("from metadata", count(trace.rows - read), percent(trace.rows - read, trace.rows)),
+            ("rows to read", count(read), f"{percent(read, scan.rows)} of all rows"),
+            ("run time", duration(run.seconds), f"on {run.engine}") if run else None,
+        ),
         children=(
-            *(_level(level, costs=True) for level in scan.levels),
-            *([_members(trace.members)] if trace.members is not None else []),
+            *(_level(level) for level in scan.levels),
+            _members(trace.members) if trace.members else None,
             _rows(trace),
             *(_column(use, trace) for use in trace.columns),
-            *([_ran_aggregate(trace.run)] if trace.run is not None else []),
+            _aggregate_run(run) if run else None,
         ),
         legend=_LEGEND,
         tail=(Items("not judged", scan.unsupported), Items("notes", [*trace.notes, *_notes(scan)])),
     )
-
-
-def cost(requests: int, nbytes: int) -> str:
-    """Requests and the bytes they returned."""
-    return f"{plural(requests, 'request')}, {size(nbytes)}"
 
 
 def cause_name(cause: Cause) -> str:
@@ -130,27 +136,29 @@ def cause_name(cause: Cause) -> str:
 # -- levels ------------------------------------------------------------------------------------
 
 
-def _level(level: Level, *, costs: bool) -> ReportNode:
-    spent = f"metadata read: {cost(level.requests, level.bytes)}"
+def _level(level: Level, *, costs: bool = True) -> ReportNode:
     drops = sorted(level.drops, key=lambda drop: -drop.units)
     digits = max((len(count(drop.units)) for drop in drops), default=0)
-    table = NodeTable(
-        (TableColumn(style="dim"), text("")),
-        [
-            (f"{count(drop.units):>{digits}} dropped by {cause_name(drop.cause)}", (drop.condition, "code"))
-            for drop in drops
-        ],
-        notes=(spent,) if costs and (level.requests or level.bytes) else (),
+    spent = costs and (level.requests or level.bytes)
+    reasons = table(
+        drops,
+        TableColumn("", lambda drop: _dropped(drop, digits), style="dim"),
+        text("", lambda drop: (drop.condition, "code")),
+        notes=(f"metadata read: {cost(level.requests, level.bytes)}",) if spent else (),
         most=_TOP_DROPS,
         noun="reason",
     )
-    return ReportNode(level.name, _kept(level), bar=_level_bar(level), body=(table,))
+    return ReportNode(level.name, _kept(level), bar=_level_bar(level), body=(reasons,))
+
+
+def _dropped(drop: Drop, digits: int) -> str:
+    return f"{count(drop.units):>{digits}} dropped by {cause_name(drop.cause)}"
 
 
 def _kept(level: Level) -> tuple[str, ...]:
     if level.units == 0:
         return ("nothing to judge",)
-    said = f"kept {count(level.kept)} of {count(level.units)} ({percent(level.kept, level.units)})"
+    said = f"kept {share(level.kept, level.units)}"
     proven = f", {count(level.whole)} proven" if level.whole else ""
     rows = f", {plural(level.rows, 'row')}" if level.kept and level.rows is not None else ""
     return said + proven + rows, said + rows, said
@@ -171,23 +179,22 @@ def _level_bar(level: Level) -> Bar:
     return Bar(parts, level.units)
 
 
-# -- what was scanned --------------------------------------------------------------------------
+# -- the lake ----------------------------------------------------------------------------------
 
 
 def _state(trace: ScanTrace) -> str:
-    version = [f"version {trace.version}"] if trace.version else []
-    return ", ".join([plural(trace.files, "file"), *version])
+    version = f", version {trace.version}" if trace.version else ""
+    return f"{plural(trace.files, 'file')}{version}"
 
 
-def _about(trace: ScanTrace, what: str) -> Iterator[Text]:
-    """What was scanned, and what its index, partitions and delete files mean for it."""
-    yield Text(what, "dim", 2)
-    if trace.index is not None:
-        yield Text(_index(trace.index, trace.files), "dim", 1, hint=trace.index.place)
-    if trace.partitions is not None and (said := _partitions(trace.partitions)):
-        yield Text(said, "dim")
-    if trace.deletes is not None:
-        yield Text(_deletes(trace.deletes), "dim")
+def _about(trace: ScanTrace, state: str) -> tuple[Text, ...]:
+    """The state of the lake, and the use of its index, partitions and delete files."""
+    return (
+        Text(state, "dim", 2),
+        Text(_index(trace.index, trace.files) if trace.index else "", "dim", 1),
+        Text(_partitions(trace.partitions) if trace.partitions else "", "dim"),
+        Text(_deletes(trace.deletes) if trace.deletes else "", "dim"),
+    )
 
 
 def _index(use: IndexUse, files: int) -> str:
@@ -198,7 +205,7 @@ def _index(use: IndexUse, files: int) -> str:
 
 
 def _partitions(stats: FilterStats) -> str:
-    """What could not be judged of a table's partitions; empty where all could be, or there was no filter."""
+    """Partitions of a table that could not be judged; empty if all could."""
     parts = []
     if stats.fail_open_partitions:
         kept = plural(stats.fail_open_partitions, "partition")
@@ -215,12 +222,12 @@ def _partitions(stats: FilterStats) -> str:
 
 def _deletes(use: DeleteUse) -> str:
     verb = "applies" if use.applied == 1 else "apply"
-    parts = [f"{count(use.applied)} of {plural(use.files, 'delete file')} {verb}"]
-    if use.rows:
-        parts.append(f"{plural(use.rows, 'row')} deleted by position")
-    if use.tested:
-        parts.append(f"rows of {plural(use.tested, 'file')} checked against equality deletes")
-    return "; ".join(parts)
+    parts = (
+        f"{count(use.applied)} of {plural(use.files, 'delete file')} {verb}",
+        f"{plural(use.rows, 'row')} deleted by position" if use.rows else "",
+        f"rows of {plural(use.tested, 'file')} checked against equality deletes" if use.tested else "",
+    )
+    return "; ".join(filter(None, parts))
 
 
 def _note(note: Note) -> str:
@@ -228,23 +235,23 @@ def _note(note: Note) -> str:
 
 
 def _notes(trace: ScanTrace) -> list[str]:
-    """What could not be used: parts of the index, then metadata of files."""
+    """Parts of the index, then metadata of files, that could not be used."""
     problems = trace.index.problems if trace.index is not None else ()
     return [*map(_problem, problems), *map(_note, trace.notes)]
 
 
 def _problem(problem: str) -> str:
-    """A part's name and what is wrong with it, or only the latter where it is the whole index."""
-    name, found, reason = problem.partition(": ")
-    part = found and " " not in name
+    """The name of a part and its problem, or only the latter if it is about the entire index."""
+    name, colon, reason = problem.partition(": ")
+    part = colon and " " not in name
     return f"index: {name} ignored: {reason}" if part else f"index ignored: {problem}"
 
 
 def _matching(trace: Trace | ScanTrace, rows: str) -> str:
     if trace.rows_kept == 0:
         return f"none of {rows} can match"
-    share = percent(trace.rows_kept, trace.rows)
-    return f"{count(trace.rows_kept)} of {rows} may match ({share}), {count(trace.rows_whole)} proven"
+    part = percent(trace.rows_kept, trace.rows)
+    return f"{count(trace.rows_kept)} of {rows} may match ({part}), {count(trace.rows_whole)} proven"
 
 
 def _scan_rows(trace: ScanTrace) -> str:
@@ -258,50 +265,47 @@ def _scan_rows(trace: ScanTrace) -> str:
 
 
 def _rows_seen(trace: ScanTrace) -> str:
-    """The rows of the footers that were read, and the word that says so where it wasn't the whole lake."""
+    """Rows of the files whose metadata was read; marked if these are not all files."""
     unseen = any(level.rows is None and level.dropped for level in trace.levels)
     return plural(trace.rows, "row") + (" looked at" if unseen else "")
 
 
-# -- what a scan reads -------------------------------------------------------------------------
+# -- scans -------------------------------------------------------------------------------------
 
 
 def _read(trace: ScanTrace) -> ReportNode:
     reads, files = trace.reads, f"{count(trace.tasks)} of {plural(trace.files, 'file')}"
-    pairs = [("rows", _scan_rows(trace))]
-    bar, said = None, files
+    bar, said, source = None, files, ""
     if trace.tasks == 0:
         said = _NOTHING_TO_READ
     elif reads is not None:
-        said = _share(reads)
+        said = share(reads.bytes, reads.of_bytes, size)
         bar = Bar.of(reads.bytes, reads.of_bytes) if reads.of_bytes else None
-        pairs.insert(0, ("from", f"{files}, about {plural(reads.requests, 'request')}"))
-    if trace.tasks:
-        pairs += _how(trace)
-    if trace.requests or trace.bytes:
-        pairs.append(("cost", f"metadata read: {cost(trace.requests, trace.bytes)}"))
+        source = f"{files}, about {plural(reads.requests, 'request')}"
+    pairs = (
+        ("from", source),
+        ("rows", _scan_rows(trace)),
+        *(_how(trace) if trace.tasks else ()),
+        ("cost", _metadata_cost(trace)),
+    )
     return ReportNode("read", said, bar=bar, body=(Facts(pairs, ("test",) if trace.residual else ()),))
 
 
-def _share(reads: Reads) -> str:
-    if reads.of_bytes == 0:
-        return size(reads.bytes)
-    return f"{size(reads.bytes)} of {size(reads.of_bytes)} ({percent(reads.bytes, reads.of_bytes)})"
+def _metadata_cost(trace: ScanTrace) -> str:
+    spent = trace.requests or trace.bytes
+    return f"metadata read: {cost(trace.requests, trace.bytes)}" if spent else ""
 
 
 def _how(trace: ScanTrace) -> Iterator[tuple[str, str]]:
-    """What is left to do on rows, and how."""
+    """The condition that is tested on rows, and how rows are read."""
     hints = trace.hints
+    threads, rows = plural(hints.threads, "thread"), plural(hints.batch_rows, "row")
     yield "test", trace.residual or "nothing left to test"
     yield "how", f"{hints.materialise}: {hints.why}" if hints.why else hints.materialise
-    threads, rows = plural(hints.threads, "thread"), plural(hints.batch_rows, "row")
     yield "with", f"{threads}, route {hints.route}, batches of up to {rows}"
-    if trace.spark is not None:
-        yield "spark", _spark(trace.spark)
-    if trace.limit is not None:
-        yield "limit", plural(trace.limit, "row")
-    if trace.order:
-        yield "order", ", ".join(trace.order)
+    yield "spark", _spark(trace.spark) if trace.spark is not None else ""
+    yield "limit", plural(trace.limit, "row") if trace.limit is not None else ""
+    yield "order", ", ".join(trace.order)
 
 
 def _spark(use: SparkUse) -> str:
@@ -309,44 +313,27 @@ def _spark(use: SparkUse) -> str:
     return f"{_SPARK_ROUTES[use.route]}{tasks}: {use.why}"
 
 
-def _ran_scan(run: Run) -> ReportNode:
+def _scan_run(run: Run) -> ReportNode:
     batches = plural(run.batches, "batch", "batches")
-    return _ran(f"{plural(run.rows, 'row')} in {batches}, {duration(run.seconds)}", _work(run), run.phases)
+    said = f"{plural(run.rows, 'row')} in {batches}, {duration(run.seconds)}"
+    return _run(said, _work(run), run.phases)
 
 
-def _ran(said: str, work: str, phases: Sequence[Phase]) -> ReportNode:
-    columns = (text("phase"), number("rows"), number("requests"), number("bytes"), number("time"))
-    rows = [(p.name, count(p.rows), count(p.requests), size(p.bytes), duration(p.seconds)) for p in phases]
-    body: tuple[Block, ...] = (Text(work, most=1), *([NodeTable(columns, rows)] if rows else []))
-    return ReportNode("ran", said, body=body)
+def _run(said: str, work: str, phases: Sequence[Phase]) -> ReportNode:
+    spent = table(
+        phases,
+        text("phase", lambda phase: phase.name),
+        number("rows", lambda phase: phase.rows),
+        number("requests", lambda phase: phase.requests),
+        number("bytes", lambda phase: size(phase.bytes)),
+        number("time", lambda phase: duration(phase.seconds)),
+    )
+    return ReportNode("ran", said, body=(Text(work, most=1), spent))
 
 
 def _work(run: Run | AggregateRun) -> str:
     pieces = f"{plural(run.pieces, 'piece')} of row groups" if run.pieces else "no row group"
     return f"read {pieces} in {cost(run.requests, run.bytes)}"
-
-
-def _scan_figures(trace: ScanTrace) -> Iterator[Figure]:
-    parts = (
-        NodePart("proven", trace.rows_whole, "proven"),
-        NodePart("kept", trace.rows_kept - trace.rows_whole, "may match"),
-    )
-    yield Figure("rows", count(trace.rows_kept), _scan_rows(trace), Bar(parts, trace.rows))
-    reads = trace.reads
-    if reads is not None:
-        share = f"{percent(reads.bytes, reads.of_bytes)} of the columns' {size(reads.of_bytes)}"
-        aside = share if reads.of_bytes else _NOTHING_TO_READ
-        yield Figure("data to read", size(reads.bytes), aside, Bar.of(reads.bytes, reads.of_bytes, "read"))
-    data = reads.requests if reads is not None else 0
-    aside = f"{count(trace.requests)} for {size(trace.bytes)} of metadata"
-    aside += f", about {count(data)} for data" if data else ""
-    spent = (NodePart("other", trace.requests, "for metadata"), NodePart("kept", data, "for data"))
-    yield Figure("requests", count(trace.requests + data), aside, Bar(spent, trace.requests + data))
-    files = Bar.of(trace.tasks, trace.files, "read")
-    yield Figure("files to read", count(trace.tasks), f"of {plural(trace.files, 'file')}", files)
-    if trace.run is not None:
-        run = trace.run
-        yield Figure("ran", duration(run.seconds), f"{plural(run.rows, 'row')}, {_work(run)}")
 
 
 # -- aggregations ------------------------------------------------------------------------------
@@ -365,20 +352,20 @@ def _members(use: MemberUse) -> ReportNode:
         NodePart("other", use.outside, "without a member"),
     )
     outside = f"{plural(use.rows_outside, 'row')} proven not to be members" if use.rows_outside else ""
-    below = tuple(Text(said, "dim", 1) for said in (*use.sets, outside) if said)
+    below = tuple(Text(line, "dim", 1) for line in (*use.sets, outside))
     return ReportNode("members", said, bar=Bar(parts, use.units), body=below)
 
 
 def _rows(trace: AggregateTrace) -> ReportNode:
     scan = trace.scan
-    pairs = [("test", scan.residual)] if scan.residual and trace.rows else []
-    if scan.reads is not None:
-        pairs.append(("data", _share(scan.reads)))
-    if scan.requests or scan.bytes:
-        pairs.append(("cost", f"metadata read: {cost(scan.requests, scan.bytes)}"))
-    return ReportNode(
-        "rows", _counting(trace), bar=Bar.of(trace.rows, scan.rows), body=(Facts(pairs, ("test",)),)
+    reads = scan.reads
+    pairs = (
+        ("test", scan.residual if trace.rows else ""),
+        ("data", share(reads.bytes, reads.of_bytes, size) if reads is not None else ""),
+        ("cost", _metadata_cost(scan)),
     )
+    bar = Bar.of(trace.rows, scan.rows)
+    return ReportNode("rows", _counting(trace), bar=bar, body=(Facts(pairs, ("test",)),))
 
 
 def _counting(trace: AggregateTrace) -> str:
@@ -393,20 +380,17 @@ def _counting(trace: AggregateTrace) -> str:
 
 
 def _column(use: ColumnUse, trace: AggregateTrace) -> ReportNode:
-    known = [
-        NodePart(
-            _KNOWN[part.level], part.rows, f"known from {'values' if part.level == 'rows' else part.level}"
-        )
+    answered = [
+        NodePart(_INKS[part.level], part.rows, f"answered from {part.level.replace('rows', 'values')}")
         for part in use.answered
     ]
-    skipped = max(trace.scan.rows - use.known - use.read, 0)
-    bar = Bar(
-        (NodePart("kept", use.read, "read"), *known, NodePart("line", skipped, "skipped")), trace.scan.rows
+    skipped = NodePart("line", max(trace.scan.rows - use.known - use.read, 0), "skipped")
+    bar = Bar((NodePart("kept", use.read, "read"), *answered, skipped), trace.scan.rows)
+    pairs = (
+        ("for", ", ".join(use.functions) if use.column else ""),
+        ("from", ", ".join(_answered(part) for part in use.answered if part.units)),
+        *(("" if place else "why", reason) for place, reason in enumerate(use.why)),
     )
-    pairs = [("for", ", ".join(use.functions))] if use.column else []
-    if answered := ", ".join(_answered(part) for part in use.answered if part.units):
-        pairs.append(("from", answered))
-    pairs += [("" if place else "why", reason) for place, reason in enumerate(use.why)]
     return ReportNode(use.column or "count", _read_share(use), bar=bar, body=(Facts(pairs),))
 
 
@@ -421,33 +405,15 @@ def _read_share(use: ColumnUse) -> str:
     if rows == 0:
         return "no row counts"
     if use.read == 0:
-        return f"{plural(rows, 'row')} known from metadata"
+        return f"{plural(rows, 'row')} answered from metadata"
     if use.known == 0:
         return f"reads {plural(rows, 'row')}"
     return f"reads {count(use.read)} of {plural(rows, 'row')} ({percent(use.read, rows)})"
 
 
-def _ran_aggregate(run: AggregateRun) -> ReportNode:
-    # What other processes read is not counted here.
-    far = run.pieces and not run.requests
-    work = f"in {plural(run.pieces, 'part')}, whose requests are not counted here" if far else _work(run)
+def _aggregate_run(run: AggregateRun) -> ReportNode:
+    # Reads of other processes are not counted here.
+    remote = run.pieces and not run.requests
+    work = f"in {plural(run.pieces, 'part')}, whose requests are not counted here" if remote else _work(run)
     said = f"{plural(run.rows, 'row')} read and aggregated on {run.engine}, {duration(run.seconds)}"
-    return _ran(said, work, run.phases)
-
-
-def _aggregate_figures(trace: AggregateTrace) -> Iterator[Figure]:
-    scan = trace.scan
-    # A row that one column needs is read, even if metadata answers for all the others.
-    read = max((use.read for use in trace.columns), default=0)
-    known = trace.rows - read
-    yield Figure("rows that count", count(trace.rows), _counting(trace), Bar.of(trace.rows, scan.rows))
-    aside = f"{percent(known, trace.rows)} of the rows that may count"
-    yield Figure("from metadata", count(known), aside, Bar((NodePart("files", known, "known"),), trace.rows))
-    aside = f"{percent(read, scan.rows)} of all rows"
-    yield Figure("read", count(read), aside, Bar.of(read, scan.rows, "read"))
-    if trace.run is not None:
-        yield Figure("ran", duration(trace.run.seconds), f"on {trace.run.engine}")
-        yield Figure("data read", size(trace.run.bytes), plural(trace.run.requests, "request"))
-    elif scan.reads is not None:
-        requests = f"about {plural(scan.reads.requests, 'request')}"
-        yield Figure("data to read", size(scan.reads.bytes), requests)
+    return _run(said, work, run.phases)

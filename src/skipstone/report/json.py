@@ -1,7 +1,7 @@
-"""Results as JSON; keys are stable, new ones may be added.
+"""Results as JSON. Keys are stable; new ones may be added.
 
-A dataclass becomes an object of its fields. ``json_names`` of its class gives some of them other keys, and
-``json_also`` adds properties by key.
+A dataclass becomes an object of its fields. ``json_names`` of the class renames some of them, and
+``json_also`` adds properties.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def to_json(value: Any) -> Any:
-    """A value as dicts, lists, strings and numbers; its own ``to_json`` is used if it has one."""
+    """Return a value as dicts, lists, strings and numbers."""
     if hasattr(value, "to_json"):
         return value.to_json()
     if is_dataclass(value) and not isinstance(value, type):
@@ -27,9 +27,9 @@ def to_json(value: Any) -> Any:
 
 
 def record(value: Any) -> dict[str, Any]:
-    """A dataclass by its fields, and what it has besides."""
+    """Return the fields of a dataclass and the properties named by ``json_also``."""
     names: dict[str, str] = getattr(value, "json_names", {})
     also: dict[str, str] = getattr(value, "json_also", {})
-    found = {names.get(field.name, field.name): getattr(value, field.name) for field in fields(value)}
-    found |= {key: getattr(value, name) for key, name in also.items()}
-    return {key: to_json(item) for key, item in found.items()}
+    values = {names.get(field.name, field.name): getattr(value, field.name) for field in fields(value)}
+    values |= {key: getattr(value, name) for key, name in also.items()}
+    return {key: to_json(item) for key, item in values.items()}

@@ -1,4 +1,4 @@
-"""Lines of text that fit a terminal: what is printable, how wide it is, where it is cut."""
+"""Lines that fit a terminal: printable characters, widths and cuts."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")
 
 
 def visible(text: str) -> str:
-    """JSON text in which control characters that JSON needs no escape for have one: a terminal obeys them.
+    """Escape control characters that JSON allows unescaped: a terminal would obey them.
 
     >>> visible('"\\x9b31m"')
     '"\\\\u009b31m"'
     """
-    return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def clean(text: str) -> str:
-    """``text`` on one line, with control characters made visible: names and values come from files.
+    """Return ``text`` on one line with control characters made visible: names and values come from files.
 
     >>> clean("a\\tb\\x1b[31m")
     'a\\\\tb\\\\x1b[31m'
@@ -33,7 +33,7 @@ def clean(text: str) -> str:
 
 
 def shorten(text: str, cells: int) -> str:
-    """``text`` cut to at most ``cells`` cells, ending in … where something was left out.
+    """Cut ``text`` to at most ``cells`` cells; … marks a cut.
 
     >>> shorten("user_id = 42", 10)
     'user_id =…'
@@ -44,7 +44,7 @@ def shorten(text: str, cells: int) -> str:
 
 
 def wrap(text: str, cells: int, most: int) -> list[str]:
-    """``text`` broken at spaces into at most ``most`` lines of ``cells`` cells, the last one shortened.
+    """Break ``text`` at spaces into at most ``most`` lines of ``cells`` cells, the last one shortened.
 
     >>> wrap("user_id = 42 AND ts >= 7", 12, 2)
     ['user_id = 42', 'AND ts >= 7']
@@ -60,7 +60,7 @@ def wrap(text: str, cells: int, most: int) -> list[str]:
 
 
 def pad(text: str, cells: int, *, right: bool = False) -> str:
-    """``text`` filled with spaces to ``cells`` cells, on its left if it stands to the right."""
+    """Pad ``text`` with spaces to ``cells`` cells, on the left if it is aligned right."""
     blank = " " * (cells - width_of(text))
     return blank + text if right else text + blank
 

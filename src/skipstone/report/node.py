@@ -1,23 +1,31 @@
-"""What is shown, as a tree of nodes: a view makes it from a result, and one renderer per format draws it.
+"""The tree that every view makes and every renderer draws.
 
-A node has a label and what is said of it, perhaps a bar, a body of blocks, and children, which are
-branches of a tree or sections below each other.
+A node has a label, a statement, perhaps a bar, a body of blocks, and children: branches of a tree, or
+sections. Blocks without content, and None in place of a block or a node, are not drawn, so that views
+need no conditions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-FILLED = frozenset({"kept", "proven"})
-"""Inks of what is read."""
-KNOWN = frozenset({"files", "groups", "pages", "values"})
-"""Inks of what metadata answers, by its level; every other ink is that of what was left out."""
+from skipstone.report.units import count, size
+
+MISSING = "–"
+"""The cell of a value that there is none of."""
+READ = ("proven", "kept")
+"""Inks of units and rows that are read."""
+ANSWERED = ("files", "groups", "pages", "values")
+"""Inks of rows that metadata answers for, by level."""
+DROPPED = ("constant", "partition", "bounds", "nulls", "bloom", "dictionary", "page", "other", "line")
+"""Inks of units that were dropped, by cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodePart:
-    """A part of a bar: its ink, its size, and what it stands for."""
+    """A part of a bar: its ink, its size and its meaning."""
 
     ink: str
     size: float
@@ -26,61 +34,90 @@ class NodePart:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Parts of a whole; what they leave of it is background."""
+    """Parts of a total; the rest is background."""
 
     parts: tuple[NodePart, ...]
     whole: float
 
     @classmethod
     def of(cls, part: float, whole: float, meaning: str = "") -> Bar:
-        """One part of a whole."""
+        """One part of a total."""
         return cls((NodePart("kept", part, meaning),), whole)
 
 
-Cell = str | tuple[str, str] | Bar
-"""A text, a text and its style, or a bar. Styles: bold, dim, kept, known, dropped, warn, bad."""
+Styled = tuple[str, str]
+"""A string and its style: bold, dim, code, kept, known, dropped, warn or bad."""
+Cell = str | Styled | Bar
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column of a table."""
+    """A column of a table, and how its cells are made from records."""
 
     name: str = ""
+    value: Callable[[Any], Cell | int | None] = str
     right: bool = False
     least: int | None = None
-    """Cells that it has at least where it is cut for lack of room; None where it is never cut."""
-    spare: int = 0
-    """Columns above 0 are left out where there is no room, the highest first."""
+    """Width to which long values may be cut; None if they must not be cut."""
+    rank: int = 0
+    """Where the table is too wide, columns of the highest rank are left out first."""
     style: str = ""
+    optional: bool = False
+    """Left out if no record has a value."""
+
+    def cell(self, record: Any) -> Cell:
+        """The cell of one record."""
+        value = self.value(record)
+        return MISSING if value is None else count(value) if isinstance(value, int) else value
 
 
-def text(name: str, least: int = 6) -> TableColumn:
-    """A column of texts, which may be cut."""
-    return TableColumn(name, least=least)
+def text(name: str, value: Callable[[Any], Cell | None] = str, least: int = 16, **more: Any) -> TableColumn:
+    """A column of strings, which may be cut."""
+    return TableColumn(name, value, least=least, **more)
 
 
-def number(name: str, spare: int = 0) -> TableColumn:
-    """A column of numbers, which are never cut."""
-    return TableColumn(name, right=True, spare=spare)
+def number(
+    name: str, value: Callable[[Any], Cell | int | None] = str, rank: int = 0, **more: Any
+) -> TableColumn:
+    """A column of numbers: to the right, and never cut."""
+    return TableColumn(name, value, right=True, rank=rank, **more)
+
+
+def nbytes(name: str, value: Callable[[Any], int | None], rank: int = 0, **more: Any) -> TableColumn:
+    """A column of sizes; zero counts as missing."""
+    return number(name, lambda record: size(value(record) or 0) if value(record) else None, rank, **more)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTable:
-    """Rows below the names of their columns, unless none is named."""
+    """Rows of cells below the names of their columns."""
 
     columns: Sequence[TableColumn]
     rows: Sequence[Sequence[Cell]]
     notes: tuple[str, ...] = ()
-    """Lines below it."""
+    """Lines below the table."""
     title: str = ""
     head: str = "dim"
     """The style of the names."""
     most: int | None = None
     """Rows shown as text."""
     noun: str = "row"
-    """What a row is called where some are left out."""
-    crop: str = ""
-    """How to see the columns that there is no room for; empty where all stay."""
+    """What a row is, for the note that counts those left out."""
+    more: str = ""
+    """How to see columns for which the screen is too narrow."""
+
+
+def table(records: Iterable[Any], *columns: TableColumn, **more: Any) -> NodeTable:
+    """A table with a row per record."""
+    rows = [[column.cell(record) for column in columns] for record in records]
+    shown = [
+        place
+        for place, column in enumerate(columns)
+        if not column.optional or any(row[place] not in (MISSING, "") for row in rows)
+    ]
+    return NodeTable(
+        [columns[place] for place in shown], [[row[place] for place in shown] for row in rows], **more
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,70 +127,60 @@ class Text:
     text: str
     style: str = ""
     most: int = 3
-    """Lines; what is beyond them is cut."""
+    """Lines; the rest is cut."""
     aside: str = ""
-    """More of less weight, on the same line if there is room."""
-    indent: int = 0
-    hang: int = 0
-    """Blanks before every line but the first."""
-    hint: str = ""
-    """What a pointer on it shows in HTML."""
+    """Less important text, on the same line if it fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Lines to be copied, which are never cut."""
+    """Lines to copy, which are never cut."""
 
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Labels and values."""
+    """Labels and values; pairs without a value are not drawn."""
 
-    pairs: Sequence[tuple[str, str]]
+    pairs: Sequence[tuple[str | Styled, str]]
     code: tuple[str, ...] = ()
-    """Labels whose values are conditions or the like."""
-    most: int = 3
+    """Labels whose values are conditions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A titled list of what should be seen; nothing where it is empty."""
+    """A titled list of problems and hints."""
 
     title: str
     items: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A number with its label, which HTML shows large."""
-
-    label: str
-    figure: str
-    aside: str
-    bar: Bar | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ReportNode:
-    """A thing that is shown."""
+    """Something that is shown."""
 
     label: str = ""
     said: str | tuple[str, ...] = ""
-    """What is said of it, or the same in shorter and shorter forms: the first that fits is shown."""
+    """The statement, or versions of it from long to short: the first that fits is drawn."""
     style: str = ""
-    """The style of what is said; "code" for a condition."""
+    """The style of the statement."""
     bar: Bar | None = None
-    body: tuple[Block, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    children: tuple[ReportNode, ...] = ()
+    body: tuple[Block | None, ...] = ()
+    figures: tuple[tuple[str, str, str] | None, ...] = ()
+    """Figures that HTML shows in large type: a label, the figure, and an explanation."""
+    children: tuple[ReportNode | None, ...] = ()
     tree: bool = True
-    """Whether the children are branches, rather than sections."""
-    tail: tuple[Block, ...] = ()
-    """What comes after the children."""
+    """Whether the children are branches instead of sections."""
+    tail: tuple[Block | None, ...] = ()
+    """Blocks below the children."""
     legend: tuple[tuple[str, str], ...] = ()
-    """Inks and their meanings, where the bars of the children don't explain themselves in text."""
+    """Inks and their meanings, for bars that need an explanation in text."""
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """The statement from long to short."""
+        return (self.said,) if isinstance(self.said, str) else self.said
 
 
 Block = Text | Code | Facts | Items | NodeTable | ReportNode

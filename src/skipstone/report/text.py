@@ -1,4 +1,4 @@
-"""Draws a tree of nodes as text that fits a terminal, with colours or without."""
+"""Draws a tree of nodes as text that fits a terminal, with or without colours."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rich.style import Style
 
 from skipstone.report.lines import clean, pad, shorten, width_of, wrap
 from skipstone.report.node import (
-    FILLED,
-    KNOWN,
+    ANSWERED,
+    READ,
     Bar,
     Block,
     Cell,
@@ -19,6 +19,7 @@ from skipstone.report.node import (
     Items,
     NodeTable,
     ReportNode,
+    Styled,
     TableColumn,
     Text,
 )
@@ -32,6 +33,7 @@ _TOP_ITEMS = 5
 _GAP = 2
 _STEM = 6
 _STYLES = {
+    "": "none",
     "code": "none",
     "bold": "bold",
     "dim": "dim",
@@ -42,22 +44,21 @@ _STYLES = {
     "bad": "red",
 }
 
-Span = tuple[str, str]
-"""A piece of a line and the name of its style; the empty name is plain."""
-Line = list[Span]
+Line = list[Styled]
+"""Pieces of a line and their styles."""
 
 
 def to_text(node: ReportNode, width: int | None = None, *, color: bool = False) -> str:
-    """Draw the tree in at most ``width`` columns (100 unless given), without a final line break."""
+    """Draw the tree in at most ``width`` columns (default 100), without a final line break."""
     room = max(width or WIDTH, NARROWEST)
     return "\n".join(paint(line, color=color) for line in _root(node, room))
 
 
-def paint(spans: Iterable[Span], *, color: bool) -> str:
-    """One line out of its spans, with ANSI colours or without."""
+def paint(line: Iterable[Styled], *, color: bool) -> str:
+    """Join the pieces of a line, with ANSI colours or without."""
     if not color:
-        return "".join(text for text, _ in spans).rstrip()
-    return "".join(_style(style).render(text) if style and text else text for text, style in spans)
+        return "".join(text for text, _ in line).rstrip()
+    return "".join(_style(style).render(text) if style and text else text for text, style in line)
 
 
 @cache
@@ -66,44 +67,39 @@ def _style(name: str) -> Style:
 
 
 def _root(node: ReportNode, room: int) -> Iterator[Line]:
+    children = [child for child in node.children if child is not None]
     if node.label or node.said:
         yield _header(node, room)
-    branches = bool(node.tree and node.children)
-    stem = "│  " if branches else ""
-    for line in _blocks(node.body, room - len(stem), apart=not branches):
-        yield [(stem, ""), *line] if stem else line
-    if branches:
-        yield from _branches(node.children, room)
+    stem: Line = [("│  ", "")] if node.tree and children else []
+    for line in _blocks(node.body, room - len(stem) * 3, apart=not stem):
+        yield [*stem, *line]
+    if node.tree:
+        yield from _branches(children, room)
     else:
-        for place, child in enumerate(node.children):
-            if place:
-                yield []
+        for place, child in enumerate(children):
+            yield from [[]] * bool(place)
             yield [(shorten(clean(child.label), room), "bold")]
             yield from _blocks(child.body, room, apart=False)
     if node.legend:
-        yield _legend(node.legend)
-    after = bool(node.body or node.children)
-    yield from _blocks(node.tail, room, apart=True, after=after)
+        yield [span for ink, meaning in node.legend for span in (_glyph(ink), (f" {meaning}  ", "dim"))]
+    yield from _blocks(node.tail, room, apart=True, after=bool(node.body or children))
 
 
 def _header(node: ReportNode, room: int) -> Line:
     # A long path gives way first, and from its front: the file's name is at its end.
-    label, said = clean(node.label), clean(_forms(node.said)[0])
+    label, said = clean(node.label), clean(node.statements[0])
     if not said:
         return [(shorten(label, room), "bold")]
     most = max(room - width_of(said) - _GAP, room // 3)
     if width_of(label) > most:
         label = "…" + shorten(label[::-1], most)[:-1][::-1]
-    return [(label, "bold"), (" " * _GAP, ""), (shorten(said, room - width_of(label) - _GAP), "")]
-
-
-def _forms(said: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (said,) if isinstance(said, str) else said
+    gap = " " * _GAP if label else ""
+    return [(label, "bold"), (gap, ""), (shorten(said, room - width_of(label) - len(gap)), "")]
 
 
 def _branches(nodes: Sequence[ReportNode], room: int) -> Iterator[Line]:
     labels = [shorten(clean(node.label), _LONGEST_LABEL) for node in nodes]
-    widest = max(map(width_of, labels))
+    widest = max(map(width_of, labels), default=0)
     for place, (node, label) in enumerate(zip(nodes, labels, strict=True), 1):
         last = place == len(nodes)
         named = f"{pad(label, widest)}{' ' * _GAP}" if label else ""
@@ -112,22 +108,14 @@ def _branches(nodes: Sequence[ReportNode], room: int) -> Iterator[Line]:
             line += [*_bar(node.bar, _bar_cells(room)), (" " * _GAP, "")]
         left = room - sum(width_of(text) for text, _ in line)
         # Facts are left out whole where the line is too short, never cut in the middle of a number.
-        forms = [clean(form) for form in _forms(node.said)]
-        fitting = next((form for form in forms if width_of(form) <= left), None)
-        if fitting is None and node.bar is None:
-            first, *more = wrap(forms[-1], left, 4)
-        else:
-            first, more = shorten(forms[-1], left) if fitting is None else fitting, []
+        forms = [clean(form) for form in node.statements]
+        fitting = next((form for form in forms if width_of(form) <= left), forms[-1])
+        first, *more = wrap(fitting, left, 4 if node.bar is None else 1)
         yield [*line, (first, node.style)]
-        blank = " " * (room - left - 1)
-        yield from ([(" " if last else "│", ""), (blank, ""), (text, node.style)] for text in more)
-        stem = (" " if last else "│") + " " * (_STEM - 1)
+        stem = " " if last else "│"
+        yield from ([(pad(stem, room - left), ""), (text, node.style)] for text in more)
         for below in _blocks(node.body, room - _STEM, apart=False):
-            yield [(stem, ""), *below]
-
-
-def _legend(entries: Iterable[tuple[str, str]]) -> Line:
-    return [span for ink, meaning in entries for span in (_glyph(ink), (f" {meaning}  ", "dim"))]
+            yield [(pad(stem, _STEM), ""), *below]
 
 
 # -- bars --------------------------------------------------------------------------------------
@@ -138,10 +126,10 @@ def _bar_cells(room: int) -> int:
     return max(shortest, min(room // 5, longest))
 
 
-def _glyph(ink: str) -> Span:
-    if ink in FILLED:
+def _glyph(ink: str) -> Styled:
+    if ink in READ:
         return "█", "kept"
-    return ("▒", "known") if ink in KNOWN else ("░", "dropped")
+    return ("▒", "known") if ink in ANSWERED else ("░", "dropped")
 
 
 def _bar(bar: Bar, cells: int) -> Line:
@@ -157,22 +145,16 @@ def _bar(bar: Bar, cells: int) -> Line:
 # -- blocks ------------------------------------------------------------------------------------
 
 
-def _blocks(blocks: Sequence[Block], room: int, *, apart: bool, after: bool = False) -> Iterator[Line]:
+def _blocks(blocks: Sequence[Block | None], room: int, *, apart: bool, after: bool = False) -> Iterator[Line]:
     """Blocks below each other; set ``apart``, tables and code have empty lines around them."""
-    previous: Block | None = None
+    begun, previous = after, False
     for block in blocks:
-        lines = list(_block(block, room))
-        if not lines:
-            continue
-        begins = previous is not None or after
-        if (
-            apart
-            and begins
-            and (isinstance(block, NodeTable | Code) or isinstance(previous, NodeTable | Code))
-        ):
-            yield []
-        yield from lines
-        previous = block
+        lines = [] if block is None else list(_block(block, room))
+        if lines:
+            airy = isinstance(block, NodeTable | Code)
+            yield from [[]] * bool(apart and begun and (airy or previous))
+            yield from lines
+            begun, previous = True, airy
 
 
 def _block(block: Block, room: int) -> Iterator[Line]:
@@ -182,7 +164,11 @@ def _block(block: Block, room: int) -> Iterator[Line]:
         case Code():
             yield from ([(clean(line), "")] for line in block.lines)
         case Facts():
-            yield from _facts(block, room)
+            pairs = [(label, value) for label, value in block.pairs if value]
+            heads = [(clean(label), "dim") if isinstance(label, str) else label for label, _ in pairs]
+            widest = max((width_of(head) for head, _ in heads), default=0)
+            for (head, style), (_, value) in zip(heads, pairs, strict=True):
+                yield from _hanging((f"{pad(head, widest)}  ", style), value, room, 3)
         case Items():
             yield from _items(block, room)
         case NodeTable():
@@ -192,39 +178,32 @@ def _block(block: Block, room: int) -> Iterator[Line]:
 
 
 def _text(block: Text, room: int) -> Iterator[Line]:
-    text, room = clean(block.text), room - block.indent
-    blank: Line = [(" " * block.indent, "")] if block.indent else []
-    if block.aside and width_of(text) + width_of(block.aside) + 3 <= room:
-        yield [*blank, (text, block.style), (f" · {clean(block.aside)}", "dim")]
+    text, aside = clean(block.text), clean(block.aside)
+    if aside and width_of(text) + width_of(aside) + 3 <= room:
+        yield [(text, block.style), (f" · {aside}", "dim")]
         return
-    for place, line in enumerate(wrap(text, room - block.hang, block.most)):
-        yield [*blank, (" " * block.hang if place else "", ""), (line, block.style)]
-    if block.aside:
-        yield from ([*blank, (line, "dim")] for line in wrap(clean(block.aside), room, 2))
+    if text:
+        yield from ([(line, block.style)] for line in wrap(text, room, block.most))
+    if aside:
+        yield from ([(line, "dim")] for line in wrap(aside, room, 2))
 
 
-def _facts(block: Facts, room: int) -> Iterator[Line]:
-    labels = max((len(label) for label, _ in block.pairs), default=0)
-    for label, value in block.pairs:
-        head = f"{label:<{labels}}  "
-        for line in wrap(clean(value), room - len(head), block.most):
-            yield [(head, "dim"), (line, "")]
-            head = " " * len(head)
+def _hanging(head: Styled, text: str, room: int, most: int, deeper: int = 0) -> Iterator[Line]:
+    """A head and the text beside it, whose further lines are indented."""
+    cells = width_of(head[0])
+    for place, line in enumerate(wrap(clean(text), room - cells - deeper, most)):
+        yield [(" " * (cells + deeper), "") if place else head, (line, "")]
 
 
 def _items(block: Items, room: int) -> Iterator[Line]:
     """``title: first`` with the others below it, the last line counting those left out."""
     # One too many takes the line that would say so.
-    shown = block.items if len(block.items) <= _TOP_ITEMS + 1 else block.items[:_TOP_ITEMS]
-    indent = len(block.title) + 2
-    texts: list[str] = []
-    for item in shown:
-        first, *more = wrap(clean(item), room - indent - 2, 2)
-        texts += [first, *(f"  {line}" for line in more)]
+    shown = list(block.items if len(block.items) <= _TOP_ITEMS + 1 else block.items[:_TOP_ITEMS])
     if len(block.items) > len(shown):
-        texts.append(f"{count(len(block.items) - len(shown))} more")
-    for place, line in enumerate(texts):
-        yield [(" " * indent if place else f"{block.title}: ", "warn"), (line, "")]
+        shown.append(f"{count(len(block.items) - len(shown))} more")
+    head = f"{block.title}: "
+    for place, item in enumerate(shown):
+        yield from _hanging((" " * len(head) if place else head, "warn"), item, room, 2, deeper=2)
 
 
 # -- tables ------------------------------------------------------------------------------------
@@ -233,50 +212,44 @@ def _items(block: Items, room: int) -> Iterator[Line]:
 def _table(table: NodeTable, room: int) -> Iterator[Line]:
     most = len(table.rows) if table.most is None else table.most
     rows = table.rows if len(table.rows) <= most + 1 else table.rows[:most]
-    notes = list(table.notes)
-    if len(table.rows) > len(rows):
-        notes.insert(0, f"… {plural(len(table.rows) - len(rows), f'more {table.noun}')}")
     # As wide as the bars of branches, if the table is below one.
     bar_cells = _bar_cells(room + _STEM)
     widths = [
         max([width_of(clean(column.name)), *(_width(row[place], bar_cells) for row in rows)])
         for place, column in enumerate(table.columns)
     ]
-    places = _with_room(table, widths, room)
-    columns = [table.columns[place] for place in places]
-    widths = [widths[place] for place in places]
-    if table.crop and (hidden := table.columns[len(places) :]):
-        head = f"… {plural(len(hidden), 'more column')}; {table.crop}: "
-        names = ", ".join(column.name for column in hidden)
-        notes.insert(0, head + shorten(clean(names), room - width_of(head)))
-    _fit(columns, widths, room)
+    places = _fitting(table.columns, widths, room)
+    columns, widths = [table.columns[place] for place in places], [widths[place] for place in places]
+    _cut(columns, widths, room)
     if table.title:
         yield [(shorten(clean(table.title), room), "bold")]
-    if any(column.name for column in columns):
+    if rows and any(column.name for column in columns):
         yield _row([(column.name, table.head) for column in columns], columns, widths, room)
     for row in rows:
         yield _row([row[place] for place in places], columns, widths, room)
-    for note in notes:
+    for note in _notes(table, len(rows), places):
         yield from ([(line, "dim")] for line in wrap(clean(note), room, 2))
 
 
-def _with_room(table: NodeTable, widths: Sequence[int], room: int) -> list[int]:
-    """The columns that are shown: without spare ones, or those on the right, if there is no room."""
-    places = list(range(len(widths)))
-    if table.crop:
-        least = [
-            wide if column.least is None else min(wide, column.least)
-            for wide, column in zip(widths, table.columns, strict=True)
-        ]
-        # At least one column, however narrow the screen.
-        while len(places) > 1 and _excess(least[: len(places)], room) > 0:
-            places.pop()
-        return places
-    while _excess([widths[place] for place in places], room) > 0:
-        spare = max(places, key=lambda place: table.columns[place].spare)
-        if not table.columns[spare].spare:
-            break
-        places.remove(spare)
+def _notes(table: NodeTable, rows: int, places: Sequence[int]) -> Iterator[str]:
+    """What is not shown of the table, and its own notes."""
+    if hidden := [column.name for place, column in enumerate(table.columns) if place not in places]:
+        more = f"{table.more}: " if table.more else "no room for "
+        yield f"… {plural(len(hidden), 'more column')}; {more}{', '.join(hidden)}"
+    if len(table.rows) > rows:
+        yield f"… {plural(len(table.rows) - rows, f'more {table.noun}')}"
+    yield from table.notes
+
+
+def _fitting(columns: Sequence[TableColumn], widths: Sequence[int], room: int) -> list[int]:
+    """The columns that there is room for, at least one of them."""
+    least = [
+        wide if column.least is None else min(wide, column.least)
+        for wide, column in zip(widths, columns, strict=True)
+    ]
+    places = list(range(len(columns)))
+    while len(places) > 1 and _excess([least[place] for place in places], room) > 0:
+        places.remove(max(places, key=lambda place: (columns[place].rank, place)))
     return places
 
 
@@ -290,13 +263,13 @@ def _excess(widths: Sequence[int], room: int) -> int:
     return sum(widths) + _GAP * (len(widths) - 1) - room
 
 
-def _fit(columns: Sequence[TableColumn], widths: list[int], room: int) -> None:
+def _cut(columns: Sequence[TableColumn], widths: list[int], room: int) -> None:
     """Take one cell at a time from the widest column that may be cut, until the table fits."""
     for _ in range(_excess(widths, room)):
-        cut = [place for place, c in enumerate(columns) if c.least is not None and widths[place] > c.least]
-        if not cut:
+        long = [place for place, c in enumerate(columns) if c.least is not None and widths[place] > c.least]
+        if not long:
             return
-        widths[max(cut, key=widths.__getitem__)] -= 1
+        widths[max(long, key=widths.__getitem__)] -= 1
 
 
 def _row(cells: Sequence[Cell], columns: Sequence[TableColumn], widths: Sequence[int], room: int) -> Line:
@@ -306,16 +279,12 @@ def _row(cells: Sequence[Cell], columns: Sequence[TableColumn], widths: Sequence
             line += _bar(cell, width)
         else:
             content, style = (cell, column.style) if isinstance(cell, str) else cell
-            shown = shorten(clean(content), width)
+            # The only column that is left may still be too wide.
+            shown = shorten(clean(content), min(width, room))
             blank = (" " * (width - width_of(shown)), "")
             line += [blank, (shown, style)] if column.right else [(shown, style), blank]
         line.append((" " * _GAP, ""))
-    # No blanks at the end of a line, coloured or not; what still is too wide loses its end.
+    # No blanks at the end of a line, coloured or not.
     while line and not line[-1][0].strip():
         line.pop()
-    if sum(width_of(content) for content, _ in line) > room:
-        left = room
-        for place, (content, style) in enumerate(line):
-            line[place] = (shorten(content, left), style)
-            left -= width_of(line[place][0])
     return line

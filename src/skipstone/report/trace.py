@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from skipstone.report import Reported
+
 _MAX_NOTES = 100
 
 
@@ -68,8 +70,10 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Reported):
     """The whole cascade over one file."""
+
+    view: ClassVar[str] = "skipstone.report.explain:prune_tree"
 
     json_names: ClassVar[Mapping[str, str]] = {"rows": "rows_total", "rows_whole": "rows_proven"}
     json_also: ClassVar[Mapping[str, str]] = {"requests": "requests", "bytes": "bytes"}
@@ -227,8 +231,10 @@ class SparkUse:
 
 
 @dataclass(frozen=True, slots=True)
-class ScanTrace:
+class ScanTrace(Reported):
     """The whole plan of one scan: levels from the lake down to pages, then what is left to read."""
+
+    view: ClassVar[str] = "skipstone.report.explain:scan_tree"
 
     json_names: ClassVar[Mapping[str, str]] = {"rows": "rows_total", "rows_whole": "rows_proven"}
     json_also: ClassVar[Mapping[str, str]] = {"requests": "requests", "bytes": "bytes"}
@@ -353,8 +359,10 @@ class AggregateRun:
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateTrace:
+class AggregateTrace(Reported):
     """The plan of an aggregation: the scan below it, sets of members, and where answers come from."""
+
+    view: ClassVar[str] = "skipstone.report.explain:aggregate_tree"
 
     scan: ScanTrace
     functions: tuple[str, ...]
@@ -367,3 +375,8 @@ class AggregateTrace:
     """Whether metadata may answer at all."""
     notes: tuple[str, ...] = ()
     run: AggregateRun | None = None
+
+    @property
+    def rows_read(self) -> int:
+        """Rows that are read for at least one column, even if metadata answers for all the others."""
+        return max((use.read for use in self.columns), default=0)

@@ -1,15 +1,15 @@
-"""Numbers, sizes and shares as people read them."""
+"""Numbers, sizes and shares for people."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _EIGHTHS = "▁▂▃▄▅▆▇█"
 
 
 def count(number: int) -> str:
-    """A whole number with its thousands marked.
+    """A number with thousands separators.
 
     >>> count(1234567)
     '1,234,567'
@@ -18,7 +18,7 @@ def count(number: int) -> str:
 
 
 def plural(number: int, noun: str, many: str = "") -> str:
-    """A count with its noun, whose plural ends in s unless given.
+    """A count with its noun; ``many`` is an irregular plural.
 
     >>> plural(1, "request"), plural(2000, "row"), plural(2, "batch", "batches")
     ('1 request', '2,000 rows', '2 batches')
@@ -60,7 +60,7 @@ def duration(seconds: float) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """A share of a whole; only nothing is 0 % and only everything is 100 %.
+    """A share in percent; only zero is 0 % and only all is 100 %.
 
     >>> percent(1, 100), percent(1, 1_000_000), percent(999_999, 1_000_000), percent(0, 0)
     ('1 %', '<0.1 %', '>99.9 %', '–')
@@ -74,6 +74,24 @@ def percent(part: float, whole: float) -> str:
         return ">99.9 %"
     text = f"{share:.1f}" if share < 10 or share > 99 else f"{share:.0f}"
     return f"{text.removesuffix('.0')} %"
+
+
+def share(part: int, whole: int, form: Callable[[int], str] = count) -> str:
+    """A part of a total, and its share.
+
+    >>> share(1, 12), share(80_000, 9_600_000, size), share(5, 0)
+    ('1 of 12 (8.3 %)', '80.0 kB of 9.6 MB (0.8 %)', '5')
+    """
+    return f"{form(part)} of {form(whole)} ({percent(part, whole)})" if whole else form(part)
+
+
+def cost(requests: int, nbytes: int) -> str:
+    """Requests and the bytes they returned.
+
+    >>> cost(2, 13_200)
+    '2 requests, 13.2 kB'
+    """
+    return f"{plural(requests, 'request')}, {size(nbytes)}"
 
 
 def times(factor: float) -> str:
@@ -91,7 +109,7 @@ def ago(seconds: float) -> str:
     >>> ago(0.4), ago(59), ago(150), ago(7_200), ago(200_000)
     ('just now', '59 s ago', '2 min ago', '2 h ago', '2 days ago')
     """
-    # Clocks of two machines differ: what is to come has just been.
+    # Clocks of two machines differ, so a time may be in the future.
     if seconds < 1:
         return "just now"
     if seconds < 60:
@@ -115,16 +133,16 @@ def shares(parts: Sequence[float], cells: int) -> list[int]:
     spare = cells - sum(least)
     exact = [max(cells * part / whole - few, 0) for part, few in zip(parts, least, strict=True)]
     scale = spare / sum(exact) if sum(exact) else 0
-    found = [int(more * scale) for more in exact]
+    cells_of = [int(more * scale) for more in exact]
     # The last cells go to the parts that lost most to rounding.
-    order = sorted(range(len(parts)), key=lambda place: found[place] - exact[place] * scale)
-    for place in order[: spare - sum(found)]:
-        found[place] += 1
-    return [few + more for few, more in zip(least, found, strict=True)]
+    order = sorted(range(len(parts)), key=lambda place: cells_of[place] - exact[place] * scale)
+    for place in order[: spare - sum(cells_of)]:
+        cells_of[place] += 1
+    return [few + more for few, more in zip(least, cells_of, strict=True)]
 
 
 def spark(shares: list[float]) -> str:
-    """One small column per share between 0 and 1.
+    """A small column per share between 0 and 1.
 
     >>> spark([0.0, 0.5, 1.0])
     '▁▅█'
@@ -133,7 +151,7 @@ def spark(shares: list[float]) -> str:
 
 
 def span_text(start: int, stop: int) -> str:
-    """Rows from the first to the last of a range.
+    """The first and the last row of a range.
 
     >>> span_text(0, 60_000), span_text(7, 8)
     ('rows 0–59,999', 'row 7')

@@ -324,16 +324,10 @@ class ScanPlan:
         return f"ScanPlan({self.lake}{what}: {self.rows:,} rows in {len(self.tasks):,} files)"
 
     def __str__(self) -> str:
-        from skipstone.report.explain import scan_tree
-        from skipstone.report.text import to_text
-
-        return to_text(scan_tree(self.trace))
+        return str(self.trace)
 
     def _repr_html_(self) -> str:
-        from skipstone.report.explain import scan_tree
-        from skipstone.report.html import to_html
-
-        return to_html(scan_tree(self.trace))
+        return self.trace._repr_html_()
 
 
 @dataclass(frozen=True, slots=True)

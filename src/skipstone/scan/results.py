@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from skipstone.core.judge import Verdict
 from skipstone.core.rows import RowSet
-from skipstone.report import render
-from skipstone.report.json import record
+from skipstone.report import Reported
 from skipstone.report.trace import Cause
 from skipstone.report.units import count, span_text
 
@@ -32,12 +31,14 @@ class WhyStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class Why(Reported):
     """Why a plan keeps or drops a file, a row group or the page around a row.
 
     ``rows`` are the unit's first row and the one after its last, counted within the file; None where the
     listing alone ruled the file out, so that no footer was opened.
     """
+
+    view: ClassVar[str] = "skipstone.scan.views:why_tree"
 
     json_also: ClassVar[Mapping[str, str]] = {"kept": "kept", "conclusion": "conclusion"}
 
@@ -64,20 +65,6 @@ class Why:
         if self.verdict is Verdict.ALL:
             return "kept: every row matches, none needs a test"
         return "kept: rows may match, and are tested when they are read"
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as dicts, lists, strings and numbers."""
-        return record(self)
-
-    def __str__(self) -> str:
-        from skipstone.scan.views import why_tree
-
-        return render(self, why_tree, "text")
-
-    def _repr_html_(self) -> str:
-        from skipstone.scan.views import why_tree
-
-        return render(self, why_tree, "html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +103,14 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(Reported):
     """A scan with skipping beside the same without: what each cost, and every difference.
 
     Rows and bytes with skipping are those that the plan kept and that were transferred for it; what the
     lake had at hand already costs nothing.
     """
+
+    view: ClassVar[str] = "skipstone.scan.views:verification_tree"
 
     json_also: ClassVar[Mapping[str, str]] = {"ok": "ok"}
 
@@ -144,17 +133,3 @@ class Verification:
     def ok(self) -> bool:
         """Whether skipping changed nothing."""
         return not self.differences
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as dicts, lists, strings and numbers."""
-        return record(self)
-
-    def __str__(self) -> str:
-        from skipstone.scan.views import verification_tree
-
-        return render(self, verification_tree, "text")
-
-    def _repr_html_(self) -> str:
-        from skipstone.scan.views import verification_tree
-
-        return render(self, verification_tree, "html")

@@ -118,7 +118,6 @@ class Scan:
             ...
         """
         from skipstone.report import render
-        from skipstone.report.explain import scan_tree
 
         check_format(format)
         trace = self._explained(analyze)
@@ -127,7 +126,7 @@ class Scan:
 
             told = schema_from_spark(self.lake)
             trace = replace(trace, spark=route_of(self.plan(), session, route, told=told).use)
-        return render(trace, scan_tree, format, f"Scan of {trace.lake}")
+        return render(trace, format, f"Scan of {trace.lake}")
 
     def _explained(self, analyze: bool) -> ScanTrace:
         from skipstone.scan.forecast import forecast

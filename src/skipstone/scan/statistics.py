@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,10 +30,9 @@ from skipstone.parquet.evidence import (
 from skipstone.parquet.metadata import ParquetMetadata
 from skipstone.parquet.values import stored_type
 from skipstone.prune.survey import Survey
-from skipstone.report import render
+from skipstone.report import Reported
 
 if TYPE_CHECKING:
-    from skipstone.report.node import ReportNode
     from skipstone.scan.lake import Lake
 
 _UNKNOWN = -1
@@ -86,11 +85,13 @@ class ColumnStatistics:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class LakeStatistics:
+class LakeStatistics(Reported):
     """A lake's size, its columns, and the same for each file as a table.
 
     ``files`` has a row per file: path, rows, bytes, and then for each column a struct named after it.
     """
+
+    view: ClassVar[str] = "skipstone.scan.views:statistics_tree"
 
     lake: str
     version: str
@@ -125,12 +126,6 @@ class LakeStatistics:
             "bytes": self.bytes,
             "columns": [column.to_json() for column in self.columns],
         }
-
-    def __str__(self) -> str:
-        return render(self, statistics_tree, "text")
-
-    def _repr_html_(self) -> str:
-        return render(self, statistics_tree, "html")
 
     def __repr__(self) -> str:
         size = f"{self.rows:,} rows, {self.file_count:,} files, {self.bytes:,} bytes"
@@ -395,10 +390,11 @@ def _plain(scalar: pa.Scalar | None) -> Any:
         return scalar.as_py()
     if pa.types.is_floating(type) and np.isfinite(float(scalar.as_py())):
         return float(scalar.as_py())
-    return _shown(scalar)
+    return bound_text(scalar)
 
 
-def _shown(scalar: pa.Scalar) -> str:
+def bound_text(scalar: pa.Scalar) -> str:
+    """A bound for people."""
     type = scalar.type
     if pa.types.is_temporal(type) and not pa.types.is_duration(type):
         return str(scalar.cast(pa.string()))
@@ -406,42 +402,3 @@ def _shown(scalar: pa.Scalar) -> str:
     if isinstance(value, bytes):
         return "0x" + value.hex()
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def statistics_tree(found: LakeStatistics) -> ReportNode:
-    """A line per column: ≥ and ≤ mark bounds that may not be values, ? what footers don't say."""
-    from skipstone.report.node import NodeTable, ReportNode, number, text
-    from skipstone.report.units import plural, size
-
-    rows = [_cells(column) for column in found.columns]
-    marks = {mark for row in rows for cell in row[2:5] for mark in "≥≤?" if cell.startswith(mark)}
-    notes = [
-        *(["≥ and ≤ mark bounds that may not occur as values"] if marks & {"≥", "≤"} else []),
-        *(["? marks what footers don't say"] if "?" in marks else []),
-    ]
-    columns = (
-        *(text("column"), text("type"), text("min"), text("max"), number("nulls")),
-        *(number("NaN", 2), number("size", 1)),
-    )
-    said = f"{plural(found.rows, 'row')}, {plural(found.file_count, 'file')}, {size(found.bytes)}"
-    tables = (NodeTable(columns, rows, tuple(notes), most=40, noun="column"),) if rows else ()
-    return ReportNode(found.lake, said, body=tables)
-
-
-def _cells(column: ColumnStatistics) -> tuple[str, ...]:
-    from skipstone.report.units import count, size
-
-    def bound(scalar: pa.Scalar | None, exact: bool, sign: str) -> str:
-        if scalar is None:
-            return "?" if column.may_value else "–"
-        return _shown(scalar) if exact else f"{sign} {_shown(scalar)}"
-
-    return (
-        column.name,
-        str(column.type),
-        bound(column.lower, column.lower_exact, "≥"),
-        bound(column.upper, column.upper_exact, "≤"),
-        "?" if column.null_count is None else count(column.null_count),
-        "may" if column.may_nan else "",
-        size(column.compressed_bytes),
-    )

@@ -1,4 +1,4 @@
-"""What ``why`` and ``verify`` found out, as trees.
+"""Views of ``why``, ``verify``, statistics and lakes.
 
 day=2026-01-01/f0.parquet  user_id = 42
 │  row group 2, rows 50,000–74,999
@@ -9,7 +9,7 @@ day=2026-01-01/f0.parquet  user_id = 42
 └─ dropped: no row can match
 
 lake/events  user_id = 42
-├─ compared  4 files, 400,000 rows: each read whole by pyarrow and tested row by row
+├─ compared  4 files, 400,000 rows: read in full by pyarrow, each row tested
 ├─ matching  57 rows, 0 of them proven by metadata
 ├─ rows      █░░░░░░░░░░░░░░░░░░░  5,000 instead of 400,000 (1.3 %)
 ├─ bytes     █░░░░░░░░░░░░░░░░░░░  80.0 kB instead of 8.1 MB (1 %)
@@ -19,21 +19,48 @@ lake/events  user_id = 42
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from skipstone.core.judge import Verdict
 from skipstone.report.explain import EVERY_ROW, cause_name
-from skipstone.report.node import Bar, Block, Items, ReportNode, Text
+from skipstone.report.node import (
+    MISSING,
+    Bar,
+    Block,
+    Facts,
+    Items,
+    ReportNode,
+    Text,
+    nbytes,
+    number,
+    table,
+    text,
+)
 from skipstone.report.units import count, duration, percent, plural, size, span_text
 from skipstone.scan.results import Kind, Verification, Why, WhyStep
+from skipstone.scan.row_view import type_name
+from skipstone.scan.statistics import ColumnStatistics, LakeStatistics, bound_text
+
+if TYPE_CHECKING:
+    from skipstone.scan.lake import Lake
 
 _VERDICTS = {Verdict.NONE: "dropped", Verdict.SOME: "kept", Verdict.ALL: "kept whole"}
 _STYLES = {Verdict.NONE: "bad", Verdict.SOME: "kept", Verdict.ALL: "kept"}
 _PER_VERDICT = 3
+_SHOWN_COLUMNS = 40
+_MARKS = {
+    "≥": "≥ marks minimums that may not occur as values",
+    "≤": "≤ marks maximums that may not occur as values",
+    "?": "? marks values that footers don't record",
+}
 _MEANING: dict[Kind, str] = {
     "lost": "matching rows are missing",
-    "false proof": "rows said to be proven don't match",
+    "false proof": "rows reported as proven don't match",
     "wrong values": "rows came back with other values",
     "extra rows": "rows came back that don't match",
     "wrong order": "rows came back in another order, or others than the first ones",
@@ -41,7 +68,7 @@ _MEANING: dict[Kind, str] = {
 
 
 def why_tree(why: Why) -> ReportNode:
-    """What each level says of the unit, and the conclusion."""
+    """The verdict of each level on the unit, and the conclusion."""
     unit = why.unit
     if why.rows is not None and why.rows[0] < why.rows[1]:
         rows = span_text(*why.rows)
@@ -60,7 +87,7 @@ def why_tree(why: Why) -> ReportNode:
 def _level(name: str, steps: Sequence[WhyStep]) -> ReportNode:
     if len(steps) == 1:
         (only,) = steps
-        return ReportNode(name, _verdict(only), _STYLES[only.verdict], body=(_evidence(only),))
+        return ReportNode(name, _verdict(only), _STYLES[only.verdict], body=(Text(_evidence(only)),))
     kept = sum(step.verdict is not Verdict.NONE for step in steps)
     whole = sum(step.verdict is Verdict.ALL for step in steps)
     said = f"kept {count(kept)} of {count(len(steps))}{f', {count(whole)} whole' if whole else ''}"
@@ -69,14 +96,14 @@ def _level(name: str, steps: Sequence[WhyStep]) -> ReportNode:
 
 def _units(steps: Sequence[WhyStep]) -> Iterator[Block]:
     for verdict in (Verdict.ALL, Verdict.SOME, Verdict.NONE):
-        mine = [step for step in steps if step.verdict is verdict]
+        units = [step for step in steps if step.verdict is verdict]
         # One too many takes the line that would say so.
-        shown = mine if len(mine) <= _PER_VERDICT + 1 else mine[:_PER_VERDICT]
-        for step in shown:
-            yield Text(f"{step.unit} {_verdict(step)}", _STYLES[verdict], 1)
-            yield _evidence(step, indent=2)
-        if len(mine) > len(shown):
-            yield Text(f"{count(len(mine) - len(shown))} more {_VERDICTS[verdict]}", "dim")
+        shown = units if len(units) <= _PER_VERDICT + 1 else units[:_PER_VERDICT]
+        yield Facts(
+            [((f"{step.unit} {_verdict(step)}", _STYLES[verdict]), _evidence(step)) for step in shown]
+        )
+        more = len(units) - len(shown)
+        yield Text(f"{count(more)} more {_VERDICTS[verdict]}" if more else "", "dim")
 
 
 def _verdict(step: WhyStep) -> str:
@@ -84,54 +111,93 @@ def _verdict(step: WhyStep) -> str:
     return _VERDICTS[step.verdict] + cause
 
 
-def _evidence(step: WhyStep, indent: int = 0) -> Text:
-    text = f"{step.condition}: {step.evidence}" if step.condition else step.evidence
-    return Text(text, indent=indent, hang=2)
+def _evidence(step: WhyStep) -> str:
+    return f"{step.condition}: {step.evidence}" if step.condition else step.evidence
 
 
-def verification_tree(found: Verification) -> ReportNode:
-    """What was compared, what skipping saved, and every difference."""
-    seen = f"{plural(found.files, 'file')}, {plural(found.rows_read_without, 'row')}"
-    proven = f"{count(found.rows_proven)} of them proven by metadata"
-    shares = (
-        ("rows", found.rows_read_with, found.rows_read_without, count),
-        ("bytes", found.bytes_with, found.bytes_without, size),
-    )
-    differences = plural(len(found.differences) + found.left_out, "difference")
-    same = ReportNode(said="✓ no difference: the same rows with the same values", style="kept")
+# -- verify ------------------------------------------------------------------------------------
+
+
+def verification_tree(check: Verification) -> ReportNode:
+    """Files compared, savings of skipping, and every difference."""
+    compared = f"{plural(check.files, 'file')}, {plural(check.rows_read_without, 'row')}"
+    proven = f"{count(check.rows_proven)} of them proven by metadata"
+    differences = plural(len(check.differences) + check.left_out, "difference")
     return ReportNode(
-        found.lake,
-        found.predicate or EVERY_ROW,
+        check.lake,
+        check.predicate or EVERY_ROW,
         "code",
         children=(
-            ReportNode("compared", (f"{seen}: each read whole by pyarrow and tested row by row", seen)),
-            ReportNode("matching", f"{plural(found.rows_matching, 'row')}, {proven}"),
-            *(
-                ReportNode(name, _saved(text(part), text(of), percent(part, of)), bar=Bar.of(part, of))
-                for name, part, of, text in shares
-            ),
+            ReportNode("compared", (f"{compared}: read in full by pyarrow, each row tested", compared)),
+            ReportNode("matching", f"{plural(check.rows_matching, 'row')}, {proven}"),
+            _saved("rows", check.rows_read_with, check.rows_read_without, count),
+            _saved("bytes", check.bytes_with, check.bytes_without, size),
             ReportNode(
-                "time", f"{duration(found.seconds_with)} instead of {duration(found.seconds_without)}"
+                "time", f"{duration(check.seconds_with)} instead of {duration(check.seconds_without)}"
             ),
-            same
-            if found.ok
-            else ReportNode(said=f"✗ {differences}", style="bad", body=tuple(_differences(found))),
+            ReportNode(said="✓ no difference: the same rows with the same values", style="kept")
+            if check.ok
+            else ReportNode(said=f"✗ {differences}", style="bad", body=tuple(_differences(check))),
         ),
     )
 
 
-def _saved(part: str, whole: str, share: str) -> tuple[str, ...]:
-    said = f"{part} instead of {whole}"
-    return f"{said} ({share})", said, part
+def _saved(name: str, part: int, whole: int, form: Callable[[int], str]) -> ReportNode:
+    said = f"{form(part)} instead of {form(whole)}"
+    forms = (f"{said} ({percent(part, whole)})", said, form(part))
+    return ReportNode(name, forms, bar=Bar.of(part, whole))
 
 
-def _differences(found: Verification) -> Iterator[Block]:
-    for difference in found.differences:
+def _differences(check: Verification) -> Iterator[Block]:
+    for difference in check.differences:
         rows = f"{plural(len(difference.rows), 'row')}: " if difference.rows is not None else ""
-        head = f"{difference.kind}: {_MEANING[difference.kind]}: {rows}{difference.place}"
-        yield Text(head, "bad")
-        yield Text(difference.detail, most=2, indent=2)
+        yield Text(f"{difference.kind}: {_MEANING[difference.kind]}: {rows}{difference.place}", "bad")
+        yield Text(difference.detail, most=2)
         if difference.why is not None:
             yield why_tree(difference.why)
-    if found.left_out:
-        yield Text(f"{count(found.left_out)} more", "dim")
+    yield Text(f"{count(check.left_out)} more" if check.left_out else "", "dim")
+
+
+# -- statistics and lakes ----------------------------------------------------------------------
+
+
+def statistics_tree(statistics: LakeStatistics) -> ReportNode:
+    """A line per column, and a line for each mark that its bounds have."""
+    columns = table(
+        statistics.columns,
+        text("column", lambda column: column.name),
+        text("type", lambda column: str(column.type), rank=3),
+        text("min", lambda column: _bound(column, column.lower, column.lower_exact, "≥")),
+        text("max", lambda column: _bound(column, column.upper, column.upper_exact, "≤")),
+        number("nulls", lambda c: "?" if c.null_count is None else count(c.null_count), rank=1),
+        number("NaN", lambda column: "possible" if column.may_nan else "", rank=2, optional=True),
+        nbytes("size", lambda column: column.compressed_bytes, rank=1),
+        most=_SHOWN_COLUMNS,
+        noun="column",
+    )
+    marks = {str(cell)[:1] for row in columns.rows for cell in row}
+    notes = tuple(note for mark, note in _MARKS.items() if mark in marks)
+    files = f"{plural(statistics.rows, 'row')}, {plural(statistics.file_count, 'file')}"
+    body = (replace(columns, notes=notes) if columns.rows else None,)
+    return ReportNode(statistics.lake, f"{files}, {size(statistics.bytes)}", body=body)
+
+
+def _bound(column: ColumnStatistics, bound: pa.Scalar | None, exact: bool, sign: str) -> str:
+    if bound is None:
+        return "?" if column.may_value else MISSING
+    return bound_text(bound) if exact else f"{sign} {bound_text(bound)}"
+
+
+def lake_tree(lake: Lake) -> ReportNode:
+    """The schema and the layout of a lake, from its listing or manifests."""
+    columns = table(
+        lake.schema,
+        text("column", lambda field: field.name),
+        text("type", lambda field: type_name(field.type)),
+        text("", lambda field: "partition" if field.name in lake.partition_names else "", optional=True),
+        most=_SHOWN_COLUMNS,
+        noun="column",
+    )
+    files = lake.entries
+    said = f"{plural(len(files), 'file')}, {size(sum(file.size for file in files))}"
+    return ReportNode(lake.uri, said, body=(Text(f"version {lake.version}", "dim"), columns))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from skipstone.report import render
-from skipstone.report.json import record
+from skipstone.report import Reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +34,10 @@ class LookUps:
 
 
 @dataclass(frozen=True, slots=True)
-class IngestReport:
+class IngestReport(Reported):
     """What one ingest did."""
+
+    view: ClassVar[str] = "skipstone.write.views:ingest_tree"
 
     json_also: ClassVar[Mapping[str, str]] = {"files": "files", "bytes": "bytes"}
 
@@ -70,24 +71,12 @@ class IngestReport:
         """Bytes of the files that were written."""
         return sum(self.sizes)
 
-    def to_json(self) -> dict[str, Any]:
-        """The same as dicts, lists, strings and numbers."""
-        return record(self)
-
-    def __str__(self) -> str:
-        from skipstone.write.views import ingest_tree
-
-        return render(self, ingest_tree, "text")
-
-    def _repr_html_(self) -> str:
-        from skipstone.write.views import ingest_tree
-
-        return render(self, ingest_tree, "html")
-
 
 @dataclass(frozen=True, slots=True)
-class PipelineReport:
+class PipelineReport(Reported):
     """What a run over a source did."""
+
+    view: ClassVar[str] = "skipstone.write.views:pipeline_tree"
 
     json_also: ClassVar[Mapping[str, str]] = {"rows": "rows", "files": "files", "bytes": "bytes"}
 
@@ -114,17 +103,3 @@ class PipelineReport:
     def bytes(self) -> int:
         """Bytes of the files that were written."""
         return sum(batch.bytes for batch in self.batches)
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as dicts, lists, strings and numbers."""
-        return record(self)
-
-    def __str__(self) -> str:
-        from skipstone.write.views import pipeline_tree
-
-        return render(self, pipeline_tree, "text")
-
-    def _repr_html_(self) -> str:
-        from skipstone.write.views import pipeline_tree
-
-        return render(self, pipeline_tree, "html")

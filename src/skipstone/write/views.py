@@ -1,26 +1,26 @@
-"""What an ingest did, as a tree.
+"""Views of ingest reports.
 
 20,000,000 rows in 9 files, 1.1 GB: 118.2 MB to 131.0 MB each, 27 row groups
 lake/events: surveyed in 2.1 s, written in 21.4 s (52.3 MB/s), published in 10.2 ms
 
-lookup column  share of lake read
-event_id       █░░░░░░░░░░░░░░░░░░░  <0.1 % of rows, 11 % of files
+lookup column  share of lake read      rows  files
+event_id       █░░░░░░░░░░░░░░░░░░░  <0.1 %   11 %
 """
 
 from __future__ import annotations
 
-from skipstone.report.node import Bar, Block, Items, NodeTable, ReportNode, TableColumn, Text, text
+from skipstone.report.node import Bar, Block, Items, ReportNode, TableColumn, Text, number, table, text
 from skipstone.report.units import count, duration, percent, plural, size
 from skipstone.write.report import IngestReport, PipelineReport
 
 
 def ingest_tree(report: IngestReport) -> ReportNode:
-    """What was written, how long it took, and how well it will skip."""
+    """Rows and files written, the time it took, and how well look-ups will skip."""
     return ReportNode(body=_blocks(report))
 
 
 def pipeline_tree(report: PipelineReport) -> ReportNode:
-    """Which files of a source were ingested, and each batch of them."""
+    """The files of a source that were ingested, and each batch of them."""
     known = f"; {count(report.known)} already ingested" if report.known else ""
     if report.new:
         head = f"ingested {plural(report.new, 'file')}{known}"
@@ -35,18 +35,16 @@ def pipeline_tree(report: PipelineReport) -> ReportNode:
 
 def _blocks(report: IngestReport) -> tuple[Block, ...]:
     problem = f"rows were ingested, but the index is not up to date: {report.index_problem}"
-    rows = [
-        (one.column, Bar.of(one.rows, 1), f"{percent(one.rows, 1)} of rows, {percent(one.files, 1)} of files")
-        for one in report.skips
-    ]
     return (
         Text(_written(report), "bold"),
         Text(_spent(report), "dim"),
-        *([Text(problem, "bold")] if report.index_problem else []),
-        *(
-            [NodeTable((text("lookup column"), TableColumn("share of lake read"), TableColumn()), rows)]
-            if rows
-            else []
+        Text(problem if report.index_problem else "", "bold"),
+        table(
+            report.skips,
+            text("lookup column", lambda lookup: lookup.column),
+            TableColumn("share of lake read", lambda lookup: Bar.of(lookup.rows, 1)),
+            number("rows", lambda lookup: percent(lookup.rows, 1)),
+            number("files", lambda lookup: percent(lookup.files, 1)),
         ),
     )
 

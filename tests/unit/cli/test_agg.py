@@ -20,10 +20,10 @@ from pyroaring import BitMap, BitMap64
 
 import skipstone as sk
 from skipstone.cli.output import Exit
-from skipstone.cli.rows import answer_blocks
 from skipstone.report.lines import width_of
 from skipstone.report.node import ReportNode
 from skipstone.report.text import to_text
+from skipstone.scan.row_view import answer_blocks
 
 Run = Callable[..., Any]
 
@@ -114,7 +114,7 @@ class TestText:
             ["sum(x)", str(sum(row % 7 * 0.5 for row in range(500, 2000))), "float64"],
             ["approx_distinct(x)", "7", "int64"],
         ]
-        assert "\n1,500 rows known from metadata · 0 requests, 0 B · " in done.stdout
+        assert "\n1,500 rows answered from metadata · 0 requests, 0 B · " in done.stdout
 
     def test_bounds_and_histograms(self) -> None:
         bins = [{"low": 0.1 + 0.2, "high": 20.0, "count": 12_000}, {"low": 20.0, "high": 40.0, "count": 5}]
@@ -145,8 +145,8 @@ class TestText:
             odd                 NaN                                     float64
 
             histogram(x, 2)
-            0.3  to  20  ████████████████████  12,000
-             20  to  40  █░░░░░░░░░░░░░░░░░░░       5
+            0.3 to  20  ████████████████████  12,000
+             20 to  40  █░░░░░░░░░░░░░░░░░░░       5
 
             histogram(y, 2)
             no value
@@ -288,7 +288,7 @@ class TestStream:
         done = run("agg", hive, "count(*)", "--stream", "--no-cached")
         tables = done.stdout.split("function")[1:]
         assert len(tables) > 1
-        assert re.search(r"\d+ %, [\d,]+ rows to go\n", tables[0])
+        assert re.search(r"\d+ % of rows, [\d,]+ rows to go\n", tables[0])
         assert "read 1,600 of 1,600 rows that may count" in tables[-1]
 
     def test_wrong_usage(self, run: Run, hive: Path, tmp_path: Path, words: Callable[[str], str]) -> None:

@@ -197,8 +197,8 @@ def test_a_process_of_its_own_does_without_pandas(spark: bool, events: Path) -> 
     pytest.importorskip("pandas")
     code = (
         "import sys; from skipstone.cli import main, options\n"
-        "scan = options.Condition.scan\n"
-        f"options.Condition.scan = lambda *a, **more: scan(*a, **{{**more, 'spark': {spark}}})\n"
+        "scan = options.ConditionOptions.scan\n"
+        f"options.ConditionOptions.scan = lambda *a, **more: scan(*a, **{{**more, 'spark': {spark}}})\n"
         f"sys.argv = ['skipstone', 'count', {str(events)!r}, '--where', \"name = 'n001'\"]\n"
         "try: main.run()\n"
         "except SystemExit: print('pandas' in sys.modules)"

@@ -18,8 +18,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone.cli.formats import json_texts, row_writer, texts
 from skipstone.cli.output import RowStream
+from skipstone.scan.formats import json_texts, row_writer, texts
 
 Run = Callable[..., Any]
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap, BitMap64
 
-from skipstone.cli.ids import read_ids
+from skipstone.aggregate.id_files import read_ids
 from skipstone.errors import FileError
 
 Write = Callable[[bytes], Path]

@@ -57,8 +57,8 @@ def test_text(run: Run, events: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         name                     sorted       1.0 (25 %)  sorted       1.0 (6.2 %)  ▁▁▁▁▁▁▁▁▁▁▁▁
         ratio                    sorted       1.0 (25 %)  sorted       1.0 (6.2 %)  ▁▁▁▁▁▁▁▁▁▁▁▁
         place.tags.list.element  –                        –
-        = keeps: how many of them an equality on the column touches on average
-        overlap: the share of them that covers each part of the column's range
+        = keeps: units that an equality on the column reads on average
+        overlap: the share of units that covers each part of the column's range
         """)
 
 
@@ -116,9 +116,11 @@ def test_tables_fit_the_screen(run: Run, events: Path, monkeypatch: pytest.Monke
     assert done.exit_code == 0
     assert max(map(width_of, done.stdout.splitlines())) <= width
     assert "\x1b" not in done.stdout
-    # Markup in a name is text, and what is spare goes before names are cut.
+    # Markup in a name is text.
     assert "[bold]odd[/bold]" in done.stdout
-    assert ("stored as" in done.stdout) is (width == 160)
+    columns = sections(done.stdout)["columns"]
+    assert ("stored as" in columns.splitlines()[0]) is (width > 80)
+    assert ("no room for" in columns) is (width == 80)
 
 
 def test_files_without_anything(run: Run, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_control_c_while_a_file_is_written(hive: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     # A program that interrupts itself when the first batch is there: no clock decides.
     code = (
-        "import os, signal, skipstone.cli.formats as f\n"
+        "import os, signal, skipstone.scan.formats as f\n"
         "from skipstone.cli.main import run\n"
         "f.Csv.write = lambda self, batch: os.kill(os.getpid(), signal.SIGINT)\n"
         "run()"
@@ -117,7 +117,7 @@ def test_no_binary_on_a_terminal(events: Path, format: str) -> None:
 def test_progress(hive: Path, tmp_path: Path) -> None:
     # The bar waits for half a second, and so does every batch.
     code = (
-        "import time, skipstone.cli.formats as f\n"
+        "import time, skipstone.scan.formats as f\n"
         "from skipstone.cli.main import run\n"
         "write = f.Csv.write\n"
         "f.Csv.write = lambda self, batch: (write(self, batch), time.sleep(1))\n"

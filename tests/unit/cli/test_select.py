@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from skipstone.cli.select import FORMS, read_functions
+from skipstone.aggregate.select import FORMS, read_functions
 from skipstone.errors import ParseError, UsageError
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.cli.output import Exit
-from skipstone.cli.table_inspection import SizeClass, measure_sizes
+from skipstone.inspection.table import SizeClass, measure_sizes
 from skipstone.report.lines import width_of
 from tests.iceberg._maker import Maker
 
@@ -173,7 +173,7 @@ def test_snapshots(run: Run, warehouse: Path) -> None:
     assert [row[-4:] for row in rows[1:]] == [["+10", "30", "tag", "v1"], ["+1", "+5", "35", "main"]]
     assert rows[2][:2] == ["*", str(found[2]["id"])]
     assert legend[0] == "*"
-    assert run("snapshots", "db.empty", "--catalog", warehouse).stdout == "the table has no snapshot\n"
+    assert run("snapshots", "db.empty", "--catalog", warehouse).stdout == "the table has no snapshots\n"
 
 
 def test_a_question_at_a_snapshot(run: Run, warehouse: Path) -> None:

@@ -67,8 +67,8 @@ def test_text() -> None:
     assert str(STATUS) == drawn("""
         s3://lake/events/_skipstone  version 3, format 1, written 2 h ago
         ├─ files    ███████████████████░  98 of 100 indexed
-        │     unknown  2 files: b.parquet, c.parquet
-        │     stale    3 entries, such as a.parquet (gone), b.parquet (changed)
+        │     not indexed  2 files: b.parquet, c.parquet
+        │     stale        3 entries, such as a.parquet (gone), b.parquet (changed)
         ├─ size     █░░░░░░░░░░░░░░░░░░░  2.7 MB, 6.1 % of the lake's 44.6 MB
         │     bloom filters      ███████████████████░  2.6 MB (96 %)
         │     pages              █░░░░░░░░░░░░░░░░░░░  40.0 kB (1.5 %)
@@ -79,7 +79,7 @@ def test_text() -> None:
         │     file-level stats   █░░░░░░░░░░░░░░░░░░░  1.6 kB (<0.1 %)
         │     index metadata     █░░░░░░░░░░░░░░░░░░░  232 B (<0.1 %)
         │     block-level stats  █░░░░░░░░░░░░░░░░░░░  68 B (<0.1 %)
-        │     and 30.0 kB of earlier versions, kept for a while for their readers
+        │     and 30.0 kB of earlier versions, retained for a while for their readers
         └─ options  user_id, place.amount; down to pages; bloom filters of the files; bloom filters built
                     for user_id; sums of place.amount
 

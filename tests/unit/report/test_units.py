@@ -6,11 +6,12 @@ import doctest
 
 import pytest
 
-from skipstone.cli import formats, options, rows
+from skipstone.cli import options
 from skipstone.report import html, lines, units
+from skipstone.scan import formats, row_view
 
 
-@pytest.mark.parametrize("module", [units, lines, html, options, formats, rows])
+@pytest.mark.parametrize("module", [units, lines, html, options, formats, row_view])
 def test_examples(module: object) -> None:
     found = doctest.testmod(module)  # type: ignore[arg-type]
     assert found.attempted > 0

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from skipstone.cli.rows import answer_blocks, row_table
 from skipstone.core.judge import Verdict
 from skipstone.core.rows import RowSet
 from skipstone.index.views import advice_tree, build_tree, status_tree
@@ -25,11 +24,13 @@ from skipstone.report.node import (
     TableColumn,
     Text,
     number,
+    table,
     text,
 )
 from skipstone.report.text import to_text
 from skipstone.report.trace import Cause
 from skipstone.scan.results import Difference, Verification, Why, WhyStep
+from skipstone.scan.row_view import answer_blocks, row_table
 from skipstone.scan.views import verification_tree, why_tree
 from skipstone.write.views import ingest_tree
 from tests.unit.index.test_advice_view import ADVICE
@@ -106,7 +107,7 @@ def test_the_certificate_of_a_difference_is_drawn_below_it() -> None:
     assert lines[6:10] == [
         "└─ ✗ 3 differences",
         "      lost: matching rows are missing: 3 rows: f.parquet, row group 3, rows 4–6",
-        "        id is 1 in row 4",
+        "      id is 1 in row 4",
         "        d/f.parquet  id = 1",
     ]
     assert lines[-3:] == [
@@ -117,19 +118,25 @@ def test_the_certificate_of_a_difference_is_drawn_below_it() -> None:
     assert "6 more dropped" in to_text(TREES["different"])
 
 
-def test_tables_lose_spare_columns_then_parts_of_texts() -> None:
+def test_narrow_tables_cut_texts_then_leave_out_columns_and_name_them() -> None:
     table = NodeTable(
-        (text("name"), number("rows"), number("share", spare=1), TableColumn("note", spare=2)),
+        (text("name"), number("rows"), number("share", rank=1), TableColumn("note", rank=2)),
         [("a long name of a column", "1,000", "10 %", "something"), ("b", "2", "90 %", "")],
     )
     tree = ReportNode(body=(table,))
     assert to_text(tree, 60).splitlines()[1] == "a long name of a column  1,000   10 %  something"
-    assert to_text(tree, 42).splitlines()[0] == "name                      rows  share"
-    narrow = ReportNode(body=(NodeTable(table.columns, [("x" * 80, "1,000", "10 %", "")]),))
-    assert to_text(narrow, 40).splitlines() == [
-        "name                                rows",
-        f"{'x' * 32}…  1,000",
+    assert to_text(tree, 42).splitlines()[1] == "a long name of a…  1,000   10 %  something"
+    narrow = replace(table, rows=[("x" * 80, "1,000,000", "10 %", "something")])
+    assert to_text(ReportNode(body=(narrow,)), 40).splitlines() == [
+        "name                         rows  share",
+        f"{'x' * 21}…  1,000,000   10 %",
+        "… 1 more column; no room for note",
     ]
+
+
+def test_a_column_without_values_is_left_out_if_it_is_optional() -> None:
+    drawn = table([1, 2], number("n", lambda n: n), number("none", lambda n: None, optional=True))
+    assert to_text(ReportNode(body=(drawn,))) == "n\n1\n2"
 
 
 def test_empty_lines_around_tables_only() -> None:

@@ -25,9 +25,9 @@ TEXT = """\
 lake/events: surveyed in 2.10 s, written in 21.40 s (17.5 MB/s), published in 10.2 ms, indexed in
 3.00 s (index size 1.5 MB)
 
-lookup column  share of lake read
-event_id       █░░░░░░░░░░░░░░░░░░░  <0.1 % of rows, 33 % of files
-day            ████████████████████  100 % of rows, 100 % of files"""
+lookup column  share of lake read      rows  files
+event_id       █░░░░░░░░░░░░░░░░░░░  <0.1 %   33 %
+day            ████████████████████   100 %  100 %"""
 
 
 def test_the_text() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 
-from skipstone.report import render
-from skipstone.report.json import record
+from skipstone.report import Reported
 from skipstone.report.lines import clean, shorten
 from skipstone.report.units import count, size, times
 
@@ -74,11 +73,14 @@ class LayoutAdvice:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Reported):
     """Which columns to index, which bloom filters pay, and which order of rows would help most.
 
     ``columns`` and ``blooms`` are names, ready to build an index with.
     """
+
+    view: ClassVar[str] = "skipstone.index.views:advice_tree"
+    width: ClassVar[int] = 120
 
     json_also: ClassVar[Mapping[str, str]] = {
         "recommendation": "recommendation",
@@ -157,21 +159,6 @@ class Advice:
             known = ", ".join(column.name for column in self.by_column) or "none"
             raise KeyError(f"{name}: advice is on {known}")
         return found
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as dicts, lists, strings and numbers."""
-        return record(self)
-
-    def __str__(self) -> str:
-        from skipstone.index.views import ADVICE_WIDTH, advice_tree
-        from skipstone.report.text import to_text
-
-        return to_text(advice_tree(self), ADVICE_WIDTH)
-
-    def _repr_html_(self) -> str:
-        from skipstone.index.views import advice_tree
-
-        return render(self, advice_tree, "html")
 
 
 def _options(named: Mapping[str, Sequence[str]]) -> list[str]:

@@ -1,25 +1,23 @@
-"""What ``skipstone inspect`` shows of a table: gathered from its metadata and manifests, and drawn."""
+"""Facts about one Iceberg table, from its metadata and manifests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count as count_from
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from skipstone.cli.tables import pinned, ref_names, when
 from skipstone.core.evidence import Array
+from skipstone.inspection.snapshots import SnapshotEntry, snapshot_entry
+from skipstone.report import Reported
 from skipstone.report.json import record
-from skipstone.report.node import Bar, Cell, Facts, ReportNode, TableColumn, number, text
-from skipstone.report.node import NodeTable as Grid
-from skipstone.report.units import count, percent, plural, size
 
 if TYPE_CHECKING:
-    from skipstone.api import NodeTable, SnapshotInfo
     from skipstone.iceberg.inventory import Inventory
     from skipstone.iceberg.manifests.entries import Entries
+    from skipstone.scan.lake import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +91,10 @@ class ManifestUse:
 
 
 @dataclass(frozen=True, slots=True)
-class TableInspection:
-    """All that is shown about one table at one of its snapshots."""
+class TableInspection(Reported):
+    """Facts about one table at one of its snapshots."""
+
+    view: ClassVar[str] = "skipstone.inspection.views:table_tree"
 
     table: str
     location: str
@@ -118,26 +118,36 @@ class TableInspection:
     properties: dict[str, str]
     requests: int
     bytes_read: int
-    taken: SnapshotInfo | None = None
-    names: tuple[str, ...] = ()
-    """Branches and tags that name the snapshot."""
+    entry: SnapshotEntry | None = None
+    """The snapshot; None for a table without any."""
+
+    @property
+    def delete_kinds(self) -> tuple[TableDeletes, ...]:
+        """Delete files by kind, and all of them if there are several kinds."""
+        kinds = self.deletes
+        if len(kinds) < 2:
+            return kinds
+        files, rows = sum(kind.files for kind in kinds), sum(kind.rows for kind in kinds)
+        total = TableDeletes("all", files, rows, sum(k.bytes for k in kinds), self.files_with_deletes)
+        return (*kinds, total)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as dicts, lists, strings and numbers; keys are stable, new ones may be added."""
-        found = record(self)
-        del found["taken"], found["names"]
-        read = {"requests": found.pop("requests"), "bytes": found.pop("bytes_read")}
-        return {**found, "read": read}
+        """Return the same as dicts, lists, strings and numbers."""
+        fields = record(self)
+        del fields["entry"]
+        read = {"requests": fields.pop("requests"), "bytes": fields.pop("bytes_read")}
+        return {**fields, "read": read}
 
 
-def gather_table(table: NodeTable) -> TableInspection:
+def inspect_table(table: Table) -> TableInspection:
     """Read the manifests of a table's snapshot and sum them up; no data file is opened."""
     metadata = table.metadata
     data, _ = table.inventory.everything
     deletes, _ = table.delete_inventory.everything
     kinds, touched = _deletes(table, data, deletes)
     schema = table.iceberg_schema
-    taken, io = pinned(table), table.io
+    pinned = next((one for one in table.snapshots() if one.id == table.snapshot), None)
+    io = table.io
     return TableInspection(
         table=table.name,
         location=table.uri,
@@ -161,8 +171,7 @@ def gather_table(table: NodeTable) -> TableInspection:
         properties=dict(metadata.properties),
         requests=io.requests,
         bytes_read=io.bytes,
-        taken=taken,
-        names=() if taken is None else tuple(ref_names(taken, table)),
+        entry=None if pinned is None else snapshot_entry(pinned, table),
     )
 
 
@@ -205,7 +214,7 @@ def _default_text(value: Any) -> str | None:
     return repr(value) if isinstance(value, str | bytes) else str(value)
 
 
-def _names(table: NodeTable) -> dict[int, str]:
+def _names(table: Table) -> dict[int, str]:
     """Columns by field id; dropped ones go by their last name."""
     from skipstone.iceberg.schema import walk_fields
 
@@ -228,7 +237,7 @@ def _field_text(field: Any, names: Mapping[int, str]) -> str:
     return _transformed(str(field.transform), names.get(field.source_id, f"field {field.source_id}"))
 
 
-def _sort_order(table: NodeTable) -> tuple[str, ...]:
+def _sort_order(table: Table) -> tuple[str, ...]:
     metadata = table.metadata
     orders = {order.order_id: order for order in metadata.sort_orders}
     order = orders.get(metadata.default_sort_order_id)
@@ -242,7 +251,7 @@ def _sort_order(table: NodeTable) -> tuple[str, ...]:
 # -- files -------------------------------------------------------------------------------------
 
 
-def _specs(table: NodeTable, data: Entries) -> tuple[SpecUse, ...]:
+def _specs(table: Table, data: Entries) -> tuple[SpecUse, ...]:
     names, default = _names(table), table.metadata.default_spec_id
     used = np.zeros(len(data.keys), dtype=bool)
     used[data.partitions] = True
@@ -264,7 +273,7 @@ def _specs(table: NodeTable, data: Entries) -> tuple[SpecUse, ...]:
     return tuple(found)
 
 
-def _deletes(table: NodeTable, data: Entries, deletes: Entries) -> tuple[tuple[TableDeletes, ...], int]:
+def _deletes(table: Table, data: Entries, deletes: Entries) -> tuple[tuple[TableDeletes, ...], int]:
     """Delete files by kind, and how many data files any of them may apply to."""
     from skipstone.iceberg.deletes.match import DeleteIndex
 
@@ -312,143 +321,3 @@ def measure_sizes(sizes: Array) -> TableSizes:
 
 def _manifests(content: str, inventory: Inventory) -> ManifestUse:
     return ManifestUse(content, len(inventory.infos), sum(info.length for info in inventory.infos))
-
-
-# -- drawn -------------------------------------------------------------------------------------
-
-_KINDS = {"positions": "position deletes", "equality": "equality deletes", "vectors": "deletion vectors"}
-_CONTENTS = {"data": "data files", "deletes": "delete files"}
-_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-
-
-def table_tree(found: TableInspection) -> ReportNode:
-    """A section for the table itself, its columns, partition specs, delete files and file sizes."""
-    sections = [
-        ReportNode(found.table, body=(Facts(_facts(found)),)),
-        ReportNode("columns", body=(_column_table(found.columns),)),
-        ReportNode("partitioning", body=(_spec_table(found),)),
-    ]
-    if found.deletes:
-        sections.append(ReportNode("deletes", body=(_delete_table(found),)))
-    if found.sizes is not None:
-        sections.append(ReportNode("sizes of data files", body=(_size_table(found.sizes, found.files),)))
-    return ReportNode(children=tuple(sections), tree=False)
-
-
-def _facts(found: TableInspection) -> list[tuple[str, str]]:
-    taken, snapshot = found.taken, [("snapshot", "none yet")]
-    if taken is not None:
-        which = "the current one" if found.snapshot_is_current else "not the current one"
-        names = f" ({', '.join(found.names)})" if found.names else ""
-        made = f" by {taken.operation}" if taken.operation else ""
-        snapshot = [
-            ("snapshot", f"{taken.id}{names}, {which} of {count(found.snapshots)}"),
-            ("committed", f"{when(taken.at)} UTC{made}"),
-        ]
-    older = "" if found.schema_is_current else ", not the current one"
-    manifests = [
-        f"{count(one.manifests)} of {_CONTENTS[one.content]}, {size(one.bytes)}"
-        for one in found.manifests
-        if one.manifests
-    ]
-    return [
-        ("location", found.location),
-        ("uuid", found.uuid),
-        ("format", f"Iceberg version {found.format_version}"),
-        *snapshot,
-        ("rows", f"{count(found.rows)}{', minus deleted ones' if found.files_with_deletes else ''}"),
-        ("size", f"{size(found.bytes)} in {plural(found.files, 'data file')}"),
-        ("schema", f"{found.schema_id}{older}: {plural(len(found.columns), 'field')}"),
-        ("sorted by", ", ".join(found.sort_order) or "nothing"),
-        ("manifests", "; ".join(manifests) or "none"),
-        ("metadata read", f"{plural(found.requests, 'request')}, {size(found.bytes_read)}"),
-    ]
-
-
-def _column_table(columns: Sequence[ColumnField]) -> Grid:
-    head = [number("id"), text("column"), text("type"), TableColumn("null")]
-    parts: list[list[Cell]] = [
-        [str(one.id) for one in columns],
-        [one.name for one in columns],
-        [one.type for one in columns],
-        ["key" if one.key else "no" if one.required else "yes" for one in columns],
-    ]
-    more = (
-        (text("in older files"), [one.initial_default for one in columns]),
-        (text("default"), [one.write_default for one in columns]),
-        (TableColumn("about", least=6, spare=1), [one.doc for one in columns]),
-    )
-    for column, values in more:
-        # Few tables have any of these.
-        if any(value is not None for value in values):
-            head.append(column)
-            parts.append([value or "" for value in values])
-    return Grid(head, list(zip(*parts, strict=True)))
-
-
-def _spec_table(found: TableInspection) -> Grid:
-    columns = (
-        *(number("spec"), text("partitioned by", least=16), number("files"), number("rows"), number("size")),
-        *(number("share", spare=1), number("partitions")),
-    )
-    rows = [
-        (
-            (f"* {spec.id}", "kept") if spec.default else str(spec.id),
-            ", ".join(spec.fields) or "unpartitioned",
-            count(spec.files),
-            count(spec.rows),
-            size(spec.bytes),
-            percent(spec.bytes, found.bytes),
-            count(spec.partitions),
-        )
-        for spec in found.specs
-    ]
-    return Grid(columns, rows, ("* marks the spec of new files",) if len(rows) > 1 else ())
-
-
-def _delete_table(found: TableInspection) -> Grid:
-    kinds = [
-        (_KINDS[kind.kind], kind.files, kind.rows, kind.bytes, kind.data_files) for kind in found.deletes
-    ]
-    if len(kinds) > 1:
-        totals = [
-            sum(part) for part in zip(*((k.files, k.rows, k.bytes) for k in found.deletes), strict=True)
-        ]
-        kinds.append(("all", totals[0], totals[1], totals[2], found.files_with_deletes))
-    return Grid(
-        (TableColumn("kind"), number("files"), number("rows"), number("size"), text("applies to data files")),
-        [
-            (
-                kind,
-                count(files),
-                count(rows),
-                size(nbytes),
-                f"{count(touched)} of {count(found.files)} ({percent(touched, found.files)})",
-            )
-            for kind, files, rows, nbytes, touched in kinds
-        ],
-    )
-
-
-def _size_table(sizes: TableSizes, files: int) -> Grid:
-    most = max(one.files for one in sizes.classes)
-    rows = [
-        (
-            _binary(one.low),
-            _binary(one.high),
-            Bar.of(one.files, most),
-            count(one.files),
-            percent(one.files, files),
-            size(one.bytes),
-        )
-        for one in sizes.classes
-    ]
-    ends = f"smallest {size(sizes.smallest)}, median {size(sizes.median)}, largest {size(sizes.largest)}"
-    columns = (*map(number, ("from", "to")), TableColumn(), *map(number, ("files", "share", "size")))
-    return Grid(columns, rows, (ends,))
-
-
-def _binary(power: int) -> str:
-    """A power of two in the unit that leaves the smallest number."""
-    unit = max(power.bit_length() - 1, 0) // 10
-    return f"{power >> (10 * unit)} {_BINARY[unit]}"

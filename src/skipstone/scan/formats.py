@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.cli.output import RowStream
 from skipstone.errors import UsageError
 from skipstone.report.lines import visible
 
@@ -216,6 +215,15 @@ _ROW_GROUP_ROWS = 1024 * 1024
 _TO_QUOTE = r'[,"\r\n]|^\s|\s$|^$'
 
 
+class ByteStream(Protocol):
+    """A stream that rows are written to."""
+
+    closed: bool
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes, or any buffer."""
+
+
 class RowWriter(Protocol):
     """Takes batches; what it has written is complete only after ``finish``."""
 
@@ -229,7 +237,7 @@ class RowWriter(Protocol):
 class Csv:
     """RFC 4180 with a header, lines ended by a line feed; NULL is nothing, an empty text is ``""``."""
 
-    def __init__(self, schema: pa.Schema, out: RowStream) -> None:
+    def __init__(self, schema: pa.Schema, out: ByteStream) -> None:
         self._out = out
         names = pa.array(schema.names, TEXT)
         out.write((",".join(_quoted(names).to_pylist()) + "\n").encode())
@@ -256,7 +264,7 @@ class Csv:
 class Json:
     """JSON objects on lines of their own: bare, or in one array."""
 
-    def __init__(self, schema: pa.Schema, out: RowStream, *, array: bool) -> None:
+    def __init__(self, schema: pa.Schema, out: ByteStream, *, array: bool) -> None:
         self._names = schema.names
         self._out = out
         self._array = array
@@ -282,7 +290,7 @@ class Json:
 class Arrow:
     """An Arrow IPC stream."""
 
-    def __init__(self, schema: pa.Schema, out: RowStream) -> None:
+    def __init__(self, schema: pa.Schema, out: ByteStream) -> None:
         self._writer = pa.ipc.new_stream(out, schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -297,7 +305,7 @@ class Arrow:
 class Parquet:
     """A Parquet file with a page index, batches gathered into row groups of a useful size."""
 
-    def __init__(self, schema: pa.Schema, out: RowStream) -> None:
+    def __init__(self, schema: pa.Schema, out: ByteStream) -> None:
         import pyarrow.parquet as pq
 
         self._waiting: list[pa.RecordBatch] = []
@@ -325,7 +333,7 @@ class Parquet:
         self._writer.close()
 
 
-_WRITERS: dict[str, Callable[[pa.Schema, RowStream], RowWriter]] = {
+_WRITERS: dict[str, Callable[[pa.Schema, ByteStream], RowWriter]] = {
     "csv": Csv,
     "json": partial(Json, array=True),
     "jsonl": partial(Json, array=False),
@@ -334,7 +342,7 @@ _WRITERS: dict[str, Callable[[pa.Schema, RowStream], RowWriter]] = {
 }
 
 
-def row_writer(format: str, schema: pa.Schema, out: RowStream) -> RowWriter:
+def row_writer(format: str, schema: pa.Schema, out: ByteStream) -> RowWriter:
     """The writer of a format."""
     return _WRITERS[format](schema, out)
 
@@ -346,7 +354,7 @@ def _quoted(array: pa.Array) -> pa.Array:
     return pc.if_else(odd, joined(quote, pc.replace_substring(array, '"', '""'), quote), array)
 
 
-def _write_texts(array: pa.Array, out: RowStream) -> None:
+def _write_texts(array: pa.Array, out: ByteStream) -> None:
     """Write the texts one after the other, straight from Arrow's buffer."""
     if len(array) == 0:
         return

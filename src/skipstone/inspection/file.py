@@ -1,10 +1,10 @@
-"""What ``skipstone inspect`` shows of a file, gathered as data from its footer and page indexes."""
+"""Facts about one Parquet file, from its footer and page indexes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +19,12 @@ from skipstone.parquet.metadata import ParquetMetadata, read_footer
 from skipstone.parquet.pageindex import BadPageIndex, PageIndex, page_index_ranges, parse_page_index
 from skipstone.parquet.schema import LeafColumn, Logical, LogicalKind, PhysicalType
 from skipstone.prune.clustering import Clustering, bounded, clustering
+from skipstone.report import Reported
 from skipstone.report.json import record, to_json
 from skipstone.report.trace import Note, Notes
 from skipstone.store.source import Source, TailSource, open_source
 
-# Page indexes are read only while that is cheap, unless asked for.
+# Page indexes are read only while that is cheap, unless requested.
 _MOST_INDEX_BYTES = 32 * 1024 * 1024
 _MOST_INDEXES = 20_000
 # Page types of the format: data pages of version 1 and 2.
@@ -72,6 +73,23 @@ class InspectedColumn:
     row_group_clustering: Clustering | None
     page_clustering: Clustering | None
 
+    @property
+    def physical_name(self) -> str:
+        """How values are stored."""
+        leaf = self.leaf
+        if leaf.physical is PhysicalType.FIXED_LEN_BYTE_ARRAY:
+            return f"fixed({leaf.type_length})"
+        return leaf.physical.name.lower()
+
+    @property
+    def type_name(self) -> str:
+        """The logical type, or the physical one if there is no other."""
+        return logical_name(self.leaf.logical) or self.physical_name
+
+    def row_group_bounds(self, row_groups: int) -> list[Bounds]:
+        """The bounds in every row group."""
+        return each(self.facts, row_groups)
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -93,15 +111,58 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Inspection:
-    """All that is shown about one file; ``pages`` is None unless a column's pages were asked for."""
+class FileInspection(Reported):
+    """Facts about one file."""
+
+    view: ClassVar[str] = "skipstone.inspection.views:file_tree"
 
     metadata: ParquetMetadata
     columns: tuple[InspectedColumn, ...]
     pages: tuple[Page, ...] | None
+    """Pages of one column; None unless they were requested."""
     notes: tuple[Note, ...]
     requests: int
     bytes: int
+    row_groups: bool = False
+    """Whether row groups are listed."""
+    named: bool = False
+    """Whether columns were named, so that their bounds are listed by row group."""
+
+    @property
+    def data_bytes(self) -> int:
+        """Compressed bytes of all column chunks of the file, whichever columns are inspected."""
+        metadata = self.metadata
+        return sum(c.total_compressed_size for leaf in metadata.leaves for c in metadata.chunks(leaf.index))
+
+    @property
+    def codecs(self) -> list[str]:
+        """Names of the compression codecs of the file."""
+        metadata = self.metadata
+        numbers = {chunk.codec for leaf in metadata.leaves for chunk in metadata.chunks(leaf.index)}
+        return [codec_name(number) for number in sorted(numbers)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the inspection as JSON; ``row_groups`` and ``pages`` only if they were requested."""
+        metadata = self.metadata
+        stored = [group.total_byte_size for group in metadata.row_groups]
+        sizes = [size for size in stored if size is not None]
+        return {
+            "path": metadata.path,
+            "bytes": metadata.size,
+            "footer_bytes": metadata.footer_size,
+            "data_bytes": self.data_bytes,
+            "uncompressed_bytes": sum(sizes) if len(sizes) == len(stored) else None,
+            "rows": metadata.num_rows,
+            "row_group_count": metadata.row_group_count,
+            "column_count": len(metadata.leaves),
+            "created_by": metadata.created_by,
+            "codecs": self.codecs,
+            "columns": [_column_json(column) for column in self.columns],
+            "read": {"requests": self.requests, "bytes": self.bytes},
+            "notes": to_json(self.notes),
+            **({"row_groups": _row_groups_json(self)} if self.row_groups else {}),
+            **({"pages": to_json(self.pages)} if self.pages is not None else {}),
+        }
 
 
 @dataclass(slots=True)
@@ -141,19 +202,32 @@ class _Reader:
         return fits
 
 
-def gather(
-    file: str, *, columns: Sequence[str] = (), pages: str | None = None, storage_options: dict[str, str]
-) -> Inspection:
+def inspect_file(
+    file: str,
+    *,
+    columns: Sequence[str] = (),
+    pages: str | None = None,
+    row_groups: bool = False,
+    storage_options: dict[str, str],
+) -> FileInspection:
     """Read a file's footer and page indexes and sum them up by column."""
     source = TailSource(open_source(file, storage_options=storage_options))
     reader = _Reader(source, read_footer(source))
     chosen = pick(reader.metadata, columns)
     paged = _one(reader.metadata, pages) if pages is not None else None
     affordable = reader.affordable(chosen)
-    found = tuple(_column(reader, leaf, indexed=affordable) for leaf in chosen)
+    inspected = tuple(_column(reader, leaf, indexed=affordable) for leaf in chosen)
     listed = _pages(reader, paged) if paged is not None else None
-    cost = source.counter
-    return Inspection(reader.metadata, found, listed, reader.notes.done(), cost.requests, cost.bytes)
+    return FileInspection(
+        reader.metadata,
+        inspected,
+        listed,
+        reader.notes.done(),
+        source.counter.requests,
+        source.counter.bytes,
+        row_groups,
+        bool(columns),
+    )
 
 
 # -- columns by name ---------------------------------------------------------------------------
@@ -381,13 +455,6 @@ def short_encoding(number: int) -> str:
     return _SHORT.get(number, str(number))
 
 
-def physical_name(leaf: LeafColumn) -> str:
-    """How a leaf is stored."""
-    if leaf.physical is PhysicalType.FIXED_LEN_BYTE_ARRAY:
-        return f"fixed({leaf.type_length})"
-    return leaf.physical.name.lower()
-
-
 def logical_name(logical: Logical) -> str | None:
     """What a leaf means; None where its physical type says it all."""
     match logical.kind:
@@ -405,46 +472,7 @@ def logical_name(logical: Logical) -> str | None:
 # -- JSON --------------------------------------------------------------------------------------
 
 
-def document(found: Inspection, *, row_groups: bool = False) -> dict[str, Any]:
-    """The inspection as JSON, whose keys are stable; ``row_groups`` and ``pages`` only if asked for."""
-    metadata = found.metadata
-    stored = [group.total_byte_size for group in metadata.row_groups]
-    sizes = [size for size in stored if size is not None]
-    document: dict[str, Any] = {
-        "path": metadata.path,
-        "bytes": metadata.size,
-        "footer_bytes": metadata.footer_size,
-        "data_bytes": data_bytes(found),
-        "uncompressed_bytes": sum(sizes) if len(sizes) == len(stored) else None,
-        "rows": metadata.num_rows,
-        "row_group_count": metadata.row_group_count,
-        "column_count": len(metadata.leaves),
-        "created_by": metadata.created_by,
-        "codecs": [codec_name(number) for number in codecs(found)],
-        "columns": [_column_document(column) for column in found.columns],
-        "read": {"requests": found.requests, "bytes": found.bytes},
-        "notes": to_json(found.notes),
-    }
-    if row_groups:
-        document["row_groups"] = _row_group_documents(found)
-    if found.pages is not None:
-        document["pages"] = to_json(found.pages)
-    return document
-
-
-def data_bytes(found: Inspection) -> int:
-    """Compressed bytes of all column chunks of the file, whichever columns are shown."""
-    metadata = found.metadata
-    return sum(c.total_compressed_size for leaf in metadata.leaves for c in metadata.chunks(leaf.index))
-
-
-def codecs(found: Inspection) -> list[int]:
-    """The codecs in use in the whole file."""
-    metadata = found.metadata
-    return sorted({chunk.codec for leaf in metadata.leaves for chunk in metadata.chunks(leaf.index)})
-
-
-def _column_document(column: InspectedColumn) -> dict[str, Any]:
+def _column_json(column: InspectedColumn) -> dict[str, Any]:
     leaf = column.leaf
     return {
         "name": leaf.name,
@@ -461,13 +489,13 @@ def _column_document(column: InspectedColumn) -> dict[str, Any]:
         "null_count": column.null_count,
         "nan_count": column.nan_count,
         "clustering": {
-            "row_groups": _clustering_document(column.row_group_clustering),
-            "pages": _clustering_document(column.page_clustering),
+            "row_groups": _clustering_json(column.row_group_clustering),
+            "pages": _clustering_json(column.page_clustering),
         },
     }
 
 
-def _clustering_document(found: Clustering | None) -> dict[str, Any] | None:
+def _clustering_json(found: Clustering | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
@@ -479,14 +507,15 @@ def _clustering_document(found: Clustering | None) -> dict[str, Any] | None:
     }
 
 
-def _row_group_documents(found: Inspection) -> list[dict[str, Any]]:
-    metadata = found.metadata
-    bounds = {column.leaf.index: each(column.facts, metadata.row_group_count) for column in found.columns}
-    chunks = {column.leaf.index: metadata.chunks(column.leaf.index) for column in found.columns}
+def _row_groups_json(inspection: FileInspection) -> list[dict[str, Any]]:
+    metadata = inspection.metadata
+    groups = metadata.row_group_count
+    bounds = {column.leaf.index: column.row_group_bounds(groups) for column in inspection.columns}
+    chunks = {column.leaf.index: metadata.chunks(column.leaf.index) for column in inspection.columns}
     listed = []
     for number in range(metadata.row_group_count):
         columns = {}
-        for column in found.columns:
+        for column in inspection.columns:
             leaf = column.leaf
             chunk = chunks[leaf.index][number]
             columns[leaf.name] = {

@@ -1,4 +1,4 @@
-"""Rows and answers for people: tables of values, one answer below the other, histograms as bars."""
+"""Views of rows and of the answers of aggregates: tables of values, and histograms as bars."""
 
 from __future__ import annotations
 
@@ -8,35 +8,48 @@ from typing import Any
 
 import pyarrow as pa
 
-from skipstone.cli.formats import is_binary, is_text, plain, plain_type, texts
 from skipstone.report.lines import clean, width_of
-from skipstone.report.node import Bar, Block, Cell, NodeTable, TableColumn, text
-from skipstone.report.units import count, plural
+from skipstone.report.node import (
+    Bar,
+    Block,
+    Cell,
+    NodeTable,
+    ReportNode,
+    TableColumn,
+    Text,
+    number,
+    table,
+    text,
+)
+from skipstone.report.trace import AggregateTrace
+from skipstone.report.units import count, percent, plural
+from skipstone.scan.formats import is_binary, is_text, plain, plain_type, texts
 
 SHOWN = 40
-"""Rows or groups that are shown unless more are asked for."""
+"""Rows or groups shown by default."""
 _LEAST = 12
 _SHORTEST = 6
 _LONGEST = 500
 _BYTES = 32
+_NULL, _EMPTY = ("NULL", "dim"), ("''", "dim")
 _HISTOGRAM = ("low", "high", "count")
 # A fraction of a second that says nothing, in every value of a column.
 _NO_FRACTION = re.compile(r"\.0+(?=Z|[+-]\d\d:\d\d|$)")
 
 
 def row_table(rows: pa.Table, *, more: str = "use --columns", notes: tuple[str, ...] = ()) -> NodeTable:
-    """Names over types over values, numbers to the right; columns without room are named below."""
+    """Names over types over values."""
     cells = [_cells(column) for column in rows.columns]
     columns = [_column(field, column) for field, column in zip(rows.schema, cells, strict=True)]
     types = [(type_name(field.type), "dim") for field in rows.schema]
-    return NodeTable(columns, [types, *zip(*cells, strict=True)], notes, head="bold", crop=more)
+    return NodeTable(columns, [types, *zip(*cells, strict=True)], notes, head="bold", more=more)
 
 
 def _column(field: pa.Field, cells: Sequence[Cell]) -> TableColumn:
-    """Texts may be cut, and any column's name; numbers, dates and the like may not."""
+    """Strings may be cut, and the names of all columns; numbers and times may not."""
     type = plain_type(field.type)
     if _may_be_cut(type):
-        return text(field.name, _LEAST)
+        return text(field.name, least=_LEAST)
     types = pa.types
     right = types.is_integer(type) or types.is_floating(type) or types.is_decimal(type)
     least = max(_widest(cells), _SHORTEST)
@@ -49,27 +62,27 @@ def _widest(cells: Sequence[Cell]) -> int:
 
 
 def _may_be_cut(type: pa.DataType) -> bool:
-    """Whether a part of a value says something about it, as it does of texts."""
+    """Whether the beginning of a value is useful, as it is of strings."""
     type = plain_type(type)
     return is_text(type) or is_binary(type) or bool(pa.types.is_nested(type))
 
 
 def _cells(column: pa.ChunkedArray) -> list[Cell]:
-    """The values of a column as people read them."""
-    found: list[str | None] = []
+    """The values of a column for people."""
+    strings: list[str | None] = []
     for chunk in column.chunks:
         values = plain(chunk)
         if is_binary(values.type):
-            found += [None if value is None else _hex(value) for value in values.to_pylist()]
+            strings += [None if value is None else _hex(value) for value in values.to_pylist()]
         else:
-            found += texts(values).to_pylist()
+            strings += texts(values).to_pylist()
     if pa.types.is_temporal(column.type):
-        # As people write them: a blank before the hour, no fraction where all of them are zero.
-        found = [None if value is None else value.replace("T", " ", 1) for value in found]
-        if all(value is None or _NO_FRACTION.search(value) for value in found):
-            found = [None if value is None else _NO_FRACTION.sub("", value) for value in found]
-    # A value may be of any length, and one line of it is shown.
-    return [("NULL", "dim") if value is None else value[:_LONGEST] for value in found]
+        # A blank before the hour, and no fraction if all of them are zero.
+        strings = [None if value is None else value.replace("T", " ", 1) for value in strings]
+        if all(value is None or _NO_FRACTION.search(value) for value in strings):
+            strings = [None if value is None else _NO_FRACTION.sub("", value) for value in strings]
+    # A value can have any length; one line of it is shown.
+    return [_NULL if value is None else value[:_LONGEST] or _EMPTY for value in strings]
 
 
 def _hex(value: bytes) -> str:
@@ -106,10 +119,29 @@ def type_name(type: pa.DataType) -> str:
 # -- answers of aggregates ---------------------------------------------------------------------
 
 
-def answer_blocks(answer: pa.Table, bounds: Mapping[str, Any], *, grouped: bool) -> tuple[Block, ...]:
-    """Answers about all rows one below the other, or one line per group.
+def answer_tree(
+    answer: pa.Table, bounds: Mapping[str, Any], trace: AggregateTrace, aside: str = ""
+) -> ReportNode:
+    """The answers of an aggregation, and the rows that were read for them."""
+    rows, read = plural(trace.rows, "row"), trace.rows_read
+    said = f"read {count(read)} of {rows} that may count" if read else f"{rows} answered from metadata"
+    blocks = answer_blocks(answer, bounds, grouped=bool(trace.group_by))
+    return ReportNode(body=(*blocks, Text(said, "bold", 1, aside=aside)))
 
-    ``bounds`` has the values between which an estimate's truth lies, by the name of the answer.
+
+def step_tree(
+    answer: pa.Table, bounds: Mapping[str, Any], covered: float, rows_left: int, *, grouped: bool
+) -> ReportNode:
+    """Answers that are still improving, above a bar of the rows they cover."""
+    left = f"{percent(covered, 1)} of rows, {plural(rows_left, 'row')} to go"
+    done = NodeTable((TableColumn(), TableColumn(style="dim")), [(Bar.of(covered, 1), left)])
+    return ReportNode(body=(*answer_blocks(answer, bounds, grouped=grouped), done))
+
+
+def answer_blocks(answer: pa.Table, bounds: Mapping[str, Any], *, grouped: bool) -> tuple[Block, ...]:
+    """Answers about all rows below each other, or one line per group.
+
+    ``bounds`` has the lower and upper bounds of estimates, by the name of the answer.
     """
     if grouped:
         more = len(answer) - SHOWN
@@ -124,23 +156,21 @@ def answer_blocks(answer: pa.Table, bounds: Mapping[str, Any], *, grouped: bool)
 
 def _answers(fields: Sequence[pa.Field], rows: Sequence[Sequence[Cell]]) -> NodeTable:
     firm = [row[1] for field, row in zip(fields, rows, strict=True) if not _may_be_cut(field.type)]
-    columns = [
-        text("function", _LEAST),
-        text("answer", max(_LEAST, _widest(firm))),
-        TableColumn("type", spare=2, style="dim"),
-        TableColumn("at least", spare=1),
-        TableColumn("at most", spare=1),
-    ]
-    # Where nothing is estimated there are no bounds to show.
-    wide = len(columns) if any(row[-1] for row in rows) else len(columns) - 2
-    return NodeTable(columns[:wide], [row[:wide] for row in rows])
+    return table(
+        rows,
+        text("function", lambda row: row[0], _LEAST),
+        text("answer", lambda row: row[1], max(_LEAST, _widest(firm))),
+        TableColumn("type", lambda row: row[2], rank=2, style="dim"),
+        TableColumn("at least", lambda row: row[3], rank=1, optional=True),
+        TableColumn("at most", lambda row: row[4], rank=1, optional=True),
+    )
 
 
 def _answer(field: pa.Field, column: pa.ChunkedArray, between: Any) -> list[Cell]:
-    known = between is not None and None not in between
-    ends: list[Cell] = _cells(pa.chunked_array([pa.array(between)])) if known else ["", ""]
-    if ends[0] == ends[1]:
-        ends = ["", ""]  # what is known exactly needs no bounds
+    """The cells of one answer; an exact one has no bounds."""
+    bounded = between is not None and None not in between
+    ends: list[Cell] = _cells(pa.chunked_array([pa.array(between)])) if bounded else ["", ""]
+    ends = ["", ""] if ends[0] == ends[1] else ends
     return [field.name, _cells(column)[0], type_name(field.type), *ends]
 
 
@@ -156,12 +186,15 @@ def _is_histogram(type: pa.DataType) -> bool:
 def _chart(name: str, bins: Sequence[Mapping[str, Any]] | None) -> NodeTable:
     """A bar for each bin, the longest one for the fullest."""
     most = max((bin["count"] for bin in bins or ()), default=0)
-    rows = [
-        (_edge(bin["low"]), "to", _edge(bin["high"]), Bar.of(bin["count"], most), count(bin["count"]))
-        for bin in bins or ()
-    ]
-    columns = (TableColumn(right=True), TableColumn(), TableColumn(), TableColumn(), TableColumn(right=True))
-    return NodeTable(columns, rows, () if rows else ("no value",), title=name)
+    return table(
+        bins or (),
+        number("", lambda bin: f"{_edge(bin['low'])} to"),
+        TableColumn("", lambda bin: _edge(bin["high"])),
+        TableColumn("", lambda bin: Bar.of(bin["count"], most)),
+        number("", lambda bin: bin["count"]),
+        notes=() if bins else ("no value",),
+        title=name,
+    )
 
 
 def _edge(value: Any) -> str:

@@ -1,0 +1,1 @@
+"""Facts about files, tables and snapshots, and their views."""

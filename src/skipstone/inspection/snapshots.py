@@ -1,0 +1,113 @@
+"""Snapshots of a table, and the tables of a catalog."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from skipstone.report import Reported
+from skipstone.report.json import record
+
+if TYPE_CHECKING:
+    from skipstone.iceberg.metadata import SnapshotInfo
+    from skipstone.scan.lake import Table
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRef:
+    """A branch or a tag."""
+
+    name: str
+    type: str
+
+    def __str__(self) -> str:
+        return f"tag {self.name}" if self.type == "tag" else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotEntry:
+    """A snapshot; numbers are None where its writer left them out."""
+
+    id: int
+    parent: int | None
+    sequence_number: int
+    at: datetime
+    operation: str | None
+    schema_id: int | None
+    current: bool
+    refs: tuple[SnapshotRef, ...]
+    added_files: int | None
+    removed_files: int | None
+    added_rows: int | None
+    removed_rows: int | None
+    added_delete_files: int | None
+    removed_delete_files: int | None
+    total_files: int | None
+    total_rows: int | None
+    total_bytes: int | None
+    summary: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the same as dicts, lists, strings and numbers."""
+        at = self.at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return {**record(self), "at": at}
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotList(Reported):
+    """The snapshots of a table, oldest first."""
+
+    view: ClassVar[str] = "skipstone.inspection.views:snapshots_tree"
+
+    table: str
+    location: str
+    current: int | None
+    snapshots: tuple[SnapshotEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableList(Reported):
+    """The tables of a catalog, or of one of its namespaces, by name."""
+
+    view: ClassVar[str] = "skipstone.inspection.views:tables_tree"
+
+    catalog: str
+    namespace: str | None
+    tables: tuple[str, ...]
+
+
+def list_snapshots(table: Table) -> SnapshotList:
+    """Return the snapshots of a table."""
+    entries = tuple(snapshot_entry(snapshot, table) for snapshot in table.snapshots())
+    return SnapshotList(table.name, table.uri, table.metadata.current_snapshot_id, entries)
+
+
+def snapshot_entry(snapshot: SnapshotInfo, table: Table) -> SnapshotEntry:
+    """Return one snapshot with its branches, tags and numbers."""
+    refs = table.metadata.refs
+
+    def number(key: str) -> int | None:
+        text = snapshot.summary.get(key, "")
+        return int(text) if text.isascii() and text.isdigit() else None
+
+    return SnapshotEntry(
+        snapshot.id,
+        snapshot.parent,
+        snapshot.sequence,
+        snapshot.at,
+        snapshot.operation or None,
+        snapshot.schema_id,
+        snapshot.current,
+        tuple(SnapshotRef(name, str(refs[name].snapshot_ref_type.value)) for name in snapshot.refs),
+        number("added-data-files"),
+        number("deleted-data-files"),
+        number("added-records"),
+        number("deleted-records"),
+        number("added-delete-files"),
+        number("removed-delete-files"),
+        number("total-data-files"),
+        number("total-records"),
+        number("total-files-size"),
+        snapshot.summary,
+    )

@@ -1,0 +1,360 @@
+"""Views of files, tables, snapshots and catalogs."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from itertools import repeat
+
+from skipstone.inspection.file import Bounds, FileInspection, InspectedColumn, short_encoding
+from skipstone.inspection.snapshots import SnapshotList, TableList
+from skipstone.inspection.table import TableInspection
+from skipstone.prune.clustering import Clustering, Layout
+from skipstone.report.node import (
+    MISSING,
+    Bar,
+    Block,
+    Cell,
+    Code,
+    Facts,
+    NodeTable,
+    ReportNode,
+    TableColumn,
+    Text,
+    nbytes,
+    number,
+    table,
+    text,
+)
+from skipstone.report.units import cost, count, percent, plural, share, size, spark
+
+_MOST_NOTES = 20
+_STYLES = {
+    Layout.SORTED: "kept",
+    Layout.CLUSTERED: "kept",
+    Layout.OVERLAPPING: "warn",
+    Layout.RANDOM: "bad",
+}
+# Zero fractions of a second; strings are quoted, so this is a time.
+_NO_FRACTION = re.compile(r"^([-0-9 ]*:\d\d:\d\d)\.0+(?=Z?$)")
+
+
+def _sections(*sections: tuple[str, Block | None]) -> ReportNode:
+    """A section for each block that is not None, below its name."""
+    nodes = [ReportNode(name, body=(block,)) for name, block in sections if block is not None]
+    return ReportNode(children=tuple(nodes), tree=False)
+
+
+# -- files -------------------------------------------------------------------------------------
+
+
+def file_tree(file: FileInspection) -> ReportNode:
+    """A section for the file itself and for each table that was requested."""
+    values = table(
+        file.columns,
+        text("column", lambda column: column.leaf.name),
+        text("min", lambda column: _low(column.bounds)),
+        text("max", lambda column: _high(column.bounds)),
+        number("nulls", lambda column: _count(column.null_count)),
+        number("NaN", lambda c: _count(c.nan_count) if c.floating else None, optional=True),
+    )
+    notes = table(
+        file.notes,
+        text("", lambda note: (f"{note.unit}: {note.reason}", "warn")),
+        most=_MOST_NOTES,
+        noun="note",
+    )
+    return _sections(
+        (file.metadata.path, Facts(_file_facts(file))),
+        ("columns", _file_columns(file)),
+        ("values", values),
+        ("clustering", _clustering(file)),
+        ("row groups", _row_groups(file) if file.row_groups else None),
+        ("pages", _pages(file) if file.pages else None),
+        ("notes", notes if file.notes else None),
+    )
+
+
+def _file_facts(file: FileInspection) -> list[tuple[str, str]]:
+    metadata, data = file.metadata, file.data_bytes
+    groups = plural(metadata.row_group_count, "row group")
+    largest = int(metadata.row_group_rows.max()) if metadata.row_group_count else 0
+    total = size(metadata.size) if metadata.size is not None else "unknown"
+    plain = sum(group.total_byte_size or 0 for group in metadata.row_groups)
+    ratio = f", {plain / data:.1f} times smaller" if data and plain else ""
+    return [
+        ("rows", f"{count(metadata.num_rows)} in {groups} of up to {count(largest)}"),
+        ("size", f"{total}: data {size(data)}, footer {size(metadata.footer_size)}"),
+        ("compression", (", ".join(file.codecs) or MISSING) + ratio),
+        ("written by", metadata.created_by or MISSING),
+        ("metadata read", cost(file.requests, file.bytes)),
+    ]
+
+
+def _file_columns(file: FileInspection) -> NodeTable:
+    total, groups = file.data_bytes, file.metadata.row_group_count
+    return table(
+        file.columns,
+        text("column", lambda column: column.leaf.name),
+        text("type", lambda column: column.type_name),
+        TableColumn("null", lambda column: "no" if column.leaf.required else "yes", rank=2),
+        TableColumn("stored as", lambda column: column.physical_name, rank=5),
+        TableColumn("encoding", _encodings, rank=4),
+        nbytes("size", lambda column: column.bytes, rank=1),
+        number("share", lambda column: percent(column.bytes, total), rank=3),
+        text("evidence", lambda column: _evidence(column, groups), 26),
+    )
+
+
+def _encodings(column: InspectedColumn) -> str | None:
+    return ", ".join(dict.fromkeys(map(short_encoding, column.encodings or ()))) or None
+
+
+def _evidence(column: InspectedColumn, groups: int) -> str:
+    coverage = column.coverage
+    kinds = {
+        "bounds": coverage.bounds,
+        "pages": coverage.page_index,
+        "bloom": coverage.bloom_filter,
+        "dict": coverage.dictionary,
+    }
+    parts = [
+        name if having == groups else f"{name} {having}/{groups}" for name, having in kinds.items() if having
+    ]
+    if coverage.stated_bounds and not coverage.bounds:
+        parts.insert(0, "bounds unused")
+    return ", ".join(parts) or "none"
+
+
+def _count(number: int | None) -> str:
+    return "unknown" if number is None else count(number)
+
+
+def _low(bounds: Bounds) -> str:
+    """The lower bound; ≥ marks one that need not occur as a value."""
+    return _bound(bounds.min, "" if bounds.min_exact else "≥ ")
+
+
+def _high(bounds: Bounds) -> str:
+    return _bound(bounds.max, "" if bounds.max_exact else "≤ ")
+
+
+def _bound(value: str | None, mark: str) -> str:
+    return MISSING if value is None else mark + _NO_FRACTION.sub(r"\1", value)
+
+
+def _range(bounds: Bounds) -> str:
+    return MISSING if bounds.min is None else f"{_low(bounds)} to {_high(bounds)}"
+
+
+def _clustering(file: FileInspection) -> NodeTable:
+    return table(
+        file.columns,
+        text("column", lambda column: column.leaf.name),
+        TableColumn("row groups", lambda column: _layout(column.row_group_clustering)),
+        number("= keeps", lambda column: _depth(column.row_group_clustering)),
+        TableColumn("pages", lambda column: _layout(column.page_clustering), rank=1),
+        number("= keeps", lambda column: _depth(column.page_clustering), rank=1),
+        TableColumn("overlap", _overlap, rank=2),
+        notes=(
+            "= keeps: units that an equality on the column reads on average",
+            "overlap: the share of units that covers each part of the column's range",
+        ),
+    )
+
+
+def _layout(measured: Clustering | None) -> Cell | None:
+    return None if measured is None else (measured.layout.value, _STYLES.get(measured.layout, ""))
+
+
+def _depth(measured: Clustering | None) -> str:
+    if measured is None or measured.layout is Layout.UNKNOWN:
+        return ""
+    return f"{measured.depth:,.1f} ({percent(measured.depth, measured.units)})"
+
+
+def _overlap(column: InspectedColumn) -> str:
+    finest = column.page_clustering or column.row_group_clustering
+    return spark(list(finest.profile)) if finest is not None else ""
+
+
+def _row_groups(file: FileInspection) -> NodeTable:
+    """A line per row group, with the bounds of the named columns."""
+    metadata = file.metadata
+    chunks = [metadata.chunks(leaf.index) for leaf in metadata.leaves]
+    return table(
+        range(metadata.row_group_count),
+        number("#", str),
+        number("first row", lambda group: int(metadata.row_group_starts[group])),
+        number("rows", lambda group: int(metadata.row_group_rows[group])),
+        nbytes("size", lambda group: sum(chunk[group].total_compressed_size for chunk in chunks)),
+        *map(_group_bounds, file.columns if file.named else (), repeat(metadata.row_group_count)),
+        more="use --format json",
+    )
+
+
+def _group_bounds(column: InspectedColumn, row_groups: int) -> TableColumn:
+    bounds = column.row_group_bounds(row_groups)
+    return text(column.leaf.name, lambda group: _range(bounds[group]), 20)
+
+
+def _pages(file: FileInspection) -> NodeTable:
+    return table(
+        file.pages or (),
+        number("group", lambda page: str(page.row_group)),
+        number("first row", lambda page: page.first_row),
+        number("rows", lambda page: page.rows),
+        nbytes("size", lambda page: page.bytes, rank=2),
+        text("min", lambda page: _low(page.bounds)),
+        text("max", lambda page: _high(page.bounds)),
+        number("nulls", lambda page: _count(page.null_count), rank=1),
+    )
+
+
+# -- tables ------------------------------------------------------------------------------------
+
+_KINDS = {"positions": "position deletes", "equality": "equality deletes", "vectors": "deletion vectors"}
+_CONTENTS = {"data": "data files", "deletes": "delete files"}
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def table_tree(inspected: TableInspection) -> ReportNode:
+    """A section for the table itself, its columns, partition specs, delete files and file sizes."""
+    columns = table(
+        inspected.columns,
+        number("id", lambda field: str(field.id), rank=1),
+        text("column", lambda field: field.name),
+        text("type", lambda field: field.type),
+        TableColumn("null", lambda f: "key" if f.key else "no" if f.required else "yes"),
+        text("in older files", lambda field: field.initial_default or "", rank=3, optional=True),
+        text("default", lambda field: field.write_default or "", rank=2, optional=True),
+        text("about", lambda field: field.doc or "", rank=4, optional=True),
+    )
+    return _sections(
+        (inspected.table, Facts(_table_facts(inspected))),
+        ("columns", columns),
+        ("partitioning", _specs(inspected)),
+        ("deletes", _deletes(inspected) if inspected.deletes else None),
+        ("sizes of data files", _sizes(inspected)),
+    )
+
+
+def _table_facts(inspected: TableInspection) -> list[tuple[str, str]]:
+    snapshot, committed = "none yet", ""
+    if (entry := inspected.entry) is not None:
+        which = "the current one" if inspected.snapshot_is_current else "not the current one"
+        refs = f" ({', '.join(map(str, entry.refs))})" if entry.refs else ""
+        snapshot = f"{entry.id}{refs}, {which} of {count(inspected.snapshots)}"
+        committed = f"{_when(entry.at)} UTC" + (f" by {entry.operation}" if entry.operation else "")
+    older = "" if inspected.schema_is_current else ", not the current one"
+    manifests = [
+        f"{count(one.manifests)} of {_CONTENTS[one.content]}, {size(one.bytes)}"
+        for one in inspected.manifests
+        if one.manifests
+    ]
+    deleted = ", minus deleted ones" if inspected.files_with_deletes else ""
+    return [
+        ("location", inspected.location),
+        ("uuid", inspected.uuid),
+        ("format", f"Iceberg version {inspected.format_version}"),
+        ("snapshot", snapshot),
+        ("committed", committed),
+        ("rows", f"{count(inspected.rows)}{deleted}"),
+        ("size", f"{size(inspected.bytes)} in {plural(inspected.files, 'data file')}"),
+        ("schema", f"{inspected.schema_id}{older}: {plural(len(inspected.columns), 'field')}"),
+        ("sorted by", ", ".join(inspected.sort_order) or "nothing"),
+        ("manifests", "; ".join(manifests) or "none"),
+        ("metadata read", cost(inspected.requests, inspected.bytes_read)),
+    ]
+
+
+def _specs(inspected: TableInspection) -> NodeTable:
+    return table(
+        inspected.specs,
+        number("spec", lambda spec: (f"* {spec.id}", "kept") if spec.default else str(spec.id)),
+        text("partitioned by", lambda spec: ", ".join(spec.fields) or "unpartitioned", 16),
+        number("files", lambda spec: spec.files),
+        number("rows", lambda spec: spec.rows, rank=1),
+        number("size", lambda spec: size(spec.bytes), rank=2),
+        number("share", lambda spec: percent(spec.bytes, inspected.bytes), rank=3),
+        number("partitions", lambda spec: spec.partitions, rank=1),
+        notes=("* marks the spec of new files",) if len(inspected.specs) > 1 else (),
+    )
+
+
+def _deletes(inspected: TableInspection) -> NodeTable:
+    return table(
+        inspected.delete_kinds,
+        TableColumn("kind", lambda deletes: _KINDS.get(deletes.kind, deletes.kind)),
+        number("files", lambda deletes: deletes.files),
+        number("rows", lambda deletes: deletes.rows, rank=1),
+        number("size", lambda deletes: size(deletes.bytes), rank=2),
+        text("applies to data files", lambda deletes: share(deletes.data_files, inspected.files), 20),
+    )
+
+
+def _sizes(inspected: TableInspection) -> NodeTable | None:
+    sizes = inspected.sizes
+    if sizes is None:
+        return None
+    most = max(one.files for one in sizes.classes)
+    return table(
+        sizes.classes,
+        number("from", lambda group: _binary(group.low)),
+        number("to", lambda group: _binary(group.high)),
+        TableColumn("", lambda group: Bar.of(group.files, most), rank=1),
+        number("files", lambda group: group.files),
+        number("share", lambda group: percent(group.files, inspected.files), rank=2),
+        number("size", lambda group: size(group.bytes), rank=1),
+        notes=(
+            f"smallest {size(sizes.smallest)}, median {size(sizes.median)}, largest {size(sizes.largest)}",
+        ),
+    )
+
+
+def _binary(power: int) -> str:
+    """A power of two in the unit that leaves the smallest number."""
+    unit = max(power.bit_length() - 1, 0) // 10
+    return f"{power >> (10 * unit)} {_BINARY[unit]}"
+
+
+# -- snapshots ---------------------------------------------------------------------------------
+
+
+def snapshots_tree(listed: SnapshotList) -> ReportNode:
+    """A line per snapshot, with the changes that its summary records."""
+    if not listed.snapshots:
+        return ReportNode(body=(Text("the table has no snapshots"),))
+    snapshots = table(
+        listed.snapshots,
+        number("snapshot", lambda one: (f"* {one.id}", "kept") if one.current else str(one.id)),
+        TableColumn("when (UTC)", lambda one: _when(one.at)),
+        text("operation", lambda one: one.operation, rank=1),
+        number("files", lambda one: _change(one.added_files, one.removed_files), rank=4, optional=True),
+        number("rows", lambda one: _change(one.added_rows, one.removed_rows), rank=2, optional=True),
+        number(
+            "delete files",
+            lambda one: _change(one.added_delete_files, one.removed_delete_files),
+            rank=5,
+            optional=True,
+        ),
+        number("total", lambda one: one.total_rows, rank=3, optional=True),
+        text("names", lambda one: ", ".join(map(str, one.refs)), rank=1),
+        notes=("* marks the current snapshot",),
+    )
+    return ReportNode(body=(snapshots,))
+
+
+def _when(at: datetime) -> str:
+    """A time to its millisecond, so that it can be used to name the snapshot."""
+    return at.strftime("%Y-%m-%d %H:%M:%S.") + f"{at.microsecond // 1000:03d}"
+
+
+def _change(added: int | None, removed: int | None) -> str | None:
+    parts = (f"+{added:,}" if added else "", f"−{removed:,}" if removed else "")
+    return " ".join(filter(None, parts)) or ("0" if 0 in (added, removed) else None)
+
+
+def tables_tree(listed: TableList) -> ReportNode:
+    """The names of the tables."""
+    return ReportNode(body=(Code(listed.tables or ("no tables",)),))
