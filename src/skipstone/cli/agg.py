@@ -1,4 +1,4 @@
-"""``skipstone agg``: counts, sums, quantiles and the like, of all rows that match or of groups of them."""
+"""``skipstone agg``: counts, sums, quantiles and other aggregates of the matching rows."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from skipstone.report.node import ReportNode
     from skipstone.scan.lake import Lake
 
-_members = partial(typer.Option, rich_help_panel="Sets of rows")
+_members = partial(typer.Option, rich_help_panel="Row sets")
 
 
 class AnswerFormat(enum.StrEnum):
-    """How answers are written."""
+    """Formats of answers."""
 
     TEXT = "text"
     JSON = "json"
@@ -67,7 +67,7 @@ class AnswerFormat(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IdOptions:
-    """Sets of ids or row numbers that rows are in, or not in."""
+    """Sets of ids or row numbers to include or exclude."""
 
     ids: Annotated[
         list[Path] | None,
@@ -76,10 +76,9 @@ class IdOptions:
             dir_okay=False,
             allow_dash=True,
             metavar="FILE",
-            help="Only rows with these ids: a roaring bitmap as pyroaring serialises it (BitMap or "
-            "BitMap64), text with an id per line, a .npy array, or a Parquet file, of which the column of "
-            "the same name or the only one is taken; - is standard input. May be repeated: an id must be "
-            "in all of them.",
+            help="Include only rows with ids in FILE: a serialized roaring bitmap, a text file with an id "
+            "per line, a .npy array, or a Parquet file with the id column or a single column. "
+            "Use - for standard input; repeatable, an id must be in all files.",
         ),
     ] = None
     not_ids: Annotated[
@@ -89,7 +88,7 @@ class IdOptions:
             dir_okay=False,
             allow_dash=True,
             metavar="FILE",
-            help="Only rows without these ids, in a file like those of --ids; rows without an id stay.",
+            help="Exclude rows with ids in FILE, in a format of --ids; rows without an id are included.",
         ),
     ] = None
     id_column: Annotated[
@@ -97,18 +96,17 @@ class IdOptions:
         _members(
             "--id-column",
             metavar="COLUMN",
-            help="The column of the ids; without it they are row numbers in the lake, from 0 on, "
-            "files by path, then rows.",
+            help="Column of the ids. Default: ids are row numbers of the lake from 0, files sorted by path.",
         ),
     ] = None
 
     def check(self) -> None:
-        """Refuse a column without ids."""
+        """Reject a column without ids."""
         if self.id_column is not None and not (self.ids or self.not_ids):
-            raise typer.BadParameter("only for --ids and --not-ids", param_hint="--id-column")
+            raise typer.BadParameter("needs --ids or --not-ids", param_hint="--id-column")
 
     def arguments(self) -> dict[str, Any]:
-        """What ``aggregate`` takes."""
+        """Return the arguments of ``aggregate``."""
         return {
             "within": self._one_set(self.ids, operator.and_),
             "without": self._one_set(self.not_ids, operator.or_),
@@ -131,62 +129,61 @@ def agg(
         str,
         typer.Argument(
             metavar="FUNCTIONS",
-            help='As after SELECT: "count(*), sum(amount) as total". Also min, max, avg, var, var_pop, '
-            "stddev, stddev_pop, approx_distinct, median, quantile(x, 0.9), approx_quantile, "
-            "histogram(x, 10), first(x, ts), last(x, ts); a list of values is array(0.5, 0.9).",
+            help='Aggregates, as after SELECT: "count(*), sum(amount) as total". Functions: count, sum, min, '
+            "max, avg, var, var_pop, stddev, stddev_pop, approx_distinct, median, quantile(x, 0.9), "
+            "approx_quantile(x, 0.9), histogram(x, 10), first(x, ts), last(x, ts). Write lists as "
+            "array(0.5, 0.9).",
         ),
     ],
     *,
     condition: ConditionOptions,
     group_by: Annotated[
         list[str] | None,
-        typer.Option("--group-by", metavar="A,B", help="One answer for each combination of values."),
+        typer.Option("--group-by", metavar="A,B", help="Columns to group by."),
     ] = None,
     members: IdOptions,
     cached: Annotated[
         bool,
         typer.Option(
             "--cached/--no-cached",
-            help="Answer from metadata where possible; without, every row that counts is read.",
+            help="Answer from metadata where possible.",
         ),
     ] = True,
     stream: Annotated[
         bool,
         typer.Option(
             "--stream",
-            help="Show answers while they improve; as json one object per line, the last is final.",
+            help="Show intermediate answers; with json, one object per line, the last one final.",
         ),
     ] = False,
     format: Annotated[
         AnswerFormat | None,
         typer.Option(
             "--format",
-            help="text for people; json; csv, parquet, arrow: a row per group. "
-            "By default what the name of --output ends in, else text.",
+            help="Output format; csv, parquet and arrow have a row per group. "
+            "Default: by the extension of --output, else text.",
         ),
     ] = None,
     output: OutputOption = None,
     force: ForceOption = False,
     explain: Annotated[
         bool,
-        typer.Option(
-            "--explain", help="Also show on standard error what metadata answered, what was read, and why."
-        ),
+        typer.Option("--explain", help="Also explain the aggregation, on standard error."),
     ] = False,
     skipping: SkippingOption = True,
     engine: EngineOption = EngineName.LOCAL,
     cluster: ClusterOptions,
     reading: ReadOptions,
 ) -> None:
-    """Aggregate the rows that match; what metadata can answer is not read."""
+    """Aggregate the matching rows, from metadata where possible."""
     engine_arguments(engine, cluster, reading.threads)
     check_output(output, force=force)
     format = format or named_format(output, AnswerFormat, AnswerFormat.TEXT)
     members.check()
     if stream and output is not None:
-        raise typer.BadParameter("--stream goes to standard output", param_hint="--output")
+        raise typer.BadParameter("--stream writes to standard output only", param_hint="--output")
     if stream and format not in (AnswerFormat.TEXT, AnswerFormat.JSON):
-        raise typer.BadParameter("--stream is for text and json", param_hint="--format")
+        raise typer.BadParameter("--stream needs text or json", param_hint="--format")
     if format in (AnswerFormat.PARQUET, AnswerFormat.ARROW):
         refuse_terminal(format, output)
     began = time.perf_counter()
@@ -219,7 +216,7 @@ def agg(
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """An answer on its way to people or programs, whole or while it improves."""
+    """An answer and its output."""
 
     answer: Aggregation
     lake: Lake
@@ -229,7 +226,7 @@ class _Answer:
     def put(
         self, table: pa.Table, format: AnswerFormat, output: Path | None, *, explain: bool, force: bool
     ) -> None:
-        """Write the whole answer."""
+        """Write the answer."""
         if format is AnswerFormat.TEXT:
             tree = self._tree(table, self.answer.bounds)
             write_text(drawn(tree, color=output is None), output, force=force)
@@ -269,7 +266,7 @@ class _Answer:
         }
 
     def stream(self, format: AnswerFormat) -> None:
-        """Show answers as they come: in place on a terminal, else one after the other."""
+        """Write intermediate answers: in place on a terminal, else below each other."""
         found = self.answer.stream()
         if format is AnswerFormat.JSON:
             for step in found:
@@ -298,7 +295,7 @@ class _Answer:
 
 
 def _records(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows as JSON has them; sums of whole numbers are numbers, whatever their size."""
+    """The rows as JSON; sums of integers are numbers of any size."""
     import pyarrow as pa
 
     from skipstone.scan.formats import json_objects
@@ -315,7 +312,7 @@ def _records(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _bounds(bounds: Mapping[str, Any]) -> dict[str, Any]:
-    """The bounds of estimates; null where there are none."""
+    """The bounds of estimates; null if there are none."""
     import pyarrow as pa
 
     from skipstone.scan.formats import json_texts

@@ -1,4 +1,4 @@
-"""``skipstone explain``, ``verify`` and ``prune``: what is read and why, and whether that is all there is."""
+"""``skipstone explain``, ``verify`` and ``prune``: what a query reads, and a check of it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 class PlanFormat(enum.StrEnum):
-    """How a plan is shown."""
+    """Formats of plans."""
 
     TEXT = "text"
     JSON = "json"
@@ -64,7 +64,7 @@ class PlanFormat(enum.StrEnum):
 
 
 class SparkRoute(enum.StrEnum):
-    """How rows get to Spark."""
+    """Routes of rows to Spark."""
 
     AUTO = "auto"
     DRIVER = "driver"
@@ -78,47 +78,49 @@ def explain(
     *,
     condition: ConditionOptions,
     shape: ShapeOptions,
-    analyze: Annotated[
-        bool, typer.Option("--analyze", help="Run the query as well, and show what that took.")
-    ] = False,
+    analyze: Annotated[bool, typer.Option("--analyze", help="Also run the query and show its cost.")] = False,
     why: Annotated[
-        str | None, typer.Option("--why", metavar="PATH", help="Why this file was kept or dropped.")
+        str | None,
+        typer.Option("--why", metavar="PATH", help="Explain why the file at PATH was kept or dropped."),
     ] = None,
     row_group: Annotated[
         int | None,
-        typer.Option("--row-group", min=0, metavar="N", help="With --why: this row group of the file."),
+        typer.Option("--row-group", min=0, metavar="N", help="With --why: explain row group N of the file."),
     ] = None,
     row: Annotated[
         int | None,
-        typer.Option("--row", min=0, metavar="N", help="With --why: the page around this row of the file."),
+        typer.Option(
+            "--row", min=0, metavar="N", help="With --why: explain the page that contains row N of the file."
+        ),
     ] = None,
     spark: Annotated[
-        bool, typer.Option("--spark", help="Also show how the rows would get to a Spark data frame.")
+        bool, typer.Option("--spark", help="Also show the route of the rows to a Spark data frame.")
     ] = False,
     route: Annotated[
         SparkRoute | None,
-        typer.Option("--route", help="With --spark: how they get there; by default (auto) the best one."),
+        typer.Option("--route", help="With --spark: the route to use. Default: auto."),
     ] = None,
     skipping: SkippingOption = True,
     format: Annotated[
-        PlanFormat, typer.Option("--format", help="text or html for people, json for programs.")
+        PlanFormat,
+        typer.Option("--format", help="Output format: text or html for people, json for programs."),
     ] = PlanFormat.TEXT,
     output: OutputOption = None,
     force: ForceOption = False,
     cluster: ClusterOptions,
     reading: ReadOptions,
 ) -> None:
-    """Show what a query reads, what it skips, and what let it skip that."""
+    """Show what a query reads, what it skips, and why."""
     if why is None and (row_group is not None or row is not None):
-        raise typer.BadParameter("name the file with --why", param_hint="--row-group, --row")
+        raise typer.BadParameter("needs --why", param_hint="--row-group, --row")
     if why is not None and analyze:
-        raise typer.BadParameter("--why is about a plan, not a run", param_hint="--analyze")
+        raise typer.BadParameter("can't be combined with --why", param_hint="--analyze")
     if why is not None and spark:
-        raise typer.BadParameter("--why is about one file, whoever reads it", param_hint="--spark")
+        raise typer.BadParameter("can't be combined with --why", param_hint="--spark")
     if not spark:
         cluster.refuse("--spark")
         if route is not None:
-            raise typer.BadParameter("only for --spark", param_hint="--route")
+            raise typer.BadParameter("needs --spark", param_hint="--route")
     check_output(output, force=force)
     with job_guarded(spark_only=True):
         scan = condition.scan(lake, reading, skipping=skipping, spark=spark, **shape.arguments())
@@ -143,7 +145,7 @@ def _text(result: Reported, title: str, format: PlanFormat, *, color: bool) -> s
 
 
 def _trace(scan: Scan, *, analyze: bool) -> ScanTrace:
-    """The plan's trace, with a forecast of what it reads and, if asked for, with a run."""
+    """The trace of the plan, with a forecast of its reads and, if requested, with its run."""
     from skipstone.scan.forecast import forecast
 
     with progress("planning", scan.lake):
@@ -160,7 +162,7 @@ def _trace(scan: Scan, *, analyze: bool) -> ScanTrace:
 
 
 def _spark_use(scan: Scan, cluster: ClusterOptions, route: SparkRoute) -> SparkUse:
-    """The route to a session of this cluster, which depends on its cores and time zone."""
+    """The route to a session of the cluster, which depends on its cores and time zone."""
     from skipstone.spark.frames import route_of, schema_from_spark
 
     plan = scan.plan()
@@ -177,7 +179,7 @@ def verify(
     format: FormatOption = Format.TEXT,
     reading: ReadOptions,
 ) -> None:
-    """Run a query with skipping and without, and report every difference."""
+    """Run a query with and without skipping, and report every difference."""
     with guarded():
         scan = condition.scan(lake, reading, **shape.arguments())
         with progress("verifying", scan.lake):
@@ -187,26 +189,25 @@ def verify(
             raise typer.Exit(int(Exit.DIFFERENT))
 
 
+@grouped
 def prune(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A Parquet file: a path or a URI such as s3://bucket/key.")
+        str, typer.Argument(metavar="FILE", help="Parquet file, as a path or a URI such as s3://bucket/key.")
     ],
-    where: Annotated[
-        str, typer.Option("--where", metavar="SQL", help="The condition, as in a WHERE clause.")
-    ],
+    where: Annotated[str, typer.Option("--where", metavar="SQL", help="Condition, as in a WHERE clause.")],
     dialect: DialectOption = "spark",
     tz: ZoneOption = "UTC",
     page_index: PageIndexOption = True,
     bloom: BloomOption = True,
     dictionary: Annotated[
         bool,
-        reading_option("--dictionary", help="Read dictionaries as well: more bytes, sometimes more drops."),
+        reading_option("--dictionary", help="Also read dictionaries, which can drop more row groups."),
     ] = False,
-    ranges: Annotated[bool, typer.Option("--ranges", help="List the ranges of rows that may match.")] = False,
+    ranges: Annotated[bool, typer.Option("--ranges", help="List the row ranges that may match.")] = False,
     format: FormatOption = Format.TEXT,
     storage_option: StorageOption = None,
 ) -> None:
-    """Find the rows that can match a condition, from metadata alone, and show what dropped the rest."""
+    """Show which rows of a file can match, from its metadata alone."""
     options = key_values(storage_option)
     with guarded():
         forgo_pandas()

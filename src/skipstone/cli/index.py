@@ -1,4 +1,4 @@
-"""``skipstone index``: build, refresh, show, advise on and drop the index of a lake."""
+"""``skipstone index``: build, refresh, inspect and drop the index of a lake; advice on indexes."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from skipstone.cli.progress import Steps, steps
 if TYPE_CHECKING:
     from skipstone.api import Lake, Table
 
-_content = partial(typer.Option, rich_help_panel="What is recorded")
+_content = partial(typer.Option, rich_help_panel="Index content")
 JobThreadsOption = Annotated[
     int | None,
-    working("--threads", min=1, metavar="N", help="Threads of the local engine; by default one per core."),
+    working("--threads", min=1, metavar="N", help="Threads of the local engine. Default: one per core."),
 ]
 
 
@@ -48,8 +48,8 @@ def build(
         _content(
             "--columns",
             metavar="A,B,S.X",
-            help="Columns to index, whose values are read where footers don't say enough; "
-            "by default the first 32 comparable ones, from footers alone.",
+            help="Columns to index; reads their values where footers lack statistics. "
+            "Default: the first 32 comparable columns, from footers only.",
         ),
     ] = None,
     blooms: Annotated[
@@ -57,40 +57,42 @@ def build(
         _content(
             "--blooms",
             metavar="A,B",
-            help="Make bloom filters for these columns, one per page; reads their values.",
+            help="Build bloom filters for these columns, one per page; reads their values.",
         ),
     ] = None,
     no_blooms: Annotated[
-        bool, _content("--no-blooms", help="Don't copy the bloom filters of files.")
+        bool, _content("--no-blooms", help="Don't copy bloom filters from the files.")
     ] = False,
-    pages: Annotated[bool, _content("--pages/--no-pages", help="Go down to pages.")] = True,
+    pages: Annotated[bool, _content("--pages/--no-pages", help="Index pages.")] = True,
     values: Annotated[
         bool | None,
         _content(
             "--values/--no-values",
-            help="Read values for what footers don't say: pages of files without a page index, NaN counts. "
-            "By default for columns that are named.",
+            help="Read values where footers lack statistics: pages of files without a page index, NaN "
+            "counts. Default: only for --columns.",
             show_default=False,
         ),
     ] = None,
-    sums: Annotated[bool, _content("--sums", help="Add sums of the numeric columns; reads them.")] = False,
+    sums: Annotated[
+        bool, _content("--sums", help="Store sums of numeric columns; reads their values.")
+    ] = False,
     sketches: Annotated[
         bool,
         _content(
             "--sketches",
-            help="Add sketches for estimates of distinct counts and quantiles; reads the columns.",
+            help="Store sketches for approximate distinct counts and quantiles; reads the values.",
         ),
     ] = False,
     ids: Annotated[
         list[str] | None,
         _content(
             "--ids",
-            help="Integer id columns: where one counts up from row to row, "
-            "`agg` with sets of ids need not read it.",
+            metavar="A,B",
+            help="Id columns; `agg` with sets of ids doesn't read an id column that counts up row by row.",
             show_default=False,
         ),
     ] = None,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Ignore what the index holds already.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Index all files again.")] = False,
     engine: EngineOption = EngineName.SPARK,
     threads: JobThreadsOption = None,
     format: FormatOption = Format.TEXT,
@@ -98,7 +100,7 @@ def build(
     cluster: ClusterOptions,
     opening: Opening,
 ) -> None:
-    """Index a lake; files that an earlier build indexed with the same options are not indexed again."""
+    """Build the index of a lake; files that are already indexed with the same options are skipped."""
     work = engine_arguments(engine, cluster, threads)
     named, filtered = named_columns(columns, "--columns"), named_columns(blooms, "--blooms")
     if filtered and no_blooms:
@@ -131,7 +133,7 @@ def refresh(
     cluster: ClusterOptions,
     opening: Opening,
 ) -> None:
-    """Index new and changed files and drop those that are gone, with the options of the last build."""
+    """Index new and changed files, with the options of the last build."""
     work = engine_arguments(engine, cluster, threads)
     with job_guarded():
         opened = opening.open(lake)
@@ -147,7 +149,7 @@ def status(
     *,
     opening: Opening,
 ) -> None:
-    """Show what the index covers, how old and how large it is, and what it holds."""
+    """Show the coverage, age, size and content of the index."""
     with job_guarded():
         show(opening.open(lake).index.status(), format)
 
@@ -157,18 +159,18 @@ def advise(
     lake: LakeArgument,
     where: Annotated[
         list[str] | None,
-        typer.Option("--where", metavar="SQL", help="A condition that queries have; may be repeated."),
+        typer.Option("--where", metavar="SQL", help="Condition of a typical query; repeatable."),
     ] = None,
     log: Annotated[
         Path | None,
         typer.Option(
             "--log",
             metavar="FILE",
-            help='A query log: on each line a condition, a SELECT, or {"where": ..., "count": ...}.',
+            help='Query log: a condition, a SELECT or {"where": ..., "count": ...} per line.',
         ),
     ] = None,
     sample: Annotated[
-        int, typer.Option("--sample", min=1, metavar="N", help="Files to sample, at most.")
+        int, typer.Option("--sample", min=1, metavar="N", help="Maximum number of files to sample.")
     ] = 64,
     dialect: DialectOption = "spark",
     tz: ZoneOption = "UTC",
@@ -176,9 +178,9 @@ def advise(
     *,
     opening: Opening,
 ) -> None:
-    """Recommend columns and bloom filters to index, and the order of rows that would help most."""
+    """Recommend columns and bloom filters to index, and a row order."""
     if where and log is not None:
-        raise typer.BadParameter("give --where or --log, not both", param_hint="--log")
+        raise typer.BadParameter("use --where or --log, not both", param_hint="--log")
     with job_guarded():
         queries: Any = log if log is not None else [parse(one, dialect, tz) for one in where or ()]
         show(opening.open(lake).index.advise(queries or None, sample=sample), format)
@@ -191,35 +193,32 @@ def drop(
     *,
     opening: Opening,
 ) -> None:
-    """Delete the index; the lake's own files stay as they are."""
+    """Delete the index; the files of the lake are not touched."""
     from skipstone.report.units import plural, size
 
     with job_guarded():
         opened = opening.open(lake)
-        found = opened.index.status()
-        if not found.exists:
-            emit(f"no index in {found.place}")
+        status = opened.index.status()
+        if not status.exists:
+            emit(f"no index in {status.place}")
             return
-        covers = f"{plural(found.covered, 'file')}, {size(found.sizes.total + found.old_bytes)}"
-        if not yes and not _agreed(f"Delete the index in {found.place} ({covers})?"):
+        covers = f"{plural(status.covered, 'file')}, {size(status.sizes.total + status.old_bytes)}"
+        if not yes and not _confirm(f"Delete the index in {status.place} ({covers})?"):
             emit("nothing was deleted")
             return
         opened.index.drop()
-        emit(f"deleted the index in {found.place}")
+        emit(f"deleted the index in {status.place}")
 
 
 index = typer.Typer(
     name="index",
     no_args_is_help=True,
     add_completion=False,
-    help="Manage the metadata index of a lake, which replaces footer reads.",
+    help="Manage the index of a lake, which replaces reads of file footers.",
     epilog=EXIT_CODES,
 )
 for _command in (build, refresh, status, advise, drop):
     index.command(epilog=EXIT_CODES)(_command)
-
-
-# -- what they share ---------------------------------------------------------------------------
 
 
 def _progress(bar: Steps | None) -> Callable[[int, int], None] | None:
@@ -233,9 +232,7 @@ def _show_report(lake: Lake | Table, report: Any, format: Format) -> None:
         show(report, format)
 
 
-def _agreed(question: str) -> bool:
+def _confirm(question: str) -> bool:
     if not sys.stdin.isatty():
-        raise typer.BadParameter(
-            "not a terminal, so nobody can confirm; give --yes to delete the index", param_hint="--yes"
-        )
+        raise typer.BadParameter("standard input is not a terminal; use --yes to confirm", param_hint="--yes")
     return typer.confirm(question, err=True)

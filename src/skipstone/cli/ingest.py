@@ -26,12 +26,12 @@ from skipstone.cli.output import show
 from skipstone.cli.progress import steps
 from skipstone.errors import ReadError
 
-_layout = partial(typer.Option, rich_help_panel="Layout of the files")
-_source = partial(typer.Option, rich_help_panel="The source")
+_layout = partial(typer.Option, rich_help_panel="File layout")
+_source = partial(typer.Option, rich_help_panel="Source")
 
 
 class InputFormat(enum.StrEnum):
-    """The format of a source."""
+    """Formats of sources."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -40,7 +40,7 @@ class InputFormat(enum.StrEnum):
 
 
 class ClusterOrder(enum.StrEnum):
-    """How clustered rows are ordered."""
+    """Orders of clustered rows."""
 
     SORT = "sort"
     ZORDER = "zorder"
@@ -48,7 +48,7 @@ class ClusterOrder(enum.StrEnum):
 
 
 class Codec(enum.StrEnum):
-    """How pages are compressed."""
+    """Compression codecs."""
 
     ZSTD = "zstd"
     SNAPPY = "snappy"
@@ -60,14 +60,14 @@ class Codec(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LayoutOptions:
-    """How files are laid out."""
+    """Layout of the files."""
 
     partition_by: Annotated[
         list[str] | None,
         _layout(
             "--partition-by",
             metavar="A,B",
-            help="A directory for each value of these; an existing lake keeps its own.",
+            help="Partition columns, a directory per value. Default for an existing lake: its own.",
         ),
     ] = None
     cluster_by: Annotated[
@@ -75,13 +75,14 @@ class LayoutOptions:
         _layout(
             "--cluster-by",
             metavar="A,B",
-            help="Order rows by these, across all files: the columns that queries filter most.",
+            help="Columns to order rows by, across all files: those that queries filter by most.",
         ),
     ] = None
     cluster: Annotated[
         ClusterOrder,
         _layout(
-            "--cluster", help="sort: by the first, then by the next; zorder, hilbert: by all of them equally."
+            "--cluster",
+            help="Row order: sort (by the first column, then the next), or zorder or hilbert (by all).",
         ),
     ] = ClusterOrder.SORT
     target_file_size: Annotated[
@@ -89,13 +90,13 @@ class LayoutOptions:
         _layout(
             "--target-file-size",
             metavar="SIZE",
-            help="Target file size, such as 64MiB or 1GB; by default 128MiB.",
+            help="Target file size, such as 64MiB or 1GB. Default: 128MiB.",
         ),
     ] = None
     row_group_rows: Annotated[
         int | None,
         _layout(
-            "--row-group-rows", min=1, metavar="N", help="Maximum rows of a row group; by default 1,000,000."
+            "--row-group-rows", min=1, metavar="N", help="Maximum rows per row group. Default: 1,000,000."
         ),
     ] = None
     page_rows: Annotated[
@@ -104,16 +105,18 @@ class LayoutOptions:
             "--page-rows",
             min=1,
             metavar="N",
-            help="Rows of a page, the smallest unit that is read; by default 2,000.",
+            help="Rows per page, the smallest unit that is read. Default: 2,000.",
         ),
     ] = None
-    compression: Annotated[Codec | None, _layout("--compression", help="By default zstd.")] = None
+    compression: Annotated[
+        Codec | None, _layout("--compression", help="Compression codec. Default: zstd.")
+    ] = None
     blooms: Annotated[
         list[str] | None,
         _layout(
             "--blooms",
             metavar="A,B",
-            help="Bloom filters for lookup columns that the rows are not clustered by.",
+            help="Columns with bloom filters: look-up columns that rows are not clustered by.",
         ),
     ] = None
     queries: Annotated[
@@ -121,12 +124,12 @@ class LayoutOptions:
         _layout(
             "--queries",
             metavar="FILE",
-            help="A query log, as `index advise` takes it: adds bloom filters where they pay.",
+            help="Query log, as for `index advise`; adds bloom filters where they pay.",
         ),
     ] = None
 
     def arguments(self) -> dict[str, Any]:
-        """What ``sk.ingest`` takes; sizes that were not given are left to it."""
+        """Return the arguments of ``sk.ingest``; unset sizes are left to it."""
         size = self.target_file_size
         given = {
             "page_rows": self.page_rows,
@@ -143,7 +146,7 @@ class LayoutOptions:
         }
 
     def check(self) -> None:
-        """Find what is wrong before Spark is started."""
+        """Check the options before Spark is started."""
         from skipstone.write.job import make_layout
 
         others = self.arguments()
@@ -157,22 +160,20 @@ class LayoutOptions:
 def ingest(
     source: Annotated[
         str,
-        typer.Argument(metavar="SOURCE", help="A directory, one file, or a quoted glob: a path or a URI."),
+        typer.Argument(metavar="SOURCE", help="Directory, file or quoted glob, as a path or URI."),
     ],
-    lake: Annotated[
-        str, typer.Argument(metavar="LAKE", help="The directory to write to; it need not exist.")
-    ],
+    lake: Annotated[str, typer.Argument(metavar="LAKE", help="Directory to write to; created if missing.")],
     input_format: Annotated[
         InputFormat | None,
-        _source("--input-format", help="Format of the source; by default by the names of its files."),
+        _source("--input-format", help="Format of the source. Default: by file extension."),
     ] = None,
     schema: Annotated[
         str | None,
         _source(
             "--schema",
             metavar="DDL",
-            help="Its columns in Spark's DDL: 'id long, name string'. By default as in the files; "
-            "for csv and json inferred from their values.",
+            help="Columns in Spark's DDL: 'id long, name string'. Default: as in the files; "
+            "inferred for csv and json.",
         ),
     ] = None,
     read_option: Annotated[
@@ -180,7 +181,7 @@ def ingest(
         _source(
             "--read-option",
             metavar="KEY=VALUE",
-            help="An option of Spark's reader, such as sep=';'; may be repeated.",
+            help="Option of Spark's reader, such as sep=';'; repeatable.",
         ),
     ] = None,
     batch_size: Annotated[
@@ -188,12 +189,10 @@ def ingest(
         _source(
             "--batch-size",
             metavar="SIZE",
-            help="Source bytes ingested at once, all or nothing; by default 16GiB.",
+            help="Source bytes per batch; a batch is published as a unit. Default: 16GiB.",
         ),
     ] = None,
-    evolve: Annotated[
-        bool, typer.Option("--evolve", help="Accept columns that the lake does not have yet.")
-    ] = False,
+    evolve: Annotated[bool, typer.Option("--evolve", help="Accept new columns.")] = False,
     no_index: Annotated[bool, typer.Option("--no-index", help="Don't index the new files.")] = False,
     format: FormatOption = Format.TEXT,
     storage_option: StorageOption = None,
@@ -201,9 +200,9 @@ def ingest(
     layout: LayoutOptions,
     spark: ClusterOptions,
 ) -> None:
-    """Ingest the new files of a source: laid out for skipping, published all at once, and indexed.
+    """Ingest the new files of a source: lay them out for skipping, publish them at once, and index them.
 
-    Runs on Spark. A source file that was ingested before is not ingested again.
+    Runs on Spark. Files that were ingested before are skipped.
     """
     where: dict[str, Any] = {
         "format": None if input_format is None else str(input_format),
@@ -218,7 +217,7 @@ def ingest(
         "queries": layout.queries,
         **layout.arguments(),
     }
-    # Options that make no sense are refused before anything is read.
+    # Contradicting options are rejected before anything is read.
     spark.arguments()
     with job_guarded(spark_only=True), ExitStack() as stack:
         import skipstone as sk

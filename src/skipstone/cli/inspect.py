@@ -1,4 +1,4 @@
-"""``skipstone inspect``: what a file or a table is made of, and how well each column of a file would skip."""
+"""``skipstone inspect``: facts about a file or a table."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def inspect(
         str,
         typer.Argument(
             metavar="FILE|TABLE",
-            help="A Parquet file: a path or a URI such as s3://bucket/key. "
-            "Or an Iceberg table: its name and --catalog, or its metadata file.",
+            help="Parquet file, as a path or a URI such as s3://bucket/key; or an Iceberg table, as a name "
+            "with --catalog or as its metadata file.",
         ),
     ],
     columns: ColumnsOption = None,
     row_groups: Annotated[
-        bool, typer.Option("--row-groups", help="List the row groups, with the bounds of --columns.")
+        bool, typer.Option("--row-groups", help="List row groups, with the bounds of --columns.")
     ] = False,
     pages: Annotated[
-        str | None, typer.Option("--pages", metavar="COLUMN", help="List the pages of one column.")
+        str | None, typer.Option("--pages", metavar="COLUMN", help="List the pages of COLUMN.")
     ] = None,
     format: FormatOption = Format.TEXT,
     snapshot: SnapshotOption = None,
@@ -43,15 +43,15 @@ def inspect(
     *,
     source: SourceOptions,
 ) -> None:
-    """Show a file's facts: schema, sizes, statistics, indexes, and how well each column is clustered.
+    """Show the schema, sizes, statistics and clustering of a Parquet file.
 
-    For a table: schema, partition specs, files, delete files and manifests.
+    For a table: schema, partition specs, data files, delete files and manifests.
     """
     names = split_names(columns)
     if source.is_table(file):
         for option, given in (("--columns", names), ("--row-groups", row_groups), ("--pages", pages)):
             if given:
-                raise typer.BadParameter("only for a file", param_hint=option)
+                raise typer.BadParameter("needs a file, not a table", param_hint=option)
         with guarded():
             from skipstone.inspection.table import inspect_table
 
@@ -60,7 +60,7 @@ def inspect(
         return
     for option, given in (("--snapshot", snapshot is not None), ("--stay-below-root", stay_below_root)):
         if given:
-            raise typer.BadParameter("only for a table", param_hint=option)
+            raise typer.BadParameter("needs a table", param_hint=option)
     options = key_values(source.storage_option)
     with guarded():
         forgo_pandas()

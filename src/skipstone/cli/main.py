@@ -1,4 +1,4 @@
-"""The app: every command, the options before them, and the way in."""
+"""The app: commands, global options and the entry point."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ COMMANDS = {
 
 
 class _Commands(TyperGroup):
-    """Loads the module of a command when it is run, or when its help is shown."""
+    """Loads the module of a command when it runs, or when its help is shown."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """The names of all commands."""
+        """Return the names of all commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of this name; None for no such command."""
+        """Return a command; None if there is none of this name."""
         if cmd_name in COMMANDS and cmd_name not in self.commands:
-            found = getattr(importlib.import_module(f"skipstone.cli.{COMMANDS[cmd_name]}"), cmd_name)
-            if not isinstance(found, typer.Typer):
-                function, found = found, typer.Typer(add_completion=False)
-                found.command(epilog=EXIT_CODES)(function)
-            self.add_command(typer.main.get_command(found), cmd_name)
+            command = getattr(importlib.import_module(f"skipstone.cli.{COMMANDS[cmd_name]}"), cmd_name)
+            if not isinstance(command, typer.Typer):
+                function, command = command, typer.Typer(add_completion=False)
+                command.command(epilog=EXIT_CODES)(function)
+            self.add_command(typer.main.get_command(command), cmd_name)
         return super().get_command(ctx, cmd_name)
 
 
@@ -64,7 +64,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Answers selective queries on Parquet files by reading only what can hold the answer."""
+    """Query Parquet lakes and read only the pages that can match."""
 
 
 def run() -> None:
@@ -76,6 +76,6 @@ def run() -> None:
 
 
 def _replace_unencodable(stream: Any) -> None:
-    # File names may not be valid text, and a terminal may lack characters that we draw with.
+    # File names may not be valid Unicode, and a terminal may lack characters of reports.
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="backslashreplace")

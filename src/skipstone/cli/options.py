@@ -1,4 +1,4 @@
-"""Arguments and options that commands share: groups of them as dataclasses, and what they mean together."""
+"""Arguments and options that several commands share, in groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args, get_type_hints
 
 import typer
 
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
     from skipstone.typing import Dialect
 
 CATALOG_VARIABLE = "SKIPSTONE_CATALOG"
-"""The environment variable that names a catalog where --catalog doesn't."""
+"""The environment variable with the default of --catalog."""
 
 
 class Format(enum.StrEnum):
-    """Who reads the output."""
+    """Formats of reports."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class EngineName(enum.StrEnum):
-    """Where the work is done."""
+    """Where jobs run."""
 
     SPARK = "spark"
     LOCAL = "local"
 
 
 reading = partial(typer.Option, rich_help_panel="Reading")
-working = partial(typer.Option, rich_help_panel="Working")
+working = partial(typer.Option, rich_help_panel="Engine")
 _table = partial(typer.Option, rich_help_panel="Iceberg table")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as Typer sees it: the options of a dataclass in place of the parameter of its type."""
+    """Give a command the options of its dataclass parameters, in a form that Typer understands."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {}
     seen: list[inspect.Parameter] = []
@@ -75,6 +75,10 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**given, **made)
 
+    for parameter in seen:
+        if get_args(parameter.annotation)[:1] == (bool,):
+            # The name of a flag says it all; Typer would add its type.
+            get_args(parameter.annotation)[1].metavar = ""
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in seen}
     run.__signature__ = inspect.Signature(seen)  # type: ignore[attr-defined]
@@ -85,72 +89,72 @@ LakeArgument = Annotated[
     str,
     typer.Argument(
         metavar="LAKE",
-        help="A directory of Parquet files, one file, or a quoted glob: a path or a URI. "
-        "Or an Iceberg table: its name and --catalog, or its metadata file.",
+        help="Directory of Parquet files, one file or a quoted glob, as a path or URI; or an Iceberg table, "
+        "as a name with --catalog or as its metadata file.",
     ),
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="text for people, json for programs.")]
+FormatOption = Annotated[
+    Format, typer.Option("--format", help="Output format: text for people, json for programs.")
+]
 ColumnsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--columns", metavar="A,B,S.X", help='Only these columns; may be repeated. Quote a comma: "a,b".'
+        "--columns", metavar="A,B,S.X", help='Columns to use; repeatable. Quote a name with a comma: "a,b".'
     ),
 ]
 DialectOption = Annotated[
     str, typer.Option("--dialect", help="SQL dialect of --where: spark, hive, trino, presto or duckdb.")
 ]
-ZoneOption = Annotated[str, typer.Option("--tz", help="Time zone of timestamps written without one.")]
+ZoneOption = Annotated[str, typer.Option("--tz", help="Time zone of timestamps without one.")]
 SkippingOption = Annotated[
-    bool, reading("--skipping/--no-skipping", help="Let metadata drop what can't match.")
+    bool, reading("--skipping/--no-skipping", help="Skip data that metadata rules out.")
 ]
-PageIndexOption = Annotated[bool, reading("--page-index/--no-page-index", help="Use the bounds of pages.")]
+PageIndexOption = Annotated[bool, reading("--page-index/--no-page-index", help="Use page indexes.")]
 BloomOption = Annotated[bool, reading("--bloom/--no-bloom", help="Use bloom filters.")]
 SnapshotOption = Annotated[
     str | None,
     _table(
         "--snapshot",
         metavar="ID|NAME|TIME",
-        help="The table as of a snapshot's id, a tag, a branch, or a time (UTC unless it has a zone).",
+        help="Snapshot to read: an id, a tag, a branch, or a time (UTC unless it has a zone).",
     ),
 ]
 StayOption = Annotated[
     bool,
     reading(
         "--stay-below-root",
-        help="For untrusted lakes: refuse links and table paths that lead out of the lake.",
+        help="Reject links and table paths that lead out of the lake; use it for untrusted lakes.",
     ),
 ]
 StorageOption = Annotated[
     list[str] | None,
-    reading("--storage-option", metavar="KEY=VALUE", help="A setting of the object store; may be repeated."),
+    reading("--storage-option", metavar="KEY=VALUE", help="Object store setting; repeatable."),
 ]
 OutputOption = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write to a file; it appears when it is complete."),
+    typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, which appears only when complete."),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace the file given by --output.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite the file of --output.")]
 EngineOption = Annotated[
     EngineName,
-    working(
-        "--engine", help="spark: on a Spark cluster, or on one of its own; local: on threads of this process."
-    ),
+    working("--engine", help="Where to run: spark (a cluster, or Spark on this machine) or local (threads)."),
 ]
 
 
-# -- which lake, and how it is read ------------------------------------------------------------
+# -- lakes -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Where a lake is found."""
+    """Location of a lake."""
 
     catalog: Annotated[
         str | None,
         _table(
             "--catalog",
             metavar="NAME|PATH",
-            help="The catalog that has the table: a name in pyiceberg's configuration, or the directory of "
-            f"an embedded one. By default the value of {CATALOG_VARIABLE}.",
+            help="Catalog of the table: a name in pyiceberg's configuration, or the directory of an embedded "
+            f"catalog. Default: ${CATALOG_VARIABLE}.",
         ),
     ] = None
     catalog_property: Annotated[
@@ -158,20 +162,20 @@ class SourceOptions:
         _table(
             "--catalog-property",
             metavar="KEY=VALUE",
-            help="A property of the catalog, such as type=rest or uri=...; may be repeated.",
+            help="Catalog property, such as type=rest or uri=...; repeatable.",
         ),
     ] = None
     storage_option: StorageOption = None
 
     def is_table(self, lake: str) -> bool:
-        """Whether a table is meant. A path stays one where only the environment names a catalog."""
+        """Whether ``lake`` is a table. With a catalog from the environment only, a path is still a path."""
         if self.catalog is not None or self.catalog_property or _is_metadata(lake):
             return True
         path = any(sign in lake for sign in "/*?[") or lake.endswith(".parquet") or Path(lake).exists()
         return bool(os.environ.get(CATALOG_VARIABLE)) and "." in lake and not path
 
     def open_catalog(self) -> Catalog:
-        """The catalog that is meant; one that does not exist is not made."""
+        """Open the catalog; it must exist."""
         import skipstone as sk
         from skipstone.iceberg.catalogs import open_catalog
 
@@ -180,9 +184,9 @@ class SourceOptions:
         return sk.catalog(open_catalog(name, make=False, **properties))
 
     def open_table(self, table: str, snapshot: str | None = None, **options: Any) -> Table:
-        """The table; anything else is refused."""
+        """Open a table; reject anything else."""
         if not self.is_table(table):
-            reason = "name the table's catalog with --catalog, or give its metadata file"
+            reason = "use --catalog to name the catalog of the table, or pass the table's metadata file"
             raise typer.BadParameter(reason, param_hint="TABLE")
         import skipstone as sk
 
@@ -203,7 +207,7 @@ def _is_metadata(lake: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Opening(SourceOptions):
-    """Which lake is meant: where it is found, in which state, and its index."""
+    """Location, snapshot and index of a lake."""
 
     snapshot: SnapshotOption = None
     index_root: Annotated[
@@ -211,13 +215,13 @@ class Opening(SourceOptions):
         reading(
             "--index-root",
             metavar="PATH",
-            help="Where the index is, unless in .skipstone beside the lake: a path or a URI.",
+            help="Location of the index, as a path or URI. Default: .skipstone beside the lake.",
         ),
     ] = None
     stay_below_root: StayOption = False
 
     def open(self, lake: str) -> Lake:
-        """The lake; nothing but a listing, or a table's metadata, has been read."""
+        """Open the lake; reads only its listing, or the metadata of a table."""
         import skipstone as sk
 
         if self.is_table(lake):
@@ -225,7 +229,7 @@ class Opening(SourceOptions):
                 lake, self.snapshot, index_root=self.index_root, stay_below_root=self.stay_below_root
             )
         if self.snapshot is not None:
-            reason = f"{lake} is not a table, and only tables have snapshots; a table's name needs --catalog"
+            reason = f"{lake} is not a table, so it has no snapshots; use --catalog for a table's name"
             raise typer.BadParameter(reason, param_hint="--snapshot")
         return sk.open(
             lake,
@@ -237,32 +241,32 @@ class Opening(SourceOptions):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions(Opening):
-    """Which lake is read, and how: the latter changes no answer."""
+    """The lake, and how it is read; the latter changes no answer."""
 
     page_index: PageIndexOption = True
     bloom: BloomOption = True
-    index: Annotated[bool, reading("--index/--no-index", help="Use the lake's index, if it has one.")] = True
-    checksums: Annotated[bool, reading("--checksums", help="Verify the checksums of pages.")] = False
+    index: Annotated[
+        bool, reading("--index/--no-index", help="Use the index of the lake, if it has one.")
+    ] = True
+    checksums: Annotated[bool, reading("--checksums", help="Verify page checksums.")] = False
     threads: Annotated[
         int | None,
         reading(
             "--threads",
             min=1,
             metavar="N",
-            help="Row groups read in parallel; by default one per core, more where the store is far away.",
+            help="Row groups to read in parallel. Default: one per core, more for remote stores.",
         ),
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionOptions:
-    """Which rows are wanted."""
+    """Rows to select."""
 
     where: Annotated[
         str | None,
-        typer.Option(
-            "--where", metavar="SQL", help="The condition, as in a WHERE clause; every row without it."
-        ),
+        typer.Option("--where", metavar="SQL", help="Condition, as in a WHERE clause. Default: all rows."),
     ] = None
     dialect: DialectOption = "spark"
     tz: ZoneOption = "UTC"
@@ -270,7 +274,7 @@ class ConditionOptions:
     def scan(
         self, lake: str, reading: ReadOptions, *, skipping: bool = True, spark: bool = False, **shape: Any
     ) -> Scan:
-        """The scan that the options describe; nothing but what opening the lake takes has been read."""
+        """Open the lake and return the scan, which has not read anything yet."""
         if not spark:
             forgo_pandas()
         where = None if self.where is None else parse(self.where, self.dialect, self.tz)
@@ -288,71 +292,73 @@ class ConditionOptions:
 
 @dataclass(frozen=True, slots=True)
 class ShapeOptions:
-    """Which columns of the rows are wanted, in which order, and how many."""
+    """Columns, order and number of the rows."""
 
     columns: ColumnsOption = None
     order_by: Annotated[
-        str | None, typer.Option("--order-by", metavar="TERMS", help='As in SQL: "ts desc, id nulls last".')
+        str | None,
+        typer.Option("--order-by", metavar="TERMS", help='Sort order, as in SQL: "ts desc, id nulls last".'),
     ] = None
     limit: Annotated[
-        int | None, typer.Option("--limit", min=0, metavar="N", help="At most this many rows.")
+        int | None, typer.Option("--limit", min=0, metavar="N", help="Maximum number of rows.")
     ] = None
 
     def arguments(self) -> dict[str, Any]:
-        """What a scan takes."""
+        """Return the arguments of a scan."""
         order = None if self.order_by is None else split_names([self.order_by])
         if order == []:
-            raise typer.BadParameter("name a column", param_hint="--order-by")
+            raise typer.BadParameter("no column named", param_hint="--order-by")
         return {"columns": named_columns(self.columns, "--columns"), "order_by": order, "limit": self.limit}
 
 
 def parse(where: str, dialect: str, tz: str) -> Predicate:
-    """The condition."""
+    """Parse a condition."""
     import skipstone as sk
 
     return sk.parse(where, dialect=cast("Dialect", dialect), tz=tz)
 
 
-# -- where work is done ------------------------------------------------------------------------
+# -- engines -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """The Spark that is meant."""
+    """The Spark cluster to use."""
 
     master: Annotated[
         str | None,
         working(
             "--master",
             metavar="URL",
-            help="The Spark master, such as spark://host:7077; by default Spark's own setting, "
-            "else local[*].",
+            help="Spark master, such as spark://host:7077. Default: Spark's own setting, else local[*].",
         ),
     ] = None
     remote: Annotated[
         str | None,
-        working("--remote", metavar="URL", help="A Spark Connect server instead, such as sc://host:15002."),
+        working(
+            "--remote", metavar="URL", help="Spark Connect server to use instead, such as sc://host:15002."
+        ),
     ] = None
     conf: Annotated[
-        list[str] | None, working("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+        list[str] | None, working("--conf", metavar="KEY=VALUE", help="Spark setting; repeatable.")
     ] = None
 
     def refuse(self, unless: str) -> None:
-        """Refuse its options, which make sense with another one only."""
+        """Reject these options, which need another one."""
         for option, value in (("--master", self.master), ("--remote", self.remote), ("--conf", self.conf)):
             if value is not None:
-                raise typer.BadParameter(f"only for {unless}", param_hint=option)
+                raise typer.BadParameter(f"needs {unless}", param_hint=option)
 
     def arguments(self) -> dict[str, Any]:
-        """What ``sk.spark`` takes."""
+        """Return the arguments of ``sk.spark``."""
         if self.master is not None and self.remote is not None:
-            raise typer.BadParameter("give --master or --remote, not both", param_hint="--remote")
+            raise typer.BadParameter("use --master or --remote, not both", param_hint="--remote")
         conf = key_values(self.conf, "--conf") or None
         return {"master": self.master, "remote": self.remote, "conf": conf}
 
     @contextmanager
     def session(self) -> Iterator[SparkSession]:
-        """A session, which is stopped in the end unless it was running before."""
+        """Open a session, which is stopped at the end unless it was running before."""
         from skipstone.engine.spark import open_spark
 
         with open_spark(**self.arguments()) as engine:
@@ -360,19 +366,19 @@ class ClusterOptions:
 
 
 def engine_arguments(engine: EngineName, cluster: ClusterOptions, threads: int | None) -> dict[str, Any]:
-    """What ``open_engine`` takes; options that make no sense together are refused."""
+    """Return the arguments of ``open_engine``; reject options that contradict each other."""
     if engine is EngineName.LOCAL:
         cluster.refuse("--engine spark")
         return {"engine": "local", "threads": threads}
     if threads is not None:
-        reason = "only for --engine local; Spark has --master 'local[N]'"
+        reason = "needs --engine local; for Spark, use --master 'local[N]'"
         raise typer.BadParameter(reason, param_hint="--threads")
     return {"engine": "spark", **cluster.arguments()}
 
 
 @contextmanager
 def job_guarded(*, spark_only: bool = False) -> Iterator[None]:
-    """As every command; hints name options instead of Python's arguments."""
+    """Turn errors into a line on standard error; hints name options instead of Python arguments."""
     with guarded():
         try:
             yield
@@ -383,7 +389,7 @@ def job_guarded(*, spark_only: bool = False) -> Iterator[None]:
             raise
 
 
-# What a hint says of the local engine, where there is none.
+# The part of a hint about the local engine, for commands that have none.
 _LOCAL = re.compile(r'(; |, or use )?engine="local"( needs \w+( \w+)?)?')
 _ARGUMENT = re.compile(
     r'\b(engine|route|format|columns|id_column|group_by)=(?:"(\w+)")?|\b(partition_by|cluster_by)\b'
@@ -401,19 +407,19 @@ def _option(found: re.Match[str]) -> str:
 
 
 def key_values(pairs: list[str] | None, option: str = "--storage-option") -> dict[str, str]:
-    """``KEY=VALUE`` settings as a mapping."""
+    """Parse ``KEY=VALUE`` settings."""
     found = {}
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not equals or not key:
             # The value may be a secret typed into the wrong place; it is not repeated.
-            raise typer.BadParameter("give it as KEY=VALUE", param_hint=option)
+            raise typer.BadParameter("expected KEY=VALUE", param_hint=option)
         found[key] = value
     return found
 
 
 def split_names(parts: list[str] | None) -> list[str]:
-    """Names separated by commas; one that holds a comma stands in double quotes.
+    """Split names at commas; a name that contains a comma is quoted.
 
     >>> split_names(["a, s.x", '"b,c"'])
     ['a', 's.x', 'b,c']
@@ -424,10 +430,10 @@ def split_names(parts: list[str] | None) -> list[str]:
 
 
 def named_columns(names: list[str] | None, option: str) -> list[str] | None:
-    """The columns that an option names; None where it wasn't given."""
+    """Return the columns of an option; None if it was not used."""
     found = split_names(names)
     if names is not None and not found:
-        raise typer.BadParameter("name a column", param_hint=option)
+        raise typer.BadParameter("no column named", param_hint=option)
     return found or None
 
 
@@ -436,14 +442,14 @@ _F = TypeVar("_F", bound=enum.StrEnum)
 
 
 def named_format(output: Path | None, formats: type[_F], people: _F) -> _F:
-    """The format by the ending of a file's name; the one for people without a file."""
+    """Return the format of a file by its extension, or ``people`` if there is no file."""
     if output is None:
         return people
     ending = output.suffix.lower().removeprefix(".")
     try:
         return people if ending == "txt" else formats(_ENDINGS.get(ending, ending))
     except ValueError:
-        reason = f"no format goes by the ending of {output.name}; give one"
+        reason = f"unknown extension of {output.name}; use --format"
         raise typer.BadParameter(reason, param_hint="--format") from None
 
 
@@ -452,17 +458,17 @@ _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def read_size(text: str, option: str) -> int:
-    """Bytes, as people write them.
+    """Parse a size in bytes.
 
     >>> read_size("128MB", "--size"), read_size("64MiB", "--size"), read_size("1.5 gb", "--size")
     (128000000, 67108864, 1500000000)
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise typer.BadParameter(f"invalid size {text!r}; give one such as 128MB", param_hint=option)
+        raise typer.BadParameter(f"invalid size {text!r}; use one such as 128MB", param_hint=option)
     number, prefix, binary = found.groups()
     power = _POWERS.get((prefix or "").lower(), 0)
     size = round(float(number) * math.pow(1024 if binary else 1000, power))
     if not size:
-        raise typer.BadParameter("give a size above zero", param_hint=option)
+        raise typer.BadParameter("size must be above zero", param_hint=option)
     return size

@@ -1,4 +1,4 @@
-"""Where output goes: exit codes, errors in one line, trees and JSON on standard output, rows into files."""
+"""Output: exit codes, errors, reports on standard output, rows in files."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ _PIPE_WIDTH = 120
 
 
 class Exit(enum.IntEnum):
-    """The exit codes of every command; scripts rely on them, so they never change their meaning."""
+    """Exit codes of all commands. Scripts rely on them, so they never change."""
 
     OK = 0
     UNEXPECTED = 1
     """A defect (the traceback is printed), or an output that can't be written."""
     USAGE = 2
-    """Options that don't parse, as Click has it."""
+    """Options that don't parse, as in Click."""
     PREDICATE = 3
-    """The question is wrong: SQL that doesn't parse, an unknown column, a literal of the wrong type."""
+    """The predicate is invalid: SQL that doesn't parse, an unknown column, a literal of the wrong type."""
     FILE = 4
-    """A file that is missing, unreadable, no Parquet, corrupt or encrypted."""
+    """A file is missing, unreadable, not Parquet, corrupt or encrypted."""
     OTHER = 5
-    """Any other error that Skipstone raises on purpose."""
+    """Any other error that Skipstone raises."""
     DIFFERENT = 6
     """``verify`` found that skipping changes the answer."""
     INTERRUPTED = 130
-    """Ctrl-C, as shells have it."""
+    """Ctrl-C, as in shells."""
 
 
 EXIT_CODES = (
-    "Exit codes: 0 ok, 1 unexpected error, 2 wrong usage, 3 wrong predicate or column, 4 unusable file, "
-    "5 any other error, 6 verify found a difference, 130 interrupted."
+    "Exit codes: 0 success, 1 unexpected error, 2 invalid usage, 3 invalid predicate or column, "
+    "4 unreadable file, 5 other error, 6 verify found a difference, 130 interrupted."
 )
 
 
@@ -55,10 +55,10 @@ own_process = False
 
 
 def forgo_pandas() -> None:
-    """Let pyarrow do without pandas, of which a command without Spark has no use.
+    """Keep pyarrow from importing pandas, which only commands with Spark need.
 
-    Where pandas is installed, pyarrow imports it for the first value that it converts, which takes longer
-    than most commands do. It looks for it only once.
+    If pandas is installed, pyarrow imports it when it converts its first value, which takes longer than most
+    commands. It looks for pandas only once.
     """
     if not own_process or "pandas" in sys.modules:
         return
@@ -90,9 +90,9 @@ def guarded() -> Iterator[None]:
 
 
 def emit(text: str) -> None:
-    """Write to standard output, all at once: the one place where its reader may have gone away."""
+    """Write to standard output in one piece; handles a reader that went away."""
     try:
-        # Whether there are colours in it has been decided; they are not taken out again.
+        # Colours have been decided already; they must not be stripped.
         typer.echo(text, color=True)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -106,20 +106,20 @@ def emit(text: str) -> None:
 
 
 def stop_writing() -> None:
-    """Give standard output up."""
-    # What is still buffered must not fail once more at shutdown.
+    """Close standard output."""
+    # Buffered data must not fail again at shutdown.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_code(error: SkipstoneError) -> Exit:
-    """The exit code that stands for an error."""
+    """Return the exit code of an error."""
     if isinstance(error, PredicateError):
         return Exit.PREDICATE
     return Exit.FILE if isinstance(error, FileError) else Exit.OTHER
 
 
 def error_line(error: SkipstoneError) -> str:
-    """The error in one line: where, what, and the next step."""
+    """Return the error in one line: location, message and hint."""
     from skipstone.report.lines import clean
 
     text = f"error: {error.place}: {error.message}" if error.place else f"error: {error.message}"
@@ -128,7 +128,7 @@ def error_line(error: SkipstoneError) -> str:
 
 
 def json_text(value: Mapping[str, Any]) -> str:
-    """A JSON document in characters that standard output can encode."""
+    """Return a JSON document in characters that standard output can encode."""
     from skipstone.report.lines import visible
 
     unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
@@ -136,13 +136,13 @@ def json_text(value: Mapping[str, Any]) -> str:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON document on standard output."""
+    """Write a JSON document to standard output."""
     emit(json_text(value))
 
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Where text is drawn: how wide it is and whether it takes colours."""
+    """Width of a terminal, and whether it has colours."""
 
     width: int
     color: bool
@@ -166,7 +166,7 @@ def show_on_stderr(result: Reported) -> None:
 
 
 def drawn(node: ReportNode, file: TextIO | None = None, *, color: bool = True) -> str:
-    """A tree as text for standard output, or for another stream."""
+    """Draw a tree for standard output, or for another stream."""
     from skipstone.report.text import to_text
 
     on = screen(file)
@@ -174,47 +174,47 @@ def drawn(node: ReportNode, file: TextIO | None = None, *, color: bool = True) -
 
 
 def screen(file: TextIO | None = None) -> Screen:
-    """Standard output, unless given: colours on a terminal only, and not against NO_COLOR."""
+    """Return the screen of a stream, by default standard output; colours need a terminal without NO_COLOR."""
     from rich.console import Console
 
-    found = Console(file=file or sys.stdout)
+    console = Console(file=file or sys.stdout)
     # Rich assumes 80 columns without a terminal; a pipe needs no cuts.
-    piped = not found.is_terminal and "COLUMNS" not in os.environ
-    color = found.is_terminal and not found.no_color and found.color_system is not None
-    return Screen(_PIPE_WIDTH if piped else found.width, color)
+    piped = not console.is_terminal and "COLUMNS" not in os.environ
+    color = console.is_terminal and not console.no_color and console.color_system is not None
+    return Screen(_PIPE_WIDTH if piped else console.width, color)
 
 
 # -- rows for programs -------------------------------------------------------------------------
 
 
 class OutputError(Exception):
-    """The operating system refused to write; ``__cause__`` is its error."""
+    """A write failed; ``__cause__`` is the operating system's error."""
 
 
 class RowStream:
-    """A binary stream with a position, which pipes lack, that can be given up.
+    """A binary stream with a position, which pipes lack, that can be abandoned.
 
-    A writer of Arrow's that is thrown away completes its file; given up, it completes nothing.
+    An Arrow writer completes its file when it is deleted; on an abandoned stream it completes nothing.
     """
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
         self._position = 0
-        self._given_up = False
+        self._abandoned = False
         self.closed = False
 
     def write(self, data: Any) -> int:
         """Write bytes, or anything that has a buffer of them."""
         size = memoryview(data).nbytes
-        if not self._given_up:
+        if not self._abandoned:
             with _refusals():
                 self._raw.write(data)
         self._position += size
         return size
 
     def flush(self) -> None:
-        """Hand on what is buffered."""
-        if not self._given_up:
+        """Flush the underlying stream."""
+        if not self._abandoned:
             with _refusals():
                 self._raw.flush()
 
@@ -231,12 +231,12 @@ class RowStream:
     def seekable(self) -> bool:
         return False
 
-    def give_up(self) -> None:
-        """Drop whatever is written from now on."""
-        self._given_up = True
+    def abandon(self) -> None:
+        """Ignore all further writes."""
+        self._abandoned = True
 
     def close(self) -> None:
-        """Nothing: the file is closed by who opened it."""
+        """Do nothing: the caller closes the file."""
 
 
 @contextmanager
@@ -249,18 +249,18 @@ def _refusals() -> Iterator[None]:
 
 @contextmanager
 def open_output(output: Path | None, *, force: bool) -> Iterator[RowStream]:
-    """The stream to write to; a reader that goes away ends the command, which is not a failure."""
+    """Open the output; a reader that goes away ends the command without an error."""
     try:
         with _standard_output() if output is None else _file(output, force=force) as stream:
             try:
                 yield stream
             except BaseException:
-                stream.give_up()
+                stream.abandon()
                 raise
             stream.flush()
     except KeyboardInterrupt:
         if output is None:
-            # What is buffered would wait at exit for a reader that may not read on.
+            # Buffered data would wait at exit for a reader that may have stopped.
             stop_writing()
         raise
     except OutputError as refused:
@@ -274,7 +274,7 @@ def open_output(output: Path | None, *, force: bool) -> Iterator[RowStream]:
 
 
 def write_text(text: str, output: Path | None, *, force: bool) -> None:
-    """Write a text, ended by one line break, to standard output or to a file."""
+    """Write text and a line break to standard output or to a file."""
     if output is None:
         emit(text)
         return
@@ -283,20 +283,20 @@ def write_text(text: str, output: Path | None, *, force: bool) -> None:
 
 
 def refuse_terminal(format: str, output: Path | None) -> None:
-    """Refuse to write a binary format to a terminal."""
+    """Reject a binary format on a terminal."""
     if output is None and sys.stdout.isatty():
-        reason = f"{format} is not for terminals; give --output, or send it to a file or a pipe"
+        reason = f"{format} can't be written to a terminal; use --output, or redirect the output"
         raise typer.BadParameter(reason, param_hint="--format")
 
 
 def check_output(output: Path | None, *, force: bool) -> None:
-    """Refuse to replace a file, before anything is read."""
+    """Reject an output file that exists, before anything is read."""
     if output is None:
         return
     if output.is_dir():
         raise typer.BadParameter(f"{output} is a directory", param_hint="--output")
     if output.is_file() and not force:
-        raise typer.BadParameter(f"{output} exists; --force replaces it", param_hint="--output")
+        raise typer.BadParameter(f"{output} exists; use --force to overwrite it", param_hint="--output")
 
 
 @contextmanager
@@ -308,7 +308,7 @@ def _standard_output() -> Iterator[RowStream]:
 @contextmanager
 def _file(output: Path, *, force: bool) -> Iterator[RowStream]:
     check_output(output, force=force)
-    # A link stays one, and what it points to is replaced.
+    # Write to the target of a link, not over the link.
     target = output.resolve()
     if target.exists() and not target.is_file():
         # A device or a named pipe can't be replaced.

@@ -1,4 +1,4 @@
-"""A bar on standard error while something takes long; on a terminal only, and gone when it is done."""
+"""Progress bars on standard error, on a terminal only, for work that takes a while."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from skipstone.scan.lake import Lake
 
-# Work that is done before anyone looks needs no bar.
+# Seconds before a bar is shown.
 _PATIENCE = 0.5
 _NO_PARTS: Mapping[str, str] = MappingProxyType({})
 
@@ -30,7 +30,7 @@ def progress(
     to_read: Callable[[], int] | None = None,
     shown: bool = True,
 ) -> Iterator[Advance]:
-    """Show the progress of work, by rows or else by bytes, as far as either total is known."""
+    """Show the progress of work by rows, or else by bytes, if either total is available."""
     if not (shown and sys.stderr.isatty()):
         yield lambda _: None
         return
@@ -41,7 +41,7 @@ def progress(
 
 @contextmanager
 def steps(phase: str, parts: Mapping[str, str] = _NO_PARTS) -> Iterator[Steps | None]:
-    """Show how many parts of a phase are done, with their nouns by phase; None without a terminal."""
+    """Show how many parts of each phase are done; ``parts`` has their nouns. None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -52,7 +52,7 @@ def steps(phase: str, parts: Mapping[str, str] = _NO_PARTS) -> Iterator[Steps | 
 
 @contextmanager
 def _late(shown: Progress) -> Iterator[None]:
-    """Show a bar once the work has taken a while, until it is done."""
+    """Show a bar after a delay, until the work is done."""
     lock = threading.Lock()
     over = False
 
@@ -74,7 +74,7 @@ def _late(shown: Progress) -> Iterator[None]:
 
 
 class Steps:
-    """A bar of work that comes in phases, and perhaps in batches."""
+    """A bar of work in phases and batches."""
 
     def __init__(self, phase: str, parts: Mapping[str, str]) -> None:
         from rich.console import Console
@@ -93,18 +93,18 @@ class Steps:
         self._batch = ""
 
     def begin(self, phase: str) -> None:
-        """A phase of unknown length."""
+        """Begin a phase of unknown length."""
         self.shown.update(self._task, description=f"{self._batch}{phase}", completed=0, said="")
         # To update() None means that the total stays.
         self.shown.tasks[0].total = None
 
     def batch(self, number: int, batches: int, phase: str) -> None:
-        """The next batch begins, with this phase."""
+        """Begin the next batch with this phase."""
         self._batch = f"batch {number + 1:,} of {batches:,}, " if batches > 1 else ""
         self.begin(phase)
 
     def update(self, phase: str, done: int, total: int) -> None:
-        """So many parts of a phase are done."""
+        """Report that parts of a phase are done."""
         from skipstone.report.units import count, plural
 
         said = f"{count(done)} of {plural(total, self._parts[phase])}"
@@ -125,7 +125,7 @@ class _Bar:
         bar, before = self, lake.io
 
         class Done(ProgressColumn):
-            """Rows that came out, and what was read for them."""
+            """Rows returned, and the reads for them."""
 
             def render(self, task: Task) -> Text:
                 if rows is not None:
@@ -134,7 +134,7 @@ class _Bar:
                     said = f"{plural(bar.rows, 'row')}, " if bar.rows else ""
                 io = lake.io - before
                 of = f"{size(io.bytes)} of {size(nbytes)}" if nbytes else cost(io.requests, io.bytes)
-                # Here every refresh passes by, so the bar moves between batches as well.
+                # Every refresh comes here, so the bar also moves between batches.
                 task.completed = bar.rows if rows is not None else min(io.bytes, nbytes or 0)
                 return Text(f"{said}read {of}")
 

@@ -1,4 +1,4 @@
-"""``skipstone query`` and ``skipstone count``: the rows that match, or how many there are."""
+"""``skipstone query`` and ``skipstone count``: matching rows, and their number."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class RowFormat(enum.StrEnum):
-    """How rows are written."""
+    """Formats of rows."""
 
     TABLE = "table"
     CSV = "csv"
@@ -73,19 +73,19 @@ def query(
         RowFormat | None,
         typer.Option(
             "--format",
-            help="table for people; csv, json (one array), jsonl (an object per line), parquet, "
-            "arrow (an IPC stream). By default what the name of --output ends in, else table.",
+            help="Output format; json is one array, jsonl one object per line, arrow an IPC stream. "
+            "Default: by the extension of --output, else table.",
         ),
     ] = None,
     output: OutputOption = None,
     force: ForceOption = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Also show on standard error what was read, and why.")
+        bool, typer.Option("--explain", help="Also explain the query, on standard error.")
     ] = False,
     skipping: SkippingOption = True,
     reading: ReadOptions,
 ) -> None:
-    """Print the rows that match, or write them to a file."""
+    """Print the matching rows, or write them to a file."""
     check_output(output, force=force)
     format = format or named_format(output, RowFormat, RowFormat.TABLE)
     if format in (RowFormat.PARQUET, RowFormat.ARROW):
@@ -103,7 +103,7 @@ def query(
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """One query of one command."""
+    """A query and its output."""
 
     scan: Scan
     limit: int | None
@@ -112,7 +112,7 @@ class _Query:
     began: float
 
     def write(self, format: RowFormat) -> Execution:
-        """Write the rows as they are read; a reader that goes away stops the reading."""
+        """Write rows as they are read; stops if the reader of the output goes away."""
         from skipstone.report.units import plural, size
         from skipstone.scan.forecast import forecast
         from skipstone.scan.formats import row_writer
@@ -136,7 +136,7 @@ class _Query:
         return ran
 
     def _goes_to_file(self) -> bool:
-        """Whether nobody watches the rows go by."""
+        """Whether the rows go to a file, not to a terminal or a pipe."""
         if self.output is not None:
             return True
         try:
@@ -145,7 +145,7 @@ class _Query:
             return False
 
     def show(self) -> Execution:
-        """Draw a table: all rows up to the limit that was given, else the first few."""
+        """Draw a table of the first rows, or of all rows up to --limit."""
         from skipstone.report.node import ReportNode, Text
         from skipstone.report.units import plural
         from skipstone.scan.execute import execute
@@ -168,7 +168,7 @@ class _Query:
         return ran
 
     def _spent(self) -> str:
-        """What the answer took: bytes, requests, time, and what was not touched."""
+        """Bytes, requests and time of the query, and the share of the lake that was skipped."""
         from skipstone.report.units import duration, percent, plural, size
 
         io, whole = self.scan.lake.io, _lake_bytes(self.scan.lake)
@@ -179,7 +179,7 @@ class _Query:
 
 
 def _known_rows(plan: ScanPlan) -> int | None:
-    """How many rows come, if metadata says so."""
+    """The number of rows, if metadata proves it."""
     if plan.residual is not None:
         return None
     return plan.rows if plan.limit is None else min(plan.rows, plan.limit)
@@ -208,8 +208,8 @@ def count(
     cluster: ClusterOptions,
     reading: ReadOptions,
 ) -> None:
-    """Count the rows that match; those that metadata proves are not read."""
-    # A scan counts on its own threads, and with its own bounds of memory.
+    """Count the matching rows; rows that metadata proves are not read."""
+    # A scan counts on its own threads, within its own memory limit.
     given = engine_arguments(engine, cluster, reading.threads)
     work: dict[str, Any] = {} if engine is EngineName.LOCAL else given
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""``skipstone tables`` and ``skipstone snapshots``: the Iceberg tables of a catalog, and a table's states."""
+"""``skipstone tables`` and ``skipstone snapshots``: tables of a catalog, and snapshots of a table."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from skipstone.cli.output import guarded, show
 @grouped
 def tables(
     namespace: Annotated[
-        str | None, typer.Argument(metavar="NAMESPACE", help="Only tables of this namespace.")
+        str | None, typer.Argument(metavar="NAMESPACE", help="List only tables of this namespace.")
     ] = None,
     format: FormatOption = Format.TEXT,
     *,
     source: SourceOptions,
 ) -> None:
-    """List the Iceberg tables of a catalog by name."""
+    """List the Iceberg tables of a catalog."""
     with guarded():
         from skipstone.inspection.snapshots import TableList
 
@@ -34,14 +34,14 @@ def snapshots(
         str,
         typer.Argument(
             metavar="TABLE",
-            help="An Iceberg table: its name, such as db.events, and --catalog, or its metadata file.",
+            help="Iceberg table: a name such as db.events with --catalog, or its metadata file.",
         ),
     ],
     format: FormatOption = Format.TEXT,
     *,
     source: SourceOptions,
 ) -> None:
-    """List the snapshots of an Iceberg table, each of which --snapshot takes by id, name or time."""
+    """List the snapshots of an Iceberg table; pass an id, name or time of one to --snapshot."""
     with guarded():
         from skipstone.inspection.snapshots import list_snapshots
 
