@@ -71,8 +71,8 @@ def test_what_footers_don_t_prove_is_read(tmp_path: Path, name: str) -> None:
     assert [repr(answer[f.name]) for f in functions] == [*map(repr, wanted)]
     assert repr(answer.to_pylist()) == repr(read.to_pylist())
     (use,) = answer.trace.columns
-    assert (use.known, use.read) == ((8, 0) if known else (0, 8))
-    assert (read.trace.columns[0].known, read.trace.columns[0].read) == (0, 8)
+    assert (use.rows_answered, use.read) == ((8, 0) if known else (0, 8))
+    assert (read.trace.columns[0].rows_answered, read.trace.columns[0].read) == (0, 8)
 
 
 def test_one_value_in_every_row_is_its_own_sum(tmp_path: Path) -> None:

@@ -74,9 +74,9 @@ def test_files_without_deletes_are_answered_from_metadata(tmp_path: Path) -> Non
     maker, told = make(tmp_path, 2)
     lake = sk.open(maker.metadata_location)
     first, last = (lake.scan(snapshot=told[n][0]).aggregate(sk.sum("id")).trace.columns[0] for n in (0, -1))
-    assert (first.known, first.read) == (60, 0)
+    assert (first.rows_answered, first.read) == (60, 0)
     # Positions that are deleted are known; rows that equal something must be looked at.
-    assert 0 < last.known < 60
+    assert 0 < last.rows_answered < 60
     assert 0 < last.read < 60
 
 

@@ -312,11 +312,11 @@ class MetadataAnswer:
 
 def _missing_metadata(measure: Measure[Any]) -> str:
     if measure.sketch is not None:
-        return "the index has no sketches"
+        return "no index with sketches"
     if not isinstance(measure, BlockMeasure):
         return "the function needs all values"
     sums = measure.facets & (Facet.SUM | Facet.SQUARES)
-    return "the index has no sums" if sums else "metadata has no exact counts and bounds"
+    return "no index with sums" if sums else "metadata has no exact counts and bounds"
 
 
 def _read_together(answers: Sequence[MeasureAnswer]) -> list[MeasureAnswer]:

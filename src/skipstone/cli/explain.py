@@ -35,6 +35,7 @@ from skipstone.cli.options import (
 )
 from skipstone.cli.output import (
     Exit,
+    check_file,
     check_output,
     drawn,
     emit,
@@ -210,6 +211,7 @@ def prune(
     """Show which rows of a file can match, from its metadata alone."""
     options = key_values(storage_option)
     with guarded():
+        check_file(file, "`skipstone explain`")
         forgo_pandas()
         import skipstone as sk
 

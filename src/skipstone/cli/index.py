@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -183,7 +184,8 @@ def advise(
         raise typer.BadParameter("use --where or --log, not both", param_hint="--log")
     with job_guarded():
         queries: Any = log if log is not None else [parse(one, dialect, tz) for one in where or ()]
-        show(opening.open(lake).index.advise(queries or None, sample=sample), format)
+        advice = opening.open(lake).index.advise(queries or None, sample=sample)
+        show(replace(advice, arguments=(lake, *opening.arguments())), format)
 
 
 @grouped

@@ -17,7 +17,7 @@ from skipstone.cli.options import (
     key_values,
     split_names,
 )
-from skipstone.cli.output import forgo_pandas, guarded, show
+from skipstone.cli.output import check_file, forgo_pandas, guarded, show
 
 
 @grouped
@@ -63,6 +63,7 @@ def inspect(
             raise typer.BadParameter("needs a table", param_hint=option)
     options = key_values(source.storage_option)
     with guarded():
+        check_file(file, "`skipstone explain`")
         forgo_pandas()
         from skipstone.inspection.file import inspect_file
 

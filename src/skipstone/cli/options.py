@@ -167,6 +167,11 @@ class SourceOptions:
     ] = None
     storage_option: StorageOption = None
 
+    def arguments(self) -> tuple[str, ...]:
+        """Return the options that name the catalog, for commands to copy."""
+        properties = (part for pair in self.catalog_property or () for part in ("--catalog-property", pair))
+        return (*(("--catalog", self.catalog) if self.catalog else ()), *properties)
+
     def is_table(self, lake: str) -> bool:
         """Whether ``lake`` is a table. With a catalog from the environment only, a path is still a path."""
         if self.catalog is not None or self.catalog_property or _is_metadata(lake):
@@ -181,7 +186,15 @@ class SourceOptions:
 
         name = self.catalog or os.environ.get(CATALOG_VARIABLE) or None
         properties = key_values(self.catalog_property, "--catalog-property")
-        return sk.catalog(open_catalog(name, make=False, **properties))
+        try:
+            return sk.catalog(open_catalog(name, make=False, **properties))
+        except SkipstoneError as error:
+            if error.hint and not error.hint.startswith("pip install"):
+                error.hint = (
+                    "use --catalog with a name in pyiceberg's configuration or with the directory of an "
+                    "embedded catalog, or use --catalog-property"
+                )
+            raise
 
     def open_table(self, table: str, snapshot: str | None = None, **options: Any) -> Table:
         """Open a table; reject anything else."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import typer
 
-from skipstone.errors import FileError, PredicateError, SkipstoneError
+from skipstone.errors import FileError, PredicateError, ReadError, SkipstoneError
 
 if TYPE_CHECKING:
     from skipstone.report import Reported
@@ -87,6 +87,13 @@ def guarded() -> Iterator[None]:
         raise typer.Exit(int(exit_code(error))) from None
     except KeyboardInterrupt:
         raise typer.Exit(int(Exit.INTERRUPTED)) from None
+
+
+def check_file(path: str, instead: str) -> None:
+    """Reject a directory; the hint names the commands for one."""
+    if Path(path).is_dir():
+        hint = f"name one of its files, or use {instead} for the directory"
+        raise ReadError("is a directory, not a Parquet file", path=path, hint=hint)
 
 
 def emit(text: str) -> None:

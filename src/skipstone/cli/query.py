@@ -122,8 +122,10 @@ class _Query:
             with progress("planning", lake, shown=unseen):
                 ran = self.scan.execute()
             writer, plan = row_writer(format, ran.schema, out), ran.plan
-            known = _known_rows(plan)
-            bar = progress("reading", lake, rows=known, to_read=lambda: forecast(plan).bytes, shown=unseen)
+            rows_total = _exact_rows(plan)
+            bar = progress(
+                "reading", lake, rows=rows_total, to_read=lambda: forecast(plan).bytes, shown=unseen
+            )
             with bar as advance, closing(ran.to_batches()) as batches:
                 for batch in batches:
                     writer.write(batch)
@@ -171,14 +173,16 @@ class _Query:
         """Bytes, requests and time of the query, and the share of the lake that was skipped."""
         from skipstone.report.units import duration, percent, plural, size
 
-        io, whole = self.scan.lake.io, _lake_bytes(self.scan.lake)
-        of = f" of {size(whole)}" if whole is not None else ""
-        skipped = f", {percent(whole - io.bytes, whole)} skipped" if whole and io.bytes < whole else ""
+        io, total = self.scan.lake.io, _lake_bytes(self.scan.lake) or 0
+        of, skipped = "", ""
+        # Reads of metadata count as well, so a full scan can read more than the files' bytes.
+        if io.bytes < total:
+            of, skipped = f" of {size(total)}", f", {percent(total - io.bytes, total)} skipped"
         seconds = duration(time.perf_counter() - self.began)
         return f"read {size(io.bytes)}{of} in {plural(io.requests, 'request')}{skipped} · {seconds}"
 
 
-def _known_rows(plan: ScanPlan) -> int | None:
+def _exact_rows(plan: ScanPlan) -> int | None:
     """The number of rows, if metadata proves it."""
     if plan.residual is not None:
         return None

@@ -19,7 +19,7 @@ from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.partitions.filter import PartitionFilter, PartitionVerdicts
 from skipstone.lake.snapshot import Path, PrunedFiles
 from skipstone.prune.ledger import Blame, Ledger
-from skipstone.report.trace import Cause, FilterStats, Note
+from skipstone.report.trace import Cause, Drop, FilterStats, Note
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +85,7 @@ class FilePruner:
         by_manifest[some + none == 0] = Verdict.ALL
         by_manifest[none == np.diff(firsts)] = Verdict.NONE
         rows = np.diff(np.concatenate([[0], np.cumsum(whole.rows)])[firsts])
-        self.ledger.level("manifests", by_manifest, rows)
+        self.ledger.level("manifests", by_manifest, rows, lambda: _manifest_drops(chosen, by_manifest))
         return whole, np.arange(len(whole)), partitions
 
     def _manifests(self, chosen: PartitionFilter) -> Array:
@@ -99,7 +99,7 @@ class FilePruner:
         rows = np.array(
             [(info.added_rows or 0) + (info.existing_rows or 0) for info in infos], dtype=np.int64
         )
-        self.ledger.level("manifests", verdicts, rows)
+        self.ledger.level("manifests", verdicts, rows, lambda: _manifest_drops(chosen, verdicts))
         return np.flatnonzero(verdicts != Verdict.NONE)
 
     def _files(self, node: Node, chosen: PartitionFilter, entries: Entries, left: Array) -> Array:
@@ -121,6 +121,11 @@ class FilePruner:
         verdicts = judgement.verdicts()
         self.ledger.level("files", verdicts, some.rows, lambda: Blame.of(judgement, evidence).drops())
         return verdicts
+
+
+def _manifest_drops(chosen: PartitionFilter, verdicts: Array) -> tuple[Drop, ...]:
+    dropped = int((verdicts == Verdict.NONE).sum())
+    return (Drop(Cause.PARTITION, chosen.condition, dropped),) if dropped else ()
 
 
 def _count_runs(mask: Array, firsts: Array) -> Array:

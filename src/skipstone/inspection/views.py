@@ -164,7 +164,11 @@ def _clustering(file: FileInspection) -> NodeTable:
 
 
 def _layout(measured: Clustering | None) -> Cell | None:
-    return None if measured is None else (measured.layout.value, _STYLES.get(measured.layout, ""))
+    if measured is None:
+        return None
+    if measured.layout is Layout.UNKNOWN:
+        return "no bounds"
+    return measured.layout.value, _STYLES.get(measured.layout, "")
 
 
 def _depth(measured: Clustering | None) -> str:

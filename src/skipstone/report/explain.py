@@ -148,14 +148,14 @@ def _level(level: Level, *, costs: bool = True) -> ReportNode:
         most=_TOP_DROPS,
         noun="reason",
     )
-    return ReportNode(level.name, _kept(level), bar=_level_bar(level), body=(reasons,))
+    return ReportNode(level.name, _level_statement(level), bar=_level_bar(level), body=(reasons,))
 
 
 def _dropped(drop: Drop, digits: int) -> str:
     return f"{count(drop.units):>{digits}} dropped by {cause_name(drop.cause)}"
 
 
-def _kept(level: Level) -> tuple[str, ...]:
+def _level_statement(level: Level) -> tuple[str, ...]:
     if level.units == 0:
         return ("nothing to judge",)
     said = f"kept {share(level.kept, level.units)}"
@@ -384,7 +384,7 @@ def _column(use: ColumnUse, trace: AggregateTrace) -> ReportNode:
         NodePart(_INKS[part.level], part.rows, f"answered from {part.level.replace('rows', 'values')}")
         for part in use.answered
     ]
-    skipped = NodePart("line", max(trace.scan.rows - use.known - use.read, 0), "skipped")
+    skipped = NodePart("line", max(trace.scan.rows - use.rows_answered - use.read, 0), "skipped")
     bar = Bar((NodePart("kept", use.read, "read"), *answered, skipped), trace.scan.rows)
     pairs = (
         ("for", ", ".join(use.functions) if use.column else ""),
@@ -401,12 +401,12 @@ def _answered(part: LevelAnswer) -> str:
 
 
 def _read_share(use: ColumnUse) -> str:
-    rows = use.known + use.read
+    rows = use.rows_answered + use.read
     if rows == 0:
         return "no row counts"
     if use.read == 0:
         return f"{plural(rows, 'row')} answered from metadata"
-    if use.known == 0:
+    if use.rows_answered == 0:
         return f"reads {plural(rows, 'row')}"
     return f"reads {count(use.read)} of {plural(rows, 'row')} ({percent(use.read, rows)})"
 

@@ -1,7 +1,6 @@
-"""What a question did and why, as data: units in, what dropped them, units kept, what it cost.
+"""Traces: the units that each level of a query judged, kept and dropped, why, and at what cost.
 
-First what pruning did at each level, then what a scan planned and, once it has run, did, and what an
-aggregation answered from metadata, read and passed over.
+Traces of pruning come first, then those of scans and their runs, then those of aggregations.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Level:
     whole: int
     """Kept units in which every row is proven to match."""
     rows: int | None
-    """Rows left after this level; None where no footer was read yet."""
+    """Rows left after this level; None if no footer has been read yet."""
     drops: tuple[Drop, ...] = ()
     requests: int = 0
     bytes: int = 0
@@ -63,7 +62,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Metadata that could not be used: where, and why it was ignored."""
+    """Metadata that was ignored: its unit, and the reason."""
 
     unit: str
     reason: str
@@ -71,7 +70,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Trace(Reported):
-    """The whole cascade over one file."""
+    """The cascade over one file."""
 
     view: ClassVar[str] = "skipstone.report.explain:prune_tree"
 
@@ -89,21 +88,21 @@ class Trace(Reported):
 
     @property
     def requests(self) -> int:
-        """Reads of metadata, over all levels."""
+        """Reads of metadata at all levels."""
         return sum(level.requests for level in self.levels)
 
     @property
     def bytes(self) -> int:
-        """Bytes of metadata read, over all levels."""
+        """Bytes of metadata read at all levels."""
         return sum(level.bytes for level in self.levels)
 
     def level(self, name: str) -> Level | None:
-        """The level of that name, if the cascade reached it."""
+        """Return the level of this name, if the cascade reached it."""
         return next((level for level in self.levels if level.name == name), None)
 
 
 class Notes:
-    """Collects notes, each once, and no more than a bounded number."""
+    """Collects notes, each once, up to a maximum number."""
 
     __slots__ = ("_notes", "_suppressed")
 
@@ -122,42 +121,42 @@ class Notes:
             self._suppressed += 1
 
     def done(self) -> tuple[Note, ...]:
-        """The notes, with a last one that counts those left out."""
+        """Return the notes, and one that counts those left out."""
         more = (Note("file", f"{self._suppressed} more notes like these"),) if self._suppressed else ()
         return (*self._notes, *more)
 
 
 @dataclass(frozen=True, slots=True)
 class FilterStats:
-    """What became of the partitions of a table whose partitioning may have changed."""
+    """Partitions that could not be judged, in a table whose partitioning may have changed."""
 
     unevaluable_specs: int = 0
-    """Specs of the table that the predicate could not be projected onto; their partitions are kept."""
+    """Specs that the predicate could not be projected onto; their partitions are kept."""
     eval_errors: int = 0
     """Distinct partition keys whose evaluation failed; they are kept."""
     fail_open_partitions: int = 0
-    """Distinct partition keys that were kept for either of these reasons."""
+    """Distinct partition keys that were kept for these reasons."""
     fail_open_files: int = 0
-    """Files among the candidates that lie in such partitions."""
+    """Candidate files in these partitions."""
     unconstrained_specs: int = 0
-    """Specs without a field made from a column of the predicate; their partitions are kept by right."""
+    """Specs without a field from a column of the predicate; their partitions are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Data that phase two reads: planned figures are estimates, since matching rows decide about payload."""
+    """Data that phase two reads. Planned figures are estimates: other columns are read by matching rows."""
 
     json_names: ClassVar[Mapping[str, str]] = {"of_bytes": "bytes_total"}
 
     requests: int
     bytes: int
     of_bytes: int
-    """Bytes of the same columns in the whole lake, as far as footers have been opened."""
+    """Bytes of the same columns in all files whose footers have been read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """How phase two goes about it, and why."""
+    """How phase two reads rows, and why."""
 
     materialise: str
     why: str
@@ -168,11 +167,11 @@ class Hints:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One part of a run: planning, reading the predicate's columns, reading the others."""
+    """A phase of a run: planning, reading the columns of the predicate, reading the others."""
 
     name: str
     rows: int
-    """Rows that came out of it."""
+    """Rows that it returned."""
     requests: int
     bytes: int
     seconds: float
@@ -180,12 +179,12 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run did."""
+    """The work of a run."""
 
     rows: int
     batches: int
     pieces: int
-    """Row groups, or parts of them, that were read."""
+    """Row groups, or parts of row groups, that were read."""
     seconds: float
     requests: int
     bytes: int
@@ -194,7 +193,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class IndexUse:
-    """The index that a plan used: where it is, its version, how many files it covers."""
+    """The index that a plan used: location, version, and number of files covered."""
 
     place: str
     version: int
@@ -205,34 +204,34 @@ class IndexUse:
 
 @dataclass(frozen=True, slots=True)
 class DeleteUse:
-    """What a table's delete files mean for a plan."""
+    """The delete files of a table that a plan applies."""
 
     files: int
     """Delete files of the snapshot."""
     applied: int
-    """Those that apply to files that are kept."""
+    """Delete files that apply to kept files."""
     rows: int
-    """Rows of kept files that are deleted by their places; they are not read."""
+    """Rows of kept files that are deleted by position; they are not read."""
     tested: int
-    """Kept files whose rows are compared with deleted values when they are read."""
+    """Kept files whose rows are checked against equality deletes when they are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkUse:
-    """How a scan becomes a data frame, and why."""
+    """The route of a scan to a Spark data frame, and why."""
 
     route: str
     """"driver", "slices" or "reader"."""
     why: str
     tasks: int
-    """Tasks that Spark is given; none for what the driver reads itself."""
+    """Spark tasks; 0 if the driver reads the rows."""
     bytes: int
-    """About how many compressed bytes are read."""
+    """Compressed bytes to read, estimated."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanTrace(Reported):
-    """The whole plan of one scan: levels from the lake down to pages, then what is left to read."""
+    """The plan of a scan: levels from the lake down to pages, then the data to read."""
 
     view: ClassVar[str] = "skipstone.report.explain:scan_tree"
 
@@ -243,13 +242,13 @@ class ScanTrace(Reported):
     version: str
     predicate: str
     residual: str
-    """What is still tested on rows; empty when metadata has proven every row that is kept."""
+    """The condition tested on rows; empty if metadata proves every kept row."""
     columns: tuple[str, ...]
     limit: int | None
     order: tuple[str, ...]
     files: int
     rows: int
-    """Rows of the files whose footers were looked at."""
+    """Rows of the files whose footers were read."""
     rows_kept: int
     rows_whole: int
     """Rows proven to match."""
@@ -260,7 +259,7 @@ class ScanTrace(Reported):
     unsupported: tuple[str, ...] = ()
     index: IndexUse | None = None
     partitions: FilterStats | None = None
-    """How far partitions could be judged, of a table whose partitioning may have changed."""
+    """Partitions of a table that could not be judged."""
     deletes: DeleteUse | None = None
     reads: Reads | None = None
     run: Run | None = None
@@ -268,22 +267,22 @@ class ScanTrace(Reported):
 
     @property
     def requests(self) -> int:
-        """Reads of metadata, over all levels."""
+        """Reads of metadata at all levels."""
         return sum(level.requests for level in self.levels)
 
     @property
     def bytes(self) -> int:
-        """Bytes of metadata read, over all levels."""
+        """Bytes of metadata read at all levels."""
         return sum(level.bytes for level in self.levels)
 
     def level(self, name: str) -> Level | None:
-        """The level of that name, if planning reached it."""
+        """Return the level of this name, if planning reached it."""
         return next((level for level in self.levels if level.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class LevelAnswer:
-    """Units of one level whose aggregates were known without reading them."""
+    """Units of one level whose aggregates came from metadata."""
 
     level: str
     """"files", "row groups" or "pages"."""
@@ -293,21 +292,21 @@ class LevelAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ColumnUse:
-    """Where the answers about a column come from."""
+    """Sources of the answers about a column."""
 
     json_names: ClassVar[Mapping[str, str]] = {"read": "rows_read"}
-    json_also: ClassVar[Mapping[str, str]] = {"column": "name", "rows_known": "known"}
+    json_also: ClassVar[Mapping[str, str]] = {"column": "name", "rows_known": "rows_answered"}
 
     column: str
     """Its name; empty for the count of rows."""
     functions: tuple[str, ...]
-    """As the answer names them."""
+    """Their names in the answer."""
     answered: tuple[LevelAnswer, ...]
     """From the largest units to the smallest; a unit counts at the largest level that proves it."""
     read: int
     """Rows that are read for it."""
     why: tuple[str, ...]
-    """Why rows are read, a sentence each; empty if none is."""
+    """Why rows are read, a sentence each; empty if no row is read."""
 
     @property
     def name(self) -> str | None:
@@ -315,40 +314,40 @@ class ColumnUse:
         return self.column or None
 
     @property
-    def known(self) -> int:
-        """Rows that are answered from metadata."""
+    def rows_answered(self) -> int:
+        """Rows that metadata answers for."""
         return sum(level.rows for level in self.answered)
 
 
 @dataclass(frozen=True, slots=True)
 class MemberUse:
-    """What sets of ids or places mean for the row groups that the predicate has kept."""
+    """Effect of sets of ids or positions on the row groups that the predicate keeps."""
 
     json_names: ClassVar[Mapping[str, str]] = {"units": "row_groups"}
     json_also: ClassVar[Mapping[str, str]] = {"partly": "partly"}
 
     sets: tuple[str, ...]
-    """Each set in words, with the way its members are found."""
+    """Each set in words, with its look-up method."""
     units: int
     outside: int
     """Row groups without a member, which are not read."""
     inside: int
     """Row groups whose rows are all members."""
     rows_outside: int
-    """Rows that are not read since they are proven not to be members."""
+    """Rows that are not read because they are proven not to be members."""
 
     @property
     def partly(self) -> int:
-        """Row groups that must be looked into."""
+        """Row groups with both members and other rows, which are read."""
         return self.units - self.outside - self.inside
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateRun:
-    """What an aggregation did."""
+    """The work of an aggregation."""
 
     rows: int
-    """Rows that were read and counted in."""
+    """Rows that were read and aggregated."""
     pieces: int
     requests: int
     bytes: int
@@ -360,7 +359,7 @@ class AggregateRun:
 
 @dataclass(frozen=True, slots=True)
 class AggregateTrace(Reported):
-    """The plan of an aggregation: the scan below it, sets of members, and where answers come from."""
+    """The plan of an aggregation: its scan, sets of members, and sources of answers."""
 
     view: ClassVar[str] = "skipstone.report.explain:aggregate_tree"
 
@@ -368,7 +367,7 @@ class AggregateTrace(Reported):
     functions: tuple[str, ...]
     group_by: tuple[str, ...]
     rows: int
-    """Rows that may count: those of the scan that may be members."""
+    """Rows of the scan that may be members."""
     columns: tuple[ColumnUse, ...]
     members: MemberUse | None = None
     cached: bool = True

@@ -106,8 +106,8 @@ class Difference:
 class Verification(Reported):
     """A scan with skipping beside the same without: what each cost, and every difference.
 
-    Rows and bytes with skipping are those that the plan kept and that were transferred for it; what the
-    lake had at hand already costs nothing.
+    Rows and bytes with skipping are those that the plan kept and that were transferred for it; data that was
+    cached already costs nothing.
     """
 
     view: ClassVar[str] = "skipstone.scan.views:verification_tree"

@@ -30,7 +30,9 @@ class TestFiles:
     def test_directory(self, run: Run, command: tuple[str, ...], tmp_path: Path) -> None:
         done = run(*command, tmp_path)
         assert done.exit_code == Exit.FILE
-        assert done.stderr.startswith(f"error: {tmp_path}: path is a directory, not a file; hint: ")
+        assert done.stderr.startswith(
+            f"error: {tmp_path}: is a directory, not a Parquet file; hint: name one of its files"
+        )
 
     def test_not_parquet(self, run: Run, command: tuple[str, ...], tmp_path: Path) -> None:
         path = tmp_path / "notes.txt"
@@ -83,12 +85,12 @@ def test_usage(run: Run, events: Path, words: Callable[[str], str]) -> None:
     assert run("juggle").exit_code == Exit.USAGE
     help_text = words(run("--help").stdout)
     for code in (
-        "0 ok",
+        "0 success",
         "1 unexpected",
-        "2 wrong usage",
-        "3 wrong predicate",
-        "4 unusable file",
-        "5 any other",
+        "2 invalid usage",
+        "3 invalid predicate",
+        "4 unreadable file",
+        "5 other error",
         "6 verify found a difference",
         "130 interrupted",
     ):

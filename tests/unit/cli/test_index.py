@@ -71,14 +71,14 @@ class TestBuild:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            (("--columns", " , "), "name a column"),
-            (("--blooms", ""), "name a column"),
+            (("--columns", " , "), "no column named"),
+            (("--blooms", ""), "no column named"),
             (("--blooms", "id", "--no-blooms"), "conflicts with --blooms"),
-            (("--threads", "2"), "only for --engine local"),
-            (("--engine", "local", "--master", "local[2]"), "only for --engine spark"),
-            (("--engine", "local", "--conf", "a=b"), "only for --engine spark"),
-            (("--master", "local[2]", "--remote", "sc://h"), "give --master or --remote, not both"),
-            (("--conf", "secret"), "give it as KEY=VALUE"),
+            (("--threads", "2"), "needs --engine local"),
+            (("--engine", "local", "--master", "local[2]"), "needs --engine spark"),
+            (("--engine", "local", "--conf", "a=b"), "needs --engine spark"),
+            (("--master", "local[2]", "--remote", "sc://h"), "use --master or --remote, not both"),
+            (("--conf", "secret"), "expected KEY=VALUE"),
             (("--engine", "dask"), "dask"),
         ],
     )
@@ -216,7 +216,7 @@ class TestDrop:
         run("index", "build", lake, *LOCAL)
         done = run("index", "drop", lake)
         assert (done.exit_code, done.stdout) == (Exit.USAGE, "")
-        assert "give --yes to delete the index" in words(done.stderr)
+        assert "use --yes to confirm" in words(done.stderr)
         assert status(run, lake)["covered"] == 4
 
     def test_yes(self, run: Run, lake: Path) -> None:
@@ -231,7 +231,7 @@ class TestDrop:
     def test_asked(self, run: Run, lake: Path, monkeypatch: pytest.MonkeyPatch, answer: bool) -> None:
         run("index", "build", lake, *LOCAL)
         asked: list[str] = []
-        monkeypatch.setattr(module, "_agreed", lambda question: asked.append(question) or answer)
+        monkeypatch.setattr(module, "_confirm", lambda question: asked.append(question) or answer)
         done = run("index", "drop", lake)
         assert done.exit_code == 0
         assert asked[0].startswith(f"Delete the index in {own_files(lake)} (4 files, ")

@@ -159,19 +159,19 @@ class TestIngest:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            (("--target-file-size", "big"), "invalid size 'big'; give one such as 128MB"),
+            (("--target-file-size", "big"), "invalid size 'big'; use one such as 128MB"),
             (("--target-file-size", "0MB"), "give a size above zero"),
             (("--batch-size", "-1"), "invalid size"),
-            (("--cluster-by", " , "), "name a column"),
-            (("--blooms", ""), "name a column"),
+            (("--cluster-by", " , "), "no column named"),
+            (("--blooms", ""), "no column named"),
             (("--cluster", "spiral"), "spiral"),
             (("--compression", "rar"), "rar"),
             (("--input-format", "xml"), "xml"),
             (("--page-rows", "0"), "--page-rows"),
-            (("--read-option", "secret"), "give it as KEY=VALUE"),
-            (("--conf", "secret"), "give it as KEY=VALUE"),
-            (("--storage-option", "secret"), "give it as KEY=VALUE"),
-            (("--master", "local[2]", "--remote", "sc://h"), "give --master or --remote, not both"),
+            (("--read-option", "secret"), "expected KEY=VALUE"),
+            (("--conf", "secret"), "expected KEY=VALUE"),
+            (("--storage-option", "secret"), "expected KEY=VALUE"),
+            (("--master", "local[2]", "--remote", "sc://h"), "use --master or --remote, not both"),
         ],
     )
     def test_wrong_usage(
@@ -287,9 +287,9 @@ class TestCount:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            (("--master", "local"), "only for --engine spark"),
-            (("--engine", "local", "--conf", "a=b"), "only for --engine spark"),
-            (("--engine", "spark", "--threads", "2"), "only for --engine local"),
+            (("--master", "local"), "needs --engine spark"),
+            (("--engine", "local", "--conf", "a=b"), "needs --engine spark"),
+            (("--engine", "spark", "--threads", "2"), "needs --engine local"),
         ],
     )
     def test_wrong_usage(
@@ -334,9 +334,9 @@ class TestExplain:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            (("--route", "driver"), "only for --spark"),
+            (("--route", "driver"), "needs --spark"),
             (("--spark", "--why", "x"), "--why is about one file"),
-            (("--master", "local"), "only for --spark"),
+            (("--master", "local"), "needs --spark"),
             (("--spark", "--route", "train"), "train"),
         ],
     )

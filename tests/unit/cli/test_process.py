@@ -110,7 +110,7 @@ def test_a_terminal_gets_colours_and_its_width(events: Path) -> None:
 def test_no_binary_on_a_terminal(events: Path, format: str) -> None:
     code, text = terminal(*COMMAND, "query", events, "--format", format)
     assert code == 2
-    assert f"{format} is not for terminals" in plain(text)
+    assert f"{format} can't be written to a terminal" in plain(text)
     assert "PAR1" not in text
 
 

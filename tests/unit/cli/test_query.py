@@ -50,7 +50,7 @@ class TestTable:
              1399   498.75  name 399   2026  b b
             """)
         assert re.fullmatch(
-            r"2 rows · read [\d.]+ kB of [\d.]+ kB in \d+ requests?(, [\d.]+ % skipped)? · [\d.]+ (ms|s)",
+            r"2 rows · read [\d.]+ kB( of [\d.]+ kB)? in \d+ requests?(, [\d.]+ % skipped)? · [\d.]+ (ms|s)",
             last,
         )
 
@@ -276,7 +276,7 @@ class TestOutput:
         command = ("query", hive, "--where", "id = 7", "--columns", "id", "--format", "csv", "--output", out)
         done = run(*command)
         assert done.exit_code == Exit.USAGE
-        assert "--force replaces it" in words(done.stderr)
+        assert "use --force to overwrite it" in words(done.stderr)
         assert out.read_text() == "precious"
         assert run(*command, "--force").exit_code == 0
         assert out.read_text() == "id\n7\n7\n"

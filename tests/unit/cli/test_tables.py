@@ -338,11 +338,11 @@ WRONG = {
 }
 MISUSED = {
     "count {w} --snapshot 1": "--snapshot: ",
-    "snapshots {w}": "TABLE: name the table's catalog with --catalog, or give its metadata file",
-    "inspect {w}/f.parquet --snapshot 1": "--snapshot: only for a table",
-    "inspect {w}/f.parquet --stay-below-root": "--stay-below-root: only for a table",
-    "inspect db.events --catalog {w} --pages id": "--pages: only for a file",
-    "count db.events --catalog-property secret": "--catalog-property: give it as KEY=VALUE",
+    "snapshots {w}": "TABLE: use --catalog to name the catalog of the table",
+    "inspect {w}/f.parquet --snapshot 1": "--snapshot: needs a table",
+    "inspect {w}/f.parquet --stay-below-root": "--stay-below-root: needs a table",
+    "inspect db.events --catalog {w} --pages id": "--pages: needs a file",
+    "count db.events --catalog-property secret": "--catalog-property: expected KEY=VALUE",
 }
 
 

@@ -112,8 +112,9 @@ def test_commands_are_quoted_and_never_cut() -> None:
     assert build in lines
     assert ingest in lines
     assert "<pre>" in odd._repr_html_()
-    (build,) = replace(odd, is_table=True).commands
-    assert shlex.split(build) == ["skipstone", "index", "build", "TABLE", "--columns", named.name]
+    (build,) = replace(odd, is_table=True, arguments=("db.t", "--catalog", "wh")).commands
+    table = ["db.t", "--catalog", "wh"]
+    assert shlex.split(build) == ["skipstone", "index", "build", *table, "--columns", named.name]
 
 
 def test_names_to_build_with() -> None:

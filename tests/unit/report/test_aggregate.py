@@ -257,4 +257,4 @@ class TestJson:
 
 def test_known_rows_of_a_column() -> None:
     use = ColumnUse("x", (), (LevelAnswer("files", 2, 5), LevelAnswer("pages", 1, 3)), 7, ())
-    assert use.known == 8
+    assert use.rows_answered == 8

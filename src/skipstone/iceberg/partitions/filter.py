@@ -232,6 +232,15 @@ class PartitionFilter:
             self._warn("manifest-summary", spec_id, _text(error), len(whole))
         return verdicts
 
+    @property
+    def condition(self) -> str:
+        """The conjuncts of the predicate on columns that partitions are made from."""
+        projections = [p for p in self._projections.values() if isinstance(p, PartitionProjection)]
+        paths = {field.ref.path for projection in projections for field in projection.fields}
+        conjuncts = self.node.args if isinstance(self.node, AndNode) else (self.node,)
+        chosen = [str(node) for node in conjuncts if any(ref.path in paths for ref in node.refs())]
+        return " AND ".join(chosen) or str(self.node)
+
     # -- evidence --------------------------------------------------------------------------------
 
     def facts(self, keys: Sequence[PartitionKey]) -> dict[Path, ColumnFacts]:

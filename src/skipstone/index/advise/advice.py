@@ -111,6 +111,8 @@ class Advice(Reported):
     by_column: tuple[ColumnAdvice, ...]
     layouts: tuple[LayoutAdvice, ...]
     """Those that would read less, the best first."""
+    arguments: tuple[str, ...] = ()
+    """The lake as arguments of the command line; by default its location."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -144,13 +146,13 @@ class Advice(Reported):
     def commands(self) -> tuple[str, ...]:
         """What to run to follow the advice; the command line can't rewrite tables."""
         build = {"--columns": self.columns, "--blooms": self.blooms}
-        lake = "TABLE" if self.is_table else self.lake
-        found = [["skipstone", "index", "build", lake, *_options(build)]] if any(build.values()) else []
+        lake = self.arguments or (self.lake,)
+        found = [["skipstone", "index", "build", *lake, *_options(build)]] if any(build.values()) else []
         if self.layouts and not self.is_table:
             best = self.layouts[0]
             curve = () if best.kind == "sort" else (best.kind,)
             order = {"--partition-by": self.partition_by, "--cluster-by": best.columns, "--cluster": curve}
-            found.append(["skipstone", "ingest", lake, "NEW_LAKE", *_options(order)])
+            found.append(["skipstone", "ingest", *lake, "NEW_LAKE", *_options(order)])
         return tuple(map(shlex.join, found))
 
     def __getitem__(self, name: str) -> ColumnAdvice:
