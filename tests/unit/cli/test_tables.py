@@ -322,15 +322,15 @@ WRONG = {
         "has no such table; hint: in its namespace are db.empty, db.ev",
     ),
     "count nothing --catalog {w}": (Exit.OTHER, "invalid table name 'nothing'; hint: "),
-    "count db.events --catalog unheard-of": (Exit.OTHER, "the catalog 'unheard-of' can't be opened: "),
+    "count db.events --catalog unheard-of": (Exit.OTHER, "can't open catalog 'unheard-of': "),
     "count db.events --catalog {w}/typo": (Exit.FILE, "/typo: no embedded catalog in this directory; hint: "),
     "count db.events --catalog {w} --snapshot zzz": (
         Exit.OTHER,
-        "unknown snapshot 'zzz'; hint: give an id",
+        "unknown snapshot 'zzz'; hint: use an id",
     ),
     "inspect db.events --catalog {w} --snapshot 1": (Exit.OTHER, "unknown snapshot '1'; hint: "),
     "count {w}/none.metadata.json": (Exit.FILE, "/none.metadata.json: no such file"),
-    "tables nothing --catalog {w}": (Exit.FILE, "nothing: the catalog skipstone has no such namespace"),
+    "tables nothing --catalog {w}": (Exit.FILE, "nothing: catalog skipstone has no such namespace"),
     "query db.events --catalog {w} --where nothing=1": (
         Exit.PREDICATE,
         "column nothing: unknown column",
