@@ -201,7 +201,7 @@ def test_names_are_bound_to_integer_columns() -> None:
 def test_each_set_is_told_in_words() -> None:
     asked = members(range(0, 10**6, 5000), "id") - (members(range(0, 900, 3), "big") | ~members([7], "tiny"))
     assert asked.descriptions() == (
-        "id in 200 ids (sparse: searched)",
+        "id in 200 ids (sparse: binary search)",
         "big not in 300 ids (dense: one bit per id)",
         "tiny in 1 id (one run)",
     )

@@ -1,4 +1,4 @@
-"""The residual on Arrow batches: which rows make a predicate TRUE. Pure, columnar, Spark's meaning."""
+"""Row filters: evaluate predicates on Arrow batches with Spark SQL's semantics."""
 
 from __future__ import annotations
 

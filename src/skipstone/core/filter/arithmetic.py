@@ -1,4 +1,4 @@
-"""Arithmetic with Spark's result types; what overflows is an error, as in ANSI mode."""
+"""Arithmetic with Spark's result types; overflow raises, as in ANSI mode."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _NARROW_DIGITS = 18
 
 
 def doubles(array: pa.Array) -> Array:
-    """A column of numbers as doubles, each rounded to nearest; anything for NULL."""
+    """Convert numbers to doubles, rounded to nearest; undefined for NULL."""
     if not pa.types.is_decimal(array.type):
         return numbers(array).astype(np.float64, copy=False)
     type = array.type
     if type.precision <= _NARROW_DIGITS and 0 <= type.scale <= _EXACT_POWER:
-        whole = numbers(array)
-        if not (np.abs(whole) > _EXACT).any():
-            # Both operands are exact, so the one division rounds once.
-            return np.asarray(whole.astype(np.float64) / 10.0**type.scale)
+        unscaled = numbers(array)
+        if not (np.abs(unscaled) > _EXACT).any():
+            # Both operands are exact, so the division rounds once.
+            return np.asarray(unscaled.astype(np.float64) / 10.0**type.scale)
     return parse_decimals(array, pa.float64())
 
 
 def parse_decimals(array: pa.Array, type: pa.DataType) -> Array:
-    """Decimals by way of their text: Arrow reads it correctly rounded, its own cast is not."""
+    """Convert decimals through strings: Arrow parses with correct rounding, its cast doesn't."""
     filled = array.fill_null(0) if array.null_count else array
     return numbers(filled.cast(pa.string()).cast(type))
 
@@ -46,17 +46,17 @@ _CHECKED: dict[str, Callable[..., pa.Array]] = {
 
 
 def is_number(type: pa.DataType) -> bool:
-    """Whether ``type`` takes part in arithmetic."""
+    """Whether ``type`` is numeric."""
     return bool(pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type))
 
 
 def spark_type(type: pa.DataType) -> pa.DataType:
-    """The type Spark reads a number as: unsigned integers become the next wider signed type."""
+    """Spark's type of a number: unsigned integers become the next wider signed type."""
     return pa.decimal128(20, 0) if type == pa.uint64() else _SIGNED.get(type, type)
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type Spark widens two numbers to; None for decimals, whose results have types of their own."""
+    """Type to which Spark widens two numbers; None for decimals, whose type depends on the operator."""
     left, right = spark_type(left), spark_type(right)
     if pa.types.is_floating(left) and pa.types.is_floating(right):
         return left if left.bit_width >= right.bit_width else right
@@ -68,7 +68,7 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def as_type(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """A number widened to ``type``."""
+    """Widen numbers to ``type``."""
     if array.type == type:
         return array
     if pa.types.is_float64(type):
@@ -81,14 +81,14 @@ def arithmetic(to: Arguments) -> Series:
     """``+``, ``-`` and ``*``."""
     name = to.call.name
     if len(to.series) != 2:
-        raise to.refuse("it takes two arguments")
+        raise to.unsupported(f"{name} needs two arguments")
     left, right = to.types
     if pa.types.is_date32(left) and pa.types.is_integer(right) and name in "+-":
         return _shift_days(to, 1 if name == "+" else -1)
     if pa.types.is_null(left) or pa.types.is_null(right):
         return apply(to.call, pa.null(), lambda a, _: pa.nulls(len(a)), to.series)
     if not (is_number(left) and is_number(right)):
-        raise to.refuse(f"{left} {name} {right} has no arithmetic here")
+        raise to.unsupported(f"{left} {name} {right} is not supported")
     type = common_type(left, right)
     kernel = _CHECKED[name]
     if type is None:
@@ -118,7 +118,7 @@ def _decimal(to: Arguments, kernel: Callable[..., pa.Array]) -> Series:
         scale = max(left.scale, right.scale)
         digits = max(left.precision - left.scale, right.precision - right.scale) + scale + 1
     if digits > _DIGITS or min(left.scale, right.scale) < 0:
-        raise to.refuse(f"the result may have {digits} digits, and Spark rounds above {_DIGITS}")
+        raise to.unsupported(f"result can have {digits} digits, and Spark rounds above {_DIGITS}")
     return apply(
         to.call, pa.decimal128(digits, scale), lambda a, b: kernel(a.cast(left), b.cast(right)), to.series
     )
@@ -134,29 +134,29 @@ def _as_decimal(type: pa.DataType) -> pa.DataType:
 def divide(to: Arguments) -> Series:
     """``/``: Spark divides integers and floats as doubles."""
     if len(to.series) != 2 or not all(is_number(t) for t in to.types):
-        raise to.refuse("it takes two numbers")
+        raise to.unsupported("both arguments must be numbers")
     if common_type(*to.types) is None:
-        raise to.refuse("the digits of a decimal quotient are Spark's own")
+        raise to.unsupported("the scale of decimal quotients is Spark-specific")
 
     def kernel(a: pa.Array, b: pa.Array) -> pa.Array:
         divisor = as_type(b, pa.float64())
-        _refuse_zero(divisor)
+        _check_not_zero(divisor)
         return pc.divide(as_type(a, pa.float64()), divisor)
 
     return apply(to.call, pa.float64(), kernel, to.series, risky=True)
 
 
 def remainder(to: Arguments) -> Series:
-    """``%``: the sign is the dividend's."""
+    """``%``, with the sign of the dividend."""
     if len(to.series) != 2 or not all(is_number(t) for t in to.types):
-        raise to.refuse("it takes two numbers")
+        raise to.unsupported("both arguments must be numbers")
     type = common_type(*to.types)
     if type is None:
-        raise to.refuse("the digits of a decimal remainder are Spark's own")
+        raise to.unsupported("the scale of decimal remainders is Spark-specific")
 
     def kernel(a: pa.Array, b: pa.Array) -> pa.Array:
         divisor = as_type(b, type)
-        _refuse_zero(divisor)
+        _check_not_zero(divisor)
         nulls = bools(pc.or_(a.is_null(), b.is_null()))
         with np.errstate(all="ignore"):
             rest = np.fmod(numbers(as_type(a, type)), numbers(divisor))
@@ -166,33 +166,33 @@ def remainder(to: Arguments) -> Series:
 
 
 def integer_divide(to: Arguments) -> Series:
-    """``div``: integers, cut toward zero."""
+    """``div``: integer division, truncated toward zero."""
     if len(to.series) != 2 or not all(pa.types.is_integer(spark_type(t)) for t in to.types):
-        raise to.refuse("it takes two integers")
+        raise to.unsupported("both arguments must be integers")
     wide = pa.int64()
     return apply(
         to.call, wide, lambda a, b: pc.divide_checked(a.cast(wide), b.cast(wide)), to.series, risky=True
     )
 
 
-def _refuse_zero(divisor: pa.Array) -> None:
+def _check_not_zero(divisor: pa.Array) -> None:
     if pc.any(pc.equal(divisor, pa.scalar(0, divisor.type))).as_py():
         raise RowError("division by zero")
 
 
 def negative(to: Arguments) -> Series:
     """``-x``."""
-    return _one(to, pc.negate_checked, pc.negate)
+    return _unary(to, pc.negate_checked, pc.negate)
 
 
 def absolute(to: Arguments) -> Series:
     """``abs(x)``."""
-    return _one(to, pc.abs_checked, pc.abs)
+    return _unary(to, pc.abs_checked, pc.abs)
 
 
-def _one(to: Arguments, checked: Callable[..., pa.Array], unchecked: Callable[..., pa.Array]) -> Series:
+def _unary(to: Arguments, checked: Callable[..., pa.Array], unchecked: Callable[..., pa.Array]) -> Series:
     if len(to.types) != 1 or not is_number(to.types[0]):
-        raise to.refuse("it takes one number")
+        raise to.unsupported("the argument must be a number")
     type = spark_type(to.types[0])
     if pa.types.is_integer(type):
         return apply(to.call, type, lambda a: checked(as_type(a, type)), to.series, risky=True)
@@ -200,20 +200,20 @@ def _one(to: Arguments, checked: Callable[..., pa.Array], unchecked: Callable[..
 
 
 def floor_or_ceil(to: Arguments) -> Series:
-    """``floor(x)`` and ``ceil(x)``: a bigint for a double."""
+    """``floor(x)`` and ``ceil(x)``, which return a bigint for a double."""
     (type,) = to.types if len(to.types) == 1 else (pa.null(),)
     if pa.types.is_integer(spark_type(type)):
         return apply(to.call, pa.int64(), lambda a: a.cast(pa.int64()), to.series)
     if not pa.types.is_floating(type):
-        raise to.refuse("it takes one integer or float")
+        raise to.unsupported("the argument must be an integer or float")
     step = np.floor if to.call.name == "floor" else np.ceil
 
     def kernel(a: pa.Array) -> pa.Array:
-        whole = step(doubles(a))
-        # As Java turns a double into a long: NaN is zero, what is too large is the last long.
-        inside = (whole >= -(2.0**63)) & (whole < 2.0**63)
-        longs = np.where(inside, whole, 0.0).astype(np.int64)
-        longs = np.where(whole >= 2.0**63, 2**63 - 1, np.where(whole < -(2.0**63), -(2**63), longs))
+        rounded = step(doubles(a))
+        # Java's double-to-long conversion: NaN is zero, out-of-range values are clamped.
+        inside = (rounded >= -(2.0**63)) & (rounded < 2.0**63)
+        longs = np.where(inside, rounded, 0.0).astype(np.int64)
+        longs = np.where(rounded >= 2.0**63, 2**63 - 1, np.where(rounded < -(2.0**63), -(2**63), longs))
         return pa.array(longs, mask=bools(a.is_null()))
 
     return apply(to.call, pa.int64(), kernel, to.series)
@@ -222,5 +222,5 @@ def floor_or_ceil(to: Arguments) -> Series:
 def square_root(to: Arguments) -> Series:
     """``sqrt(x)``, NaN below zero."""
     if len(to.types) != 1 or not is_number(to.types[0]):
-        raise to.refuse("it takes one number")
+        raise to.unsupported("the argument must be a number")
     return apply(to.call, pa.float64(), lambda a: pc.sqrt(as_type(a, pa.float64())), to.series)

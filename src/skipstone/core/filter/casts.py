@@ -1,4 +1,4 @@
-"""CAST, as Spark has it; from and to text in Spark's forms."""
+"""CAST with Spark's semantics and string formats."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from skipstone.core.arrays import Array, bools, numbers, plain_type, valid_rows
 from skipstone.core.domain.keys import is_binary, is_text
 from skipstone.core.filter.arithmetic import doubles, is_number, parse_decimals
 from skipstone.core.filter.conditions import CheckedCast, Kernel, RowError, Series, apply, not_computable
-from skipstone.core.filter.strings import by_value
-from skipstone.core.filter.times import cast_time, moments
+from skipstone.core.filter.strings import map_distinct
+from skipstone.core.filter.times import cast_time, wall_clock
 from skipstone.core.ir.bind import cast_value
 from skipstone.core.ir.nodes import NotJudgeable, Value
 from skipstone.core.ir.transforms import UNITS
@@ -33,39 +33,39 @@ def cast(expr: tree.Cast, arg: Series) -> Series:
     if pa.types.is_null(source):
         return apply(expr, target, lambda a: pa.nulls(len(a), target), [arg])
     if pa.types.is_float16(expr.type) or pa.types.is_nested(target) or pa.types.is_nested(source):
-        raise not_computable(expr, f"a cast from {source} to {expr.type} is not Spark's")
-    change = _find(expr, source, target)
-    if change is None:
-        raise not_computable(expr, f"a cast from {source} to {target} has no sure answer here")
-    return apply(expr, target, _guarded(change, expr.lenient), [arg], risky=not expr.lenient, cost=10)
+        raise not_computable(expr, f"Spark has no cast from {source} to {expr.type}")
+    convert = _find_cast(expr, source, target)
+    if convert is None:
+        raise not_computable(expr, f"casts from {source} to {target} are not supported")
+    return apply(expr, target, _check(convert, expr.lenient), [arg], risky=not expr.lenient, cost=10)
 
 
-def _guarded(change: CheckedCast, lenient: bool) -> Kernel:
+def _check(convert: CheckedCast, lenient: bool) -> Kernel:
     def kernel(array: pa.Array) -> pa.Array:
-        made, bad = change(array)
+        result, bad = convert(array)
         if bad is None:
-            return made
+            return result
         valid = valid_rows(array)
         bad = bad if valid is None else bad & valid
         if not bad.any():
-            return made
+            return result
         if lenient:
-            return pc.if_else(pa.array(bad), pa.scalar(None, made.type), made)
-        raise RowError(f"{array[int(np.argmax(bad))]} doesn't fit {made.type}")
+            return pc.if_else(pa.array(bad), pa.scalar(None, result.type), result)
+        raise RowError(f"{array[int(np.argmax(bad))]} doesn't fit {result.type}")
 
     return kernel
 
 
-def _find(expr: tree.Cast, source: pa.DataType, target: pa.DataType) -> CheckedCast | None:
+def _find_cast(expr: tree.Cast, source: pa.DataType, target: pa.DataType) -> CheckedCast | None:
     if is_text(source):
-        return from_text(expr, target)
+        return from_string(expr, target)
     if is_text(target):
-        return to_text(source, target, expr.zone)
+        return to_string(source, target, expr.zone)
     if pa.types.is_temporal(source) or pa.types.is_temporal(target):
         return cast_time(source, target, expr.zone)
     if is_binary(source) or is_binary(target):
-        same = is_binary(source) and is_binary(target) and not pa.types.is_fixed_size_binary(target)
-        return (lambda a: (a.cast(target), None)) if same else None
+        supported = is_binary(source) and is_binary(target) and not pa.types.is_fixed_size_binary(target)
+        return (lambda a: (a.cast(target), None)) if supported else None
     if pa.types.is_boolean(target):
         return (lambda a: (pc.not_equal(a, pa.scalar(0, a.type)), None)) if is_number(source) else None
     if pa.types.is_boolean(source):
@@ -85,21 +85,21 @@ def _to_integer(source: pa.DataType, target: pa.DataType) -> CheckedCast:
     def integer(array: pa.Array) -> tuple[pa.Array, Array]:
         keys = numbers(array)
         bad = (keys < low) | (keys > high)
-        return _made(np.where(bad, 0, keys), array, target), bad
+        return _to_integer_array(np.where(bad, 0, keys), array, target), bad
 
     def floating(array: pa.Array) -> tuple[pa.Array, Array]:
-        whole = np.trunc(doubles(array))
-        # The upper limit plus one is a power of two, and so a double.
-        bad = ~((whole >= float(low)) & (whole < float(high + 1)))
-        return _made(np.where(bad, 0, whole), array, target), bad
+        truncated = np.trunc(doubles(array))
+        # The upper limit plus one is a power of two, so it is an exact double.
+        bad = ~((truncated >= float(low)) & (truncated < float(high + 1)))
+        return _to_integer_array(np.where(bad, 0, truncated), array, target), bad
 
     def decimal(array: pa.Array) -> tuple[pa.Array, Array]:
-        whole = pc.trunc(array.cast(pa.decimal256(76, source.scale))).cast(pa.decimal256(76, 0))
+        truncated = pc.trunc(array.cast(pa.decimal256(76, source.scale))).cast(pa.decimal256(76, 0))
         bounds = (pa.scalar(end, pa.int64() if end < 2**63 else pa.uint64()) for end in (low, high))
-        least, most = (end.cast(pa.decimal128(20, 0)).cast(whole.type) for end in bounds)
-        bad = bools(pc.or_(pc.less(whole, least), pc.greater(whole, most)))
-        kept = pc.if_else(pa.array(bad), pa.scalar(None, whole.type), whole)
-        return kept.cast(target), bad
+        smallest, largest = (end.cast(pa.decimal128(20, 0)).cast(truncated.type) for end in bounds)
+        bad = bools(pc.or_(pc.less(truncated, smallest), pc.greater(truncated, largest)))
+        valid = pc.if_else(pa.array(bad), pa.scalar(None, truncated.type), truncated)
+        return valid.cast(target), bad
 
     if pa.types.is_floating(source):
         return floating
@@ -112,9 +112,9 @@ def _range(type: pa.DataType) -> tuple[int, int]:
     return -(2 ** (type.bit_width - 1)), 2 ** (type.bit_width - 1) - 1
 
 
-def _made(values: Array, like: pa.Array, type: pa.DataType) -> pa.Array:
-    whole = values.astype(f"{'u' if pa.types.is_unsigned_integer(type) else 'i'}{type.bit_width // 8}")
-    return pa.array(whole, type, mask=bools(like.is_null()) if like.null_count else None)
+def _to_integer_array(values: Array, source: pa.Array, type: pa.DataType) -> pa.Array:
+    integers = values.astype(f"{'u' if pa.types.is_unsigned_integer(type) else 'i'}{type.bit_width // 8}")
+    return pa.array(integers, type, mask=bools(source.is_null()) if source.null_count else None)
 
 
 def _to_float(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -127,26 +127,26 @@ def _to_float(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _to_decimal(source: pa.DataType, target: pa.DataType) -> CheckedCast | None:
-    """Integers and decimals: rounded half up to the new scale, then checked against its digits."""
+    """Cast integers and decimals: round half up to the new scale, then check the precision."""
     scale = source.scale if pa.types.is_decimal(source) else 0
     if target.precision > _DIGITS or target.scale < 0 or scale < 0:
         return None
     wide = pa.decimal256(76, max(scale, target.scale))
 
-    def change(array: pa.Array) -> tuple[pa.Array, Array]:
+    def convert(array: pa.Array) -> tuple[pa.Array, Array]:
         if pa.types.is_integer(source):
             array = array.cast(pa.decimal128(20, 0))
-        moved = pc.round(array.cast(wide), target.scale, "half_towards_infinity")
+        rounded = pc.round(array.cast(wide), target.scale, "half_towards_infinity")
         limit = pa.scalar(10 ** (target.precision - target.scale), pa.decimal256(76, 0)).cast(wide)
-        bad = bools(pc.greater_equal(pc.abs(moved), limit))
-        kept = pc.if_else(pa.array(bad), pa.scalar(None, wide), moved) if bad.any() else moved
-        return kept.cast(target), bad
+        bad = bools(pc.greater_equal(pc.abs(rounded), limit))
+        valid = pc.if_else(pa.array(bad), pa.scalar(None, wide), rounded) if bad.any() else rounded
+        return valid.cast(target), bad
 
-    return change
+    return convert
 
 
-_SPACES = "".join(map(chr, (*range(33), 127)))  # what Spark trims: white space and control characters
-_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+_SPACES = "".join(map(chr, (*range(33), 127)))  # trimmed by Spark: white space and control characters
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[dDfF]?", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NAMED = re.compile(r"[+-]?(inf|infinity)|nan", re.IGNORECASE)
@@ -155,28 +155,28 @@ _EXACT = decimal.Context(prec=400)
 _LAST_YEAR = 9999
 
 
-def from_text(cast: tree.Cast, target: pa.DataType) -> CheckedCast | None:
-    """Text read as ``target``; each distinct text is read once."""
+def from_string(cast: tree.Cast, target: pa.DataType) -> CheckedCast | None:
+    """Parse strings as ``target``; each distinct string is parsed once."""
     if is_text(target):
         return lambda a: (a.cast(target), None)
     if is_binary(target):
         fixed = pa.types.is_fixed_size_binary(target)
         return None if fixed else lambda a: (a.cast(target), None)
-    read = _reader(cast, target)
-    if read is None:
+    parse = _parser(cast, target)
+    if parse is None:
         return None
 
-    def change(array: pa.Array) -> tuple[pa.Array, Array]:
-        made = _plain_days(array) if pa.types.is_date32(target) else None
-        if made is None:
-            made = by_value(array, read, target)
-        return made, bools(made.is_null())
+    def convert(array: pa.Array) -> tuple[pa.Array, Array]:
+        result = _parse_iso_dates(array) if pa.types.is_date32(target) else None
+        if result is None:
+            result = map_distinct(array, parse, target)
+        return result, bools(result.is_null())
 
-    return change
+    return convert
 
 
-def _plain_days(array: pa.Array) -> pa.Array | None:
-    """Dates that are all written ``YYYY-MM-DD``, by Arrow's own reader."""
+def _parse_iso_dates(array: pa.Array) -> pa.Array | None:
+    """Parse dates with Arrow if all of them are ``YYYY-MM-DD``, otherwise None."""
     if not pc.all(pc.match_substring_regex(array, r"\A\d{4}-\d{2}-\d{2}\z")).as_py():
         return None
     try:
@@ -185,48 +185,48 @@ def _plain_days(array: pa.Array) -> pa.Array | None:
         return None
 
 
-def _reader(cast: tree.Cast, target: pa.DataType) -> Callable[[str], object] | None:
+def _parser(cast: tree.Cast, target: pa.DataType) -> Callable[[str], object] | None:
     if pa.types.is_integer(target):
-        return _whole(target)
+        return _integer(target)
     if pa.types.is_floating(target):
         return _float(target)
     if pa.types.is_boolean(target):
-        return _flag
+        return _boolean
     if pa.types.is_decimal(target):
         return _decimal(target)
     if pa.types.is_date32(target) or pa.types.is_timestamp(target):
-        return lambda text: _moment(text, cast)
+        return lambda text: _date_or_timestamp(text, cast)
     return None
 
 
-def _whole(target: pa.DataType) -> Callable[[str], object]:
+def _integer(target: pa.DataType) -> Callable[[str], object]:
     signed = not pa.types.is_unsigned_integer(target)
-    top = 2 ** (target.bit_width - signed)
+    limit = 2 ** (target.bit_width - signed)
 
-    def read(text: str) -> int | None:
+    def parse(text: str) -> int | None:
         text = text.strip(_SPACES)
-        number = int(text) if _WHOLE.fullmatch(text) and len(text) < 1_000 else None
-        return number if number is not None and -top * signed <= number < top else None
+        number = int(text) if _INTEGER.fullmatch(text) and len(text) < 1_000 else None
+        return number if number is not None and -limit * signed <= number < limit else None
 
-    return read
+    return parse
 
 
 def _float(target: pa.DataType) -> Callable[[str], object]:
     narrow = pa.types.is_float32(target)
 
-    def read(text: str) -> float | None:
+    def parse(text: str) -> float | None:
         text = text.strip(_SPACES)
         if _FLOAT.fullmatch(text):
             text = text.rstrip("dDfF")
         elif not _NAMED.fullmatch(text):
             return None
-        # Arrow reads the text in one rounding; by way of a double there would be two.
+        # Arrow rounds once; through a double there would be two roundings.
         return pa.scalar(text).cast(target).as_py() if narrow else float(text)
 
-    return read
+    return parse
 
 
-def _flag(text: str) -> bool | None:
+def _boolean(text: str) -> bool | None:
     word = text.strip(_SPACES).lower()
     return True if word in _TRUE else False if word in _FALSE else None
 
@@ -234,7 +234,7 @@ def _flag(text: str) -> bool | None:
 def _decimal(target: pa.DataType) -> Callable[[str], object]:
     unit = decimal.Decimal(1).scaleb(-target.scale)
 
-    def read(text: str) -> decimal.Decimal | None:
+    def parse(text: str) -> decimal.Decimal | None:
         text = text.strip(_SPACES)
         if not _NUMBER.fullmatch(text):
             return None
@@ -244,21 +244,21 @@ def _decimal(target: pa.DataType) -> Callable[[str], object]:
         rounded = number.quantize(unit, decimal.ROUND_HALF_UP, _EXACT)
         return rounded if rounded.adjusted() < target.precision - target.scale else None
 
-    return read
+    return parse
 
 
-def _moment(text: str, cast: tree.Cast) -> pa.Scalar | None:
+def _date_or_timestamp(text: str, cast: tree.Cast) -> pa.Scalar | None:
     try:
         return cast_value(Value(pa.scalar(text), cast.zone), cast).scalar
     except (TypeMismatchError, NotJudgeable):
         return None
 
 
-# -- to text -----------------------------------------------------------------------------------
+# -- to string ---------------------------------------------------------------------------------
 
 
-def to_text(source: pa.DataType, target: pa.DataType, zone: str) -> CheckedCast | None:
-    """Values written as Spark writes them."""
+def to_string(source: pa.DataType, target: pa.DataType, zone: str) -> CheckedCast | None:
+    """Format values as Spark does."""
     if pa.types.is_integer(source):
         return lambda a: (a.cast(target), None)
     if pa.types.is_boolean(source):
@@ -266,34 +266,34 @@ def to_text(source: pa.DataType, target: pa.DataType, zone: str) -> CheckedCast 
     if is_binary(source):
         return lambda a: (a.cast(pa.large_binary()).cast(pa.large_string()).cast(target), None)
     if pa.types.is_date32(source):
-        return lambda a: (_days(a).cast(target), None)
+        return lambda a: (_format_dates(a).cast(target), None)
     if pa.types.is_timestamp(source) and source.unit != "ns":
-        return lambda a: (_stamps(a, zone).cast(target), None)
+        return lambda a: (_format_timestamps(a, zone).cast(target), None)
     return None
 
 
-def _days(array: pa.Array) -> pa.Array:
+def _format_dates(array: pa.Array) -> pa.Array:
     _check_years(array)
     return array.cast(pa.string())
 
 
-def _stamps(array: pa.Array, zone: str) -> pa.Array:
-    """``yyyy-MM-dd HH:mm:ss`` in the session's zone, and as much of a fraction as there is."""
-    wall, _ = moments(array, zone)
+def _format_timestamps(array: pa.Array, zone: str) -> pa.Array:
+    """Format as ``yyyy-MM-dd HH:mm:ss`` in the session time zone, with a fraction if it is not zero."""
+    wall, _ = wall_clock(array, zone)
     per_second = UNITS[array.type.unit]
     nulls = bools(array.is_null())
     seconds = pa.array(wall // per_second, mask=nulls).view(pa.timestamp("s"))
     _check_years(seconds)
     ticks = np.asarray(wall % per_second * (10**6 // per_second))
-    written = seconds.cast(pa.string())
+    formatted = seconds.cast(pa.string())
     if not ticks.any():
-        return written
+        return formatted
     digits = pc.utf8_lpad(pa.array(ticks).cast(pa.string()), 6, "0")
-    dotted = pc.binary_join_element_wise(pa.array([""] * len(ticks)), pc.utf8_rtrim(digits, "0"), ".")
-    return pc.binary_join_element_wise(written, pc.if_else(pa.array(ticks == 0), "", dotted), "")
+    fraction = pc.binary_join_element_wise(pa.array([""] * len(ticks)), pc.utf8_rtrim(digits, "0"), ".")
+    return pc.binary_join_element_wise(formatted, pc.if_else(pa.array(ticks == 0), "", fraction), "")
 
 
 def _check_years(array: pa.Array) -> None:
     years = pc.min_max(pc.year(array))
     if years["min"].is_valid and (years["min"].as_py() < 0 or years["max"].as_py() > _LAST_YEAR):
-        raise pa.ArrowInvalid("a year that is written with more than four digits")
+        raise pa.ArrowInvalid("year has more than four digits")

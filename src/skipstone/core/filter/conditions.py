@@ -1,6 +1,6 @@
 """Values and conditions on the rows of a batch, in three-valued logic.
 
-AND and OR do the cheap parts first, and the rest only where it matters.
+AND and OR evaluate cheap parts first, and the others only on undecided rows.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from skipstone.predicate import tree
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TruthMask:
-    """Which rows are TRUE and which are NULL (None: no row is); the rest are FALSE."""
+    """Masks of TRUE and NULL rows (None: no row is NULL); the others are FALSE."""
 
     true: Array
     null: Array | None = None
 
     @classmethod
     def constant(cls, rows: int, value: bool | None) -> TruthMask:
-        """The same answer for every row."""
+        """The same value for every row."""
         return cls(np.full(rows, value is True), np.ones(rows, dtype=bool) if value is None else None)
 
     @classmethod
-    def of(cls, answer: pa.Array) -> TruthMask:
-        """An Arrow array of booleans."""
-        null = None if answer.null_count == 0 else bools(answer.is_null())
-        return cls(bools(answer), null)
+    def of(cls, array: pa.Array) -> TruthMask:
+        """Convert an Arrow boolean array."""
+        null = None if array.null_count == 0 else bools(array.is_null())
+        return cls(bools(array), null)
 
     def __len__(self) -> int:
         return len(self.true)
 
     @property
     def possible(self) -> Array:
-        """The rows that are not FALSE."""
+        """Mask of rows that are not FALSE."""
         return self.true if self.null is None else self.true | self.null
 
     def __and__(self, other: TruthMask) -> TruthMask:
@@ -66,7 +66,7 @@ class TruthMask:
         return TruthMask(self.true if value else ~self.possible)
 
     def array(self) -> pa.Array:
-        """As an Arrow array of booleans."""
+        """Convert to an Arrow boolean array."""
         return pa.array(self.true, mask=self.null)
 
 
@@ -74,7 +74,7 @@ Path = tuple[str, ...]
 
 
 class BatchRows:
-    """The rows of one batch; belongs to one call, so it may remember what it computed."""
+    """The rows of one batch, with a cache of computed arrays."""
 
     __slots__ = ("_batch", "_memo", "_raw", "_types", "count")
 
@@ -86,25 +86,25 @@ class BatchRows:
         self.count: int = batch.num_rows
 
     def remember(self, key: Hashable, make: Callable[[BatchRows], pa.Array]) -> pa.Array:
-        """The array of this key, made at the first call."""
-        found = self._memo.get(key)
-        if found is None:
-            found = self._memo[key] = make(self)
-        return found
+        """Return the cached array of ``key``, or compute it."""
+        array = self._memo.get(key)
+        if array is None:
+            array = self._memo[key] = make(self)
+        return array
 
     def raw(self, path: Path) -> pa.Array:
-        """A column in the layout it came in, but with the schema's time zone."""
-        found = self._raw.get(path)
-        if found is None:
-            found = self._raw[path] = self._find(path)
-        return found
+        """A column in its original layout, with the time zone of the schema."""
+        array = self._raw.get(path)
+        if array is None:
+            array = self._raw[path] = self._find(path)
+        return array
 
     def column(self, path: Path) -> pa.Array:
-        """A column in its plain layout and with the schema's type."""
-        found = self._memo.get(path)
-        if found is None:
-            found = self._memo[path] = self._plain(path)
-        return found
+        """A column in its plain layout, with the type of the schema."""
+        array = self._memo.get(path)
+        if array is None:
+            array = self._memo[path] = self._plain(path)
+        return array
 
     def _plain(self, path: Path) -> pa.Array:
         array, type = plain(self.raw(path)), plain_type(self._types[path])
@@ -114,62 +114,63 @@ class BatchRows:
             return array.cast(type)
         except pa.ArrowException as error:
             raise UsageError(
-                f"the batch has {array.type} where the schema has {type}: {error}", column=".".join(path)
+                f"batch column has type {array.type}, the schema has {type}: {error}", column=".".join(path)
             ) from error
 
     def _find(self, path: Path) -> pa.Array:
         hits = self._batch.schema.get_all_field_indices(path[0])
         if len(hits) != 1:
-            what = "no such column" if not hits else "several columns of that name"
-            raise UsageError(f"the batch has {what}", column=path[0])
+            problem = "several columns with this name" if hits else "no such column"
+            raise UsageError(f"batch has {problem}", column=path[0])
         array = self._batch.column(hits[0])
         for name in path[1:]:
             if isinstance(array, pa.ExtensionArray):
                 array = array.storage
             at = array.type.get_field_index(name)
             if at < 0:
-                raise UsageError("the batch has no such struct field", column=".".join(path))
-            array = pc.struct_field(array, [at])  # NULL where the struct is
-        own, wanted = array.type, self._types[path]
-        unzoned = pa.types.is_timestamp(own) and pa.types.is_timestamp(wanted) and own.tz != wanted.tz
-        # A view: the same integers, now read as instants (or in the schema's zone).
-        return array.view(pa.timestamp(own.unit, wanted.tz)) if unzoned else array
+                raise UsageError("struct field is missing in the batch", column=".".join(path))
+            array = pc.struct_field(array, [at])  # NULL where the struct is NULL
+        actual, expected = array.type, self._types[path]
+        zone_differs = (
+            pa.types.is_timestamp(actual) and pa.types.is_timestamp(expected) and actual.tz != expected.tz
+        )
+        # A view of the same integers with the time zone of the schema.
+        return array.view(pa.timestamp(actual.unit, expected.tz)) if zone_differs else array
 
-    def where(self, chosen: Array) -> BatchRows:
-        """Only these rows."""
-        return _RowSubset(self, chosen)
+    def where(self, mask: Array) -> BatchRows:
+        """Select rows."""
+        return _RowSubset(self, mask)
 
 
 class _RowSubset(BatchRows):
-    """Some rows of a batch; a column is cut down when it is first asked for."""
+    """Selected rows of a batch; columns are filtered on first use."""
 
-    __slots__ = ("_chosen", "_from")
+    __slots__ = ("_from", "_mask")
 
-    def __init__(self, rows: BatchRows, chosen: Array) -> None:
+    def __init__(self, rows: BatchRows, mask: Array) -> None:
         super().__init__(rows._batch, rows._types)
         self._from = rows
-        self._chosen = pa.array(chosen)
-        self.count = int(chosen.sum())
+        self._mask = pa.array(mask)
+        self.count = int(mask.sum())
 
     def _find(self, path: Path) -> pa.Array:
-        return filter_rows(self._from.raw(path), self._chosen)
+        return filter_rows(self._from.raw(path), self._mask)
 
 
 EXPENSIVE = 10
-"""From this cost on a part is computed for the rows that still matter only."""
+"""Parts of at least this cost are evaluated only on undecided rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConditionNode(Node):
-    """A part answered row by row; it stands in the IR where metadata has no node for it."""
+    """A condition evaluated row by row; a node of the IR where metadata has none."""
 
     truth: Callable[[BatchRows], TruthMask]
     cost: int = 0
     risky: bool = False
-    """Whether it can fail on a row, and so must see only the rows that Spark would compute it for."""
+    """Whether it can raise on a row, so it must only see the rows for which Spark would evaluate it."""
 
     def invert(self) -> ConditionNode:
-        """NOT."""
         truth = self.truth
         return ConditionNode(lambda rows: ~truth(rows), self.cost, self.risky)
 
@@ -178,19 +179,19 @@ class ConditionNode(Node):
         truth = self.truth
 
         def test(rows: BatchRows) -> TruthMask:
-            answer = truth(rows).test(value)
-            return ~answer if negated else answer
+            mask = truth(rows).test(value)
+            return ~mask if negated else mask
 
         return ConditionNode(test, self.cost, self.risky)
 
 
 def all_of(parts: Sequence[ConditionNode]) -> ConditionNode:
-    """AND."""
+    """Logical AND."""
     return _join(parts, lambda a, b: a & b, lambda truth: truth.possible)
 
 
 def any_of(parts: Sequence[ConditionNode]) -> ConditionNode:
-    """OR."""
+    """Logical OR."""
     return _join(parts, lambda a, b: a | b, lambda truth: ~truth.true)
 
 
@@ -202,16 +203,16 @@ def _join(
     ordered = sorted(parts, key=lambda part: (part.risky, part.cost))
 
     def truth(rows: BatchRows) -> TruthMask:
-        answer = ordered[0].truth(rows)
+        mask = ordered[0].truth(rows)
         for part in ordered[1:]:
-            answer = join(answer, _where_needed(part, rows, undecided(answer)))
-        return answer
+            mask = join(mask, _evaluate_where(part, rows, undecided(mask)))
+        return mask
 
     return ConditionNode(truth, sum(p.cost for p in parts), any(p.risky for p in parts))
 
 
-def _where_needed(part: ConditionNode, rows: BatchRows, needed: Array) -> TruthMask:
-    """The part's answer on the rows that need it; any answer does on the others."""
+def _evaluate_where(part: ConditionNode, rows: BatchRows, needed: Array) -> TruthMask:
+    """Evaluate a part on the rows that need it; the result is arbitrary on the others."""
     if not part.risky and part.cost < EXPENSIVE:
         return part.truth(rows)
     count = int(np.count_nonzero(needed))
@@ -220,39 +221,39 @@ def _where_needed(part: ConditionNode, rows: BatchRows, needed: Array) -> TruthM
     true = np.zeros(rows.count, dtype=bool)
     if count == 0:
         return TruthMask(true)
-    answer = part.truth(rows.where(needed))
-    true[needed] = answer.true
-    if answer.null is None:
+    result = part.truth(rows.where(needed))
+    true[needed] = result.true
+    if result.null is None:
         return TruthMask(true)
     null = np.zeros(rows.count, dtype=bool)
-    null[needed] = answer.null
+    null[needed] = result.null
     return TruthMask(true, null)
 
 
 Kernel = Callable[..., pa.Array]
-"""Computes an array from arrays of the arguments."""
+"""Computes an array from the arrays of the arguments."""
 CheckedCast = Callable[[pa.Array], tuple[pa.Array, Array | None]]
-"""A cast, and the rows whose value doesn't fit (None: no cast of these types can fail)."""
+"""Casts an array; returns the result and a mask of values that don't fit (None: all fit)."""
 
 
 class RowError(Exception):
-    """A row for which Spark, too, has no value: an overflow, a bad cast, a division by zero."""
+    """Raised where Spark raises too: an overflow, an invalid cast, a division by zero."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """An expression bound to columns; ``type`` is a plain one."""
+    """A bound value expression; ``type`` is a plain type."""
 
     type: pa.DataType
     compute: Callable[[BatchRows], pa.Array]
     risky: bool = False
-    """Whether it can fail on a row, and so must see only the rows that Spark would compute it for."""
+    """Whether it can raise on a row, so it must only see the rows for which Spark would evaluate it."""
     cost: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arguments:
-    """What a function is called with; a constant argument has its scalar as well."""
+    """Arguments of a function call; constant arguments also have their scalar."""
 
     call: tree.Call
     series: tuple[Series, ...]
@@ -260,19 +261,18 @@ class Arguments:
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
-        """Types of the arguments."""
         return tuple(s.type for s in self.series)
 
-    def refuse(self, why: str) -> NotExpressibleError:
-        """The error that says why the call can't be computed."""
+    def unsupported(self, why: str) -> NotExpressibleError:
+        """Error that explains why the call can't be evaluated."""
         return not_computable(self.call, why)
 
 
 def not_computable(expr: tree.Expr, why: str) -> NotExpressibleError:
-    """The error for a part that nobody here can compute as Spark does."""
+    """Error for a part that can't be evaluated like Spark does."""
     return NotExpressibleError(
-        f"the rows can't be tested for {expr}: {why}",
-        hint="compute it with skipstone.udf, or leave it out and filter the result",
+        f"{expr} can't be evaluated: {why}",
+        hint="use skipstone.udf, or remove the condition and filter the result",
     )
 
 
@@ -285,18 +285,18 @@ def apply(
     risky: bool = False,
     cost: int = 1,
 ) -> Series:
-    """``kernel`` of the arguments, computed once per batch; its failures name ``expr``."""
-    key = ("made", expr.key())
-    # Nothing that is computed from a value known to fail is safe either.
+    """Apply ``kernel`` to the arguments, once per batch; errors name ``expr``."""
+    key = ("computed", expr.key())
+    # A value computed from a risky value is risky too.
     risky = risky or any(s.risky for s in args)
 
-    def make(rows: BatchRows) -> pa.Array:
+    def compute(rows: BatchRows) -> pa.Array:
         arrays = [s.compute(rows) for s in args]
         try:
             return kernel(*arrays)
         except (RowError, pa.ArrowInvalid) as error:
             raise PredicateError(
-                f"{expr} fails on a row: {error}", hint="exclude such rows with AND, or use try_cast"
+                f"{expr} failed: {error}", hint="exclude such rows with AND, or use try_cast"
             ) from error
 
-    return Series(type, lambda rows: rows.remember(key, make), risky, cost + sum(s.cost for s in args))
+    return Series(type, lambda rows: rows.remember(key, compute), risky, cost + sum(s.cost for s in args))

@@ -1,4 +1,4 @@
-"""The functions rows can be computed with, by Spark's names; a name that is not here is refused."""
+"""Functions that can be evaluated on rows, by Spark's names."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ from skipstone.core.filter.conditions import Arguments, BatchRows, Series, apply
 Build = Callable[[Arguments], Series]
 
 
-def _meeting_type(to: Arguments, types: list[pa.DataType]) -> pa.DataType:
-    """One type for values that take each other's place; NULL takes any."""
-    found = pa.null()
+def _common_type(to: Arguments, types: list[pa.DataType]) -> pa.DataType:
+    """Common type of alternative values; NULL adopts any type."""
+    common = pa.null()
     for type in types:
-        if pa.types.is_null(found) or found == type:
-            found = type
+        if pa.types.is_null(common) or common == type:
+            common = type
         elif pa.types.is_null(type):
             continue
-        elif is_text(found) and is_text(type):
-            found = pa.large_string()
+        elif is_text(common) and is_text(type):
+            common = pa.large_string()
         else:
-            wider = common_type(found, type) if is_number(found) and is_number(type) else None
+            wider = common_type(common, type) if is_number(common) and is_number(type) else None
             if wider is None:
-                raise to.refuse(f"{found} and {type} have no common type here")
-            found = wider
-    return found
+                raise to.unsupported(f"{common} and {type} have no common type")
+            common = wider
+    return common
 
 
-def _met(array: pa.Array, type: pa.DataType) -> pa.Array:
+def _convert(array: pa.Array, type: pa.DataType) -> pa.Array:
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), type)
     return as_type(array, type)
 
 
 def _coalesce(to: Arguments) -> Series:
-    type = _meeting_type(to, list(to.types))
-    return apply(to.call, type, lambda *a: pc.coalesce(*(_met(x, type) for x in a)), to.series)
+    type = _common_type(to, list(to.types))
+    return apply(to.call, type, lambda *a: pc.coalesce(*(_convert(x, type) for x in a)), to.series)
 
 
 def _if(to: Arguments) -> Series:
     if len(to.types) != 3 or not pa.types.is_boolean(to.types[0]):
-        raise to.refuse("it takes a condition and two values")
-    type = _meeting_type(to, list(to.types[1:]))
+        raise to.unsupported("arguments must be a condition and two values")
+    type = _common_type(to, list(to.types[1:]))
     test, yes, no = to.series
 
     def choose(rows: BatchRows) -> pa.Array:
-        chosen = bools(test.compute(rows))
-        # Each value for its own rows only: the test may be there to keep the others from failing.
-        parts = [_met(s.compute(rows.where(m)), type) for s, m in ((yes, chosen), (no, ~chosen))]
-        places = np.where(chosen, np.cumsum(chosen) - 1, len(parts[0]) + np.cumsum(~chosen) - 1)
-        return pa.concat_arrays(parts).take(pa.array(places))
+        mask = bools(test.compute(rows))
+        # Each value is evaluated only on its rows: the condition may protect it from errors.
+        parts = [_convert(s.compute(rows.where(m)), type) for s, m in ((yes, mask), (no, ~mask))]
+        indexes = np.where(mask, np.cumsum(mask) - 1, len(parts[0]) + np.cumsum(~mask) - 1)
+        return pa.concat_arrays(parts).take(pa.array(indexes))
 
-    key = ("made", to.call.key())
+    key = ("computed", to.call.key())
     return Series(
         type,
         lambda rows: rows.remember(key, choose),
@@ -69,11 +69,11 @@ def _if(to: Arguments) -> Series:
 
 
 def _extreme(to: Arguments) -> Series:
-    type = _meeting_type(to, list(to.types))
+    type = _common_type(to, list(to.types))
     if pa.types.is_floating(type) or pa.types.is_nested(type) or len(to.types) < 2:
-        raise to.refuse("NaN has an order of its own in it")
-    pick = pc.max_element_wise if to.call.name == "greatest" else pc.min_element_wise
-    return apply(to.call, type, lambda *a: pick(*(_met(x, type) for x in a)), to.series)
+        raise to.unsupported("arguments must be at least two values without NaN or nested types")
+    kernel = pc.max_element_wise if to.call.name == "greatest" else pc.min_element_wise
+    return apply(to.call, type, lambda *a: kernel(*(_convert(x, type) for x in a)), to.series)
 
 
 FUNCTIONS: dict[str, Build] = {
@@ -103,4 +103,4 @@ FUNCTIONS: dict[str, Build] = {
     "least": _extreme,
 }
 ALIASES = {"substring": "substr", "ceiling": "ceil", "dayofmonth": "day", "date_add": "+", "date_sub": "-"}
-"""Names that mean the same; an adapter may use either."""
+"""Alternative names of functions."""

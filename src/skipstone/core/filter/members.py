@@ -1,4 +1,4 @@
-"""A leaf on rows: is the row's value one of those that make it TRUE, or one of those that make it NULL."""
+"""Evaluation of leaves on rows, by set membership."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from skipstone.core.filter.conditions import TruthMask
 from skipstone.core.ir.nodes import Leaf
 
 FEW = 8
-"""Up to this many spans each is compared with every row; above it they are looked up."""
+"""Up to this many spans are compared with every row; more are looked up."""
 _TABLE = 1 << 22
 _TRUE, _FALSE, _NULL = range(3)
 _DICTIONARY = pa.dictionary(pa.int8(), pa.int8()).id
 _POINTS = 1 << 20
 
 InSpans = Callable[[pa.Array], Array]
-"""Per row, whether its key is in a set; anything for NULL, False for NaN."""
+"""Per row, whether its key is in a set; undefined for NULL, False for NaN."""
 
 
 def is_exact(leaf: Leaf) -> bool:
-    """Whether each value makes the leaf just one of TRUE, FALSE and NULL."""
+    """Whether the leaf is exactly one of TRUE, FALSE and NULL for each value."""
     if leaf.is_plain:
         return True
     true, false, null = leaf.true, leaf.false, leaf.null
@@ -35,56 +35,56 @@ def is_exact(leaf: Leaf) -> bool:
 
 
 def leaf_test(leaf: Leaf) -> Callable[[pa.Array], TruthMask]:
-    """How to answer an exact leaf for an array of its column's values."""
+    """Make a function that evaluates an exact leaf on an array of the column."""
     few = leaf.is_plain and len(leaf.true.spans) <= FEW and not leaf.true.nulls
-    of_values = _by_true(leaf.true) if few else _by_two(leaf)
+    evaluate_values = _evaluate_true_set(leaf.true) if few else _evaluate_two_sets(leaf)
 
-    def answer(array: pa.Array) -> TruthMask:
+    def evaluate(array: pa.Array) -> TruthMask:
         if array.type.id == _DICTIONARY and 0 < len(array.dictionary) <= len(array):
-            return by_dictionary(array)
+            return evaluate_dictionary(array)
         array = plain(array)
-        return of_values(array, None if array.null_count == 0 else valid_rows(array))
+        return evaluate_values(array, None if array.null_count == 0 else valid_rows(array))
 
-    def by_dictionary(array: pa.Array) -> TruthMask:
-        each, valid = answer(array.dictionary), valid_rows(array.indices)
+    def evaluate_dictionary(array: pa.Array) -> TruthMask:
+        by_code, valid = evaluate(array.dictionary), valid_rows(array.indices)
         codes = numbers(array.indices if valid is None else array.indices.fill_null(0))
-        true = each.true[codes]
-        null = None if each.null is None else each.null[codes]
+        true = by_code.true[codes]
+        null = None if by_code.null is None else by_code.null[codes]
         if valid is None:
             return TruthMask(true, null)
         null = np.zeros(len(array), dtype=bool) if null is None else null
         return TruthMask(np.where(valid, true, leaf.true.nulls), np.where(valid, null, leaf.null.nulls))
 
-    return answer
+    return evaluate
 
 
-def _by_true(domain: Domain) -> Callable[[pa.Array, Array | None], TruthMask]:
-    """For a leaf that is NULL for NULL, TRUE for values of the domain and FALSE for all others."""
+def _evaluate_true_set(domain: Domain) -> Callable[[pa.Array, Array | None], TruthMask]:
+    """Evaluate a leaf that is NULL for NULL, TRUE for values of the domain and FALSE for all others."""
     member = _member(domain)
 
-    def answer(array: pa.Array, valid: Array | None) -> TruthMask:
+    def evaluate(array: pa.Array, valid: Array | None) -> TruthMask:
         true = member(array, valid)
         if true is None:
             true = np.zeros(len(array), dtype=bool)
         return TruthMask(true, None if valid is None else ~valid)
 
-    return answer
+    return evaluate
 
 
-def _by_two(leaf: Leaf) -> Callable[[pa.Array, Array | None], TruthMask]:
-    """For any leaf: its sets share out all values, and the one with most spans is what the others leave."""
+def _evaluate_two_sets(leaf: Leaf) -> Callable[[pa.Array, Array | None], TruthMask]:
+    """Evaluate any leaf: its sets partition all values, so the one with the most spans is the complement."""
     sets = (leaf.true, leaf.false, leaf.null)
-    one, other, rest = sorted((_TRUE, _FALSE, _NULL), key=lambda at: _work(sets[at]))
-    members = _member(sets[one]), _member(sets[other])
+    first, second, rest = sorted((_TRUE, _FALSE, _NULL), key=lambda at: _work(sets[at]))
+    members = _member(sets[first]), _member(sets[second])
 
-    def answer(array: pa.Array, valid: Array | None) -> TruthMask:
-        found = {one: members[0](array, valid), other: members[1](array, valid)}
+    def evaluate(array: pa.Array, valid: Array | None) -> TruthMask:
+        masks = {first: members[0](array, valid), second: members[1](array, valid)}
         if rest != _FALSE:
-            found[rest] = _neither(found[one], found[other], len(array))
-        true = found[_TRUE]
-        return TruthMask(np.zeros(len(array), dtype=bool) if true is None else true, found[_NULL])
+            masks[rest] = _neither(masks[first], masks[second], len(array))
+        true = masks[_TRUE]
+        return TruthMask(np.zeros(len(array), dtype=bool) if true is None else true, masks[_NULL])
 
-    return answer
+    return evaluate
 
 
 def _work(domain: Domain) -> int:
@@ -94,37 +94,37 @@ def _work(domain: Domain) -> int:
 
 
 def _neither(a: Array | None, b: Array | None, rows: int) -> Array:
-    taken = b if a is None else a if b is None else a | b
-    return np.ones(rows, dtype=bool) if taken is None else ~taken
+    either = b if a is None else a if b is None else a | b
+    return np.ones(rows, dtype=bool) if either is None else ~either
 
 
 def _member(domain: Domain) -> Callable[[pa.Array, Array | None], Array | None]:
-    """Per row, whether its value belongs to the domain; None for no row at all."""
+    """Membership of each row in the domain; None if no row is a member."""
     inside = None if domain.spans.is_empty else in_spans(domain.spans, nans=domain.nans)
     nans = domain.nans and not domain.spans.is_all
 
     def member(array: pa.Array, valid: Array | None) -> Array | None:
-        found = None if inside is None else inside(array)
+        mask = None if inside is None else inside(array)
         if nans:
             nan = np.isnan(numbers(array))
-            found = nan if found is None else found | nan
+            mask = nan if mask is None else mask | nan
         if valid is None:
-            return found
-        if found is None:
+            return mask
+        if mask is None:
             return ~valid if domain.nulls else None
-        return found | ~valid if domain.nulls else found & valid
+        return mask | ~valid if domain.nulls else mask & valid
 
     return member
 
 
 def in_spans(spans: NumberSpans | ByteSpans, *, nans: bool = False) -> InSpans:
-    """The fastest test for being in ``spans``; with ``nans`` an unlimited set holds NaN too."""
+    """Choose the fastest membership test; with ``nans`` an unbounded set contains NaN."""
     if spans.is_all:
         if spans.space.kind is Kind.FLOAT and not nans:
             return lambda array: ~np.isnan(numbers(array))
         return lambda array: np.ones(len(array), dtype=bool)
     if isinstance(spans, ByteSpans):
-        return _in_texts(spans)
+        return _in_byte_spans(spans)
     return _in_numbers(spans)
 
 
@@ -135,7 +135,7 @@ def _in_numbers(spans: NumberSpans) -> InSpans:
     assert spans.space is not PRESENCE
     dtype = spans.space.dtype
     if len(spans) <= FEW:
-        return lambda array: _compared(_keys(array, spans), spans)
+        return lambda array: _compare(_keys(array, spans), spans)
     lows, highs = spans.lows, spans.highs
     if spans.space.kind is Kind.INT:
         low, extent = int(lows[0]), int(highs[-1]) - int(lows[0]) + 1
@@ -148,19 +148,19 @@ def _in_numbers(spans: NumberSpans) -> InSpans:
             offsets = (np.arange(counts.sum()) - firsts).astype(dtype)
             return _in_points(np.repeat(lows, counts) + offsets)
     elif np.array_equal(lows, highs):
-        return _in_points(lows + 0.0)  # one zero: Arrow's hash table would keep -0.0 apart
+        return _in_points(lows + 0.0)  # normalizes -0.0, which Arrow's hash table distinguishes
 
     def search(array: pa.Array) -> Array:
         keys = _keys(array, spans).astype(dtype)
         at = np.searchsorted(highs, keys, side="left")
-        # NaN sorts above every span, so that it is found in none.
+        # NaN sorts above every span, so it is in none.
         return np.asarray((at < len(highs)) & (lows[np.minimum(at, len(lows) - 1)] <= keys))
 
     return search
 
 
 def _keys(array: pa.Array, spans: NumberSpans) -> Array:
-    """Keys that compare with the spans' ends: in their own width where the ends fit it."""
+    """Keys in their own width if the ends of the spans fit, otherwise in the width of the spans."""
     keys = numbers(array)
     if spans.space.kind is Kind.FLOAT:
         return keys.astype(np.float64, copy=False)
@@ -171,9 +171,9 @@ def _keys(array: pa.Array, spans: NumberSpans) -> Array:
     return keys if fits else keys.astype(spans.space.dtype)
 
 
-def _compared(keys: Array, spans: NumberSpans) -> Array:
+def _compare(keys: Array, spans: NumberSpans) -> Array:
     floor, ceiling = spans.space.limits
-    found: Array | None = None
+    mask: Array | None = None
     for low, high in zip(spans.lows.tolist(), spans.highs.tolist(), strict=True):
         if low == high:
             hit = keys == low
@@ -183,13 +183,13 @@ def _compared(keys: Array, spans: NumberSpans) -> Array:
             hit = keys >= low
         else:
             hit = (keys >= low) & (keys <= high)
-        found = hit if found is None else found | hit
-    assert found is not None
-    return np.asarray(found)
+        mask = hit if mask is None else mask | hit
+    assert mask is not None
+    return np.asarray(mask)
 
 
 def _in_table(spans: NumberSpans, low: int, extent: int) -> InSpans:
-    """A flag for each key between the first and the last: one look-up per row."""
+    """Use a table with a flag for each key between the first and the last."""
     steps = np.zeros(extent + 1, dtype=np.int8)
     steps[(spans.lows - spans.lows[0]).astype(np.int64)] += 1
     steps[(spans.highs - spans.lows[0]).astype(np.int64) + 1] -= 1
@@ -198,19 +198,19 @@ def _in_table(spans: NumberSpans, low: int, extent: int) -> InSpans:
     def look_up(array: pa.Array) -> Array:
         keys = _keys(array, spans).astype(spans.space.dtype, copy=False)
         inside = (keys >= low) & (keys <= low + extent - 1)
-        places = np.where(inside, keys, spans.lows[0]) - spans.lows[0]
-        return np.asarray(flags[places.astype(np.int64, copy=False)] & inside)
+        offsets = np.where(inside, keys, spans.lows[0]) - spans.lows[0]
+        return np.asarray(flags[offsets.astype(np.int64, copy=False)] & inside)
 
     return look_up
 
 
 def _in_points(keys: Array) -> InSpans:
-    wanted = pa.array(keys)
+    members = pa.array(keys)
 
     def look_up(array: pa.Array) -> Array:
-        own = numbers(array).astype(keys.dtype, copy=False)
-        own = own + 0.0 if own.dtype.kind == "f" else own
-        return bools(pc.is_in(pa.array(own), wanted))
+        row_keys = numbers(array).astype(keys.dtype, copy=False)
+        row_keys = row_keys + 0.0 if row_keys.dtype.kind == "f" else row_keys
+        return bools(pc.is_in(pa.array(row_keys), members))
 
     return look_up
 
@@ -218,51 +218,51 @@ def _in_points(keys: Array) -> InSpans:
 # -- bytes -------------------------------------------------------------------------------------
 
 
-def _in_texts(spans: ByteSpans) -> InSpans:
+def _in_byte_spans(spans: ByteSpans) -> InSpans:
     points = spans.points()
     if points is not None and len(points) > 1:
-        return lambda array: _listed(binary_keys(array), points)
+        return lambda array: _in_list(binary_keys(array), points)
     if len(spans) <= FEW:
-        return lambda array: _text_compared(binary_keys(array), spans, points)
-    return lambda array: _ranked(binary_keys(array), spans)
+        return lambda array: _compare_bytes(binary_keys(array), spans, points)
+    return lambda array: _compare_ranks(binary_keys(array), spans)
 
 
-def _unfixed(keys: pa.Array) -> pa.Array:
+def _to_variable_width(keys: pa.Array) -> pa.Array:
     return keys.cast(pa.binary()) if pa.types.is_fixed_size_binary(keys.type) else keys
 
 
-def _listed(keys: pa.Array, points: list[bytes]) -> Array:
-    keys = _unfixed(keys)
+def _in_list(keys: pa.Array, points: list[bytes]) -> Array:
+    keys = _to_variable_width(keys)
     return bools(pc.is_in(keys, pa.array(points, keys.type)))
 
 
-def _text_compared(keys: pa.Array, spans: ByteSpans, points: list[bytes] | None) -> Array:
+def _compare_bytes(keys: pa.Array, spans: ByteSpans, points: list[bytes] | None) -> Array:
     kind = pa.binary() if pa.types.is_fixed_size_binary(keys.type) else keys.type
     if points:
         return bools(pc.equal(keys, pa.scalar(points[0], kind)))
-    found: Array | None = None
+    mask: Array | None = None
     for low, high in spans.pairs():
         if low and high == prefix_end(low):
-            hit = bools(pc.starts_with(_unfixed(keys), low))
-            found = hit if found is None else found | hit
+            hit = bools(pc.starts_with(_to_variable_width(keys), low))
+            mask = hit if mask is None else mask | hit
             continue
         hit = np.ones(len(keys), dtype=bool)
         if low:
             hit = bools(pc.greater_equal(keys, pa.scalar(low, kind)))
         if high is not None:
             hit &= bools(pc.less(keys, pa.scalar(high, kind)))
-        found = hit if found is None else found | hit
-    assert found is not None
-    return found
+        mask = hit if mask is None else mask | hit
+    assert mask is not None
+    return mask
 
 
-def _ranked(keys: pa.Array, spans: ByteSpans) -> Array:
-    """Many spans: rows and ends are ranked together, and the ranks compared as numbers."""
-    keys = _unfixed(keys)
+def _compare_ranks(keys: pa.Array, spans: ByteSpans) -> Array:
+    """For many spans: rank rows and ends together, and compare the ranks."""
+    keys = _to_variable_width(keys)
     ends = [high for high in spans.highs if high is not None]
-    together = pa.concat_arrays([keys, pa.array([*spans.lows, *ends], keys.type)])
-    ranks = np.asarray(pc.rank(together, sort_keys="ascending", tiebreaker="dense"))
-    own, lows = ranks[: len(keys)], ranks[len(keys) : len(keys) + len(spans.lows)]
+    combined = pa.concat_arrays([keys, pa.array([*spans.lows, *ends], keys.type)])
+    ranks = np.asarray(pc.rank(combined, sort_keys="ascending", tiebreaker="dense"))
+    row_ranks, lows = ranks[: len(keys)], ranks[len(keys) : len(keys) + len(spans.lows)]
     highs = ranks[len(keys) + len(spans.lows) :]
-    at = np.searchsorted(highs, own, side="right")
-    return np.asarray((at < len(lows)) & (lows[np.minimum(at, len(lows) - 1)] <= own))
+    at = np.searchsorted(highs, row_ranks, side="right")
+    return np.asarray((at < len(lows)) & (lows[np.minimum(at, len(lows) - 1)] <= row_ranks))

@@ -1,4 +1,4 @@
-"""Comparisons of two computed columns, of one type or of several that Spark compares."""
+"""Comparisons of two computed values with Spark's type coercion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Order = Callable[[pa.Array, pa.Array], tuple[Array, Array]]
 """Per row, whether the left value is less than the right one, and whether they are equal."""
 
 
-_ANSWERS: dict[CompareOp, Callable[[Array, Array], Array]] = {
+_COMPARISONS: dict[CompareOp, Callable[[Array, Array], Array]] = {
     "=": lambda _, equal: equal,
     "<>": lambda _, equal: ~equal,
     "<": lambda less, _: less,
@@ -39,12 +39,12 @@ def compare(op: CompareOp, order: Order, left: pa.Array, right: pa.Array) -> Tru
         if valid is None:
             return TruthMask(equal)
         return TruthMask((equal & valid) | bools(pc.and_(left.is_null(), right.is_null())))
-    true = _ANSWERS[op](less, equal)
+    true = _COMPARISONS[op](less, equal)
     return TruthMask(true) if valid is None else TruthMask(true & valid, ~valid)
 
 
 def order_of(left: pa.DataType, right: pa.DataType) -> Order | None:
-    """How plain arrays of these types are compared; None if Spark needs a cast first, or can't."""
+    """Comparison of plain arrays of two types, or None if they are not comparable without a cast."""
     for fits, order in _ORDERS:
         if fits(left) and fits(right):
             return order(left, right)
@@ -59,7 +59,7 @@ def _is_bytes(type: pa.DataType) -> bool:
     return is_text(type) or is_binary(type)
 
 
-def _is_moment(type: pa.DataType) -> bool:
+def _is_date_or_timestamp(type: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(type) or pa.types.is_date(type))
 
 
@@ -76,10 +76,10 @@ def _number_order(left: pa.DataType, right: pa.DataType) -> Order | None:
     if digits > _DIGITS:
         return None
     wide = pa.decimal256(_DIGITS, scale)
-    return lambda a, b: _ordered(_widened(a, wide), _widened(b, wide))
+    return lambda a, b: _ordered(_widen(a, wide), _widen(b, wide))
 
 
-def _widened(array: pa.Array, wide: pa.DataType) -> pa.Array:
+def _widen(array: pa.Array, wide: pa.DataType) -> pa.Array:
     if pa.types.is_integer(array.type):
         array = array.cast(pa.decimal128(20, 0))
     return array.cast(wide)
@@ -92,7 +92,7 @@ def _floats(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _integers(a: Array, b: Array) -> tuple[Array, Array]:
-    # NumPy compares integers of any two types exactly, uint64 with int64 too.
+    # NumPy compares integers of any two types exactly, even uint64 with int64.
     return a < b, a == b
 
 
@@ -120,27 +120,27 @@ def _ordered(a: pa.Array, b: pa.Array) -> tuple[Array, Array]:
 
 
 def _tick_order(left: pa.DataType, right: pa.DataType) -> Order:
-    """Ticks of two lengths; the finer one is cut, since the coarser one may not fit when refined."""
+    """Compare ticks of two units; the finer one is truncated, since the coarser one could overflow."""
     parts = _per_day(left), _per_day(right)
     if parts[0] > parts[1]:
-        turned = _tick_order(right, left)
+        swapped = _tick_order(right, left)
 
-        def backwards(a: pa.Array, b: pa.Array) -> tuple[Array, Array]:
-            less, equal = turned(b, a)
+        def compare_swapped(a: pa.Array, b: pa.Array) -> tuple[Array, Array]:
+            less, equal = swapped(b, a)
             return ~(less | equal), equal
 
-        return backwards
+        return compare_swapped
     step = parts[1] // parts[0]
 
-    def forwards(a: pa.Array, b: pa.Array) -> tuple[Array, Array]:
+    def compare(a: pa.Array, b: pa.Array) -> tuple[Array, Array]:
         coarse, fine = numbers(a), numbers(b)
         if step == 1:
             return coarse < fine, coarse == fine
-        cut = fine // step
-        whole = cut * step == fine
-        return (coarse < cut) | ((coarse == cut) & ~whole), (coarse == cut) & whole
+        truncated = fine // step
+        exact = truncated * step == fine
+        return (coarse < truncated) | ((coarse == truncated) & ~exact), (coarse == truncated) & exact
 
-    return forwards
+    return compare
 
 
 def _per_day(type: pa.DataType) -> int:
@@ -158,7 +158,7 @@ _ORDERS: tuple[
 ] = (
     (_is_number, _number_order),
     (_is_bytes, _byte_order),
-    (_is_moment, _tick_order),
+    (_is_date_or_timestamp, _tick_order),
     (pa.types.is_time, _tick_order),
     (pa.types.is_duration, _tick_order),
     (pa.types.is_boolean, _flag_order),

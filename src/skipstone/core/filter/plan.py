@@ -1,9 +1,9 @@
-"""From a predicate and a schema to a filter of rows.
+"""Compiles a predicate and a schema to a row filter.
 
-Rows are units too: what the IR says exactly about a column (for which values a leaf is TRUE, FALSE and NULL)
-is tested by set membership. A computed value (a sum, a cast, a function) is given to the IR as a column of
-its own, so literals meet it by the same rules. What the IR can't say at all is computed from the tree.
-What computes (casts, functions, texts, pairs) is imported where it is needed: most filters only compare.
+Exact leaves of the IR are evaluated by set membership. Computed values (arithmetic, casts, functions) are
+bound in the IR as separate columns, so literals are coerced by the same rules. Conditions that the IR can't
+express are evaluated from the tree. Modules for computations (casts, functions, strings, pairs) are imported
+on demand, since most filters only compare.
 """
 
 from __future__ import annotations
@@ -51,28 +51,29 @@ from skipstone.predicate import tree
 from skipstone.predicate.tree import Predicate, conjunction, disjunction, too_deep
 
 _INT32 = 2**31
-"""An integer constant in this range is an INT in Spark, whatever Arrow type it came in."""
+"""An integer constant in this range is an INT in Spark, regardless of its Arrow type."""
 _COMPUTED = "\0"
-"""First part of the path under which the IR knows a computed value; no column has such a name."""
+"""First part of the path of a computed value in the IR; no column has this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowBinder(Binder):
-    """Binds what metadata can't look through as a column of its own: each value that is computed."""
+    """Binds computed values as separate columns."""
 
     computed: dict[Path, Series] = field(default_factory=dict)
-    found: dict[Path, pa.DataType] = field(default_factory=dict)
-    made: dict[tuple[object, ...], Series] = field(default_factory=dict)
-    """What was planned before, so that a value used in many places is planned once."""
+    read: dict[Path, pa.DataType] = field(default_factory=dict)
+    """Types of the columns read."""
+    planned: dict[tuple[object, ...], Series] = field(default_factory=dict)
+    """Planned values by key, so that a repeated value is planned once."""
 
     def column(self, path: Path) -> ColumnRef:
-        """The column at ``path``, noted as one that is read."""
+        """Resolve the column at ``path`` and record that it is read."""
         ref = Binder.column(self, path)
-        self.found[ref.path] = ref.type
+        self.read[ref.path] = ref.type
         return ref
 
     def operand(self, expr: tree.Expr) -> Value | ColumnRef:
-        """A constant, a column, or a computed value under a name of its own."""
+        """Bind to a constant, a column, or a computed value under a generated name."""
         if isinstance(expr, tree.Column):
             return self.column(expr.path)
         if not expr.columns():
@@ -83,7 +84,7 @@ class RowBinder(Binder):
         return ColumnRef(path, series.type)
 
     def constant(self, expr: tree.Expr) -> Value:
-        """An expression without columns, folded by the IR's rules or computed for one row."""
+        """Fold an expression without columns, or compute it for one row."""
         try:
             folded = Binder.operand(self, expr)
             assert isinstance(folded, Value)
@@ -93,7 +94,7 @@ class RowBinder(Binder):
         return folded
 
     def values_of(self, ref: ColumnRef) -> Series:
-        """How the values behind a reference are computed."""
+        """The series of a column reference."""
         computed = self.computed.get(ref.path)
         if computed is not None:
             return computed
@@ -103,12 +104,12 @@ class RowBinder(Binder):
     # -- values ------------------------------------------------------------------------------
 
     def series(self, expr: tree.Expr) -> Series:
-        """Any value expression, computed for each row."""
+        """Plan a value expression."""
         key = expr.key()
-        found = self.made.get(key)
-        if found is None:
-            found = self.made[key] = self._series(expr)
-        return found
+        series = self.planned.get(key)
+        if series is None:
+            series = self.planned[key] = self._series(expr)
+        return series
 
     def _series(self, expr: tree.Expr) -> Series:
         match expr:
@@ -127,7 +128,7 @@ class RowBinder(Binder):
                 return Series(
                     pa.bool_(), lambda rows: condition.truth(rows).array(), condition.risky, condition.cost
                 )
-        raise not_computable(expr, "it is no value")
+        raise not_computable(expr, "not a value expression")
 
     def _call(self, call: tree.Call) -> Series:
         if call.name == "nullif" and len(call.args) == 2:
@@ -138,7 +139,7 @@ class RowBinder(Binder):
         call = tree.Call(ALIASES.get(call.name, call.name), call.args, call.zone)
         build = FUNCTIONS.get(call.name)
         if build is None:
-            raise not_computable(call, "no function of that name can be computed here")
+            raise not_computable(call, "the function is not supported")
         series, constants = [], []
         for arg in call.args:
             scalar = None if arg.columns() else self.constant(arg).scalar
@@ -166,19 +167,19 @@ def _repeat(scalar: pa.Scalar) -> Series:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Turns predicates into conditions over one binder's columns."""
+    """Plans predicates as conditions."""
 
     binder: RowBinder
 
     def condition(self, predicate: Predicate) -> ConditionNode:
-        """The condition that answers ``predicate``."""
+        """Plan ``predicate``."""
         passes = (_expand, *PREDICATE_PASSES)
         rewritten = functools.reduce(lambda p, rewrite: rewrite(p), passes, predicate)
         node = functools.reduce(lambda n, rewrite: rewrite(n), NODE_PASSES, self._node(rewritten))
         return self._plan(node)
 
     def from_exact(self, node: Node) -> ConditionNode | None:
-        """The condition of IR made for metadata, if that says all there is to say about plain columns."""
+        """Plan the IR that was compiled for metadata if it is exact, otherwise return None."""
         if not _is_exact(node):
             return None
         for ref in node.refs():
@@ -205,8 +206,8 @@ class Planner:
         return self._leaf(predicate)
 
     def _leaf(self, predicate: Predicate) -> Node:
-        """A single test: by the IR where that is exact, else from the tree."""
-        null = self._of_nothing(predicate)
+        """Lower a single test to IR if that is exact, otherwise plan it from the tree."""
+        null = self._null_column_test(predicate)
         if null is not None:
             return null
         predicate = self._as_double(predicate)
@@ -215,11 +216,11 @@ class Planner:
         except NotJudgeable as error:
             return self._computed(predicate, error.detail)
         if isinstance(node, Leaf) and not is_exact(node):
-            return self._computed(predicate, "metadata can't tell")
+            return self._computed(predicate, "no exact evaluation")
         return node
 
-    def _of_nothing(self, predicate: Predicate) -> Node | None:
-        """Tests of a column of Arrow's null type: every value is NULL."""
+    def _null_column_test(self, predicate: Predicate) -> Node | None:
+        """Plan a test of a column of Arrow's null type, in which every value is NULL."""
         match predicate:
             case tree.IsNull():
                 return None
@@ -227,31 +228,33 @@ class Planner:
                 return None
             case tree.Compare("<=>", left, right):
                 for one, other in ((left, right), (right, left)):
-                    if self._is_nothing(one):
+                    if self._is_null_column(one):
                         return self._node(tree.IsNull(other))
                 return None
             case tree.Compare(_, left, right):
-                return ConstantNode(None) if self._is_nothing(left) or self._is_nothing(right) else None
+                return (
+                    ConstantNode(None) if self._is_null_column(left) or self._is_null_column(right) else None
+                )
             case tree.IsIn(arg) | tree.IsNan(arg) | tree.Match(_, arg) | tree.Like(arg) | tree.Holds(arg):
-                return ConstantNode(None) if self._is_nothing(arg) else None
+                return ConstantNode(None) if self._is_null_column(arg) else None
         return None
 
-    def _is_nothing(self, expr: tree.Expr) -> bool:
+    def _is_null_column(self, expr: tree.Expr) -> bool:
         if isinstance(expr, tree.Literal):
             return False
         operand = self.binder.operand(expr)
         return isinstance(operand, ColumnRef) and pa.types.is_null(storage_type(operand.out))
 
     def _as_double(self, predicate: Predicate) -> Predicate:
-        """A literal beside a float column as the double that ANSI Spark compares it as."""
+        """Convert literals compared with a float column to doubles, as Spark's ANSI mode does."""
         match predicate:
             case tree.Compare(op, left, right):
                 sides = self.binder.operand(left), self.binder.operand(right)
                 for at in (0, 1):
                     column, value = sides[at], sides[1 - at]
                     if isinstance(column, ColumnRef) and isinstance(value, Value) and _is_float(column):
-                        made = _double(column, value.scalar)
-                        return tree.Compare(op, *((left, made) if at == 0 else (made, right)))
+                        literal = _double(column, value.scalar)
+                        return tree.Compare(op, *((left, literal) if at == 0 else (literal, right)))
             case tree.IsIn(arg, values, zone):
                 column = self.binder.operand(arg)
                 floats = pa.types.is_floating(storage_type(values.type))
@@ -267,13 +270,13 @@ class Planner:
             case tree.Match(_, arg):
                 from skipstone.core.filter.strings import match_test
 
-                return self._tested(arg, lambda type: match_test(predicate, type))
+                return self._string_test(arg, lambda type: match_test(predicate, type))
             case tree.Like(arg):
                 from skipstone.core.filter.strings import like_test
 
-                return self._tested(arg, lambda type: like_test(predicate, type), cost=40)
+                return self._string_test(arg, lambda type: like_test(predicate, type), cost=40)
             case tree.Compare(op, left, right):
-                recast = self._recast(left, right) or self._recast(right, left, turn=True)
+                recast = self._recast(left, right) or self._recast(right, left, swap=True)
                 if recast is not None:
                     return self._leaf(tree.Compare(op, *recast))
                 return self._pair(predicate)
@@ -283,7 +286,7 @@ class Planner:
                     return self._leaf(tree.IsIn(recast[0], values, zone))
         raise not_computable(predicate, why)
 
-    def _tested(
+    def _string_test(
         self, arg: tree.Expr, make: Callable[[pa.DataType], Callable[[pa.Array], TruthMask]], cost: int = 20
     ) -> ConditionNode:
         series = self.binder.series(arg)
@@ -295,30 +298,30 @@ class Planner:
         return ConditionNode(lambda rows: test(series.compute(rows)), cost + series.cost, series.risky)
 
     def _recast(
-        self, arg: tree.Expr, other: tree.Expr, *, turn: bool = False
+        self, arg: tree.Expr, other: tree.Expr, *, swap: bool = False
     ) -> tuple[tree.Expr, tree.Expr] | None:
-        """``arg`` cast to the other side's type, where Spark casts the column row by row."""
+        """Cast ``arg`` to the type of the other side if Spark casts the column row by row."""
         from skipstone.core.filter.arithmetic import is_number
 
         source, target = (storage_type(self.binder.series(e).type) for e in (arg, other))
         zone = other.zone if isinstance(other, tree.Literal) else "UTC"
-        wanted = None
+        target_type = None
         if is_text(source):
-            wanted = _text_meets(target)
+            target_type = _string_target(target)
         elif pa.types.is_floating(target) and is_number(source) and not pa.types.is_floating(source):
-            wanted = pa.float64()
+            target_type = pa.float64()
         elif arg.columns() and not other.columns() and pa.types.is_timestamp(target) and target.tz:
-            wanted = _instant_of(source)
-        if wanted is None:
+            target_type = _instant_of(source)
+        if target_type is None:
             return None
-        made = tree.Cast(arg, wanted, zone)
-        return (other, made) if turn else (made, other)
+        cast = tree.Cast(arg, target_type, zone)
+        return (other, cast) if swap else (cast, other)
 
     def _pair(self, predicate: tree.Compare) -> ConditionNode:
         left, right = self.binder.series(predicate.left), self.binder.series(predicate.right)
         condition = _comparison(predicate.op, left, right)
         if condition is None:
-            raise not_computable(predicate, f"{left.type} and {right.type} can't be compared here")
+            raise not_computable(predicate, f"{left.type} and {right.type} can't be compared")
         return condition
 
     # -- from IR -----------------------------------------------------------------------------
@@ -343,9 +346,9 @@ class Planner:
 
     def _plan_leaf(self, leaf: Leaf) -> ConditionNode:
         test = leaf_test(leaf)
-        made = self.binder.computed.get(leaf.ref.path)
-        if made is not None:
-            return ConditionNode(lambda rows: test(made.compute(rows)), 1 + made.cost, made.risky)
+        computed = self.binder.computed.get(leaf.ref.path)
+        if computed is not None:
+            return ConditionNode(lambda rows: test(computed.compute(rows)), 1 + computed.cost, computed.risky)
         path = leaf.ref.path
         if isinstance(leaf.ref.type, pa.DictionaryType):
             return ConditionNode(lambda rows: test(rows.raw(path)), 1)
@@ -358,7 +361,7 @@ class Planner:
 
 
 def _comparison(op: tree.CompareOp, left: Series, right: Series) -> ConditionNode | None:
-    """Two computed values compared row by row; None if their types have no common order."""
+    """Compare two values row by row; None if their types are not comparable."""
     from skipstone.core.filter.pairs import compare, order_of
 
     order = order_of(left.type, right.type)
@@ -383,7 +386,7 @@ def _is_exact(node: Node) -> bool:
 
 
 def _expand(predicate: Predicate) -> Predicate:
-    """BETWEEN as its two comparisons, wherever it stands."""
+    """Expand BETWEEN to two comparisons."""
     match predicate:
         case tree.And(args):
             return conjunction(_expand(a) for a in args)
@@ -412,15 +415,15 @@ def _double(ref: ColumnRef, scalar: pa.Scalar) -> tree.Literal:
 
 
 def _instant_of(source: pa.DataType) -> pa.DataType | None:
-    """The instants that dates or wall-clock times become when they meet one."""
+    """Type to which dates and wall-clock times are cast when compared with instants."""
     if pa.types.is_date(source):
         return pa.timestamp("us", "UTC")
     wall = pa.types.is_timestamp(source) and source.tz is None
     return pa.timestamp(source.unit, "UTC") if wall else None
 
 
-def _text_meets(target: pa.DataType) -> pa.DataType | None:
-    """The type a text is cast to when it meets a value of another type."""
+def _string_target(target: pa.DataType) -> pa.DataType | None:
+    """Type to which a string is cast when compared with another type."""
     if pa.types.is_integer(target):
         return pa.int64()
     if pa.types.is_floating(target) or pa.types.is_decimal(target):
@@ -431,9 +434,9 @@ def _text_meets(target: pa.DataType) -> pa.DataType | None:
 
 
 class RowFilter:
-    """Says for each row of a batch whether a predicate is TRUE, FALSE or NULL.
+    """Evaluates a predicate on the rows of a batch.
 
-    It keeps no state between calls, so threads may share one; it pickles as its arguments.
+    A filter is stateless, so threads can share it; it pickles as its arguments.
 
     >>> import pyarrow as pa, skipstone as sk
     >>> RowFilter(sk.parse("a > 1"), pa.schema({"a": pa.int64()})).mask(pa.table({"a": [1, 2, None]}))
@@ -453,16 +456,16 @@ class RowFilter:
         self.predicate = predicate
         self.schema = schema
         self.case_sensitive = case_sensitive
-        # Whatever the compiler refuses is refused here in the same words.
-        known = compiled or compile_predicate(predicate, schema, case_sensitive=case_sensitive)
+        # Compiled first, so that both raise the same errors.
+        compiled_predicate = compiled or compile_predicate(predicate, schema, case_sensitive=case_sensitive)
         binder = RowBinder(schema, case_sensitive)
         planner = Planner(binder)
         try:
-            self._condition = planner.from_exact(known.node) or planner.condition(predicate)
+            self._condition = planner.from_exact(compiled_predicate.node) or planner.condition(predicate)
         except RecursionError:
             raise too_deep() from None
-        self._types = binder.found
-        self.columns: tuple[Path, ...] = tuple(binder.found)
+        self._types = binder.read
+        self.columns: tuple[Path, ...] = tuple(binder.read)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (self.predicate, self.schema, self.case_sensitive)
@@ -471,17 +474,16 @@ class RowFilter:
         return f"RowFilter({str(self.predicate)!r})"
 
     def mask(self, batch: pa.RecordBatch | pa.Table) -> Array:
-        """True exactly where the predicate is TRUE: not where it is FALSE, not where it is NULL."""
-        return _concat([answer.true for answer in self._answers(batch)])
+        """Mask of rows where the predicate is TRUE (neither FALSE nor NULL)."""
+        return _concat([mask.true for mask in self._evaluate(batch)])
 
     def truth(self, batch: pa.RecordBatch | pa.Table) -> tuple[Array, Array]:
-        """Where the predicate is TRUE, and where it is NULL."""
-        answers = self._answers(batch)
-        null = [np.zeros(len(a), dtype=bool) if a.null is None else a.null for a in answers]
-        return _concat([a.true for a in answers]), _concat(null)
+        """Masks of rows where the predicate is TRUE, and where it is NULL."""
+        masks = self._evaluate(batch)
+        null = [np.zeros(len(a), dtype=bool) if a.null is None else a.null for a in masks]
+        return _concat([a.true for a in masks]), _concat(null)
 
-    def _answers(self, batch: pa.RecordBatch | pa.Table) -> list[TruthMask]:
-        """For each of its parts."""
+    def _evaluate(self, batch: pa.RecordBatch | pa.Table) -> list[TruthMask]:
         parts = [batch] if isinstance(batch, pa.RecordBatch) else batch.to_batches()
         try:
             return [self._condition.truth(BatchRows(part, self._types)) for part in parts]
@@ -497,16 +499,16 @@ def _restore(predicate: Predicate, schema: pa.Schema, case_sensitive: bool) -> R
     return RowFilter(predicate, schema, case_sensitive=case_sensitive)
 
 
-# -- functions of the caller --------------------------------------------------------------------
+# -- user-defined functions ---------------------------------------------------------------------
 
 
 def opaque_test(leaf: tree.Opaque, paths: tuple[Path, ...]) -> Callable[[BatchRows], TruthMask]:
-    """Calls the leaf's function with the columns at ``paths``, named as the leaf names them."""
+    """Evaluate the leaf's function on the columns at ``paths``, named as in the leaf."""
     evaluate = leaf.evaluate
     if evaluate is None:
         raise NotExpressibleError(
-            f"the rows can't be tested for {leaf}: it came without a function that computes it",
-            hint="write it as SQL text, or give the function with skipstone.udf",
+            f"{leaf} can't be evaluated: the condition has no Python function",
+            hint="write the condition as SQL, or use skipstone.udf",
         )
     names = [".".join(arg.path) for arg in leaf.args]
 
@@ -517,27 +519,28 @@ def opaque_test(leaf: tree.Opaque, paths: tuple[Path, ...]) -> Callable[[BatchRo
         else:  # a batch without columns still has rows
             batch = pa.record_batch(pa.StructArray.from_arrays([pa.nulls(rows.count)], ["none"])).select([])
         try:
-            answer = evaluate(batch)
+            mask = evaluate(batch)
         except SkipstoneError:
             raise
         except Exception as error:
             raise PredicateError(f"{leaf} failed: {type(error).__name__}: {error}") from error
-        return TruthMask.of(_check_mask(leaf, answer, rows.count))
+        return TruthMask.of(_check_mask(leaf, mask, rows.count))
 
     return truth
 
 
-def _check_mask(leaf: tree.Opaque, answer: pa.Array, rows: int) -> pa.Array:
-    if isinstance(answer, pa.ChunkedArray):
-        answer = answer.combine_chunks()
-    if not isinstance(answer, pa.Array):
-        raise PredicateError(
-            f"{leaf} gave a {type(answer).__name__}", hint="return a pyarrow array of booleans"
-        )
-    if pa.types.is_null(answer.type):
-        answer = answer.cast(pa.bool_())
-    if not pa.types.is_boolean(answer.type):
-        raise PredicateError(f"{leaf} gave {answer.type}", hint="return a pyarrow array of booleans")
-    if len(answer) != rows:
-        raise PredicateError(f"{leaf} gave {len(answer)} answers for {rows} rows")
-    return answer
+_MASK_HINT = "return a pyarrow array of one boolean per row"
+
+
+def _check_mask(leaf: tree.Opaque, mask: pa.Array, rows: int) -> pa.Array:
+    if isinstance(mask, pa.ChunkedArray):
+        mask = mask.combine_chunks()
+    if not isinstance(mask, pa.Array):
+        raise PredicateError(f"{leaf} returned a {type(mask).__name__}", hint=_MASK_HINT)
+    if pa.types.is_null(mask.type):
+        mask = mask.cast(pa.bool_())
+    if not pa.types.is_boolean(mask.type):
+        raise PredicateError(f"{leaf} returned {mask.type}", hint=_MASK_HINT)
+    if len(mask) != rows:
+        raise PredicateError(f"{leaf} returned {len(mask)} values for {rows} rows", hint=_MASK_HINT)
+    return mask

@@ -1,4 +1,4 @@
-"""Functions and patterns of text: by characters, in Unicode's full case mapping, LIKE, and Java's RLIKE."""
+"""String functions and patterns with Spark's semantics: full Unicode case mapping, LIKE, Java's RLIKE."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from skipstone.predicate import tree
 from skipstone.predicate.foreign import like_pieces, like_regex
 
 
-def by_value(array: pa.Array, change: Callable[[str], object], type: pa.DataType) -> pa.Array:
-    """A Python function of each distinct text: for what Arrow has no kernel that agrees with Spark."""
+def map_distinct(array: pa.Array, function: Callable[[str], object], type: pa.DataType) -> pa.Array:
+    """Apply a Python function to each distinct string, where no Arrow kernel agrees with Spark."""
     coded = array.dictionary_encode()
-    made = pa.array([change(text) for text in coded.dictionary.to_pylist()], type)
-    return made.take(coded.indices)
+    values = pa.array([function(text) for text in coded.dictionary.to_pylist()], type)
+    return values.take(coded.indices)
 
 
-def _recased(ascii: Callable[[pa.Array], pa.Array], change: Callable[[str], str]) -> Kernel:
+def _change_case(ascii: Callable[[pa.Array], pa.Array], function: Callable[[str], str]) -> Kernel:
     def kernel(array: pa.Array) -> pa.Array:
         if pc.all(pc.string_is_ascii(array)).as_py() in (True, None):
             return ascii(array)
-        return by_value(array, change, array.type)
+        return map_distinct(array, function, array.type)
 
     return kernel
 
 
-lower_case = _recased(pc.ascii_lower, str.lower)
-upper_case = _recased(pc.ascii_upper, str.upper)
+lower_case = _change_case(pc.ascii_lower, str.lower)
+upper_case = _change_case(pc.ascii_upper, str.upper)
 
-_TEXT: dict[str, Kernel] = {
+_KERNELS: dict[str, Kernel] = {
     "lower": lower_case,
     "upper": upper_case,
     "trim": lambda a: pc.utf8_trim(a, " "),
@@ -44,50 +44,50 @@ _TEXT: dict[str, Kernel] = {
 
 
 def string_function(to: Arguments) -> Series:
-    """A function of one text that gives a text."""
+    """A function from string to string."""
     if len(to.types) != 1 or not is_text(to.types[0]):
-        raise to.refuse("it takes one text")
-    return apply(to.call, to.types[0], _TEXT[to.call.name], to.series, cost=20)
+        raise to.unsupported("the argument must be a string")
+    return apply(to.call, to.types[0], _KERNELS[to.call.name], to.series, cost=20)
 
 
 def length(to: Arguments) -> Series:
-    """Characters of a text, bytes of a binary."""
+    """Number of characters of a string, or of bytes of a binary."""
     if len(to.types) != 1 or not (is_text(to.types[0]) or is_binary(to.types[0])):
-        raise to.refuse("it takes one text or binary")
+        raise to.unsupported("the argument must be a string or binary")
     count = pc.utf8_length if is_text(to.types[0]) else pc.binary_length
     return apply(to.call, pa.int32(), lambda a: count(a).cast(pa.int32()), to.series, cost=5)
 
 
 def substring(to: Arguments) -> Series:
-    """``substr``, ``left`` and ``right`` with constant places."""
+    """``substr``, ``left`` and ``right`` with constant positions."""
     if not to.types or not (is_text(to.types[0]) or is_binary(to.types[0])):
-        raise to.refuse("it takes a text or binary")
+        raise to.unsupported("the first argument must be a string or binary")
     if any(scalar is None for scalar in to.constants[1:]):
-        raise to.refuse("its places must be constants")
-    places = [scalar.as_py() for scalar in to.constants[1:] if scalar is not None]
+        raise to.unsupported("positions must be constants")
+    positions = [scalar.as_py() for scalar in to.constants[1:] if scalar is not None]
     type = to.types[0]
-    if None in places:
+    if None in positions:
         return apply(to.call, type, lambda a, *_: pa.nulls(len(a), type), to.series)
-    window = _window(to.call.name, places)
+    window = _window(to.call.name, positions)
     if window is None:
-        raise to.refuse("its places must be whole numbers")
+        raise to.unsupported("positions must be integers")
     start, stop = window
     if stop is not None and start == stop:
         empty = pa.scalar("" if is_text(type) else b"", type)
         return apply(to.call, type, lambda a, *_: pc.if_else(a.is_null(), None, empty), to.series)
     if pa.types.is_fixed_size_binary(type):
         type = pa.binary()
-    cut = pc.utf8_slice_codeunits if is_text(type) else pc.binary_slice
-    return apply(to.call, type, lambda a, *_: cut(_sliceable(a), start, stop), to.series, cost=20)
+    kernel = pc.utf8_slice_codeunits if is_text(type) else pc.binary_slice
+    return apply(to.call, type, lambda a, *_: kernel(_sliceable(a), start, stop), to.series, cost=20)
 
 
 def _sliceable(array: pa.Array) -> pa.Array:
     return array.cast(pa.binary()) if pa.types.is_fixed_size_binary(array.type) else array
 
 
-def _window(name: str, places: list[object]) -> tuple[int, int | None] | None:
-    """The slice, as Python counts it; an empty one as ``(0, 0)``."""
-    match name, places:
+def _window(name: str, positions: list[object]) -> tuple[int, int | None] | None:
+    """The slice in Python's convention; ``(0, 0)`` if empty."""
+    match name, positions:
         case "left", [int(count)]:
             return 0, max(count, 0)
         case "right", [int(count)]:
@@ -98,15 +98,15 @@ def _window(name: str, places: list[object]) -> tuple[int, int | None] | None:
             start = first - 1 if first > 0 else first
             if count <= 0:
                 return 0, 0
-            # Counted from the end, a part that reaches the end has no stop.
+            # A slice counted from the end that reaches the end has no stop.
             return start, None if start < 0 and start + count >= 0 else start + count
     return None
 
 
 def concat(to: Arguments) -> Series:
-    """``concat``: NULL if any part is."""
+    """``concat``: NULL if any argument is NULL."""
     if not to.types or not all(is_text(t) for t in to.types):
-        raise to.refuse("it takes texts only")
+        raise to.unsupported("all arguments must be strings")
     wide = pa.large_string()
 
     def kernel(*parts: pa.Array) -> pa.Array:
@@ -116,12 +116,12 @@ def concat(to: Arguments) -> Series:
 
 
 def replace(to: Arguments) -> Series:
-    """``replace(text, search, with)`` with constant texts."""
+    """``replace(string, search, with)`` with constant strings."""
     if len(to.types) not in (2, 3) or not is_text(to.types[0]):
-        raise to.refuse("it takes a text and what to replace")
+        raise to.unsupported("arguments must be a string and the strings to search and replace")
     words = [None if scalar is None else scalar.as_py() for scalar in to.constants[1:]]
     if not all(isinstance(word, str) for word in words):
-        raise to.refuse("what it replaces must be constant text")
+        raise to.unsupported("the strings to search and replace must be constants")
     search, new = (*words, "")[:2]
     if not search:
         return apply(to.call, to.types[0], lambda a, *_: a, to.series)
@@ -131,14 +131,14 @@ def replace(to: Arguments) -> Series:
 
 
 Test = Callable[[pa.Array], TruthMask]
-_LONG = 2_000
-"""Characters of a LIKE pattern up to which a regular expression does it."""
+_MAX_REGEX = 2_000
+"""LIKE patterns of up to this many characters are converted to a regular expression."""
 
 
 def match_test(match: tree.Match, type: pa.DataType) -> Test:
-    """A plain text at the end of a text, or anywhere in it."""
+    """Literal prefix, suffix or substring match."""
     if not (is_text(type) or is_binary(type)):
-        raise not_computable(match, f"{type} is not text")
+        raise not_computable(match, f"{type} is not a string type")
     kernel = {"prefix": pc.starts_with, "suffix": pc.ends_with, "contains": pc.match_substring}[match.kind]
     text = match.text.encode("utf-8", "surrogatepass") if isinstance(match.text, str) else match.text
     if not text:
@@ -147,7 +147,7 @@ def match_test(match: tree.Match, type: pa.DataType) -> Test:
 
 
 def _bytes(array: pa.Array) -> pa.Array:
-    """As bytes, so that a part of a character is no match error and binary columns do the same."""
+    """Convert to binary, so that partial characters don't raise and binary columns behave the same."""
     if pa.types.is_string(array.type):
         return array.view(pa.binary())
     if pa.types.is_large_string(array.type):
@@ -156,9 +156,9 @@ def _bytes(array: pa.Array) -> pa.Array:
 
 
 def like_test(like: tree.Like, type: pa.DataType) -> Test:
-    """LIKE by the plainest kernel that does it."""
+    """LIKE with the cheapest sufficient kernel."""
     if not is_text(type):
-        raise not_computable(like, f"{type} is not text")
+        raise not_computable(like, f"{type} is not a string type")
     if like.ignore_case:
         escape = like.escape.lower() if like.escape else like.escape
         inner = like_test(tree.Like(like.arg, like.pattern.lower(), escape), type)
@@ -169,16 +169,16 @@ def like_test(like: tree.Like, type: pa.DataType) -> Test:
     if body and "%" not in body and "_" not in body and plain.startswith("%") and not escapes:
         kind: tree.MatchKind = "contains" if plain.endswith("%") else "suffix"
         return match_test(tree.Match(kind, like.arg, body), type)
-    if len(plain) > _LONG:
+    if len(plain) > _MAX_REGEX:
         return _long_like(like)
     regex = like_regex(like)
     return lambda array: TruthMask.of(pc.match_substring_regex(array, regex))
 
 
 def _long_like(like: tree.Like) -> Test:
-    """A pattern that RE2 would refuse, or be slow with: its pieces between the %, each at its first place.
+    """A long pattern, which RE2 rejects or is slow with: search the pieces between % one after the other.
 
-    Few texts are as long as such a pattern: the others are no match without being looked at.
+    Few strings are as long as such a pattern; shorter ones can't match.
     """
     first, *rest = like_pieces(like)
     shortest = len(first) + sum(map(len, rest))
@@ -198,11 +198,11 @@ def _long_like(like: tree.Like) -> Test:
         return at <= end and _is_at(rest[-1], text, end)
 
     def test(array: pa.Array) -> TruthMask:
-        answers = pc.greater_equal(pc.utf8_length(array), shortest).to_pylist()
-        for at, long in enumerate(answers):
+        results = pc.greater_equal(pc.utf8_length(array), shortest).to_pylist()
+        for at, long in enumerate(results):
             if long:
-                answers[at] = holds(array[at].as_py())
-        return TruthMask.of(pa.array(answers, pa.bool_()))
+                results[at] = holds(array[at].as_py())
+        return TruthMask.of(pa.array(results, pa.bool_()))
 
     return test
 
@@ -212,118 +212,120 @@ def _is_at(piece: Sequence[str | None], text: str, at: int) -> bool:
 
 
 def _find(piece: Sequence[str | None], text: str, at: int) -> int:
-    """Where a piece first stands in a text, from a place on; -1 if nowhere."""
+    """Index of the first occurrence of a piece from ``at`` on, or -1."""
     if None not in piece:
         return text.find("".join(map(str, piece)), at)
-    found = re.compile("".join("." if s is None else re.escape(s) for s in piece), re.DOTALL).search(text, at)
-    return -1 if found is None else found.start()
+    hit = re.compile("".join("." if s is None else re.escape(s) for s in piece), re.DOTALL).search(text, at)
+    return -1 if hit is None else hit.start()
 
 
 _BREAKS = r"\n\r\x{85}\x{2028}\x{2029}"
 _ANY = f"[^{_BREAKS}]"
 _END = rf"(?:(?:\r\n|[{_BREAKS}])?\z)"
-"""Java's ``$`` also stands before a line break that ends the text."""
+"""Java's ``$`` also matches before a final line break."""
 _SPACE = r"\t\n\x0b\f\r "
 _COUNT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _SAME = frozenset("dDwWtnrf")
-_MOST_PARTS = 20_000
-"""Parts of a pattern, its counts written out; with more RE2 takes seconds, or gives up, noisily on stderr."""
+_MAX_PARTS = 20_000
+"""Parts of a pattern with expanded counts; with more RE2 takes seconds, or fails and writes to stderr."""
 
 
 class _UnsupportedPattern(Exception):
-    """The two dialects differ here, or might."""
+    """Raised where Java's dialect differs from RE2's, or may differ."""
 
 
 def rlike(to: Arguments) -> Series:
-    """``rlike(text, pattern)``: whether the pattern is found anywhere in the text."""
+    """``rlike(string, pattern)``: whether the pattern matches anywhere in the string."""
     pattern = to.constants[1] if len(to.constants) == 2 else None
     if pattern is None or not pattern.is_valid or not is_text(pattern.type) or not is_text(to.types[0]):
-        raise to.refuse("it takes a text and a constant pattern")
+        raise to.unsupported("arguments must be a string and a constant pattern")
     try:
         regex = translate(pattern.as_py())
         pc.match_substring_regex(pa.array([""]), regex)
     except (_UnsupportedPattern, pa.ArrowInvalid) as error:
-        raise to.refuse(f"the pattern can't be tested as Java would: {error}") from None
+        raise to.unsupported(
+            f"the pattern uses {error}, where Java's regular expressions differ from RE2's"
+        ) from None
     return apply(to.call, pa.bool_(), lambda a: pc.match_substring_regex(a, regex), to.series[:1], cost=40)
 
 
 def translate(pattern: str) -> str:
-    """A Java pattern for RE2.
+    """Translate a Java pattern to RE2.
 
     >>> translate(r"a.c$")
     '(?-s)a[^\\\\n\\\\r\\\\x{85}\\\\x{2028}\\\\x{2029}]c(?:(?:\\\\r\\\\n|[\\\\n\\\\r\\\\x{85}\\\\x{2028}\\\\x{2029}])?\\\\z)'
     """
     out = ["(?-s)"]
-    # With counts written out: parts so far, those of the last item, and those before each open group.
+    # Parts with expanded counts: so far, of the last item, and before each open group.
     parts, last, groups = 0, 0, list[int]()
     at = 0
     while at < len(pattern):
-        sign, rest = pattern[at], pattern[at + 1 : at + 4]
-        taken = 1
-        if sign == "\\":
+        char, rest = pattern[at], pattern[at + 1 : at + 4]
+        consumed = 1
+        if char == "\\":
             out.append(_escape(rest[:1]))
-            taken = 2
-        elif sign == ".":
+            consumed = 2
+        elif char == ".":
             out.append(_ANY)
-        elif sign == "$":
+        elif char == "$":
             if rest and rest[0] not in "|)":
-                raise _UnsupportedPattern("$ inside it")
+                raise _UnsupportedPattern("$ before the end")
             out.append(_END)
-        elif sign == "[":
-            text, taken = _class(pattern, at)
+        elif char == "[":
+            text, consumed = _class(pattern, at)
             out.append(text)
-        elif sign == "(" and rest.startswith("?") and not rest.startswith("?:"):
+        elif char == "(" and rest.startswith("?") and not rest.startswith("?:"):
             raise _UnsupportedPattern(f"the group ({rest[:2]}")
         else:
-            if sign == "{":
+            if char == "{":
                 count = _COUNT.match(pattern, at)
                 if count is None:
-                    raise _UnsupportedPattern("a brace that is no count")
-                sign, taken = count.group(), len(count.group())
+                    raise _UnsupportedPattern("a brace without a count")
+                char, consumed = count.group(), len(count.group())
                 parts += last * max(int(digits[:6] or 0) for digits in count.groups(""))
-            if sign[-1] in "*+?}" and pattern[at + taken : at + taken + 1] == "+":
+            if char[-1] in "*+?}" and pattern[at + consumed : at + consumed + 1] == "+":
                 raise _UnsupportedPattern("a possessive quantifier")
-            out.append(sign)
-        at += taken
-        if sign == "(":
+            out.append(char)
+        at += consumed
+        if char == "(":
             groups.append(parts)
-        if sign[-1] not in "*+?}":
+        if char[-1] not in "*+?}":
             parts += 1
-            last = parts - groups.pop() if sign == ")" and groups else 1
-        if parts > _MOST_PARTS:
-            raise _UnsupportedPattern(f"it has more than {_MOST_PARTS:,} parts")
+            last = parts - groups.pop() if char == ")" and groups else 1
+        if parts > _MAX_PARTS:
+            raise _UnsupportedPattern(f"more than {_MAX_PARTS:,} parts")
     return "".join(out)
 
 
-def _escape(sign: str, *, inside: bool = False) -> str:
-    if sign == "s":
+def _escape(char: str, *, inside: bool = False) -> str:
+    if char == "s":
         return _SPACE if inside else f"[{_SPACE}]"
-    if sign == "S" and not inside:
+    if char == "S" and not inside:
         return f"[^{_SPACE}]"
-    if sign in _SAME or (sign.isascii() and sign.isprintable() and not sign.isalnum() and sign):
-        return "\\" + sign
-    raise _UnsupportedPattern(f"\\{sign}")
+    if char in _SAME or (char.isascii() and char.isprintable() and not char.isalnum() and char):
+        return "\\" + char
+    raise _UnsupportedPattern(f"\\{char}")
 
 
 def _class(pattern: str, at: int) -> tuple[str, int]:
-    """A character class that begins at ``at``, and how long it is."""
+    """Translate the character class that begins at ``at``; returns it and its length."""
     out = ["["]
-    place = at + 1
-    if pattern[place : place + 1] == "^":
+    position = at + 1
+    if pattern[position : position + 1] == "^":
         out.append("^")
-        place += 1
-    if pattern[place : place + 1] == "]":
-        raise _UnsupportedPattern("a bracket that begins a class")
-    while place < len(pattern):
-        sign = pattern[place]
-        if sign == "]":
-            return "".join((*out, "]")), place + 1 - at
-        if sign == "[" or pattern.startswith("&&", place):
-            raise _UnsupportedPattern("a class made of classes")
-        if sign == "\\":
-            out.append(_escape(pattern[place + 1 : place + 2], inside=True))
-            place += 1
+        position += 1
+    if pattern[position : position + 1] == "]":
+        raise _UnsupportedPattern("a bracket at the start of a class")
+    while position < len(pattern):
+        char = pattern[position]
+        if char == "]":
+            return "".join((*out, "]")), position + 1 - at
+        if char == "[" or pattern.startswith("&&", position):
+            raise _UnsupportedPattern("nested classes")
+        if char == "\\":
+            out.append(_escape(pattern[position + 1 : position + 2], inside=True))
+            position += 1
         else:
-            out.append(sign)
-        place += 1
-    raise _UnsupportedPattern("a class without an end")
+            out.append(char)
+        position += 1
+    raise _UnsupportedPattern("an unterminated class")

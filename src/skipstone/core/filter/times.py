@@ -1,6 +1,6 @@
-"""Functions of dates and times; wall clocks and instants of whole columns.
+"""Date and time functions, and conversion between wall-clock times and instants.
 
-By Python's zone rules, not Arrow's: those end in 2037.
+Uses Python's time zones, since Arrow's rules end in 2037.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from skipstone.core.filter.conditions import Arguments, CheckedCast, Series, app
 from skipstone.core.ir.literals import find_zone, fixed_offset
 from skipstone.core.ir.transforms import DAY, UNITS
 
-_CYCLE = 400 * 365 * DAY + 97 * DAY  # the Gregorian calendar, weekdays included, repeats
-_FIRST, _LAST = -62_000_000_000, 253_000_000_000  # well inside the years Python has
+_CYCLE = 400 * 365 * DAY + 97 * DAY  # period of the Gregorian calendar, including weekdays
+_FIRST, _LAST = -62_000_000_000, 253_000_000_000  # within Python's range of years
 _EPOCH = dt.datetime(1970, 1, 1)
 
 
 def offset_of_instant(seconds: Array, zone: str) -> Array:
-    """Seconds that clocks in ``zone`` are ahead of UTC at each instant."""
+    """UTC offset of ``zone`` in seconds at each instant."""
     fixed = fixed_offset(zone)
     if fixed is not None:
         return np.full(len(seconds), fixed, dtype=np.int64)
@@ -37,7 +37,7 @@ def offset_of_instant(seconds: Array, zone: str) -> Array:
 
 
 def offset_of_wall(seconds: Array, zone: str) -> Array:
-    """Seconds ahead of UTC of each wall-clock time; in a gap or overlap the earlier offset counts."""
+    """UTC offset in seconds of each wall-clock time; DST gaps and overlaps use the earlier offset."""
     fixed = fixed_offset(zone)
     if fixed is not None:
         return np.full(len(seconds), fixed, dtype=np.int64)
@@ -54,30 +54,30 @@ def _seconds(local: dt.datetime) -> int:
 
 
 def _by_day(seconds: Array, offset: Callable[[int], int]) -> Array:
-    """``offset`` of each second: one call for the ends of a day, more only where clocks change in it."""
-    moved = np.where(seconds < _FIRST, _FIRST, seconds)
-    over = moved > _LAST
-    if over.any():
-        moved = np.where(over, (moved - _LAST) % _CYCLE + _LAST - _CYCLE, moved)
-    coded = pa.array(moved // DAY).dictionary_encode()
-    days, place = coded.dictionary.to_pylist(), coded.indices.to_numpy()
+    """Compute ``offset`` of each second, with two calls per day and more only on days of DST changes."""
+    clamped = np.where(seconds < _FIRST, _FIRST, seconds)
+    too_late = clamped > _LAST
+    if too_late.any():
+        clamped = np.where(too_late, (clamped - _LAST) % _CYCLE + _LAST - _CYCLE, clamped)
+    coded = pa.array(clamped // DAY).dictionary_encode()
+    days, day_index = coded.dictionary.to_pylist(), coded.indices.to_numpy()
     firsts = np.array([offset(day * DAY) for day in days], dtype=np.int64)
     lasts = np.array([offset(day * DAY + DAY - 1) for day in days], dtype=np.int64)
-    found = firsts[place]
-    for row in np.flatnonzero((firsts != lasts)[place]):
-        found[row] = offset(int(moved[row]))
-    return np.asarray(found)
+    offsets = firsts[day_index]
+    for row in np.flatnonzero((firsts != lasts)[day_index]):
+        offsets[row] = offset(int(clamped[row]))
+    return np.asarray(offsets)
 
 
 _INT64 = 2**63
-_THURSDAY = 4  # the epoch's day of the week, Sunday being 0
+_THURSDAY = 4  # weekday of the epoch, with Sunday as 0
 _MONDAY = 3
 _TRUNC_SECONDS = {"day": DAY, "dd": DAY, "hour": 3600, "minute": 60, "second": 1}
 _TRUNC_MONTHS = {"year": 12, "yyyy": 12, "yy": 12, "quarter": 3, "month": 1, "mon": 1, "mm": 1}
 
 
-def moments(array: pa.Array, zone: str) -> tuple[Array, int]:
-    """Wall-clock ticks of each row in the session's zone, and how many make a second."""
+def wall_clock(array: pa.Array, zone: str) -> tuple[Array, int]:
+    """Wall-clock ticks of each row in the session time zone, and the ticks per second."""
     type = array.type
     if pa.types.is_date(type):
         return _days(array) * DAY, 1
@@ -92,15 +92,15 @@ def _days(array: pa.Array) -> Array:
     return keys if pa.types.is_date32(array.type) else keys // (DAY * 1000)
 
 
-def _is_moment(type: pa.DataType) -> bool:
+def _is_date_or_timestamp(type: pa.DataType) -> bool:
     return bool(pa.types.is_date(type) or pa.types.is_timestamp(type))
 
 
-def _like(values: Array, array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Ticks as an array of ``type``, NULL where ``array`` is."""
-    whole = pa.int32() if type.bit_width == 32 else pa.int64()
-    made = pa.array(values, whole, mask=bools(array.is_null()) if array.null_count else None)
-    return made if type == whole else made.view(type)
+def _to_array(values: Array, array: pa.Array, type: pa.DataType) -> pa.Array:
+    """Convert ticks to an array of ``type`` with the NULLs of ``array``."""
+    integer = pa.int32() if type.bit_width == 32 else pa.int64()
+    ticks = pa.array(values, integer, mask=bools(array.is_null()) if array.null_count else None)
+    return ticks if type == integer else ticks.view(type)
 
 
 # -- fields ------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def _first_of(months: Array) -> Array:
 
 
 def _week_of_year(days: Array) -> Array:
-    """ISO: the week of the year that the Thursday of the same week lies in."""
+    """ISO week: the week of the year of its Thursday."""
     thursday = days - (days + _MONDAY) % 7 + 3
     start = _first_of(_months(thursday) // 12 * 12)
     return np.asarray((thursday - start) // 7 + 1)
@@ -138,28 +138,28 @@ FIELDS = frozenset(_FIELDS)
 
 
 def date_field(to: Arguments) -> Series:
-    """A field of a date or timestamp, by the session's clock."""
-    if len(to.types) != 1 or not _is_moment(to.types[0]):
-        raise to.refuse("it takes one date or timestamp")
+    """A field of a date or timestamp, in the session time zone."""
+    if len(to.types) != 1 or not _is_date_or_timestamp(to.types[0]):
+        raise to.unsupported("the argument must be a date or timestamp")
     zone, read = to.call.zone, _FIELDS[to.call.name]
 
     def kernel(array: pa.Array) -> pa.Array:
-        ticks, per_second = moments(array, zone)
-        seconds = _blank_nulls(ticks // per_second, array)
-        return _like(read(seconds // DAY, seconds % DAY).astype(np.int32), array, pa.int32())
+        ticks, per_second = wall_clock(array, zone)
+        seconds = _zero_nulls(ticks // per_second, array)
+        return _to_array(read(seconds // DAY, seconds % DAY).astype(np.int32), array, pa.int32())
 
     return apply(to.call, pa.int32(), kernel, to.series, cost=15)
 
 
-def _blank_nulls(values: Array, array: pa.Array) -> Array:
-    """Zero under NULL, so that garbage can't leave the calendar."""
+def _zero_nulls(values: Array, array: pa.Array) -> Array:
+    """Zero under NULL, so that undefined values stay in the calendar."""
     return np.where(bools(array.is_null()), 0, values) if array.null_count else values
 
 
 def day_count(to: Arguments) -> Series:
     """``datediff(end, start)`` of two dates."""
     if len(to.types) != 2 or not all(pa.types.is_date32(t) for t in to.types):
-        raise to.refuse("it takes two dates")
+        raise to.unsupported("both arguments must be dates")
 
     def kernel(end: pa.Array, start: pa.Array) -> pa.Array:
         return pc.subtract_checked(end.view(pa.int32()), start.view(pa.int32()))
@@ -171,13 +171,13 @@ def day_count(to: Arguments) -> Series:
 
 
 def date_trunc(to: Arguments) -> Series:
-    """``date_trunc(unit, time)``; a date counts as the instant it begins."""
+    """``date_trunc(unit, time)``; a date is the instant of its midnight."""
     unit = to.constants[0] if to.constants else None
-    if len(to.types) != 2 or unit is None or not _is_moment(to.types[1]):
-        raise to.refuse("it takes a constant unit and a date or timestamp")
+    if len(to.types) != 2 or unit is None or not _is_date_or_timestamp(to.types[1]):
+        raise to.unsupported("arguments must be a constant unit and a date or timestamp")
     name, zone = str(unit.as_py()).lower(), to.call.zone
     if name not in _TRUNC_SECONDS and name not in _TRUNC_MONTHS and name != "week":
-        raise to.refuse(f"{name!r} is not a unit it knows")
+        raise to.unsupported(f"unknown unit {name!r}")
     source = to.types[1]
     out = pa.timestamp("us", "UTC") if pa.types.is_date(source) else source
     start = cast_time(source, out, zone) if pa.types.is_date(source) else None
@@ -185,20 +185,20 @@ def date_trunc(to: Arguments) -> Series:
     def kernel(_: pa.Array, array: pa.Array) -> pa.Array:
         if start is not None:
             array, bad = start(array)
-            _refuse(bad, array)
-        wall, per_second = moments(array, zone)
-        wall = _blank_nulls(wall, array)
+            _check_range(bad, array)
+        wall, per_second = wall_clock(array, zone)
+        wall = _zero_nulls(wall, array)
         ticks = numbers(array).astype(np.int64)
-        cut = _floor(name, wall, per_second)
+        floored = _floor(name, wall, per_second)
         if out.tz is None:
-            return _like(cut, array, out)
-        moved = cut - offset_of_wall(cut // per_second, zone) * per_second
+            return _to_array(floored, array, out)
+        instants = floored - offset_of_wall(floored // per_second, zone) * per_second
         if name in ("hour", "minute", "second"):
-            # Within an hour that occurs twice a time stays in its own one.
-            kept = cut - (wall - ticks)
-            same = offset_of_instant(kept // per_second, zone) * per_second == wall - ticks
-            moved = np.where(same, kept, moved)
-        return _like(moved, array, out)
+            # A time in an hour that occurs twice stays in its own hour.
+            same_offset = floored - (wall - ticks)
+            unchanged = offset_of_instant(same_offset // per_second, zone) * per_second == wall - ticks
+            instants = np.where(unchanged, same_offset, instants)
+        return _to_array(instants, array, out)
 
     return apply(to.call, out, kernel, to.series, risky=True, cost=15)
 
@@ -214,51 +214,51 @@ def _floor(name: str, wall: Array, per_second: int) -> Array:
     return _first_of(_months(days) // months * months) * (DAY * per_second)
 
 
-def _refuse(bad: Array | None, array: pa.Array) -> None:
+def _check_range(bad: Array | None, array: pa.Array) -> None:
     if bad is not None and (bad & bools(array.is_valid())).any():
-        raise pa.ArrowInvalid("a date that no timestamp can hold")
+        raise pa.ArrowInvalid("date is out of range for a timestamp")
 
 
 # -- casts -------------------------------------------------------------------------------------
 
 
 def cast_time(source: pa.DataType, target: pa.DataType, zone: str) -> CheckedCast | None:
-    """A cast from or to a date, timestamp, time or duration."""
-    if _is_moment(source) and pa.types.is_date(target):
+    """Cast from or to a date or timestamp."""
+    if _is_date_or_timestamp(source) and pa.types.is_date(target):
         return lambda a: _to_days(a, target, zone)
-    if _is_moment(source) and pa.types.is_timestamp(target):
+    if _is_date_or_timestamp(source) and pa.types.is_timestamp(target):
         finer = pa.types.is_date(source) or UNITS[target.unit] >= UNITS[source.unit]
         return (lambda a: _to_stamp(a, target, zone)) if finer or target.unit == "us" else None
     if pa.types.is_timestamp(source) and source.tz is not None and pa.types.is_int64(target):
-        return lambda a: (_like(numbers(a) // UNITS[source.unit], a, target), None)
+        return lambda a: (_to_array(numbers(a) // UNITS[source.unit], a, target), None)
     return None
 
 
 def _to_days(array: pa.Array, target: pa.DataType, zone: str) -> tuple[pa.Array, Array | None]:
-    wall, per_second = moments(array, zone)
+    wall, per_second = wall_clock(array, zone)
     days = wall // (DAY * per_second)
     bad = (days < -(2**31)) | (days >= 2**31)
     days = np.where(bad, 0, days)
     if pa.types.is_date64(target):
         days = days * (DAY * 1000)
-    return _like(days.astype(np.int32 if target.bit_width == 32 else np.int64), array, target), bad
+    return _to_array(days.astype(np.int32 if target.bit_width == 32 else np.int64), array, target), bad
 
 
 def _to_stamp(array: pa.Array, target: pa.DataType, zone: str) -> tuple[pa.Array, Array | None]:
-    """Between wall clocks and instants where only one side has a zone, then to the target's unit."""
+    """Convert between wall-clock times and instants if only one side has a zone, then to the unit."""
     zoned = pa.types.is_timestamp(array.type) and array.type.tz is not None
     if zoned == (target.tz is not None):
-        same_line = not pa.types.is_date(array.type)
+        has_unit = not pa.types.is_date(array.type)
         ticks, per_second = (
-            (numbers(array).astype(np.int64), UNITS[array.type.unit]) if same_line else moments(array, zone)
+            (numbers(array).astype(np.int64), UNITS[array.type.unit]) if has_unit else wall_clock(array, zone)
         )
     else:
-        ticks, per_second = moments(array, zone)
+        ticks, per_second = wall_clock(array, zone)
         if not zoned:
             ticks = ticks - offset_of_wall(ticks // per_second, zone) * per_second
     new = UNITS[target.unit]
     if new <= per_second:
-        return _like(ticks // (per_second // new), array, target), None
+        return _to_array(ticks // (per_second // new), array, target), None
     times = new // per_second
     bad = (ticks > (_INT64 - 1) // times) | (ticks < -(_INT64 // times))
-    return _like(np.where(bad, 0, ticks) * times, array, target), bad
+    return _to_array(np.where(bad, 0, ticks) * times, array, target), bad

@@ -1,4 +1,4 @@
-"""Sets of row positions within one file, their algebra, and Parquet row selections."""
+"""Sets of row positions in a file, set algebra, and Parquet row selections."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""IntSet: an immutable set of whole numbers from 0 to 2**64 - 1 that is counted and looked up in bulk.
+"""IntSet: an immutable set of integers from 0 to 2**64 - 1 with bulk counts and look-ups.
 
-The rows of a file are a RowSet, which is made for algebra. Ids lie anywhere in 64 bits, and what is asked of
-them is which of a million keys are members. So they are held as runs, as a sorted array or with one bit per
-number, whichever is smallest: unlike a roaring bitmap, each of these answers for a whole array of keys.
+The rows of a file are a RowSet, which is optimized for set algebra. Ids can be anywhere in 64 bits, and the
+common operation is to look up a million keys. So ids are stored as runs, as a sorted array or as one bit per
+number, whichever is smallest: unlike a roaring bitmap, each of these looks up an array of keys at once.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from skipstone.errors import UsageError
 MAX_ID: Final = 2**64 - 1
 _FEW_RUNS: Final = 4
 _RUN_BYTES: Final = 16
-# Keys are looked up piece by piece, so that neither they nor what they are looked up in leaves the cache.
+# Keys are looked up in pieces that fit into the CPU cache together with the tables.
 _PIECE: Final = 1 << 16
-# A flag for every number between a piece's least and greatest key pays up to so many flags per key.
+# Flags for all numbers between the smallest and the largest key of a piece pay off up to this many per key.
 _NARROW: Final = 8
 _FLAGS: Final = 1 << 18
-# A flag for every number of the set pays for keys in no order up to so many flags per key, and in all.
+# Flags for all numbers of the set pay off for unsorted keys up to this many per key, and in total.
 _WIDE: Final = 64
-_MOST_FLAGS: Final = 1 << 22
-# Below this, the distance of a key from the first member lies outside the flags even where it wraps around.
+_MAX_FLAGS: Final = 1 << 22
+# Distances below this stay outside the flags even if they wrap around.
 _FAR: Final = 1 << 62
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _FILTER_BITS: Final = (12, 25)
-# While it isn't too large, a filter lets about one in 64 keys pass that are not members.
-_SPARE_BITS: Final = 6
+# Unless it reaches its maximum size, a filter has a false positive rate of about 1 in 64.
+_FILTER_EXTRA_BITS: Final = 6
 _ONE: Final = np.uint64(1)
 _ONES: Final = np.uint64(MAX_ID)
 
 
 @dataclass(frozen=True, eq=False)
 class IntSet(ABC):
-    """An immutable set of whole numbers: see :meth:`of`.
+    """An immutable set of integers, made by :meth:`of`.
 
-    What it is made of is read at once: a bitmap that changes later doesn't change the set.
+    The input is copied: later changes to a bitmap don't change the set.
     """
 
     @staticmethod
     def of(numbers: object) -> IntSet:
-        """The members of a pyroaring bitmap, a RowSet, an integer array, or anything that yields integers."""
+        """Make a set from a pyroaring bitmap, a RowSet, an integer array or an iterable of integers."""
         if roaring.is_bitmap(numbers):
             return _of_bitmap(numbers)
         if isinstance(numbers, RowSet):
@@ -64,100 +64,100 @@ class IntSet(ABC):
         return _of_members(to_ids(numbers))
 
     def __reduce__(self) -> tuple[Callable[..., IntSet], tuple[Any, ...]]:
-        # Without what is worked out again where it is needed.
+        # Without cached properties, which are recomputed on demand.
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
-    # -- what each form provides; points and keys are uint64 -----------------------------------
+    # -- implemented by subclasses; points and keys are uint64 ---------------------------------
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many members there are."""
+        """Number of members."""
 
     @property
     @abstractmethod
     def description(self) -> str:
-        """How members are found, in words."""
+        """Representation of the set, for explain."""
 
     @property
     @abstractmethod
     def _ends(self) -> tuple[int, int]:
-        """Bounds of the members, of which there is one."""
+        """Bounds of the members of a non-empty set."""
 
     @abstractmethod
-    def _upto(self, points: Array) -> Array:
-        """For each point the number of members that are not greater."""
+    def _rank(self, points: Array) -> Array:
+        """Number of members that are not greater than each point."""
 
     @abstractmethod
     def _flags(self, low: int, high: int) -> Array:
-        """For each number of [low, high] whether it is a member."""
+        """Membership of each number in [low, high]."""
 
     @abstractmethod
     def _probe(self, keys: Array, low: int, high: int) -> Array:
-        """For each key whether it is a member; none is outside [low, high]."""
+        """Membership of each key; all keys are in [low, high]."""
 
     @abstractmethod
     def _between(self, low: int, high: int) -> IntSet:
-        """The same set for those who ask for nothing outside [low, high]."""
+        """A smaller set with the same members in [low, high]."""
 
     @abstractmethod
     def _rows(self, start: int, total: int) -> RowSet:
-        """The members in [start, start + total), as rows of a file that begins there."""
+        """Members in [start, start + total) as rows of a file that begins at ``start``."""
 
-    # -- asking ------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------
 
     def counts(self, lower: Array, upper: Array) -> Array:
-        """How many members lie in each [lower, upper], by one search; bounds are uint64 and not crossed."""
-        ranks = self._upto(np.concatenate((upper, lower - _ONE)))
+        """Number of members in each [lower, upper]; bounds are uint64 and ordered."""
+        ranks = self._rank(np.concatenate((upper, lower - _ONE)))
         below = np.where(lower == 0, np.uint64(0), ranks[len(upper) :])
         return ranks[: len(upper)] - below
 
     def covers(self, lower: Array, upper: Array) -> tuple[Array, Array]:
-        """Per pair of bounds, whether a number between them is a member, and whether all are.
+        """Per pair of bounds, whether some number between them is a member, and whether all are.
 
-        Bounds are int64 or uint64; numbers below 0 are never members.
+        Bounds are int64 or uint64; negative numbers are never members.
         """
         none = np.zeros(len(lower), bool)
         if not self.size:
             return none, none
         some, all_ = upper >= 0, lower >= 0
-        # Where bounds are crossed nothing is known of the values: they may be members and may not be.
+        # With crossed bounds the values are unknown: they may be members or not.
         crossed = lower > upper
         low, high = np.where(some & all_, lower, 0), np.where(some, upper, 0)
         low, high = (np.where(crossed, 0, side).astype(np.uint64) for side in (low, high))
         count = self.counts(low, high)
         full = count - _ONE == high - low
-        # The count of all 2**64 numbers is 0 again.
+        # The count of all 2**64 numbers wraps to 0.
         return (some & ((count != 0) | full)) | crossed, all_ & full & ~crossed
 
     def contains(self, keys: Array) -> Array:
-        """Per key, whether it is a member; keys are integers of any width."""
+        """Membership of each key; keys are integers of any width."""
         result = np.empty(len(keys), bool)
         for start in range(0, len(keys), _PIECE):
             result[start : start + _PIECE] = self._contains(keys[start : start + _PIECE], _WIDE * len(keys))
         return result
 
     def contains_run(self, first: int, count: int) -> Array:
-        """The same for so many whole numbers that count up from the first."""
+        """Membership of ``count`` consecutive numbers from ``first``."""
         result = np.zeros(count, bool)
         below = min(max(-first, 0), count)
         if below < count:
             result[below:] = self._flags(first + below, first + count - 1)
         return result
 
-    def _contains(self, keys: Array, most: int) -> Array | bool:
-        """The same of a piece, for which up to ``most`` flags for the set's numbers may be made."""
-        rising = bool(keys[0] <= keys[-1] and np.all(keys[1:] >= keys[:-1]))
-        if not rising and ("_all_flags" in self.__dict__ or self._span < min(most, _MOST_FLAGS)):
+    def _contains(self, keys: Array, max_flags: int) -> Array | bool:
+        """Membership of a piece of keys; up to ``max_flags`` flags may be allocated for the entire set."""
+        ascending = bool(keys[0] <= keys[-1] and np.all(keys[1:] >= keys[:-1]))
+        if not ascending and ("_all_flags" in self.__dict__ or self._span < min(max_flags, _MAX_FLAGS)):
             before, flags = self._all_flags
             return flags.take(_words(keys).view(np.int64) - before, mode="clip")
-        low, high = (int(keys[0]), int(keys[-1])) if rising else (int(keys.min()), int(keys.max()))
+        low, high = (int(keys[0]), int(keys[-1])) if ascending else (int(keys.min()), int(keys.max()))
         if high < 0:
             return False
         if low < 0:
-            whole = keys >= 0
-            whole[whole] = self._contains(keys[whole], most)
-            return whole
+            valid = keys >= 0
+            valid[valid] = self._contains(keys[valid], max_flags)
+            return valid
         ends = np.array([low, high], np.uint64)
         count = int(self.counts(ends[:1], ends[1:])[0])
         if self.size and count == (high - low + 1) & MAX_ID:
@@ -167,13 +167,13 @@ class IntSet(ABC):
         if high - low >= _NARROW * len(keys):
             return self._probe(_words(keys), low, high)
         flags = self._flags(low, high)
-        if rising and len(flags) == len(keys) and np.all(keys[1:] > keys[:-1]):
+        if ascending and len(flags) == len(keys) and np.all(keys[1:] > keys[:-1]):
             return flags
         return flags.take((_words(keys) - np.uint64(low)).view(np.int64))
 
     @cached_property
     def _span(self) -> int:
-        """How far the last member is from the first; too far where a flag for each between never pays."""
+        """Distance of the last member from the first, or _FAR if flags never pay off."""
         if not self.size or (isinstance(self, RunSet) and len(self.firsts) <= _FEW_RUNS):
             return _FAR
         low, high = self._ends
@@ -181,41 +181,41 @@ class IntSet(ABC):
 
     @cached_property
     def _all_flags(self) -> tuple[int, Array]:
-        """The number before the set's first, and a flag for every number from there to one after the last."""
+        """The number before the first member, and flags from there to one after the last member."""
         low, high = self._ends
         return low - 1, np.pad(self._flags(low, high), 1)
 
-    # -- cutting -----------------------------------------------------------------------------
+    # -- slicing -----------------------------------------------------------------------------
 
     def restrict(self, low: int, high: int) -> IntSet:
-        """A set that is the same between two bounds, and hardly holds more than that."""
+        """A smaller set with the same members in [low, high]; it may have a few others."""
         low, high = max(low, 0), min(high, MAX_ID)
         if (low, high) == (0, MAX_ID):
             return self
         return self._between(low, high) if low <= high else _empty()
 
     def rows(self, start: int, total: int) -> RowSet:
-        """The members in [start, start + total) as rows of a file that begins at ``start``."""
+        """Members in [start, start + total) as rows of a file that begins at ``start``."""
         return self._rows(start, total) if total else RowSet.none(0)
 
     def __str__(self) -> str:
-        many = "s" if self.size > 1 else ""
-        return f"{self.size:,} id{many} ({self.description})" if self.size else "no ids"
+        plural = "s" if self.size > 1 else ""
+        return f"{self.size:,} id{plural} ({self.description})" if self.size else "no ids"
 
 
-# -- three forms -------------------------------------------------------------------------------
+# -- representations ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class RunSet(IntSet):
-    """Rising runs with a gap between any two, by their first and last members."""
+    """Ascending, non-adjacent runs, by their first and last members."""
 
     firsts: Array
     lasts: Array
 
     @cached_property
     def _before(self) -> Array:
-        """How many members are below each run."""
+        """Number of members below each run."""
         before = np.zeros(len(self.firsts), np.uint64)
         np.cumsum(self.lasts[:-1] - self.firsts[:-1] + _ONE, out=before[1:])
         return before
@@ -234,7 +234,7 @@ class RunSet(IntSet):
     def _ends(self) -> tuple[int, int]:
         return int(self.firsts[0]), int(self.lasts[-1])
 
-    def _upto(self, points: Array) -> Array:
+    def _rank(self, points: Array) -> Array:
         if not len(self.firsts):
             return np.zeros(len(points), np.uint64)
         at = np.searchsorted(self.firsts, points, side="right") - 1
@@ -248,7 +248,7 @@ class RunSet(IntSet):
         return RunSet(firsts, np.minimum(self.lasts[begin:end], np.uint64(high)))
 
     def _relative(self, start: int, stop: int) -> run.Runs:
-        """The runs in [start, stop), half-open and counted from ``start``."""
+        """Half-open runs in [start, stop), relative to ``start``."""
         mine = self._between(start, stop - 1)
         firsts, lasts = ((side - np.uint64(start)).view(np.int64) for side in (mine.firsts, mine.lasts))
         return firsts, lasts + 1
@@ -271,13 +271,13 @@ class RunSet(IntSet):
 
 @dataclass(frozen=True, eq=False)
 class SortedArray(IntSet):
-    """Rising members, of 32 bits where they fit."""
+    """Ascending members, in 32 bits if they fit."""
 
     values: Array
 
     @classmethod
     def narrow(cls, members: Array) -> SortedArray:
-        """Rising members of any width."""
+        """Make a set from ascending members of any width."""
         fits = not len(members) or members[-1] < LIMIT_32
         return cls(members.astype(np.uint32 if fits else np.uint64, copy=False))
 
@@ -287,21 +287,21 @@ class SortedArray(IntSet):
 
     @property
     def description(self) -> str:
-        return "sparse: searched"
+        return "sparse: binary search"
 
     @property
     def _ends(self) -> tuple[int, int]:
         return int(self.values[0]), int(self.values[-1])
 
     def _search(self, points: Array, side: Any) -> Array:
-        # In the members' own width, or NumPy would widen all of them.
+        # In the width of the members, since NumPy would widen all of them.
         limit = np.uint64(np.iinfo(self.values.dtype).max)
         at: Array = np.searchsorted(self.values, np.minimum(points, limit).astype(self.values.dtype), side)
         if side == "left":
             at[points > limit] = len(self.values)
         return at
 
-    def _upto(self, points: Array) -> Array:
+    def _rank(self, points: Array) -> Array:
         return self._search(points, "right").astype(np.uint64)
 
     def _between(self, low: int, high: int) -> SortedArray:
@@ -320,18 +320,18 @@ class SortedArray(IntSet):
     def _probe(self, keys: Array, low: int, high: int) -> Array:  # noqa: ARG002
         shift, bits = self._filter
         result = _bits_at(bits, _hashes(keys, shift))
-        # Few keys pass the filter without being a member; each is looked for.
+        # Few non-members pass the filter; the rest is searched.
         passed = np.flatnonzero(result)
-        wanted = keys[passed]
-        at = np.minimum(self._search(wanted, "left"), len(self.values) - 1)
-        result[passed] = self.values[at] == wanted
+        candidates = keys[passed]
+        at = np.minimum(self._search(candidates, "left"), len(self.values) - 1)
+        result[passed] = self.values[at] == candidates
         return result
 
     @cached_property
     def _filter(self) -> tuple[int, Array]:
-        """A table of bits that are set for the hashes of members, and how far hashes are shifted for it."""
-        least, most = _FILTER_BITS
-        width = min(max(len(self.values).bit_length() + _SPARE_BITS, least), most)
+        """A one-hash bloom filter of the members, and the shift of the hashes."""
+        min_bits, max_bits = _FILTER_BITS
+        width = min(max(len(self.values).bit_length() + _FILTER_EXTRA_BITS, min_bits), max_bits)
         bits = np.zeros(1 << width, bool)
         bits[_hashes(self.values.astype(np.uint64), 64 - width)] = True
         return 64 - width, np.packbits(bits, bitorder="little")
@@ -342,14 +342,14 @@ class SortedArray(IntSet):
 
 @dataclass(frozen=True, eq=False)
 class BitSet(IntSet):
-    """One bit per number from ``first``, a multiple of 64, in at least one word of 64."""
+    """One bit per number from ``first``, a multiple of 64, in 64-bit words."""
 
     first: int
     words: Array
 
     @cached_property
     def _before(self) -> Array:
-        """How many members are below each word."""
+        """Number of members below each word."""
         before = np.zeros(len(self.words), np.uint64)
         np.cumsum(np.bitwise_count(self.words[:-1]), out=before[1:])
         return before
@@ -370,7 +370,7 @@ class BitSet(IntSet):
     def _last(self) -> int:
         return self.first + 64 * len(self.words) - 1
 
-    def _upto(self, points: Array) -> Array:
+    def _rank(self, points: Array) -> Array:
         at = np.clip(points, np.uint64(self.first), np.uint64(self._last)) - np.uint64(self.first)
         word = (at >> np.uint64(6)).view(np.int64)
         below = self.words[word] & (_ONES >> (np.uint64(63) - (at & np.uint64(63))))
@@ -392,11 +392,11 @@ class BitSet(IntSet):
         return flags
 
     def _probe(self, keys: Array, low: int, high: int) -> Array:
-        places = (keys - np.uint64(self.first)).view(np.int64)
+        positions = (keys - np.uint64(self.first)).view(np.int64)
         if self.first <= low and high <= self._last:
-            return _bits_at(self.words.view(np.uint8), places)
+            return _bits_at(self.words.view(np.uint8), positions)
         inside = (keys >= np.uint64(self.first)) & (keys <= np.uint64(self._last))
-        return _bits_at(self.words.view(np.uint8), places * inside) & inside
+        return _bits_at(self.words.view(np.uint8), positions * inside) & inside
 
     def _between(self, low: int, high: int) -> IntSet:
         begin, end = (max(low, self.first) - self.first) >> 6, ((min(high, self._last) - self.first) >> 6) + 1
@@ -407,25 +407,25 @@ class BitSet(IntSet):
 
 
 def _hashes(keys: Array, shift: int) -> Array:
-    """Places in a table of 2 ** (64 - shift), far apart even for numbers in even steps."""
-    places = keys * _GOLDEN
-    places >>= np.uint64(shift)
-    return np.asarray(places.view(np.int64))
+    """Hashes below 2 ** (64 - shift), well distributed even for evenly spaced numbers."""
+    hashes = keys * _GOLDEN
+    hashes >>= np.uint64(shift)
+    return np.asarray(hashes.view(np.int64))
 
 
-def _bits_at(bits: Array, places: Array) -> Array:
-    """The bits at some places in bytes whose lowest bit comes first."""
-    result: Array = bits[places >> 3] >> (places & 7).astype(np.uint8)
+def _bits_at(bits: Array, positions: Array) -> Array:
+    """Bits at positions in bytes, lowest bit first."""
+    result: Array = bits[positions >> 3] >> (positions & 7).astype(np.uint8)
     result &= 1
     return result.view(bool)
 
 
 def _words(keys: Array) -> Array:
-    """Keys as uint64, negative ones as the largest, without a copy where they have its width."""
+    """Keys as uint64, zero-copy if possible; negative keys become the largest."""
     return keys.astype(np.uint64 if keys.dtype.kind == "u" else np.int64, copy=False).view(np.uint64)
 
 
-# -- making one --------------------------------------------------------------------------------
+# -- construction ------------------------------------------------------------------------------
 
 
 def _empty() -> IntSet:
@@ -433,11 +433,11 @@ def _empty() -> IntSet:
 
 
 def _smallest(runs: int, size: int, low: int, high: int) -> type[IntSet]:
-    """The form that takes the least memory; a few runs are best in any case."""
-    listed, bits = (4 if high < LIMIT_32 else 8) * size, (high - low) >> 3
-    if runs <= _FEW_RUNS or _RUN_BYTES * runs <= min(listed, bits):
+    """Representation with the least memory; a few runs are always best."""
+    array_bytes, bit_bytes = (4 if high < LIMIT_32 else 8) * size, (high - low) >> 3
+    if runs <= _FEW_RUNS or _RUN_BYTES * runs <= min(array_bytes, bit_bytes):
         return RunSet
-    return BitSet if bits <= listed else SortedArray
+    return BitSet if bit_bytes <= array_bytes else SortedArray
 
 
 def _of_bitmap(bitmap: Bitmap) -> IntSet:
@@ -474,36 +474,36 @@ def _of_members(members: Array) -> IntSet:
 
 
 def _pack_bits(members: Array) -> BitSet:
-    """Rising members as bits, made of flags for so many numbers at a time as the cache holds."""
-    listed, first = SortedArray.narrow(members), int(members[0]) & ~63
+    """Pack ascending members into bits, in pieces that fit into the CPU cache."""
+    members_array, first = SortedArray.narrow(members), int(members[0]) & ~63
     words = np.zeros((int(members[-1]) - first) // 64 + 1, np.uint64)
     bits, end = words.view(np.uint8), first + 64 * len(words)
     for low in range(first, end, _FLAGS):
         high = min(low + _FLAGS, end)
-        flags = listed._flags(low, high - 1)
+        flags = members_array._flags(low, high - 1)
         bits[(low - first) >> 3 : (high - first) >> 3] = np.packbits(flags, bitorder="little")
     return BitSet(first, words)
 
 
 def to_ids(values: object) -> Array:
-    """A caller's integers as uint64, in their order; anything else is an error that says what is wanted."""
-    hint = "give a pyroaring bitmap, a RowSet, an array of integers or an iterable of integers"
+    """Convert a user's integers to uint64; raise for anything else."""
+    hint = "use a pyroaring bitmap, a RowSet, an array of integers or an iterable of integers"
     if isinstance(values, pa.Array | pa.ChunkedArray):
         if values.null_count:
-            raise UsageError("ids must not contain NULL", hint="drop the NULLs of the ids")
+            raise UsageError("ids contain NULL", hint="drop the NULLs")
         values = values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy()
     if isinstance(values, str | bytes) or not (isinstance(values, Iterable) or hasattr(values, "__array__")):
         raise UsageError(f"{type(values).__name__} is not a set of ids", hint=hint)
     try:
         array = values if isinstance(values, np.ndarray) else _array(values)
     except (ValueError, OverflowError) as error:
-        raise UsageError("ids must be whole numbers from 0 to 2**64 - 1", hint=hint) from error
+        raise UsageError("ids must be integers from 0 to 2**64 - 1", hint=hint) from error
     if array.ndim == 1 and not array.size:
         return np.zeros(0, np.uint64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         what = f"{array.dtype} values" if array.ndim == 1 else f"an array of shape {array.shape}"
-        raise UsageError(f"ids must be a flat array of whole numbers, got {what}", hint=hint)
-    _check_least(array.min())
+        raise UsageError(f"ids must be a flat array of integers, got {what}", hint=hint)
+    _check_not_negative(array.min())
     return array.astype(np.uint64)
 
 
@@ -513,12 +513,12 @@ def _array(values: Any) -> Array:
     items = list(values)
     array = np.asarray(items)
     if items and array.dtype.kind in "fO" and all(isinstance(item, int | np.integer) for item in items):
-        # NumPy makes floats of integers on both sides of 2**63.
-        _check_least(min(items))
+        # NumPy converts integers on both sides of 2**63 to floats.
+        _check_not_negative(min(items))
         return np.array(items, np.uint64)
     return array
 
 
-def _check_least(least: int) -> None:
-    if least < 0:
-        raise UsageError(f"ids must not be negative, got {least}", hint="leave out negative numbers")
+def _check_not_negative(smallest: int) -> None:
+    if smallest < 0:
+        raise UsageError(f"ids must not be negative, got {smallest}", hint="remove negative ids")

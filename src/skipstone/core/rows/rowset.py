@@ -1,13 +1,13 @@
 """RowSet: an immutable set of file-absolute row positions.
 
-A set is held as sorted runs or, once its runs are many and close together, as a roaring bitmap. Its content
-alone decides which, and neither equality nor hash depends on it.
+A set is stored as sorted runs or, if it has many runs that are close together, as a roaring bitmap. The
+representation depends only on the content; equality and hash don't depend on it.
 
 >>> RowSet.from_ranges(300, [(200, 300)]) & RowSet.from_ranges(300, [(100, 250)])
 RowSet(50 of 300 rows in 1 run: 200–249)
 
-A row selection, as Parquet readers take it, counts rows to skip and to select over kept row groups laid end
-to end.
+A row selection, as used by Parquet readers, is a list of counts of rows to skip and to select in the
+concatenated selected row groups.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from skipstone.core.rows.roaring import Bitmap
 from skipstone.core.rows.runs import Int64Array, Runs
 from skipstone.errors import RowSetError
 
-# A run costs 24 bytes here. In roaring it costs 2 to 4, and a container of 65,536 rows some 60 more: so a
-# bitmap pays once there are enough runs to matter and several of them per container of the file.
+# A run takes 24 bytes here, and 2 to 4 in roaring, plus about 60 per container of 65,536 rows. So a bitmap
+# pays off with many runs and several of them per container.
 SCATTERED_RUNS = 4_096
 SCATTERED_RUNS_PER_CONTAINER = 8
 
 MAX_TOTAL = 2**63 - 1
-_RUNS_SHOWN = 3
+_REPR_RUNS = 3
 _LONG_RUNS = 4
-_RUNS_PER_RANK = 64  # one roaring rank takes as long as unpacking about this many runs
+_RUNS_PER_RANK = 64  # one roaring rank is as slow as unpacking this many runs
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RowSet:
-    """An immutable set of rows in a file of ``total`` rows, made by its class methods.
+    """An immutable set of rows in a file of ``total`` rows.
 
-    A set made by pruning is a superset of the rows that match, so intersect and unite freely; subtract
+    A set from pruning is a superset of the matching rows: intersections and unions are safe, but subtract
     only rows that are proven to match.
     """
 
@@ -53,16 +53,16 @@ class RowSet:
     _run_count: int
     _runs: Runs
     _before: Int64Array  # rows in the first i runs, for i = 0 … number of runs
-    _bitmap: Bitmap | None  # holds the rows instead of the runs when they are scattered
+    _bitmap: Bitmap | None  # replaces the runs if the rows are scattered
     is_empty: bool
-    """Whether no row is in the set."""
+    """Whether the set is empty."""
     is_full: bool
-    """Whether every row of the file is in the set."""
+    """Whether the set contains every row of the file."""
     is_scattered: bool
-    """Whether it has so many runs, close together, that its rows are sooner listed one by one."""
+    """Whether the set has many runs that are close together."""
     _hash: int | None = field(default=None, init=False)
 
-    # -- making one --------------------------------------------------------------------------
+    # -- constructors ------------------------------------------------------------------------
 
     @classmethod
     def all(cls, total: int) -> RowSet:
@@ -81,7 +81,7 @@ class RowSet:
         ranges: Iterable[tuple[int, int]] | npt.NDArray[Any] | tuple[npt.NDArray[Any], npt.NDArray[Any]],
         stops: npt.ArrayLike | None = None,
     ) -> RowSet:
-        """Rows of half-open ranges in any order: (start, stop) pairs, or starts and stops as two arrays."""
+        """Make a set from half-open ranges in any order: (start, stop) pairs, or starts and stops."""
         total = check_total(total)
         if stops is None and isinstance(ranges, tuple) and len(ranges) == 2:
             first, second = ranges
@@ -90,16 +90,16 @@ class RowSet:
         if stops is None:
             pairs = to_int64(ranges if isinstance(ranges, np.ndarray) else list(ranges), "ranges")
             if pairs.size and (pairs.ndim != 2 or pairs.shape[1] != 2):
-                raise RowSetError(f"ranges of shape {pairs.shape}", hint="give (start, stop) pairs")
+                raise RowSetError(f"ranges have shape {pairs.shape}", hint="use (start, stop) pairs")
             ranges, stops = pairs.reshape(-1, 2).T
         return cls._of_runs(total, run.normalise(*windows(ranges, stops, total)))
 
     @classmethod
     def from_bitmap(cls, total: int, bitmap: Bitmap) -> RowSet:
-        """Rows of a pyroaring bitmap, 32-bit or 64-bit, whatever the file's size."""
+        """Make a set from a 32-bit or 64-bit pyroaring bitmap."""
         total = check_total(total)
         if not roaring.is_bitmap(bitmap):
-            raise RowSetError(f"not a pyroaring bitmap: {type(bitmap).__name__}")
+            raise RowSetError(f"{type(bitmap).__name__} is not a pyroaring bitmap")
         if bitmap and bitmap.max() >= total:
             raise row_outside(bitmap.max(), total)
         if roaring.fits(bitmap, total):
@@ -108,7 +108,7 @@ class RowSet:
 
     @classmethod
     def from_positions(cls, total: int, positions: npt.ArrayLike) -> RowSet:
-        """Rows at these positions, in any order, repeats allowed."""
+        """Make a set from positions in any order; duplicates are allowed."""
         total = check_total(total)
         rows = to_int64(positions, "positions").ravel()
         if (rows[1:] <= rows[:-1]).any():
@@ -117,31 +117,31 @@ class RowSet:
             raise row_outside(int(rows[0] if rows[0] < 0 else rows[-1]), total)
         run_count = int((rows[1:] - rows[:-1] != 1).sum()) + 1 if len(rows) else 0
         if _is_scattered(run_count, total):
-            # Straight to the bitmap: the runs would be several times the size of the positions.
-            return cls._holding(total, roaring.from_positions(rows, total), run_count)
+            # Runs would be several times larger than the positions, so make the bitmap directly.
+            return cls._with_bitmap(total, roaring.from_positions(rows, total), run_count)
         return cls._of_runs(total, run.from_positions(rows))
 
     @classmethod
     def from_mask(cls, mask: npt.ArrayLike) -> RowSet:
-        """Rows where a boolean mask over the whole file is True."""
+        """Make a set from a boolean mask over the file."""
         bits = np.asarray(mask)
         if bits.ndim != 1 or (bits.dtype != np.bool_ and bits.size):
-            raise RowSetError(f"a mask is one boolean per row, not {bits.dtype} of shape {bits.shape}")
+            raise RowSetError(f"mask must be one boolean per row, not {bits.dtype} of shape {bits.shape}")
         bits = bits.astype(np.bool_, copy=False)
-        found = run.from_mask(bits)
-        # A bitmap of scattered rows is sooner made of the rows, unless there are far more of them than runs.
-        few = np.count_nonzero(bits) < _LONG_RUNS * len(found[0])
-        if few and _is_scattered(len(found[0]), len(bits)):
+        runs = run.from_mask(bits)
+        # A bitmap of scattered rows is faster to make from positions, unless the runs are long.
+        short_runs = np.count_nonzero(bits) < _LONG_RUNS * len(runs[0])
+        if short_runs and _is_scattered(len(runs[0]), len(bits)):
             return cls.from_positions(len(bits), np.flatnonzero(bits))
-        return cls._of_runs(len(bits), found)
+        return cls._of_runs(len(bits), runs)
 
     @classmethod
     def concat(cls, parts: Iterable[RowSet]) -> RowSet:
-        """The row sets of consecutive row groups as one set over all their rows."""
+        """Concatenate the row sets of consecutive row groups."""
         sets = list(parts)
         total = check_total(sum(part.total for part in sets))
         ends = np.cumsum([part.total for part in sets], dtype=np.int64)
-        # One round per row group; the runs inside each stay in NumPy.
+        # A loop over row groups; their runs stay in NumPy.
         shifted = [
             (starts + offset, stops + offset)
             for part, offset in zip(sets, [0, *ends.tolist()], strict=False)
@@ -152,12 +152,12 @@ class RowSet:
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> RowSet:
-        """The row set that to_bytes wrote; damaged bytes are an error, never other rows."""
-        total, held = roaring.decode(bytes(data))
+        """Deserialize the output of :meth:`to_bytes`; raises if it is damaged."""
+        total, content = roaring.decode(bytes(data))
         total = check_total(total)
-        return cls._of_runs(total, held) if isinstance(held, tuple) else cls._of_bitmap(total, held)
+        return cls._of_runs(total, content) if isinstance(content, tuple) else cls._of_bitmap(total, content)
 
-    # -- what is in it -----------------------------------------------------------------------
+    # -- content -----------------------------------------------------------------------------
 
     @property
     def first(self) -> int:
@@ -193,7 +193,7 @@ class RowSet:
         return self.count(position, position + 1) == 1
 
     def runs(self) -> Runs:
-        """Starts and stops of the runs: half-open, sorted, disjoint, non-adjacent, read-only."""
+        """Starts and stops of the runs: half-open, sorted, disjoint, non-adjacent and read-only."""
         if self._bitmap is None:
             return self._runs
         starts, stops = roaring.to_runs(self._bitmap)
@@ -206,19 +206,19 @@ class RowSet:
         return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
     def positions(self) -> Int64Array:
-        """Every row, rising."""
+        """All rows, ascending."""
         if self._bitmap is not None:
             return np.asarray(self._bitmap.to_array()).astype(np.int64)
         return run.positions(self._runs)
 
     def to_bitmap(self) -> Bitmap:
-        """A new pyroaring.BitMap of the rows, or a BitMap64 for a file of more than 2**32 rows."""
+        """Convert to a new pyroaring.BitMap, or BitMap64 for files of more than 2**32 rows."""
         return roaring.from_runs(self._runs, self.total) if self._bitmap is None else self._bitmap.copy()
 
     def nth(self, k: int) -> int:
-        """The row with k rows of the set below it."""
+        """Row number ``k`` of the set, from zero."""
         if not 0 <= k < self._size:
-            raise RowSetError(f"no row number {k} in a set of {self._size:,} rows")
+            raise RowSetError(f"row number {k} is outside a set of {self._size:,} rows")
         if self._bitmap is not None:
             return int(self._bitmap[k])
         at = int(self._before.searchsorted(k, "right")) - 1
@@ -227,11 +227,11 @@ class RowSet:
     # -- counting ----------------------------------------------------------------------------
 
     def count(self, start: int, stop: int) -> int:
-        """How many rows of the set lie in [start, stop)."""
+        """Number of rows in [start, stop)."""
         return int(self.counts([start], [stop])[0])
 
     def counts(self, starts: npt.ArrayLike, stops: npt.ArrayLike) -> Int64Array:
-        """How many rows of the set lie in each window [start, stop)."""
+        """Number of rows in each window [start, stop)."""
         begin, end = windows(starts, stops, self.total)
         if self._bitmap is None:
             if self._run_count == 1:
@@ -240,30 +240,30 @@ class RowSet:
                 return inside
             ranks = run.ranks(self._runs, self._before, np.concatenate((begin, end)))
             return ranks[len(begin) :] - ranks[: len(begin)]
-        points, place = np.unique(np.concatenate((begin, end)), return_inverse=True)
+        points, index = np.unique(np.concatenate((begin, end)), return_inverse=True)
         if len(points) * _RUNS_PER_RANK < self._run_count:
-            # One call per border: together they pass each container once, and nothing is unpacked.
-            borders = points.tolist()
-            between = [self._bitmap.range_cardinality(low, high) for low, high in pairwise(borders)]
+            # One call per boundary: together they visit each container once, without unpacking.
+            boundaries = points.tolist()
+            between = [self._bitmap.range_cardinality(low, high) for low, high in pairwise(boundaries)]
             ranks = np.cumsum([0, *between], dtype=np.int64)
         else:
             runs = roaring.to_runs(self._bitmap)
             before = np.concatenate(([0], np.add.accumulate(runs[1] - runs[0])))
             ranks = run.ranks(runs, before, points)
-        result: Int64Array = ranks[place[len(begin) :]] - ranks[place[: len(begin)]]
+        result: Int64Array = ranks[index[len(begin) :]] - ranks[index[: len(begin)]]
         return result
 
-    # -- cutting and moving ------------------------------------------------------------------
+    # -- slicing and shifting ----------------------------------------------------------------
 
     def slice(self, start: int, stop: int) -> RowSet:
-        """The rows in [start, stop), counted from start, as the row set of a file of that many rows."""
+        """Rows in [start, stop) as a row set of a file of ``stop - start`` rows."""
         start, stop = operator.index(start), operator.index(stop)
         if not 0 <= start <= stop <= self.total:
             raise _not_a_range(start, stop, self.total)
         return self._cut(start, stop, offset=-start, total=stop - start)
 
     def shift(self, offset: int, *, total: int) -> RowSet:
-        """The same rows moved by offset into a file of total rows: the inverse of slice."""
+        """Shift all rows by ``offset`` in a file of ``total`` rows; the inverse of slice."""
         if self.is_empty:
             return RowSet.none(total)
         ends = self.first + offset, self.last + offset
@@ -272,15 +272,15 @@ class RowSet:
         return self._cut(self.first, self.last + 1, offset=offset, total=total)
 
     def take(self, limit: int) -> RowSet:
-        """The first limit rows of the set, or all of it when it has no more."""
+        """The first ``limit`` rows of the set."""
         if limit < 0:
-            raise RowSetError(f"a limit of {limit} rows")
+            raise RowSetError(f"limit is negative: {limit}")
         if limit >= self._size:
             return self
         return self._cut(0, self.nth(limit - 1) + 1 if limit else 0, offset=0, total=self.total)
 
     def _cut(self, start: int, stop: int, *, offset: int, total: int) -> RowSet:
-        """The rows in [start, stop), moved by offset, in a file of total rows."""
+        """Rows in [start, stop), shifted by ``offset``, in a file of ``total`` rows."""
         if self._bitmap is not None:
             rows = self._bitmap & roaring.span(start, stop, self.total)
             if roaring.fits(rows, total):
@@ -332,11 +332,11 @@ class RowSet:
         return RowSet._of_runs(self.total, run.complement(self._runs, self.total))
 
     def isdisjoint(self, other: RowSet) -> bool:
-        """Whether no row is in both sets."""
+        """Whether the sets have no common row."""
         return not (self & other)._size
 
     def issubset(self, other: RowSet) -> bool:
-        """Whether every row of this set is in the other."""
+        """Whether every row of this set is in ``other``."""
         return (self & other)._size == self._size
 
     def _combine(
@@ -348,7 +348,7 @@ class RowSet:
             raise RowSetError(f"row sets of different files: {self.total:,} rows and {other.total:,} rows")
         if self._bitmap is None and other._bitmap is None:
             return RowSet._of_runs(self.total, on_runs(self._runs, other._runs))
-        # If one side is a bitmap the file has few containers for its runs, so the other is cheap to turn.
+        # If one side is a bitmap, the file has few containers, so the other is cheap to convert.
         left = self._bitmap if self._bitmap is not None else self.to_bitmap()
         right = other._bitmap if other._bitmap is not None else other.to_bitmap()
         return RowSet._of_bitmap(self.total, on_bitmaps(left, right))
@@ -377,7 +377,7 @@ class RowSet:
         return self._hash
 
     def to_bytes(self) -> bytes:
-        """Compact, versioned, checksummed bytes: varint runs or portable roaring, whichever is smaller."""
+        """Serialize with version and checksum, as varint runs or portable roaring, whichever is smaller."""
         if self._bitmap is None:
             return roaring.encode_runs(self._runs, self.total)
         return roaring.encode_bitmap(self._bitmap, self._run_count, self.total)
@@ -388,10 +388,10 @@ class RowSet:
     def __repr__(self) -> str:
         text = f"{self._size:,} of {self.total:,} rows"
         if self._size:
-            starts, stops = (side[:_RUNS_SHOWN].tolist() for side in self.runs())
-            shown = [f"{a}–{b - 1}" if b - a > 1 else f"{a}" for a, b in zip(starts, stops, strict=True)]
-            shown += ["..."] if self._run_count > _RUNS_SHOWN else []
-            text += f" in {self._run_count:,} run{'s'[: self._run_count > 1]}: {', '.join(shown)}"
+            starts, stops = (side[:_REPR_RUNS].tolist() for side in self.runs())
+            ranges = [f"{a}–{b - 1}" if b - a > 1 else f"{a}" for a, b in zip(starts, stops, strict=True)]
+            ranges += ["..."] if self._run_count > _REPR_RUNS else []
+            text += f" in {self._run_count:,} run{'s'[: self._run_count > 1]}: {', '.join(ranges)}"
         return f"RowSet({text})"
 
     # -- representation ----------------------------------------------------------------------
@@ -404,7 +404,7 @@ class RowSet:
     def _of_runs(cls, total: int, runs: Runs) -> RowSet:
         count = len(runs[0])
         if count >= SCATTERED_RUNS and _is_scattered(count, total):
-            return cls._holding(total, roaring.from_runs(runs, total), count)
+            return cls._with_bitmap(total, roaring.from_runs(runs, total), count)
         starts, stops = runs
         before = np.zeros(count + 1, np.int64)
         np.add.accumulate(stops - starts, out=before[1:])
@@ -418,14 +418,14 @@ class RowSet:
         if not _is_scattered(count, total):
             return cls._of_runs(total, roaring.to_runs(bitmap))
         bitmap.run_optimize()
-        return cls._holding(total, bitmap, count)
+        return cls._with_bitmap(total, bitmap, count)
 
     @classmethod
-    def _holding(cls, total: int, bitmap: Bitmap, run_count: int) -> RowSet:
+    def _with_bitmap(cls, total: int, bitmap: Bitmap, run_count: int) -> RowSet:
         bitmap.shrink_to_fit()
         size = len(bitmap)
-        nothing = np.zeros(1, np.int64)
-        return cls(total, size, run_count, run.empty(), nothing, bitmap, not size, size == total, True)
+        before = np.zeros(1, np.int64)
+        return cls(total, size, run_count, run.empty(), before, bitmap, not size, size == total, True)
 
 
 def _is_scattered(run_count: int, total: int) -> bool:
@@ -433,19 +433,19 @@ def _is_scattered(run_count: int, total: int) -> bool:
     return run_count >= max(SCATTERED_RUNS, SCATTERED_RUNS_PER_CONTAINER * containers)
 
 
-# -- what may go into a row set ----------------------------------------------------------------
+# -- validation --------------------------------------------------------------------------------
 
 
 def check_total(total: int) -> int:
-    """A number of rows that a file can have."""
+    """Validate the number of rows of a file."""
     rows = operator.index(total)
     if not 0 <= rows <= MAX_TOTAL:
-        raise RowSetError(f"a file can't have {rows} rows")
+        raise RowSetError(f"row count {rows} is out of range")
     return rows
 
 
 def to_int64(values: object, what: str) -> Int64Array:
-    """Values as int64, refusing what would be rounded, wrapped or guessed."""
+    """Convert to int64; raise if values would be rounded or overflow."""
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -458,14 +458,14 @@ def to_int64(values: object, what: str) -> Int64Array:
 
 
 def windows(starts: Any, stops: Any, total: int) -> tuple[Int64Array, Int64Array]:
-    """Half-open ranges of rows, each inside a file of total rows; empty ones are allowed."""
-    # Most are as they should be, and a call less.
+    """Validate half-open ranges in a file of ``total`` rows; they can be empty."""
+    # Most arrays need no conversion; this saves a call.
     exact = isinstance(starts, np.ndarray) and starts.dtype == np.int64
     begin = starts if exact else to_int64(starts, "starts")
     exact = isinstance(stops, np.ndarray) and stops.dtype == np.int64
     end = stops if exact else to_int64(stops, "stops")
     if begin.shape != end.shape or begin.ndim != 1:
-        raise RowSetError(f"starts of shape {begin.shape} but stops of shape {end.shape}")
+        raise RowSetError(f"starts have shape {begin.shape}, stops have shape {end.shape}")
     wrong = (begin < 0) | (begin > end) | (end > total)
     if wrong.any():
         raise _not_a_range(int(begin[wrong][0]), int(end[wrong][0]), total)
@@ -473,7 +473,7 @@ def windows(starts: Any, stops: Any, total: int) -> tuple[Int64Array, Int64Array
 
 
 def row_outside(row: int, total: int) -> RowSetError:
-    """The error for a row that the file doesn't have."""
+    """Error for a row outside the file."""
     return RowSetError(f"row {row} is outside a file of {total:,} rows")
 
 
@@ -487,7 +487,7 @@ Selector: TypeAlias = tuple[Literal["skip", "select"], int]
 def to_selection(
     rows: RowSet, row_groups: Sequence[int], group_starts: Int64Array, group_rows: Int64Array
 ) -> list[Selector]:
-    """Selectors that cover exactly the kept row groups, in the order given; other groups don't count.
+    """Convert to selectors for the selected row groups, in the given order.
 
     >>> rows = RowSet.from_ranges(300, [(0, 10), (250, 300)])
     >>> to_selection(rows, [0, 2], np.array([0, 100, 200]), np.array([100, 100, 100]))
@@ -510,17 +510,17 @@ def from_selection(
     group_rows: Int64Array,
     total: int,
 ) -> RowSet:
-    """The file-absolute rows a selection over the kept row groups selects; what it leaves out is skipped.
+    """Convert selectors for the selected row groups to a row set; rows after the last selector are skipped.
 
     >>> selection = [("select", 10), ("skip", 140), ("select", 50)]
     >>> from_selection(selection, [0, 2], np.array([0, 100, 200]), np.array([100, 100, 100]), 300)
     RowSet(60 of 300 rows in 2 runs: 0–9, 250–299)
     """
     starts, lengths = _selected_groups(row_groups, group_starts, group_rows, total)
-    kept_rows = int(lengths.sum())
-    chosen, counts = _parse(selection, kept_rows)
+    selected_rows = int(lengths.sum())
+    selecting, counts = _parse(selection, selected_rows)
     stops = np.cumsum(counts)
-    selected = run.normalise((stops - counts)[chosen], stops[chosen])
+    selected = run.normalise((stops - counts)[selecting], stops[selecting])
     group_stops = np.cumsum(lengths)
     group, piece_starts, piece_stops = run.clip_to_windows(selected, group_stops - lengths, group_stops)
     move = (starts - (group_stops - lengths))[group]
@@ -530,7 +530,7 @@ def from_selection(
 def _selected_groups(
     row_groups: Sequence[int], group_starts: Int64Array, group_rows: Int64Array, total: int
 ) -> tuple[Int64Array, Int64Array]:
-    """First row and row count of each kept group, checked against the file."""
+    """First row and row count of each selected group, validated against the file."""
     starts, lengths = to_int64(group_starts, "row group starts"), to_int64(group_rows, "row counts")
     if starts.shape != lengths.shape:
         raise RowSetError(f"{len(starts)} row group starts but {len(lengths)} row counts")
@@ -538,9 +538,9 @@ def _selected_groups(
     invalid = groups[(groups < 0) | (groups >= len(starts))]
     if len(invalid):
         raise RowSetError(f"no row group {invalid[0]}: the file has {len(starts)}")
-    # Read twice, a group's rows would stand twice in the selection but once in the row set.
+    # A duplicate group's rows would be twice in the selection but once in the row set.
     if len(np.unique(groups)) != len(groups):
-        raise RowSetError("a row group is listed twice", hint="list each kept row group once")
+        raise RowSetError("row group is listed twice", hint="list each row group once")
     starts, lengths = starts[groups], lengths[groups]
     wrong = np.flatnonzero((starts < 0) | (lengths < 0) | (starts > total - lengths))
     if len(wrong):
@@ -552,15 +552,15 @@ def _selected_groups(
     return starts, lengths
 
 
-def _parse(selection: Sequence[Selector], kept_rows: int) -> tuple[run.BoolArray, Int64Array]:
-    """Which selectors select, and their counts, checked to fit the kept groups."""
+def _parse(selection: Sequence[Selector], selected_rows: int) -> tuple[run.BoolArray, Int64Array]:
+    """Mask of selectors that select, and their counts, validated against the selected groups."""
     kinds = [kind for kind, _ in selection]
     if unknown := set(kinds) - {"skip", "select"}:
         raise RowSetError(f"unknown selector {min(map(repr, unknown))}", hint='use "skip" or "select"')
     counts = [count for _, count in selection]
-    # Summed as Python integers, which can't wrap however long the selection claims to be.
+    # Summed as Python integers, which can't overflow.
     if min(counts, default=0) < 0:
-        raise RowSetError(f"a selector of {min(counts)} rows")
-    if sum(counts) > kept_rows:
-        raise RowSetError(f"a selection of {sum(counts)} rows over row groups of {kept_rows} rows")
+        raise RowSetError(f"selector has a negative count: {min(counts)}")
+    if sum(counts) > selected_rows:
+        raise RowSetError(f"selection has {sum(counts)} rows, the row groups have {selected_rows}")
     return np.array([kind == "select" for kind in kinds], np.bool_), to_int64(counts, "selector counts")

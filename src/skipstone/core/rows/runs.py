@@ -1,8 +1,8 @@
 """Run algebra on NumPy arrays: pure functions, no Python loop per run.
 
-*Runs* are two int64 arrays, ``starts`` and ``stops``: half-open, sorted, disjoint and non-adjacent, so
-a set of rows has exactly one form. Interleaved they are *edges*: the strictly rising points where
-membership flips. Every binary operation is one sweep over the edges of both sides.
+*Runs* are two int64 arrays, ``starts`` and ``stops``: half-open, sorted, disjoint and non-adjacent, so the
+representation is canonical. Interleaved they are *edges*: the strictly ascending points where membership
+changes. Every binary operation is one sweep over the edges of both sides.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Combine: TypeAlias = Callable[[BoolArray, BoolArray], BoolArray]
 
 
 def empty() -> Runs:
-    """No runs at all."""
+    """No runs."""
     return np.empty(0, np.int64), np.empty(0, np.int64)
 
 
 def single(start: int, stop: int) -> Runs:
-    """A single run, or none when it is empty."""
+    """A single run, or none if it is empty."""
     if start >= stop:
         return empty()
     return np.array([start], np.int64), np.array([stop], np.int64)
 
 
 def normalise(starts: Int64Array, stops: Int64Array) -> Runs:
-    """Sorted, disjoint, non-adjacent runs of any half-open ranges; never aliases its input."""
+    """Normalize half-open ranges to sorted, disjoint, non-adjacent runs; the result is always a copy."""
     filled = starts < stops
     starts, stops = starts[filled], stops[filled]
     if len(starts) < 2:
@@ -51,7 +51,7 @@ def normalise(starts: Int64Array, stops: Int64Array) -> Runs:
 
 
 def from_positions(positions: Int64Array) -> Runs:
-    """Runs of strictly rising positions."""
+    """Runs of strictly ascending positions."""
     if not len(positions):
         return empty()
     breaks = (positions[1:] - positions[:-1] != 1).nonzero()[0]
@@ -62,14 +62,14 @@ def from_positions(positions: Int64Array) -> Runs:
 
 def from_mask(mask: BoolArray) -> Runs:
     """Runs of True in a mask."""
-    # A step is wherever a value differs from the one before it; False stands outside both ends.
+    # A flip is where a value differs from the previous one; outside the mask all values are False.
     inside = (mask[1:] != mask[:-1]).nonzero()[0] + 1
     flips = np.concatenate((mask[:1].nonzero()[0], inside, mask[-1:].nonzero()[0] + len(mask)))
     return np.ascontiguousarray(flips[0::2]), np.ascontiguousarray(flips[1::2])
 
 
 def to_mask(runs: Runs, total: int) -> BoolArray:
-    """Flags for the numbers below total, set in the runs."""
+    """Mask of the numbers below ``total`` that are in the runs."""
     flips = np.empty(2 * len(runs[0]) + 2, np.int64)
     flips[0], flips[-1] = 0, total
     flips[1:-1:2], flips[2:-1:2] = runs
@@ -79,7 +79,7 @@ def to_mask(runs: Runs, total: int) -> BoolArray:
 
 
 def positions(runs: Runs) -> Int64Array:
-    """Every position of the runs, rising."""
+    """All positions of the runs, ascending."""
     starts, stops = runs
     lengths = stops - starts
     ends = np.add.accumulate(lengths)
@@ -90,7 +90,7 @@ def positions(runs: Runs) -> Int64Array:
 
 
 def edges(runs: Runs) -> Int64Array:
-    """Starts and stops interleaved: strictly rising, always an even number."""
+    """Interleaved starts and stops, strictly ascending."""
     starts, stops = runs
     result = np.empty(2 * len(starts), np.int64)
     result[0::2] = starts
@@ -99,14 +99,14 @@ def edges(runs: Runs) -> Int64Array:
 
 
 def from_edges(edges: npt.NDArray[Any]) -> Runs:
-    """Runs whose membership flips at each of an even number of rising edges."""
+    """Runs from an even number of ascending edges."""
     return edges[0::2].astype(np.int64), edges[1::2].astype(np.int64)
 
 
 def complement(runs: Runs, total: int) -> Runs:
-    """The runs of the rows below total that are in none of these."""
+    """Runs of the rows below ``total`` that are not in ``runs``."""
     starts, stops = runs
-    # Gaps lie between the stops and the next starts; an empty gap can only be the first or the last.
+    # Gaps are between stops and the next starts; only the first and the last can be empty.
     opens = np.concatenate((np.zeros(1, np.int64), stops))
     closes = np.concatenate((starts, np.array([total], np.int64)))
     filled = opens < closes
@@ -124,7 +124,7 @@ def union(left: Runs, right: Runs) -> Runs:
 
 
 def difference(left: Runs, right: Runs) -> Runs:
-    """Rows on the left and not on the right."""
+    """Rows in left but not in right."""
     # On booleans "greater" is "left and not right".
     return _sweep(left, right, np.greater)
 
@@ -135,8 +135,8 @@ def symmetric_difference(left: Runs, right: Runs) -> Runs:
 
 
 def _sweep(left: Runs, right: Runs, combine: Combine) -> Runs:
-    """Runs of the rows where combine(in left, in right) holds; combine(False, False) must not."""
-    # An event is an edge with its side in the lowest bit: one plain sort, no argsort. Edges are below
+    """Runs of the rows where combine(in left, in right) is True; combine(False, False) must be False."""
+    # An event is an edge with its side in the lowest bit, which needs no argsort. Edges are below
     # 2**63, so the doubled edge fits uint64. The stable sort merges two sorted halves in linear time.
     events = np.concatenate((edges(left), edges(right))).view(np.uint64)
     events <<= np.uint64(1)
@@ -144,11 +144,11 @@ def _sweep(left: Runs, right: Runs, combine: Combine) -> Runs:
     events.sort(kind="stable")
     side = (events & np.uint64(1)).astype(np.uint8)
     events >>= np.uint64(1)
-    # A side is inside after an odd number of its edges; parity survives the wrap of uint8.
+    # A side is inside after an odd number of its edges; uint8 overflow preserves parity.
     right_seen = np.add.accumulate(side, dtype=np.uint8)
     left_seen = np.add.accumulate(side ^ np.uint8(1), dtype=np.uint8)
     inside = combine((left_seen & np.uint8(1)).view(np.bool_), (right_seen & np.uint8(1)).view(np.bool_))
-    # Where both sides have the same edge only the state after the second event counts.
+    # If both sides have the same edge, only the state after the second event matters.
     settled = np.ones(len(events), np.bool_)
     np.not_equal(events[1:], events[:-1], out=settled[:-1])
     events, inside = events[settled], inside[settled]
@@ -159,11 +159,11 @@ def _sweep(left: Runs, right: Runs, combine: Combine) -> Runs:
 
 
 def ranks(runs: Runs, before: Int64Array, points: Int64Array) -> Int64Array:
-    """For each point, how many rows lie below it; before[i] counts the rows of the first i runs."""
+    """Number of rows below each point; before[i] is the number of rows in the first i runs."""
     starts, stops = runs
     index = starts.searchsorted(points, "left")
     result: Int64Array = before[index]
-    # The last run that starts below the point may reach beyond it.
+    # The last run that starts below the point may extend beyond it.
     beyond = np.zeros(len(points), np.int64)
     begun = index > 0
     beyond[begun] = np.maximum(stops[index[begun] - 1] - points[begun], 0)
@@ -173,7 +173,7 @@ def ranks(runs: Runs, before: Int64Array, points: Int64Array) -> Int64Array:
 def clip_to_windows(
     runs: Runs, window_starts: Int64Array, window_stops: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Every non-empty piece of a run inside a window: (window number, start, stop), window by window."""
+    """Non-empty intersections of runs and windows: (window number, start, stop), ordered by window."""
     starts, stops = runs
     low = stops.searchsorted(window_starts, "right")
     high = starts.searchsorted(window_stops, "left")

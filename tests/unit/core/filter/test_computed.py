@@ -75,7 +75,7 @@ def test_arithmetic(text: str, wanted: list[bool | None]) -> None:
 )
 def test_what_overflows_is_an_error_that_names_the_part(text: str) -> None:
     made = RowFilter(parse_sql(text), pa.table(NUMBERS).schema)
-    with pytest.raises(PredicateError, match="fails on a row") as caught:
+    with pytest.raises(PredicateError, match=r"failed: (overflow|division by zero)") as caught:
         made.mask(pa.table(NUMBERS))
     assert not isinstance(caught.value, NotExpressibleError)
 

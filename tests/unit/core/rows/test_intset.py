@@ -102,8 +102,8 @@ def test_a_bitmap_that_changes_later_does_not_change_the_set() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (np.array([True, False]), "ids must be a flat array of whole numbers, got bool values"),
-        ([True, False], "ids must be a flat array of whole numbers, got bool values"),
+        (np.array([True, False]), "ids must be a flat array of integers, got bool values"),
+        ([True, False], "ids must be a flat array of integers, got bool values"),
         (np.array([1.0]), "ids must be .*, got float64 values"),
         ([1, 2.5], "ids must be .*, got float64 values"),
         (["a"], "ids must be a flat array"),
@@ -111,12 +111,12 @@ def test_a_bitmap_that_changes_later_does_not_change_the_set() -> None:
         (7, "int is not a set of ids"),
         (None, "NoneType is not a set of ids"),
         (np.zeros((2, 2), int), r"got an array of shape \(2, 2\)"),
-        ([[1], [2, 3]], "whole numbers from 0"),
-        ([2**64], "whole numbers from 0"),
+        ([[1], [2, 3]], "integers from 0"),
+        ([2**64], "integers from 0"),
         ([3, -4], "ids must not be negative, got -4"),
         ([2**63, -4], "ids must not be negative, got -4"),
         (range(-4, 3), "ids must not be negative, got -4"),
-        (pa.array([1, None]), "ids must not contain NULL"),
+        (pa.array([1, None]), "ids contain NULL"),
     ],
 )
 def test_what_is_not_a_set_of_ids_is_refused(wrong: Any, said: str) -> None:

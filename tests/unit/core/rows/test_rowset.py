@@ -131,7 +131,7 @@ def test_it_keeps_no_hold_of_what_it_was_made_from(held: str) -> None:
 @pytest.mark.parametrize("total", [-1, 2**63])
 def test_impossible_totals(total: int) -> None:
     for make in (RowSet.all, RowSet.none):
-        with pytest.raises(RowSetError, match="can't have"):
+        with pytest.raises(RowSetError, match="out of range"):
             make(total)
 
 
@@ -148,10 +148,10 @@ def test_looking_inside(held: str) -> None:
     assert "5" not in rows
     assert (rows.first, rows.last, [rows.nth(k) for k in range(4)]) == (3, 10, [3, 4, 5, 10])
     for k in (-1, 4):
-        with pytest.raises(RowSetError, match="no row number"):
+        with pytest.raises(RowSetError, match="is outside a set of"):
             rows.nth(k)
     for end in ("first", "last"):
-        with pytest.raises(RowSetError, match="no row number"):
+        with pytest.raises(RowSetError, match="is outside a set of"):
             getattr(RowSet.none(5), end)
 
 
@@ -295,7 +295,7 @@ def test_the_largest_file() -> None:
     assert len(rows) == 2**63 - 1
     assert (rows & ~RowSet.from_ranges(2**63 - 1, [(0, 1)])).ranges() == [(1, 2**63 - 1)]
     assert pickle.loads(pickle.dumps(rows)) == rows
-    with pytest.raises(RowSetError, match="can't have"):
+    with pytest.raises(RowSetError, match="out of range"):
         RowSet.concat([rows, RowSet.all(1)])
 
 

@@ -59,10 +59,10 @@ def test_loose_selections(selection: list[tuple[str, int]], ranges: list[tuple[i
 @pytest.mark.parametrize(
     ("selection", "message"),
     [
-        ([("skip", 151)], "151 rows over row groups of 150 rows"),
+        ([("skip", 151)], "selection has 151 rows, the row groups have 150"),
         ([("skip", 150), ("select", 1)], "151 rows"),
-        ([("select", 2**63), ("skip", 2**63)], "over row groups of 150 rows"),
-        ([("select", -1)], "-1 rows"),
+        ([("select", 2**63), ("skip", 2**63)], "the row groups have 150"),
+        ([("select", -1)], "negative count: -1"),
         ([("select", 1.5)], "integers"),
         ([("pick", 1)], "unknown selector 'pick'"),
     ],
