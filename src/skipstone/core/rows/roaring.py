@@ -269,7 +269,7 @@ def decode(data: bytes) -> tuple[int, Runs | Bitmap]:
         raise _corrupt("checksum mismatch")
     payload = body[_HEADER.size :]
     if kind == KIND_RUNS:
-        return total, _runs(_decode_encode_varints(payload), total)
+        return total, _runs(_decode_varints(payload), total)
     if kind == KIND_ROARING:
         return total, _bitmap(payload, total)
     raise _corrupt(f"unknown kind {kind}")
@@ -332,7 +332,7 @@ def _encode_varints(values: Int64Array) -> bytes:
     return result.tobytes()
 
 
-def _decode_encode_varints(payload: bytes) -> Int64Array:
+def _decode_varints(payload: bytes) -> Int64Array:
     """Decode a LEB128 stream."""
     raw: npt.NDArray[np.uint8] = np.frombuffer(payload, np.uint8)
     if not len(raw):
