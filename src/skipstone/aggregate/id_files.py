@@ -1,4 +1,4 @@
-"""Files of ids or row numbers: roaring bitmaps, text, NumPy arrays, Parquet."""
+"""Reads files of ids or row numbers: roaring bitmaps, text, NumPy arrays, Parquet."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ STDIN = Path("-")
 
 
 def read_ids(path: Path, column: str | None) -> Any:
-    """The ids in a file, or on standard input for ``-``, in any of the supported formats.
+    """Read the ids in a file, or from standard input for ``-``, in any supported format.
 
-    Of a Parquet file those of the column of this name, or of its only one.
+    ``column`` selects the column of a Parquet file, unless it has only one.
     """
     try:
         data = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
@@ -29,7 +29,7 @@ def read_ids(path: Path, column: str | None) -> Any:
     for begin, read in _FORMS:
         if data.startswith(begin):
             return read(data, path, column)
-    # A 64-bit bitmap begins with a small number in eight bytes.
+    # A 64-bit bitmap begins with a small 64-bit integer.
     return _wide_bitmap(data, path) if b"\x00" in data[:8] else _text(data, path)
 
 
@@ -39,7 +39,7 @@ def _bitmap(data: bytes, path: Path, _column: str | None) -> Any:
     try:
         return BitMap.deserialize(data)
     except (ValueError, IndexError) as error:
-        raise _unusable(path, f"a roaring bitmap that can't be read: {error}") from None
+        raise _unusable(path, f"roaring bitmap can't be deserialized: {error}") from None
 
 
 def _wide_bitmap(data: bytes, path: Path) -> Any:
@@ -53,15 +53,13 @@ def _wide_bitmap(data: bytes, path: Path) -> Any:
 
 def _array(data: bytes, path: Path, _column: str | None) -> Any:
     try:
-        found = np.load(io.BytesIO(data), allow_pickle=False)
+        array = np.load(io.BytesIO(data), allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise _unusable(path, f"an array that can't be read: {error}") from None
-    if found.ndim != 1 or found.dtype.kind not in "iu":
-        shape = "×".join(map(str, found.shape)) or "1"
-        raise _unusable(
-            path, f"an array of {shape} values of type {found.dtype}, not a list of whole numbers"
-        )
-    return found
+        raise _unusable(path, f"NumPy array can't be loaded: {error}") from None
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        shape = "×".join(map(str, array.shape)) or "1"
+        raise _unusable(path, f"NumPy array has {shape} values of type {array.dtype}, not a list of integers")
+    return array
 
 
 def _parquet(data: bytes, path: Path, column: str | None) -> Any:
@@ -72,18 +70,20 @@ def _parquet(data: bytes, path: Path, column: str | None) -> Any:
         names = file.schema_arrow.names
         name = column if column in names else names[0] if len(names) == 1 else None
         if name is None:
-            wanted = f"none is called {column}" if column else "no --id-column"
+            problem = f"none is named {column}" if column else "--id-column is not set"
             raise SchemaError(
-                f"{len(names)} columns, and {wanted}", path=str(path), hint="leave one column in it"
+                f"file has {len(names)} columns, and {problem}",
+                path=str(path),
+                hint="use a file with one column",
             )
-        found = file.read(columns=[name]).column(0).drop_null()
+        ids = file.read(columns=[name]).column(0).drop_null()
     except pa.ArrowException as error:
-        raise _unusable(path, f"a Parquet file that can't be read: {error}") from None
-    if not pa.types.is_integer(found.type):
+        raise _unusable(path, f"Parquet file can't be read: {error}") from None
+    if not pa.types.is_integer(ids.type):
         raise SchemaError(
-            f"ids of type {found.type}", path=str(path), column=name, hint="ids are whole numbers"
+            f"ids have type {ids.type}", path=str(path), column=name, hint="use an integer column"
         )
-    return found.to_numpy()
+    return ids.to_numpy()
 
 
 def _text(data: bytes, path: Path) -> Any:
@@ -99,16 +99,16 @@ def _text(data: bytes, path: Path) -> Any:
             csv.ConvertOptions(column_types={"id": pa.uint64()}, null_values=[]),
         )
     except pa.ArrowInvalid as error:
-        found = re.search(r"invalid value '(.*)'", str(error))
-        line = f"a line has {found[1][:40]!r}" if found else "a line is too long"
+        value = re.search(r"invalid value '(.*)'", str(error))
+        line = f"line has {value[1][:40]!r}" if value else "line is too long"
         raise _unusable(path, f"{line}, which is not an id") from None
     return table.column("id").to_numpy()
 
 
 def _unusable(path: Path, reason: str) -> FileError:
     hint = (
-        "give a roaring bitmap (BitMap or BitMap64, serialised), text with an id per line, "
-        "an array as numpy.save writes it, or a Parquet file; ids are whole numbers from 0 on"
+        "use a serialized roaring bitmap (BitMap or BitMap64), text with an id per line, an array written by "
+        "numpy.save, or a Parquet file; ids are non-negative integers"
     )
     return FileError(reason, path=str(path), hint=hint)
 
@@ -116,7 +116,7 @@ def _unusable(path: Path, reason: str) -> FileError:
 _FORMS: tuple[tuple[bytes, Callable[[bytes, Path, str | None], Any]], ...] = (
     (b"PAR1", _parquet),
     (b"\x93NUMPY", _array),
-    # The cookies of 32-bit bitmaps: without runs, and with.
+    # The cookies of 32-bit bitmaps, without and with runs.
     (b":0\x00\x00", _bitmap),
     (b";0", _bitmap),
 )

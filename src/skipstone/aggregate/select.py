@@ -1,4 +1,4 @@
-"""Aggregates as SQL writes them: ``count(*), sum(amount) as total, quantile(x, array(0.5, 0.99))``."""
+"""Parses aggregates in SQL: ``count(*), sum(amount) as total, quantile(x, array(0.5, 0.99))``."""
 
 from __future__ import annotations
 
@@ -19,89 +19,89 @@ from skipstone.predicate.sql.types import check_dialect, select_list, zone_info
 
 
 def read_functions(text: str, dialect: str = "spark", tz: str = "UTC") -> list[Aggregate]:
-    """The aggregates in a list as it stands after SELECT; an error names the one that is wrong."""
+    """Parse a SELECT list of aggregate functions."""
     name = check_dialect(dialect)
     zone_info(tz)
     terms = select_list(text, name)
     if not terms:
-        raise ParseError("no function given", hint=f"available: {FORMS}")
+        raise ParseError("no aggregate functions", hint=f"available: {FORMS}")
     return [_aggregate(term, SqlReader(name, tz)) for term in terms]
 
 
 def _aggregate(term: exp.Expr, to: SqlReader) -> Aggregate:
     alias = term.alias if isinstance(term, exp.Alias) else None
     node = term.this if isinstance(term, exp.Alias) else term
-    shown = _shown(node.sql(to.dialect))
+    sql = _shorten(node.sql(to.dialect))
     if isinstance(node, exp.Filter):
-        raise ParseError(f"{shown}: FILTER is not supported", hint="put the condition in --where")
+        raise ParseError(f"{sql}: FILTER is not supported", hint="put the condition in --where")
     if isinstance(node, exp.Window):
-        raise ParseError(f"{shown}: OVER is not supported", hint="give --group-by")
+        raise ParseError(f"{sql}: OVER is not supported", hint="use --group-by")
     if not isinstance(node, exp.Anonymous):
-        raise ParseError(f"{shown!r} is not a function", hint=f"available: {FORMS}")
+        raise ParseError(f"{sql!r} is not a function", hint=f"available: {FORMS}")
     form = _FUNCTIONS.get(node.name.lower())
     if form is None:
         raise ParseError(f"unknown function {node.name!r}", hint=f"available: {FORMS}")
-    made = form.make(_Call(node.name.lower(), node.expressions, form.text, to))
-    return made.alias(alias) if alias else made
+    aggregate = form.make(_Call(node.name.lower(), node.expressions, form.text, to))
+    return aggregate.alias(alias) if alias else aggregate
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call, and what its arguments mean."""
+    """A function call with typed access to its arguments."""
 
     name: str
     args: Sequence[exp.Expr]
     form: str
-    """How it should be written."""
+    """The expected syntax."""
     to: SqlReader
 
     def expect(self, number: int) -> None:
-        """Refuse another number of arguments."""
+        """Raise for another number of arguments."""
         if len(self.args) != number:
-            given = {0: "no arguments", 1: "one argument"}.get(len(self.args), f"{len(self.args)} arguments")
-            raise self.wrong(f"got {given}")
+            count = {0: "no arguments", 1: "one argument"}.get(len(self.args), f"{len(self.args)} arguments")
+            raise self.wrong(f"got {count}")
 
     def wrong(self, what: str) -> ParseError:
-        """The error for arguments that make no sense."""
+        """Error for invalid arguments."""
         return ParseError(f"{self.name}() {what}", hint=f"write {self.form}")
 
-    def column(self, place: int) -> str:
-        """An argument that names a column."""
-        node = self.args[place]
+    def column(self, index: int) -> str:
+        """Column name in argument ``index``."""
+        node = self.args[index]
         if isinstance(node, exp.Distinct):
             message = f"{self.name}(distinct ...) is not supported"
-            raise ParseError(message, hint="approx_distinct(x) estimates the number of different values")
-        found = None if isinstance(node, exp.Star) else self.to.value(node)
-        if not isinstance(found, tree.Column):
-            raise self.wrong(f"needs a column, got {_shown(node.sql(self.to.dialect))}")
-        return ".".join(found.path)
+            raise ParseError(message, hint="use approx_distinct(x) for an estimate")
+        column = None if isinstance(node, exp.Star) else self.to.value(node)
+        if not isinstance(column, tree.Column):
+            raise self.wrong(f"needs a column, got {_shorten(node.sql(self.to.dialect))}")
+        return ".".join(column.path)
 
     def constant(self, node: exp.Expr) -> Any:
-        """A value that is written out."""
-        found = self.to.value(node)
-        if not isinstance(found, tree.Literal):
-            raise self.wrong(f"needs a value, got {_shown(node.sql(self.to.dialect))}")
-        return found.scalar.as_py()
+        """Value of a literal."""
+        value = self.to.value(node)
+        if not isinstance(value, tree.Literal):
+            raise self.wrong(f"needs a value, got {_shorten(node.sql(self.to.dialect))}")
+        return value.scalar.as_py()
 
-    def values(self, place: int) -> Any:
-        """One value, or the values of an ``array(...)`` or of brackets as a list."""
-        node = self.args[place]
-        listed = isinstance(node, exp.Array) or (
+    def values(self, index: int) -> Any:
+        """One value, or a list for ``array(...)`` or brackets."""
+        node = self.args[index]
+        is_list = isinstance(node, exp.Array) or (
             isinstance(node, exp.Anonymous) and node.name.lower() == "array"
         )
-        return [self.constant(item) for item in node.expressions] if listed else self.constant(node)
+        return [self.constant(item) for item in node.expressions] if is_list else self.constant(node)
 
 
-# -- what there is -----------------------------------------------------------------------------
+# -- functions ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a function is written, and how its descriptor is made."""
+    """Syntax of a function, and how to make its aggregate."""
 
     text: str
     make: Callable[[_Call], Aggregate]
@@ -155,7 +155,7 @@ def _of(name: str, make: Callable[..., Aggregate], **options: Any) -> _Form:
     return _Form(f"{name}(x)", partial(_plain, partial(make, **options)))
 
 
-_SHOWN: dict[str, _Form] = {
+_DOCUMENTED: dict[str, _Form] = {
     "count": _Form("count(*) or count(x)", _count),
     "sum": _of("sum", sk.sum),
     "min": _of("min", sk.min),
@@ -173,7 +173,7 @@ _SHOWN: dict[str, _Form] = {
     "first": _Form("first(x, ts)", partial(_pick, sk.first)),
     "last": _Form("last(x, ts)", partial(_pick, sk.last)),
 }
-_OTHER_NAMES = {
+_ALIASES = {
     "mean": "avg",
     "variance": "var",
     "var_samp": "var",
@@ -189,6 +189,6 @@ _OTHER_NAMES = {
     "max_by": "last",
     "arg_max": "last",
 }
-_FUNCTIONS = {**_SHOWN, **{other: _SHOWN[name] for other, name in _OTHER_NAMES.items()}}
-FORMS = ", ".join(form.text.partition(" or ")[0] for form in _SHOWN.values())
-"""Every function as it is written."""
+_FUNCTIONS = {**_DOCUMENTED, **{other: _DOCUMENTED[name] for other, name in _ALIASES.items()}}
+FORMS = ", ".join(form.text.partition(" or ")[0] for form in _DOCUMENTED.values())
+"""Syntax of all functions."""

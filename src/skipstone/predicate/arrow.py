@@ -118,8 +118,8 @@ def decode(expr: pc.Expression) -> ArrowNode:
         elif key == b"field_ref":
             done.append(ArrowNode(batch, [entries[at]], path=(value.decode(),)))
         else:
-            held = batch.column(int(value))[0]
-            kind = {"options": held} if key == b"options" else {"scalar": held}
+            column = batch.column(int(value))[0]
+            kind = {"options": column} if key == b"options" else {"scalar": column}
             done.append(ArrowNode(batch, [entries[at]], **kind))
         at += 1
     return done[0]

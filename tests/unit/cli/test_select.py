@@ -69,8 +69,8 @@ def test_dialects_and_zones() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no function given"),
-        (",", "no function given"),
+        ("", "no aggregate functions"),
+        (",", "no aggregate functions"),
         ("x", "'x' is not a function"),
         ("1 + 1", "'1 + 1' is not a function"),
         ("foo(x)", "unknown function 'foo'"),

@@ -261,30 +261,34 @@ def read_blocks(
     rows = run_lengths(starts, len(values))
     assert rows.sum() == len(values)
     assert (rows >= 0).all()
-    wanted = facets & facets_of(type) | Facet.COUNT
+    available = facets & facets_of(type) | Facet.COUNT
     empty = Blocks.unknown(type, len(rows))
     if not is_ordered(type):
         present = np.asarray(values.is_valid())
         count = reduce_blocks(np.add, present, starts, empty=0, dtype=np.int64)
-        return _with_facets(empty, wanted, {"count": count})
+        return _with_facets(empty, available, {"count": count})
     column = read_column(type, values)
     count = rows - column.nulls(starts)
-    if wanted == Facet.COUNT:
-        return _with_facets(empty, wanted, {"count": count})
+    if available == Facet.COUNT:
+        return _with_facets(empty, available, {"count": count})
     # NULLs are dropped first, so blocks begin earlier.
     starts = np.cumsum(count) - count
     kind, storage = key_space(type).kind, storage_type(type)
     if kind is Kind.BYTES:
         wide = pa.types.is_decimal(storage)
-        arrays = _decimals(column, storage, starts, wanted) if wide else _byte_strings(column, starts, wanted)
+        arrays = (
+            _decimals(column, storage, starts, available)
+            if wide
+            else _byte_strings(column, starts, available)
+        )
     else:
-        wanted |= Facet.MIN_MAX
+        available |= Facet.MIN_MAX
         keys = NumberKeys.of(column)
         valid_keys = keys.keys if keys.valid is None else keys.keys[keys.valid]
-        arrays = (_floats if kind is Kind.FLOAT else _integers)(valid_keys, starts, wanted)
+        arrays = (_floats if kind is Kind.FLOAT else _integers)(valid_keys, starts, available)
         arrays |= {name: arrays[name].astype(key_space(type).dtype) for name in ("lower", "upper")}
     arrays.setdefault("has", count > 0)
-    return _with_facets(empty, wanted, {"count": count, **arrays})
+    return _with_facets(empty, available, {"count": count, **arrays})
 
 
 def constant_blocks(type: pa.DataType, value: pa.Scalar, rows: Array, facets: Facet) -> Blocks:

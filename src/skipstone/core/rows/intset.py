@@ -2,7 +2,7 @@
 
 The rows of a file are a RowSet, which is optimized for set algebra. Ids can be anywhere in 64 bits, and the
 common operation is to look up a million keys. So ids are stored as runs, as a sorted array or as one bit per
-number, whichever is smallest: unlike a roaring bitmap, each of these looks up an array of keys at once.
+number, whichever is smallest: unlike a roaring bitmap, each of these looks up an array of keys in one call.
 """
 
 from __future__ import annotations

@@ -484,10 +484,10 @@ def _match(kind: tree.MatchKind) -> Callable[[Args, str, str], tree.Expr | None]
 
 def _like_call(ignore_case: bool) -> Callable[[Args, str, str], tree.Expr | None]:
     def build(args: Args, _dialect: str, _zone: str) -> tree.Expr | None:
-        texts = [_plain(arg) for arg in args[1:]]
-        if len(args) not in (2, 3) or not all(isinstance(text, str) for text in texts):
+        strings = [_plain(arg) for arg in args[1:]]
+        if len(args) not in (2, 3) or not all(isinstance(text, str) for text in strings):
             return None
-        pattern, escape = (*map(str, texts), "\\")[:2]
+        pattern, escape = (*map(str, strings), "\\")[:2]
         return tree.Like(args[0], pattern, escape, ignore_case)
 
     return build
