@@ -1,1 +1,1 @@
-"""Aggregates: answered from metadata where it proves them, by reading rows elsewhere."""
+"""Aggregation, from metadata where possible and from rows otherwise."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from skipstone.typing import UserAggregate
 
 _MAX_BINS = 100_000
+_NAME_HINT = "use the name of a column"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +88,7 @@ def quantile(column: str, q: float | Sequence[float], *, exact: bool = True) -> 
     single = _is_number(q)
     ranks: list[Any] = [q] if single else list(q) if isinstance(q, Iterable) else []
     if not ranks or not all(_is_number(r) and 0 <= r <= 1 for r in ranks):
-        raise UsageError(f"quantile({column!r}, {q!r})", hint="use numbers from 0 to 1")
+        raise UsageError(f"quantile() needs ranks from 0 to 1, got {q!r}", hint="use numbers from 0 to 1")
     argument = f"{q}" if single else f"[{', '.join(map(str, ranks))}]"
     function = "quantile" if exact else "approx_quantile"
     return _of(function, column, argument, options=(tuple(map(float, ranks)), single))
@@ -101,12 +102,14 @@ def histogram(column: str, bins: int | Sequence[Any]) -> Aggregate:
     if isinstance(bins, int):
         if not 1 <= bins <= _MAX_BINS or isinstance(bins, bool):
             raise UsageError(
-                f"histogram({column!r}, {bins})",
-                hint=f"use 1 to {_MAX_BINS:,} bins, or a list of edges",
+                f"histogram() needs 1 to {_MAX_BINS:,} bins, got {bins}",
+                hint="use another number of bins, or a list of edges",
             )
         return _of("histogram", column, f"{bins}", options=bins)
     if isinstance(bins, str) or not hasattr(bins, "__iter__"):
-        raise UsageError(f"histogram({column!r}, {bins!r})", hint="use a number of bins or a list of edges")
+        raise UsageError(
+            f"histogram() can't use {bins!r} as bins", hint="use a number of bins or a list of edges"
+        )
     edges = tuple(bins)
     return _of("histogram", column, f"{len(edges)} edges", options=edges)
 
@@ -138,7 +141,7 @@ def udaf(
     ``finish(state) -> value``; ``type`` is the type of the result, inferred from the values by default.
     """
     if isinstance(columns, str) or not all(isinstance(column, str) for column in columns):
-        raise UsageError(f"udaf(..., {columns!r})", hint="use a list of column names")
+        raise UsageError(f"udaf() needs column names, got {columns!r}", hint="use a list of column names")
     name = name or f"{getattr(aggregate, '__name__', aggregate.__class__.__name__)}({', '.join(columns)})"
     return Aggregate("udaf", tuple(columns), name, (aggregate, type))
 
@@ -149,17 +152,19 @@ def _is_number(x: object) -> bool:
 
 def _of(function: str, column: str, *more: str, options: Any = None) -> Aggregate:
     if not isinstance(column, str):
-        raise UsageError(f"{function}({column!r})", hint="use a column name")
+        raise UsageError(f"{function}() needs a column name, got {column!r}", hint=_NAME_HINT)
     return Aggregate(function, (column,), f"{function}({', '.join((column, *more))})", options)
 
 
 def _first_or_last(function: str, column: str, by: str) -> Aggregate:
     if not isinstance(by, str):
-        raise UsageError(f"{function}({column!r}, by={by!r})", hint="use a column name")
+        raise UsageError(f"{function}() needs a column name as by=, got {by!r}", hint=_NAME_HINT)
     return Aggregate(function, (_of(function, column).columns[0], by), f"{function}({column} by {by})")
 
 
 def _check_ddof(ddof: int) -> int:
     if ddof not in (0, 1):
-        raise UsageError(f"ddof={ddof!r}", hint="use 1 for a sample, 0 for the population")
+        raise UsageError(
+            f"ddof must be 0 or 1, got {ddof!r}", hint="use 1 for a sample, 0 for the population"
+        )
     return ddof

@@ -1,1 +1,1 @@
-"""Mergeable aggregate states: what can be kept per unit and put together later; below lakes and scans."""
+"""Mergeable aggregate states, independent of lakes and scans; the index stores them."""

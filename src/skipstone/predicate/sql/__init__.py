@@ -40,7 +40,7 @@ def parse_sql(text: str, dialect: str = "spark", tz: str = "UTC") -> tree.Predic
     try:
         return _condition(text, name, tz)
     except RecursionError:
-        raise ParseError("SQL condition is nested too deeply", hint="remove parentheses") from None
+        raise ParseError("SQL condition is nested too deeply", hint="use fewer parentheses") from None
 
 
 def _condition(text: str, dialect: str, zone: str) -> tree.Predicate:
