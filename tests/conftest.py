@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import urllib.request
 from collections.abc import Iterator
@@ -38,6 +39,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     # The long files are in the first folders: sorted by their number of tests they would be the last.
     config.option.loadscopereorder = False
     return Scheduling(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the thousands of collected tests from garbage collection, which would visit them each time."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Let the interpreter free them at its end."""
+    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,7 +13,8 @@ MODULES = (
 )
 
 if __name__ == "__main__":
-    sys.path[0] = ""
+    # Spark puts its Python code first as a ZIP archive, which each daemon would compile again.
+    sys.path[:] = ["", *(path for path in sys.path[1:] if not path.endswith(".zip"))]
     # What has a thread can't be forked.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     for module in MODULES:
