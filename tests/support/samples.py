@@ -39,11 +39,18 @@ SAMPLES = {
     "damaged aggregates": Sample(25, 1 / 36),
     "damaged index": Sample(150, 1 / 6),
     "damaged tables": Sample(30, 1 / 50),
-    "mutants": Sample(300, 1),
+    "mutants": Sample(150, 1),
     # tests/iceberg and tests/unit
+    "advice": Sample(12, 1 / 400),
     "chains": Sample(3, 1 / 1_300),
     "damaged entries": Sample(150, 1 / 10),
+    "index levels": Sample(80, 1 / 80),
+    "index searches": Sample(80, 1 / 60),
     "partition filters": Sample(150, 1 / 10),
+    "reasons": Sample(16, 1 / 500),
+    "SQL": Sample(100, 1 / 50),
+    "statistics": Sample(16, 1 / 500),
+    "verify": Sample(12, 1 / 800),
 }
 
 

@@ -25,6 +25,7 @@ from skipstone.index.levels import (
     write_level,
 )
 from skipstone.store.cache import Cache
+from tests.support.samples import sample
 
 KEYS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int64(): st.sampled_from([-(2**63), -3, 0, 1, 2**63 - 1]),
@@ -98,7 +99,7 @@ def readers(level: LevelBounds, folder: Path) -> list[LevelReader]:
     return [LevelReader(box, 7, name, level.facts.type) for box in boxes for name in ("deep", "flat")]
 
 
-@settings(max_examples=250)
+@settings(max_examples=sample("index levels"))
 @given(levels(), st.data())
 def test_levels_come_back(
     tmp_path_factory: pytest.TempPathFactory, level: LevelBounds, data: st.DataObject

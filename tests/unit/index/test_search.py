@@ -20,6 +20,7 @@ from skipstone.index.levels import write_facts
 from skipstone.index.search import UnitRuns, head, heads, search, search_arrays, search_leaf
 from skipstone.predicate import col
 from skipstone.store.cache import Cache
+from tests.support.samples import sample
 
 INTS = st.integers(-6, 6) | st.sampled_from([-(2**63), 2**63 - 1])
 UNSIGNED = st.integers(0, 6) | st.sampled_from([2**63, 2**64 - 1])
@@ -107,7 +108,7 @@ def container(facts: dict[int, ColumnFacts]) -> Container:
     return Container.open("x", read, len(data), tail, Cache(1 << 20))
 
 
-@settings(max_examples=250)
+@settings(max_examples=sample("index searches"))
 @given(st.data())
 def test_a_search_misses_nothing_the_judge_keeps(data: st.DataObject) -> None:
     types = [data.draw(st.sampled_from([*VALUES]), label="type") for _ in range(2)]
@@ -139,7 +140,7 @@ def test_a_search_misses_nothing_the_judge_keeps(data: st.DataObject) -> None:
     assert not missed, f"{predicate} misses {missed}"
 
 
-@settings(max_examples=300)
+@settings(max_examples=sample("index searches"))
 @given(st.data())
 def test_each_leaf_alone(data: st.DataObject) -> None:
     """With any number of units allowed; a point among sorted units finds few."""

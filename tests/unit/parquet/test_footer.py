@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.errors import CorruptFileError, EncryptedFileError, NotParquetError
-from skipstone.parquet.metadata import ParquetMetadata, Writer, from_pyarrow, parse_footer, read_footer
+from skipstone.parquet.metadata import FileWriter, ParquetMetadata, from_pyarrow, parse_footer, read_footer
 from skipstone.store.source import open_source
 
 
@@ -302,16 +302,16 @@ def test_chunks_are_checked_when_asked_for(table: pa.Table, write: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "writer"),
     [
-        ("parquet-mr version 1.8.0 (build 0fda28a)", Writer("parquet-mr", (1, 8, 0))),
-        ("DuckDB version v2.0.0 (build abc)", Writer("DuckDB", (2, 0, 0))),
-        ("impala version 1.3.0-INTERNAL (build 8a48ddb)", Writer("impala", (1, 3, 0))),
-        ("parquet-mr", Writer("parquet-mr", ())),
-        ("", Writer("", ())),
-        ("x version " + "9" * 10_000, Writer("x", (999_999_999,))),
+        ("parquet-mr version 1.8.0 (build 0fda28a)", FileWriter("parquet-mr", (1, 8, 0))),
+        ("DuckDB version v2.0.0 (build abc)", FileWriter("DuckDB", (2, 0, 0))),
+        ("impala version 1.3.0-INTERNAL (build 8a48ddb)", FileWriter("impala", (1, 3, 0))),
+        ("parquet-mr", FileWriter("parquet-mr", ())),
+        ("", FileWriter("", ())),
+        ("x version " + "9" * 10_000, FileWriter("x", (999_999_999,))),
     ],
 )
-def test_writers(text: str, writer: Writer) -> None:
-    assert Writer.parse(text) == writer
+def test_writers(text: str, writer: FileWriter) -> None:
+    assert FileWriter.parse(text) == writer
 
 
 def test_a_plaintext_footer_with_encrypted_columns(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from skipstone.predicate.tree import (
     col,
     lit,
 )
+from tests.support.samples import sample
 
 INSTANT = pa.timestamp("us", "UTC")
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
@@ -167,7 +168,7 @@ LEAVES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sample("SQL"), deadline=None)
 @given(nested(LEAVES), st.sampled_from(["spark", "duckdb"]))
 def test_random_trees_read_back(node: tree.Predicate, dialect: str) -> None:
     written = to_sql(node, dialect)
@@ -179,7 +180,7 @@ WORDS = ["a", "(", ")", "=", "'x'", "not", "in", "1", "and", "is", "null", "like
 SOUP = st.text(max_size=40) | st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sample("SQL"), deadline=None)
 @given(SOUP, st.sampled_from(DIALECTS))
 def test_any_text_is_a_predicate_or_a_predicate_error(sql: str, dialect: str) -> None:
     with contextlib.suppress(PredicateError):
@@ -323,7 +324,7 @@ def rows() -> Iterator[duckdb.DuckDBPyConnection]:
         yield db
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=sample("SQL"), deadline=None)
 @given(nested(EVALUATED))
 def test_duckdb_answers_as_spark_would(rows: duckdb.DuckDBPyConnection, node: tree.Predicate) -> None:
     sql = to_sql(node, "duckdb")

@@ -17,8 +17,9 @@ from skipstone.errors import UnknownColumnError, UsageError
 from tests.property._lakes import full_scan, random_lake
 from tests.property._oracle import plain
 from tests.property._patch import BINARY, Struct, patch_footer, patch_statistics
+from tests.support.samples import sample
 
-LAKES = 40
+LAKES = sample("statistics")
 
 
 def write(root: Path, tables: dict[str, pa.Table], **settings: Any) -> sk.Lake:

@@ -25,9 +25,10 @@ from skipstone.scan.verify import differences
 from tests.property._lakes import random_lake, under
 from tests.property._patch import BINARY, Struct, chunks, patch_column_index, patch_footer
 from tests.property._predicates import Predicates, is_drawn
+from tests.support.samples import sample
 
 ROWS, GROUP, PAGE = 2_000, 500, 100
-LAKES = 24
+LAKES = sample("verify")
 
 
 @pytest.fixture

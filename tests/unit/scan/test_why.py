@@ -19,9 +19,10 @@ from skipstone.report.trace import Cause
 from tests.property._lakes import random_lake, under
 from tests.property._patch import BINARY, Struct, columns, patch_footer, patch_statistics
 from tests.property._predicates import Predicates, is_drawn
+from tests.support.samples import sample
 
 ROWS, GROUP, PAGE = 4_000, 1_000, 200
-LAKES = 36
+LAKES = sample("reasons")
 NONE, SOME, ALL = sk.Verdict.NONE, sk.Verdict.SOME, sk.Verdict.ALL
 
 
