@@ -432,32 +432,34 @@ class Container:
             first, last = start * width // _SHEET, -(-stop * width // _SHEET)
             found = self._arrays.get(key)
             if found is None or not self._good[entry.sum + first : entry.sum + last].all():
-                found = self._near(key, entry, np.arange(first, last))
+                found = self._load_run(key, entry, first, last)
         return found[start:stop]
 
-    def _near(self, key: Key, entry: _Entry, sheets: Array) -> Array:
-        """An array of which these sheets have been read and tested."""
+    def _load_run(self, key: Key, entry: _Entry, first: int, last: int) -> Array:
+        """An array of which the sheets from ``first`` up to ``last`` have been read and tested."""
         array = self._arrays.get(key)
         if array is None:
             # Of threads that come at once all get the same memory, and write the same to it.
             array = self._arrays.setdefault(key, np.empty(entry.count, dtype=entry.dtype))
+        if first < last:
+            begin, end = first * _SHEET, min(last * _SHEET, entry.size)
+            (body,) = self.bytes.fetch(((entry.start + begin, entry.start + end),))
+            self._test(key, entry, body, first)
+            array.view(np.uint8)[begin:end] = np.frombuffer(body, dtype=np.uint8)
+            self._good[entry.sum + first : entry.sum + last] = True
+        return array
+
+    def _near(self, key: Key, entry: _Entry, sheets: Array) -> Array:
+        """An array of which these sheets have been read and tested."""
+        array = self._load_run(key, entry, 0, 0)
         if not len(sheets):
             return array
         if not -1 < sheets[0] <= sheets[-1] < self._sheets(entry):
             raise self._bad(key, "is shorter than another array says")
         missing = sheets[~self._good[entry.sum + sheets]]
         if len(missing):
-            memory = array.view(np.uint8)
-            first, last = int(missing[0]), int(missing[-1])
-            runs = [(first, last + 1)]
-            if last - first >= len(missing):
-                apart = np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1)
-                runs = [(int(run[0]), int(run[-1]) + 1) for run in apart]
-            ranges = [ByteRange(entry.start + low * _SHEET, self._stop(entry, high)) for low, high in runs]
-            for (low, high), body in zip(runs, self.bytes.fetch(ranges), strict=True):
-                self._test(key, entry, body, low)
-                memory[low * _SHEET : low * _SHEET + len(body)] = np.frombuffer(body, dtype=np.uint8)
-                self._good[entry.sum + low : entry.sum + high] = True
+            for run in np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1):
+                self._load_run(key, entry, int(run[0]), int(run[-1]) + 1)
         return array
 
     def _fetched(self, wanted: Sequence[tuple[Key, int, int]]) -> list[Array]:

@@ -336,6 +336,8 @@ class Recorded:
     """Their row groups' numbers in the segment."""
     kins: Array
     """The kind of file that each row group is in."""
+    only_kin: int | None
+    """The kind of all of them, if there is only one."""
 
     @classmethod
     def of(cls, coverage: IndexCoverage, number: int, rows: Array) -> Recorded:
@@ -344,7 +346,9 @@ class Recorded:
         counts, groups = segment.groups_of(rows)
         files = coverage.files_of(number, rows)
         kins = np.repeat(segment.some("kin", rows), counts)
-        return cls(coverage, segment, files, counts, segment.rows_of(rows, counts, groups), groups, kins)
+        only = kins.item(0) if len(kins) and (kins == kins[0]).all() else None
+        group_rows = segment.rows_of(rows, counts, groups)
+        return cls(coverage, segment, files, counts, group_rows, groups, kins, only)
 
     @property
     def near(self) -> bool:
@@ -383,28 +387,35 @@ class Recorded:
     ) -> RuledOut:
         """What the index's own bloom filters rule out; filters that it didn't take over are in the files."""
         segment = self.segment
-        kins = self.kins[units]
         masks: dict[int, Array] = {}
         gone: dict[int, list[Array]] = {}
         settled = True
-        every = set(kins.tolist())
+        kins = None if self.only_kin is not None else self.kins[units]
+        every: set[int] = {self.only_kin or 0} if kins is None else set(kins.tolist())
         hashes: Hashes | None = {} if len(every) > 1 else None
         for kin in every:
-            mine = (kins == kin).nonzero()[0]
+            mine = None if kins is None else (kins == kin).nonzero()[0]
+            groups = self.groups[units if mine is None else units[mine]]
             for probe in bloom_probes(node, segment.shell(kin), max_keys, hashes):
                 path = probe.bound.ref.path
                 if probe.hashes is None:
                     continue
                 settled = settled and segment.has_own_blooms(path)
-                # Files of several kinds may store a value in several ways: then all pages are asked.
+                # Files of several kinds can store a value in several forms: then all pages are looked up.
                 some = pages.get(path) if pages is not None and len(every) == 1 else None
-                found = segment.absent(path, probe.hashes, self.groups[units[mine]], some)
-                if found is None:
+                absent = segment.absent(path, probe.hashes, groups, some)
+                if absent is None:
                     continue
-                if some is None or found.groups.any():
-                    mask = masks.setdefault(id(probe.node), np.zeros(len(units), dtype=bool))
-                    mask[mine] = found.groups
-                if len(found.pages):
-                    gone.setdefault(id(probe.node), []).append(found.pages)
-        deeper = {leaf: np.sort(np.concatenate(parts)) for leaf, parts in gone.items()} if gone else {}
+                if some is None or absent.groups.any():
+                    if mine is None:
+                        masks[id(probe.node)] = absent.groups
+                    else:
+                        mask = masks.setdefault(id(probe.node), np.zeros(len(units), dtype=bool))
+                        mask[mine] = absent.groups
+                if len(absent.pages):
+                    gone.setdefault(id(probe.node), []).append(absent.pages)
+        deeper = {
+            leaf: parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
+            for leaf, parts in gone.items()
+        }
         return RuledOut(masks, deeper, settled)

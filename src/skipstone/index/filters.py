@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +31,7 @@ class Filters:
     """All filters of an open segment; columns by number."""
 
     container: Container
+    _tables: dict[tuple[int, str], tuple[list[tuple[int, int]], Array, Array]] = field(default_factory=dict)
 
     @cached_property
     def _sizes(self) -> dict[tuple[int, str], list[int]]:
@@ -55,12 +56,17 @@ class Filters:
     def absent(self, column: int, hashes: Array, groups: Array, pages: Array | None = None) -> Absent | None:
         """In which of some row groups, and of their pages, none of the values is; None without filters.
 
-        Where ``pages`` are given, only those are looked up.
+        ``groups`` rise, and can repeat. Where ``pages`` are given, only those are looked up.
         """
         paged, owned = (column, "page_bloom") in self._sizes, (column, "group_bloom") in self._sizes
         gone = np.zeros(len(groups), dtype=bool)
+        if pages is not None:
+            # The number of a page that the segment doesn't record is -1.
+            pages = pages[pages >= 0]
         if owned and (not paged or len(groups) > _FEW_GROUPS):
-            gone = self._ruled_out(column, "group_bloom", hashes, groups)
+            gone = self._groups_ruled_out(column, hashes, groups)
+            if pages is not None and paged:
+                pages = self._pages_of(column, pages, groups[~gone])
         if not paged:
             return Absent(gone, groups[:0]) if owned else None
         if pages is not None:
@@ -87,33 +93,67 @@ class Filters:
         if any(row[0] for row in self.container.slices(spans)):
             raise BadIndex(f"pages of column {column} are missing", self.container.name)
 
+    def _groups_ruled_out(self, column: int, hashes: Array, groups: Array) -> Array:
+        """Which of some row groups (rising, some of them repeated) have none of the values."""
+        first = np.ones(len(groups), dtype=bool)
+        np.not_equal(groups[1:], groups[:-1], out=first[1:])
+        gone: Array = self._ruled_out(column, "group_bloom", hashes, groups[first])[first.cumsum() - 1]
+        return gone
+
+    def _pages_of(self, column: int, pages: Array, groups: Array) -> Array:
+        """Those of some pages that belong to row groups, which rise."""
+        if not len(groups):
+            return pages[:0]
+        owners = self.container.whole((column, "page/firsts")).searchsorted(pages, "right") - 1
+        left: Array = pages[groups.take(groups.searchsorted(owners), mode="clip") == owners]
+        return left
+
+    def _table(self, column: int, kind: str) -> tuple[list[tuple[int, int]], Array, Array]:
+        """Sizes of filters with their counts; per unit the number of its filter's size, and where that is.
+
+        The number is -1 for a unit without a filter.
+        """
+        table = self._tables.get((column, kind))
+        if table is None:
+            sizes = self._sizes[column, kind]
+            units = self.container.wholes([(column, f"{kind}/{size}/units") for size in sizes])
+            total = max([int(mine[-1]) + 1 for mine in units if len(mine)], default=0)
+            numbers, places = np.full(total, -1, dtype=np.int32), np.zeros(total, dtype=np.uint32)
+            for number, mine in enumerate(units):
+                numbers[mine], places[mine] = number, np.arange(len(mine))
+            table = [(size, len(mine)) for size, mine in zip(sizes, units, strict=True)], numbers, places
+            self._tables[column, kind] = table
+        return table
+
     def _ruled_out(self, column: int, kind: str, hashes: Array, wanted: Array) -> Array:
         """Which of some units (rising) have a filter, and none of the values by it."""
         gone = np.zeros(len(wanted), dtype=bool)
         if not len(wanted):
             return gone
         masks = block_masks(hashes)
-        for size in self._sizes[column, kind]:
-            owners = self.container.whole((column, f"{kind}/{size}/units"))
-            # In their own type, or all of them would be converted for the search.
-            places = owners.searchsorted(wanted.astype(owners.dtype))
-            mine = (places < len(owners)) & (owners[np.minimum(places, len(owners) - 1)] == wanted)
-            places = places[mine]
-            if not len(places):
-                continue
-            # Rising, as all that is asked for.
-            low, high = int(places[0]), int(places[-1]) + 1
-            bits, width = (column, f"{kind}/{size}/bits"), len(owners)
-            numbers = block_numbers(hashes, size).tolist()
-            spans = [(8 * (b * width + low), 8 * (b * width + high)) for b in numbers]
+        sizes, numbers, places = self._table(column, kind)
+        if wanted[-1] >= len(numbers):
+            # Units past the last filter have none.
+            wanted = wanted[: wanted.searchsorted(len(numbers))]
+        kinds = numbers[wanted]
+        # A loop over sizes: filters of one size are stored together.
+        for number in np.bincount(kinds + 1)[1:].nonzero()[0].tolist():
+            size, width = sizes[number]
+            mine = (kinds == number).nonzero()[0]
+            some = places[wanted[mine]].astype(np.int64)
+            # They rise, since units do.
+            low, high = some.item(0), some.item(-1) + 1
+            bits = (column, f"{kind}/{size}/bits")
+            blocks = block_numbers(hashes, size).tolist()
+            spans = [(8 * (b * width + low), 8 * (b * width + high)) for b in blocks]
             if self.container.are_small((bits,)):
                 every = self.container.whole(bits)
                 rows = [every[start:stop] for start, stop in spans]
             else:
                 rows = self.container.slices([(bits, start, stop) for start, stop in spans])
-            found = np.zeros(len(places), dtype=bool)
+            present = np.zeros(len(some), dtype=bool)
             for row, mask in zip(rows, masks, strict=True):
-                words = row.reshape(-1, 8)[places - low]
-                found |= ((words & mask) == mask).all(axis=1)
-            gone[mine] = ~found
+                words = row.reshape(-1, 8)[some - low]
+                present |= np.logical_and.reduce((words & mask) == mask, axis=1)
+            gone[mine] = ~present
         return gone

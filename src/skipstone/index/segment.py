@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
-from typing import TYPE_CHECKING
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +46,8 @@ _CHUNK = CHUNK.itemsize
 _MOST = 1 << 62
 # Longer arrays than this are not fetched from elsewhere to look at all pages at once.
 _FAR = 1 << 20
+# Files whose records are checked at once.
+_CHECKED_FILES = 32
 _OF_FILES = tuple((COMMON, name) for name in ("kin", "sizes", "rows", "group_rows", "group_sizes"))
 _PAGES = tuple(f"page/{name}" for name in ("firsts", "first_rows", "offsets", "sizes"))
 _U1, _U4, _I4, _U8, _I8 = (np.dtype(name) for name in ("|u1", "<u4", "<i4", "<u8", "<i8"))
@@ -259,17 +261,45 @@ class Segment:
 
     def chunks(self, file: int) -> Array:
         """The chunks of a file, all row groups of a leaf one after the other."""
-        if file not in self._chunks:
-            first, last = int(self.chunk_firsts[file]), int(self.chunk_firsts[file + 1])
-            (body,) = self.container.slices([((COMMON, "chunks"), first * _CHUNK, last * _CHUNK)])
-            found = body.view(CHUNK)
-            kin, sizes, _, rows, _ = self._of_files()
-            leaves = self.shell(int(kin[file])).leaves
-            with parsing("chunks", self.container.name):
-                mine = rows[int(self.firsts[file]) : int(self.firsts[file + 1])]
-                check_chunks(found, leaves, [mine], sizes[file : file + 1])
-            self._chunks[file] = found
-        return self._chunks[file]
+        chunks = self._chunks.get(file)
+        if chunks is None:
+            near = self._neighbours(file)
+            if len(near) > 1:
+                try:
+                    self._load_chunks(near)
+                except BadIndex:
+                    # The damage can be another file's.
+                    self._load_chunks(range(file, file + 1))
+            else:
+                self._load_chunks(near)
+            chunks = self._chunks[file]
+        return chunks
+
+    def _neighbours(self, file: int) -> range:
+        """Files of one kind that are checked together with a file: little more work than one of them."""
+        kin = self.common("kin")
+        first = file - file % _CHECKED_FILES
+        near = range(first, min(first + _CHECKED_FILES, len(self)))
+        if not self.container.bytes.near or not (kin[near.start : near.stop] == kin[file]).all():
+            return range(file, file + 1)
+        return near
+
+    def _load_chunks(self, files: range) -> None:
+        """Read and check the chunks of files of one kind."""
+        firsts = self.chunk_firsts[files.start : files.stop + 1].tolist()
+        (body,) = self.container.slices([((COMMON, "chunks"), firsts[0] * _CHUNK, firsts[-1] * _CHUNK)])
+        chunks = body.view(CHUNK)
+        kin, sizes, _, rows, _ = self._of_files()
+        groups = self.firsts[files.start : files.stop + 1].tolist()
+        with parsing("chunks", self.container.name):
+            check_chunks(
+                chunks,
+                self.shell(int(kin[files.start])).leaves,
+                [rows[first:last] for first, last in pairwise(groups)],
+                sizes[files.start : files.stop],
+            )
+        for file, (first, last) in zip(files, pairwise(firsts), strict=True):
+            self._chunks[file] = chunks[first - firsts[0] : last - firsts[0]]
 
     def prepare(self) -> None:
         """Fetch what every question needs, together; what is mapped needs no fetching."""
@@ -359,25 +389,63 @@ class Segment:
 
         ``group`` is numbered within the segment.
         """
-        arrays = self._page_arrays([leaf.path for leaf in leaves])
-        if arrays is None or len({leaf.path for leaf in leaves}) < len(leaves):
-            return [self.places(group, leaf.path) for leaf in leaves]
-        rows = int(self.common("group_rows")[group])
-        found: list[PageIndex | None] = []
+        paths = [leaf.path for leaf in leaves]
+        arrays = self._page_arrays(paths)
+        if arrays is None or len(set(paths)) < len(leaves):
+            return [self.places(group, path) for path in paths]
+        rows = self.common("group_rows").item(group)
+        indexes: list[PageIndex | None] = []
         doubtful: list[tuple[LeafColumn, PageIndex, int]] = []
-        for leaf, known in zip(leaves, arrays, strict=True):
-            firsts, first_rows, offsets, sizes, checked = known
+        for leaf, (firsts, first_rows, offsets, sizes, checked) in zip(leaves, arrays, strict=True):
             first, last = firsts[group], firsts[group + 1]
             if last <= first:
-                found += (None,)
+                indexes += (None,)
                 continue
             index = PageIndex.places(rows, first_rows[first:last], offsets[first:last], sizes[first:last])
-            found += (index,)
+            indexes += (index,)
             if not checked[group]:
                 doubtful += ((leaf, index, int(last)),)
-        if doubtful:
+        if doubtful and not self._check_neighbours(file, [leaf for leaf, _, _ in doubtful]):
             self._check_chunks(file, group, doubtful)
-        return found
+        return indexes
+
+    def _check_neighbours(self, file: int, leaves: Sequence[LeafColumn]) -> bool:
+        """Whether the pages of leaves are sound in all row groups of a file and its neighbours.
+
+        If so they need no other check; if not, somebody has to look more closely.
+        """
+        files = self._neighbours(file)
+        first, last = self.firsts.item(files.start), self.firsts.item(files.stop)
+        self.chunks(file)
+        if not all([number in self._chunks for number in files]):  # noqa: C419
+            return False
+        groups = self.firsts[files.start : files.stop + 1]
+        begins = self.chunk_firsts[files.start : files.stop]
+        widths = groups[1:] - groups[:-1]
+        # In each file the row groups of a leaf come one after the other.
+        places = np.arange(first, last) + (begins - groups[:-1]).repeat(widths)
+        steps = widths.repeat(widths)
+        every = self._some_chunks(np.concatenate([places + leaf.index * steps for leaf in leaves]))
+        start, dictionary = every["start"], every["dictionary"]
+        low = np.where((dictionary > 0) & (dictionary < start), dictionary, start)
+        counts, parts = [], []
+        for leaf in leaves:
+            firsts, first_rows, *rest, _ = self._arrays[leaf.path]
+            begin, end = firsts[first], firsts[last]
+            if end < len(first_rows) and first_rows[end]:
+                return False
+            counts.append(firsts[first + 1 : last + 1] - firsts[first:last])
+            parts.append([array[begin:end] for array in (first_rows, *rest)])
+        pages = np.concatenate(counts)
+        if not pages.all():
+            return False
+        rows = np.concatenate([self.common("group_rows")[first:last]] * len(leaves))
+        first_rows, offsets, sizes = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+        if not _sound_pages(pages, first_rows, offsets, sizes, low, low + every["size"], rows).all():
+            return False
+        for leaf in leaves:
+            self._arrays[leaf.path][-1][first:last] = True
+        return True
 
     def _page_arrays(self, paths: Sequence[Path]) -> list[tuple[Array, ...]] | None:
         """First page by row group; first rows, offsets and sizes of all pages; groups checked: of columns.
@@ -707,6 +775,17 @@ class _Records:
         except BadIndex as bad:
             chunks = record_chunks([self.footer(bad)])
         return chunks[leaf * groups : (leaf + 1) * groups]
+
+    def group_chunks(self, group: int, leaves: Sequence[int]) -> list[tuple[Any, ...]]:
+        """The chunks of some leaves of a row group; from the footer where the segment is damaged."""
+        firsts = self.segment.firsts
+        groups = firsts.item(self.file + 1) - firsts.item(self.file)
+        try:
+            chunks = self.segment.chunks(self.file)
+        except BadIndex as bad:
+            chunks = record_chunks([self.footer(bad)])
+        rows: list[tuple[Any, ...]] = chunks[[leaf * groups + group for leaf in leaves]].tolist()
+        return rows
 
     def facts(self, ref: ColumnRef) -> ColumnFacts:
         """What is known about a column in each row group; from the footer where the segment doesn't say."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from skipstone.engine.jobs import gather
@@ -30,7 +28,6 @@ _RECORD_WEIGHT = 4_000
 # One thread parses footers as fast as the page cache delivers them.
 _LOCAL_THREADS = 1
 _REMOTE_THREADS = 32
-_REQUESTS, _BYTES = attrgetter("requests"), attrgetter("bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +72,7 @@ class Files:
         """Looks up files in an index; None without an index."""
         self._tails: Cache[ListedFile, TailSource] = Cache(_TAIL_CACHE_BYTES)
         self._sources: dict[ListedFile, RetrySource] = {}
-        self._counters: list[IoCounter] = []
-        self._lock = threading.Lock()
+        self._total = IoCounter()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_restore, (self.store, self.retry, self.memory, self.naming, self.evolution))
@@ -88,7 +84,7 @@ class Files:
 
     def io(self) -> Io:
         """Requests and bytes so far, over all files."""
-        return Io(sum(map(_REQUESTS, self._counters)), sum(map(_BYTES, self._counters)))
+        return Io(self._total.requests, self._total.bytes)
 
     def path(self, entry: ListedFile) -> str:
         """Full path or URI of a file."""
@@ -103,14 +99,13 @@ class Files:
             # Another thread can be first.
             source = self._sources.setdefault(entry, new)
             if source is new:
-                self._counters.append(new.counter)
+                new.counter.count_in(self._total)
         return source
 
     def read_whole(self, key: str) -> bytes:
         """All bytes of a file that was not listed."""
         source = RetrySource(self.store.open(key), self.retry)
-        with self._lock:
-            self._counters.append(source.counter)
+        source.counter.count_in(self._total)
         return source.read_ranges([ByteRange(0, source.size())])[0]
 
     def footer(self, entry: ListedFile) -> ParquetMetadata:

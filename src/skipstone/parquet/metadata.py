@@ -252,6 +252,10 @@ class ParquetMetadata:
         meta = self.chunks(leaf)[group]
         return _range(meta), meta.codec, None
 
+    def chunk_layouts(self, group: int, leaves: Sequence[int]) -> list[tuple[ByteRange, int, Use | None]]:
+        """``chunk_layout`` of several chunks of a row group."""
+        return [self.chunk_layout(group, leaf) for leaf in leaves]
+
     def page_places(self, group: int, leaf: int) -> PageIndex | None:  # noqa: ARG002
         """Where the pages of a chunk are, if that is known without reading on; a footer doesn't tell."""
         return None

@@ -42,6 +42,11 @@ class BoundaryOrder(IntEnum):
     DESCENDING = 2
 
 
+# Shared, since most chunks have fewer pages.
+_NONE_NULL = np.zeros(1_024, dtype=np.bool_)
+_NONE_NULL.flags.writeable = False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PageIndex:
     """The pages of one chunk: where each is, and what the writer says it holds.
@@ -74,7 +79,9 @@ class PageIndex:
             offsets=offsets,
             sizes=sizes,
             has_statistics=False,
-            null_pages=np.zeros(first_rows.shape, dtype=np.bool_),
+            null_pages=_NONE_NULL[: first_rows.size]
+            if first_rows.size <= _NONE_NULL.size
+            else np.zeros(first_rows.shape, dtype=np.bool_),
             min_values=[],
             max_values=[],
             null_counts=None,

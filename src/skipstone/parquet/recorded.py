@@ -15,7 +15,7 @@ from skipstone.parquet.metadata import ParquetMetadata, all_chunks
 from skipstone.parquet.pageindex import PageIndex
 from skipstone.parquet.slice.pages import Use, dictionary_use
 from skipstone.parquet.structs import ChunkDetails, ColumnChunk, ColumnMetaData, PageEncodingStats
-from skipstone.store.source import ByteRange
+from skipstone.store.source import ByteRange, range_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,8 +61,9 @@ _OF_COLUMN: Final = {
     "bounds": "column_index_offset",
     "bounds_size": "column_index_length",
 }
-_USES: Final = (Use.SOME, Use.NONE, Use.ALL)
 _COMPLETE: Final = 3
+_USES: Final = (Use.SOME, Use.NONE, Use.ALL, Use.ALL)
+"""By the number that is recorded; the last is ``_COMPLETE``."""
 _DICTIONARY: Final = 8
 
 
@@ -108,15 +109,16 @@ def check_chunks(
 
     Whatever they name lies in their file, each in a place of its own: none is read as another.
     """
-    counts = [len(mine) * len(leaves) for mine in rows]
-    if len(chunks) != sum(counts):
-        groups = sum(map(len, rows))
-        raise CorruptFileError(f"{len(chunks)} chunks of {len(leaves)} columns in {groups} row groups")
+    groups = np.array([len(mine) for mine in rows], dtype=np.int64)
+    counts = groups * len(leaves)
+    if len(chunks) != counts.sum():
+        raise CorruptFileError(f"{len(chunks)} chunks of {len(leaves)} columns in {groups.sum()} row groups")
     owners = np.arange(len(rows)).repeat(counts)
-    alone = np.array([leaf.max_repetition == 0 for leaf in leaves], dtype=bool)
-    flat = np.concatenate([alone.repeat(len(mine)) for mine in rows])
+    # In each file the row groups of a leaf come one after the other, and then those of the next leaf.
+    leaf, group = np.divmod(np.arange(len(chunks)) - (counts.cumsum() - counts)[owners], groups[owners])
+    flat = np.array([leaf.max_repetition == 0 for leaf in leaves], dtype=bool)[leaf]
     values = chunks["values"]
-    expected = np.concatenate([values[:0], *[mine for mine in rows for _ in leaves]])
+    expected = np.concatenate([values[:0], *rows])[(groups.cumsum() - groups)[owners] + group]
     if ((values < 0) | ((values != expected) & flat)).any():
         raise CorruptFileError("a chunk has other values than its row group has rows")
     if (chunks["dictionary_use"] > _COMPLETE).any():
@@ -145,6 +147,9 @@ class Records(Protocol):
 
     def chunks(self, leaf: int) -> NDArray[Any]:
         """The chunks of a leaf, one per row group."""
+
+    def group_chunks(self, group: int, leaves: Sequence[int]) -> list[tuple[Any, ...]]:
+        """The chunks of some leaves of a row group."""
 
     def places(self, group: int, leaves: Sequence[int]) -> list[PageIndex | None]:
         """The pages of chunks of a row group, as far as they are known."""
@@ -256,11 +261,17 @@ class RecordedMetadata(ParquetMetadata):
         """It is not."""
         return False
 
-    def chunk_layout(self, group: int, leaf: int) -> tuple[ByteRange, int, Use]:
+    def chunk_layout(self, group: int, leaf: int) -> tuple[ByteRange, int, Use | None]:
         """The bytes of a chunk, its codec, and which data pages need its dictionary page."""
-        start, dictionary, size, *_, codec, use = self._records.chunks(leaf)[group].item()
-        start = dictionary if 0 < dictionary < start else start
-        return ByteRange(start, start + size), codec, Use.ALL if use == _COMPLETE else _USES[use]
+        return self.chunk_layouts(group, (leaf,))[0]
+
+    def chunk_layouts(self, group: int, leaves: Sequence[int]) -> list[tuple[ByteRange, int, Use | None]]:
+        """``chunk_layout`` of several chunks of a row group."""
+        layouts: list[tuple[ByteRange, int, Use | None]] = []
+        for start, dictionary, size, *_, codec, use in self._records.group_chunks(group, leaves):
+            first = dictionary if 0 < dictionary < start else start
+            layouts += ((range_of((first, first + size)), codec, _USES[use]),)
+        return layouts
 
     def _detail(self, group: int, leaf: int) -> ChunkDetails:
         use = self._records.chunks(leaf)[group]["dictionary_use"]

@@ -33,7 +33,7 @@ from skipstone.store.cache import Cache
 from skipstone.store.source import ByteRange, drive
 
 # Attributes of enumerations are found slowly.
-_SOME, _ALL = int(Verdict.SOME), int(Verdict.ALL)
+_NONE, _SOME, _ALL = int(Verdict.NONE), int(Verdict.SOME), int(Verdict.ALL)
 # About what the objects of a page index take per page, strings and facts included.
 _PAGE_WEIGHT = 300
 
@@ -155,7 +155,10 @@ class Cascade:
             found, _ = survey.absent(self.node, units, self.options.max_bloom_keys, pages)
             if found.groups or found.pages:
                 cleared = _cleared(self.node, found.groups, found.pages, units, pages)
-                verdicts[left] = judge(self.node, table.evidence.take(left), cleared).verdicts()
+                if isinstance(self.node, Leaf) and id(self.node) in cleared:
+                    verdicts[left[cleared[id(self.node)]]] = _NONE
+                else:
+                    verdicts[left] = judge(self.node, table.evidence.take(left), cleared).verdicts()
         chosen = verdicts.nonzero()[0]
         owners = survey.owners[table.units[chosen]]
         rows = survey.row_sets(owners, table.starts[chosen], table.stops[chosen])

@@ -87,8 +87,14 @@ def scan_options(options: ScanOptions | None, *values: object) -> ScanOptions:
         raise UsageError(f"options={options!r}", hint="pass sk.ScanOptions(...), or its fields as keywords")
     if values == _UNCHANGED:
         return options or DEFAULT
+    return _changed(options or DEFAULT, *values)
+
+
+# Typed, since 2 is a number of threads, and 2.0 is not.
+@functools.lru_cache(maxsize=256, typed=True)
+def _changed(options: ScanOptions, *values: object) -> ScanOptions:
     changes = {name: value for name, value in zip(_NAMES, values, strict=True) if value is not None}
-    return replace(options or DEFAULT, **changes)  # type: ignore[arg-type]
+    return replace(options, **changes)  # type: ignore[arg-type]
 
 
 DEFAULT = ScanOptions()

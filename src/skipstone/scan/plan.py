@@ -419,6 +419,8 @@ _FAR_THREADS = 16
 _FEW_ROWS = 131_072
 # What reading and decoding a second time costs, as bytes that could be read and decoded instead.
 _SECOND_PASS = 512 * 1024
+# The same for one local file, whose other columns are decoded only up to the last matching row.
+_SECOND_LOCAL_PASS = 2 * 1024 * 1024
 
 
 def choose(
@@ -462,7 +464,8 @@ def _materialise(
     sample = open_tasks[:_SAMPLE]
     # Other columns take at most the whole file's share, for which nothing has to be looked up.
     most = sum([task.entry.size * len(task.rows) / task.rows.total for task in sample])
-    if most <= _SECOND_PASS * len(sample):
+    alone = len(tasks) == 1 and files.place.local
+    if most <= (_SECOND_LOCAL_PASS if alone else _SECOND_PASS * len(sample)):
         return "one-pass", "the other columns take less than another request"
     payload = sum([_payload(files.layout(task.entry), rest, task) for task in sample])
     gap = files.source(sample[0].entry).gap

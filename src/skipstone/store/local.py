@@ -86,13 +86,15 @@ class LocalSource:
     def read_into(self, ranges: Sequence[ByteRange], views: Sequence[memoryview]) -> None:
         """Read each range into its buffer."""
         descriptor = self._open()
+        requests = size = 0
         try:
             buffers: list[Any] = []
             gap, first, last, count = self.gap, -1, -1, 0
             for at in sorted(range(len(ranges)), key=ranges.__getitem__):
                 start, stop = ranges[at]
                 if buffers and (not 0 <= start - last <= gap or count >= _MAX_BUFFERS):
-                    self._fill(descriptor, first, last, buffers)
+                    if self._fill(descriptor, first, last, buffers):
+                        requests, size = requests + 1, size + last - first
                     buffers, count = [], 0
                 if not buffers:
                     first = start
@@ -102,25 +104,29 @@ class LocalSource:
                 buffers += (views[at],)
                 count += 1
                 last = stop
-            if buffers:
-                self._fill(descriptor, first, last, buffers)
+            if buffers and self._fill(descriptor, first, last, buffers):
+                requests, size = requests + 1, size + last - first
         finally:
             os.close(descriptor)
+            self.counter.add(requests, size)
 
-    def _fill(self, descriptor: int, start: int, stop: int, buffers: list[Any]) -> None:
-        """Read a contiguous range into buffers whose lengths add up to it."""
+    def _fill(self, descriptor: int, start: int, stop: int, buffers: list[Any]) -> bool:
+        """Read a contiguous range into buffers whose lengths add up to it.
+
+        Return whether one request was enough, which the caller counts.
+        """
         try:
             count = os.preadv(descriptor, buffers, start)
         except OSError as error:
             raise read_error(error, self.path, f"{ByteRange(start, stop)}: ") from error
         if count == stop - start:
-            self.counter.add(1, count)
-            return
+            return True
         # A short read: at the end of the file, or interrupted by a signal.
         body = memoryview(self._read(descriptor, ByteRange(start, stop)))
         for buffer in buffers:
             buffer[:] = body[: len(buffer)]
             body = body[len(buffer) :]
+        return False
 
     def _pin(self) -> None:
         os.close(self._open())

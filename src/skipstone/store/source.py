@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from skipstone.errors import MissingFileError, ReadError, UsageError
@@ -38,6 +39,10 @@ class ByteRange(NamedTuple):
 
     def __str__(self) -> str:
         return f"bytes {self.start}-{self.stop}"
+
+
+range_of: Callable[[tuple[int, int]], ByteRange] = partial(tuple.__new__, ByteRange)
+"""A range from its start and stop, in one call instead of the two of ``ByteRange()``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +90,17 @@ def coalesce(ranges: Sequence[ByteRange], gap: int) -> CoalescedRanges:
 
 
 class IoCounter:
-    """Requests and bytes transferred over all reads of one source."""
+    """Requests and bytes transferred over all reads of one source.
 
-    __slots__ = ("_lock", "bytes", "requests")
+    ``total`` adds them up over all sources that share it.
+    """
+
+    __slots__ = ("_lock", "bytes", "requests", "total")
 
     def __init__(self) -> None:
         self.requests = 0
         self.bytes = 0
+        self.total: IoCounter | None = None
         self._lock = threading.Lock()
 
     def add(self, requests: int, transferred: int) -> None:
@@ -99,6 +108,15 @@ class IoCounter:
         with self._lock:
             self.requests += requests
             self.bytes += transferred
+        if self.total is not None:
+            self.total.add(requests, transferred)
+
+    def count_in(self, total: IoCounter) -> None:
+        """Add to ``total`` from now on, and add what was counted so far."""
+        with self._lock:
+            self.total = total
+            requests, transferred = self.requests, self.bytes
+        total.add(requests, transferred)
 
     def __repr__(self) -> str:
         return f"IoCounter(requests={self.requests}, bytes={self.bytes})"

@@ -19,6 +19,12 @@ STRINGS = (
     "'it''s'",
     r"'a\'b'",
     "'2026-01-01'",
+    "'2026-13-45'",
+    "'2026-03-29 02:30:00'",
+    "'2026-01-01 10:20:30.123456'",
+    "'2026-01-01 10:20:30.1234567'",
+    "'2026-01-01 25:00:00'",
+    "'2026-01-01 10:20:30+01:00'",
     "'a' 'b'",
     "'5'",
     "'-- x'",
@@ -45,6 +51,9 @@ CONDITIONS = (
     "ts >= timestamp {s}",
     "d = date {s}",
     "ts > {s}",
+    "ts between timestamp {s} and timestamp {s}",
+    "d < cast({s} as date)",
+    "cast({s} as timestamp) <= ts",
     "a{n} = {n}",
     "a = {n} -- {n}",
     "`a {n}` = {n}",
@@ -86,6 +95,18 @@ def _filled(rng: random.Random, condition: str) -> str:
     return re.sub(r"\{[ns]\}", lambda slot: rng.choice(pools[slot[0]]), condition)
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_times_take_the_zone(dialect: str) -> None:
+    def parse(text: str, dialect: str) -> sk.Predicate:
+        return SqlReader(dialect, "Europe/Paris").condition(syntax(text, dialect))
+
+    for time in ("2026-01-01", "2026-03-29 02:30:00", "2026-10-25 02:30:00.5", "1850-07-01 00:00:00"):
+        text = f"ts >= timestamp '{time}' and d < date '{time}'"
+        assert outcome(lambda text, dialect: parse_sql(text, dialect, "Europe/Paris"), text, dialect) == (
+            outcome(parse, text, dialect)
+        )
+
+
 def test_the_second_text_of_a_shape_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(SqlReader, "condition", _counting(asked))
@@ -94,6 +115,10 @@ def test_the_second_text_of_a_shape_is_not_parsed(monkeypatch: pytest.MonkeyPatc
             f"shaped_once = {key} AND name = 'k{key}'"
         )
     assert len(asked) == 3  # AND and its two conditions, of the marked text alone
+    asked.clear()
+    for day in (11, 12, 13):
+        sk.parse(f"shaped_once >= timestamp '2026-01-{day} 00:00:00' and d < date '2026-02-{day}'")
+    assert len(asked) == 3
 
 
 def _counting(asked: list[str]) -> object:

@@ -124,9 +124,9 @@ def test_names_are_checked(lake):
 
 
 def test_how_to_read_is_chosen_and_explained(lake, tmp_path):
-    noise = np.random.default_rng(1).bytes(800_000)
+    noise = np.random.default_rng(1).bytes(3_200_000)
     large = pa.table(
-        {"x": np.arange(8_000) % 10, "text": [noise[n : n + 100] for n in range(0, 800_000, 100)]}
+        {"x": np.arange(32_000) % 10, "text": [noise[n : n + 100] for n in range(0, 3_200_000, 100)]}
     )
     pq.write_table(large, tmp_path / "large.parquet")
     hints = sk.open(tmp_path).scan("x = 1").plan().trace.hints

@@ -183,7 +183,8 @@ class Planner:
         if not _is_exact(node):
             return None
         for ref in node.refs():
-            self.binder.column(ref.path)
+            # Bound to the same schema already.
+            self.binder.found[ref.path] = ref.type
         return self._plan(node)
 
     # -- to IR -------------------------------------------------------------------------------

@@ -286,6 +286,14 @@ class Decoder:
             fields = tuple([fields[place] for place in some])
         if not fields:
             return bare(len(self._part.rows))
+        chosen = self._chunks[fields[0].leaves[0]].chosen
+        for field in fields:
+            if field.leaves[1:] or self._chunks[field.leaves[0]].chosen is not chosen:
+                return self._apart_table(fields)
+        return self._rows(fields).replace_schema_metadata(None)
+
+    def _apart_table(self, fields: Sequence[Wanted]) -> pa.Table:
+        """The wanted rows of fields that can't all be read together."""
         alike: dict[object, list[int]] = {}
         apart: list[int] = []
         for place, field in enumerate(fields):
@@ -420,7 +428,7 @@ class Decoder:
     def _check_count(self, fields: Sequence[Wanted], rows: int) -> None:
         for field in fields:
             chunk = self._chunks[field.leaves[0]]
-            expected = min(self._limit, chunk.rows)
+            expected = min(chunk.rows, self._limit)
             if rows != expected:
                 message = f"{rows} rows were decoded where {expected} should be"
                 hint = None if chunk.chosen is None else WITHOUT_INDEX
@@ -455,5 +463,5 @@ class Decoder:
 def _validate(fields: Sequence[Wanted], table: pa.Table) -> None:
     """pyarrow pairs the leaves of a field without a look at whether they fit."""
     for place, field in enumerate(fields):
-        if len(field.leaves) > 1:
+        if field.leaves[1:]:
             table.column(place).validate()

@@ -21,7 +21,7 @@ from skipstone.parquet.pageindex import PageIndex
 from skipstone.parquet.slice.projection import SliceShape, shape_of
 from skipstone.parquet.structs import PageHead
 from skipstone.parquet.wire import decode_prefix
-from skipstone.store.source import ByteRange
+from skipstone.store.source import ByteRange, range_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -67,13 +67,13 @@ class Borders:
 
     __slots__ = ("count", "first_rows", "has_empty", "rows")
 
-    def __init__(self, index: PageIndex) -> None:
-        self.first_rows: NDArray[np.int64] = index.first_rows
-        self.count = len(index.first_rows)
-        self.rows: list[int] = [*index.first_rows.tolist(), index.rows]
+    def __init__(self, first_rows: NDArray[np.int64], rows: list[int]) -> None:
+        self.first_rows = first_rows
+        self.count = first_rows.size
+        self.rows = rows
         """The first row of each page, and the number of rows."""
         # To pyarrow a page without rows is the chunk's end.
-        self.has_empty = bool(np.logical_or.reduce(index.first_rows[1:] == index.first_rows[:-1]))
+        self.has_empty = bool(np.logical_or.reduce(first_rows[1:] == first_rows[:-1]))
 
     def choose(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> PageSelection | None:
         """The pages that hold rows of these runs; None if that is every page."""
@@ -160,17 +160,67 @@ def chunk_pages(
     shape = shape_of(metadata)
     if shape is None:
         # The fields can't be told apart, so the row group is read as it is.
-        every = range(len(metadata.leaves))
-        return tuple([_pages(metadata, group, leaf, None, {}) for leaf in every])
-    wanted = list(leaves)
-    together = _read_together(shape, wanted)
-    known: dict[bytes, Borders] = {}
-    return tuple(
-        [
-            _pages(metadata, group, leaf, None if leaf in together else indexes.get(leaf), known)
-            for leaf in wanted
-        ]
-    )
+        wanted, together, indexes = list(range(len(metadata.leaves))), set(), {}
+    else:
+        wanted = list(leaves)
+        together = _read_together(shape, wanted)
+    wholes = _whole_chunks(metadata, group, wanted)
+    paged = [index for leaf in wanted if (index := indexes.get(leaf)) is not None and leaf not in together]
+    # All at once, as lists: of short arrays each call costs more than what it does.
+    all_rows, all_offsets, all_sizes, follows = _joined(paged)
+    # Most writers begin the pages of all columns at the same rows.
+    every_borders: list[Borders] = []
+    chunks: list[ChunkPages] = []
+    at = 0
+    for leaf, (whole, codec, recorded_use) in zip(wanted, wholes, strict=True):
+        index = None if leaf in together else indexes.get(leaf)
+        count = 0 if index is None else index.first_rows.size
+        if index is None or not count:
+            chunks += (ChunkPages(leaf, whole, codec),)
+            continue
+        end = at + count
+        rows, offsets, sizes = [*all_rows[at:end], index.rows], all_offsets[at:end], all_sizes[at:end]
+        contiguous = False not in follows[at + 1 : end]
+        at = end
+        for borders in every_borders:
+            if borders.rows == rows:
+                break
+        else:
+            borders = Borders(index.first_rows, rows)
+            every_borders += (borders,)
+        # Whatever is before the first data page; not every writer says that it is a dictionary page.
+        dictionary, fetched = None, False
+        if offsets[0] > whole.start:
+            dictionary = range_of((whole.start, offsets[0]))
+            use = recorded_use or dictionary_use(metadata, group, leaf)
+            fetched = use is Use.ALL or (use is Use.SOME and offsets[0] - whole.start <= SMALL_DICTIONARY)
+        chunks += (ChunkPages(leaf, whole, codec, borders, offsets, sizes, contiguous, dictionary, fetched),)
+    return tuple(chunks)
+
+
+def _whole_chunks(
+    metadata: ParquetMetadata, group: int, leaves: Sequence[int]
+) -> list[tuple[ByteRange, int, Use | None]]:
+    """The bytes of chunks, their codecs, and which data pages need the dictionary page, if recorded."""
+    layouts = metadata.chunk_layouts(group, leaves)
+    writer, size = metadata.kin.writer, metadata.size
+    if writer.application != "parquet-mr" or not () < writer.version < _SHORT_CHUNKS_UNTIL or not size:
+        return layouts
+    return [
+        (ByteRange(whole.start, min(whole.stop + _LONGEST_HEADER, size)), codec, use)
+        for whole, codec, use in layouts
+    ]
+
+
+def _joined(indexes: Sequence[PageIndex]) -> tuple[list[int], list[int], list[int], list[bool]]:
+    """Pages of several chunks: first rows, offsets, sizes, and whether each follows the one before it."""
+    if not indexes:
+        return [], [], [], []
+    first_rows = np.concatenate([index.first_rows for index in indexes])
+    offsets = np.concatenate([index.offsets for index in indexes])
+    sizes = np.concatenate([index.sizes for index in indexes])
+    follows = [False, *(offsets[1:] == offsets[:-1] + sizes[:-1]).tolist()]
+    return first_rows.tolist(), offsets.tolist(), sizes.tolist(), follows
 
 
 def plan_leaves(chunks: Sequence[ChunkPages], rows: RowSet) -> list[LeafPlan]:
@@ -196,7 +246,7 @@ def plan_leaves(chunks: Sequence[ChunkPages], rows: RowSet) -> list[LeafPlan]:
         spans = chosen.pages if chunk.contiguous else _side_by_side(chunk, chosen.pages)
         ranges = [chunk.dictionary] if chunk.fetched and chunk.dictionary is not None else []
         for first, last in spans:
-            ranges += (ByteRange(offsets[first], offsets[last - 1] + sizes[last - 1]),)
+            ranges += (range_of((offsets[first], offsets[last - 1] + sizes[last - 1])),)
         plans += (LeafPlan(chunk, chosen, ranges, spans),)
     return plans
 
@@ -221,35 +271,6 @@ def _read_together(shape: SliceShape, leaves: Sequence[int]) -> set[int]:
         return set()
     bound = {owner for owner in owners if not shape.fields[owner].mergeable and owners.count(owner) > 1}
     return {leaf for leaf, owner in zip(leaves, owners, strict=True) if owner in bound}
-
-
-def _pages(
-    metadata: ParquetMetadata,
-    group: int,
-    leaf: int,
-    index: PageIndex | None,
-    known: dict[bytes, Borders],
-) -> ChunkPages:
-    whole, codec, use = metadata.chunk_layout(group, leaf)
-    writer = metadata.kin.writer
-    if writer.application == "parquet-mr" and () < writer.version < _SHORT_CHUNKS_UNTIL and metadata.size:
-        whole = ByteRange(whole.start, min(whole.stop + _LONGEST_HEADER, metadata.size))
-    offsets = [] if index is None else index.offsets.tolist()
-    if index is None or not offsets:
-        return ChunkPages(leaf, whole, codec)
-    key, sizes = index.first_rows.tobytes(), index.sizes.tolist()
-    if key not in known:
-        known[key] = Borders(index)
-    ends = [offset + size for offset, size in zip(offsets, sizes, strict=True)]
-    # Whatever stands before the first data page; not every writer says that it is a dictionary page.
-    dictionary, fetched = None, False
-    if offsets[0] > whole.start:
-        dictionary = ByteRange(whole.start, offsets[0])
-        use = use or dictionary_use(metadata, group, leaf)
-        fetched = use is Use.ALL or (use is Use.SOME and offsets[0] - whole.start <= SMALL_DICTIONARY)
-    return ChunkPages(
-        leaf, whole, codec, known[key], offsets, sizes, offsets[1:] == ends[:-1], dictionary, fetched
-    )
 
 
 def dictionary_use(metadata: ParquetMetadata, group: int, leaf: int) -> Use:
