@@ -278,9 +278,12 @@ class TableSnapshot:
         return Listing(self.inventory)
 
     @cached_property
-    def numbers(self) -> dict[ListedFile, int]:
-        """File numbers by entry."""
+    def _numbers(self) -> dict[ListedFile, int]:
         return {entry: number for number, entry in enumerate(self.entries)}
+
+    def number_of(self, entry: ListedFile) -> int | None:
+        """The number of a file; None if it is not listed."""
+        return self._numbers.get(entry)
 
     @cached_property
     def files(self) -> tuple[FileEntry, ...]:

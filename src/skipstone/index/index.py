@@ -110,7 +110,7 @@ class LakeIndex:
     def recorded(self, entries: Sequence[ListedFile]) -> list[ParquetMetadata | None] | None:
         """The metadata of files as the index has recorded it; None where there is no index."""
         while (coverage := self.coverage) is not None:
-            numbers = map(self._snapshot.numbers.get, entries)
+            numbers = map(self._snapshot.number_of, entries)
             try:
                 return [None if number is None else coverage.metadata(number) for number in numbers]
             except BadIndex as error:

@@ -7,8 +7,10 @@ or a warehouse above it would return them all.
 
 from __future__ import annotations
 
+import marshal
 import re
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
@@ -41,7 +43,7 @@ from skipstone.prune.ledger import Blame, Ledger
 from skipstone.report.trace import Cause, Level
 from skipstone.store.cache import Cache
 from skipstone.store.retry import RetryPolicy
-from skipstone.store.store import ListedFile, Store, matches
+from skipstone.store.store import BY_KEY, ListedFile, Store, matches
 
 if TYPE_CHECKING:
     from skipstone.parquet.naming import Naming
@@ -113,13 +115,18 @@ class DirectorySnapshot:
     @cached_property
     def version(self) -> str:
         """A digest of the listing: equal for the same files in the same versions."""
-        listing = repr((self.uri, list(map(tuple, self.entries))))
-        return xxhash.xxh3_128_hexdigest(listing.encode())
+        listing = self.uri, list(map(tuple, self.entries))
+        try:
+            # Several times as fast as repr(); this version of the format writes equal values alike.
+            content = marshal.dumps(listing, 2)
+        except ValueError:
+            content = repr(listing).encode()
+        return xxhash.xxh3_128_hexdigest(content)
 
-    @cached_property
-    def numbers(self) -> dict[ListedFile, int]:
-        """File numbers by entry."""
-        return {entry: number for number, entry in enumerate(self.entries)}
+    def number_of(self, entry: ListedFile) -> int | None:
+        """The number of a file; None if it is not listed."""
+        number = bisect_left(self.entries, entry.key, key=BY_KEY)
+        return number if number < len(self.entries) and self.entries[number] == entry else None
 
     @cached_property
     def files(self) -> tuple[FileEntry, ...]:

@@ -152,9 +152,8 @@ class Snapshot(Protocol):
     def files(self) -> tuple[FileEntry, ...]:
         """The files with their partitions, by path."""
 
-    @property
-    def numbers(self) -> Mapping[ListedFile, int]:
-        """File numbers by entry."""
+    def number_of(self, entry: ListedFile) -> int | None:
+        """The number of a file; None if it is not listed."""
 
     @property
     def schema(self) -> pa.Schema:

@@ -154,7 +154,7 @@ class Segments:
             path: begins[np.searchsorted(units, pages.units)] + pages.first_rows
             for path, pages in columns.items()
         }
-        edges = np.unique(np.concatenate([begins, *firsts.values()]))
+        edges = _edges(begins, *firsts.values())
         total = int(ends[-1]) if len(ends) else 0
         edges = edges[edges < total]
         place = np.searchsorted(ends, edges, side="right")
@@ -172,6 +172,18 @@ class Segments:
         starts = edges - begins[place] + survey.starts[owners]
         lengths = np.diff(edges, append=total)
         return cls(starts, starts + lengths, owners, Evidence(lengths, facts), numbers)
+
+
+def _edges(begins: Array, *firsts: Array) -> Array:
+    """First rows of row groups and of pages, each once, in order."""
+    if len(firsts) == 1 and len(begins):
+        # The pages of one column are in order, and mostly one begins where a row group does.
+        (pages,) = firsts
+        if len(pages) and (pages[1:] > pages[:-1]).all():
+            at = pages.searchsorted(begins)
+            if (pages.take(at, mode="clip") == begins).all():
+                return pages
+    return np.unique(np.concatenate([begins, *firsts]))
 
 
 def segments(

@@ -87,14 +87,20 @@ def scan_options(options: ScanOptions | None, *values: object) -> ScanOptions:
         raise UsageError(f"options={options!r}", hint="pass sk.ScanOptions(...), or its fields as keywords")
     if values == _UNCHANGED:
         return options or DEFAULT
-    return _changed(options or DEFAULT, *values)
+    try:
+        return _cached(options or DEFAULT, *values)
+    except TypeError:
+        # A value that can't be hashed is checked, too.
+        return _changed(options or DEFAULT, *values)
 
 
-# Typed, since 2 is a number of threads, and 2.0 is not.
-@functools.lru_cache(maxsize=256, typed=True)
 def _changed(options: ScanOptions, *values: object) -> ScanOptions:
     changes = {name: value for name, value in zip(_NAMES, values, strict=True) if value is not None}
     return replace(options, **changes)  # type: ignore[arg-type]
+
+
+# Typed, since 2 is a number of threads, and 2.0 is not.
+_cached = functools.lru_cache(maxsize=256, typed=True)(_changed)
 
 
 DEFAULT = ScanOptions()

@@ -464,7 +464,7 @@ def _materialise(
     sample = open_tasks[:_SAMPLE]
     # Other columns take at most the whole file's share, for which nothing has to be looked up.
     most = sum([task.entry.size * len(task.rows) / task.rows.total for task in sample])
-    alone = len(tasks) == 1 and files.place.local
+    alone = len(tasks) == 1 and files.store.local
     if most <= (_SECOND_LOCAL_PASS if alone else _SECOND_PASS * len(sample)):
         return "one-pass", "the other columns take less than another request"
     payload = sum([_payload(files.layout(task.entry), rest, task) for task in sample])

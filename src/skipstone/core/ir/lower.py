@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from skipstone.core.domain import Domain
 from skipstone.core.domain.keys import (
     Key,
-    KeySpace,
     Kind,
     array_keys,
     is_binary,
@@ -205,23 +204,27 @@ End = tuple[pa.Scalar, bool]
 
 
 @functools.lru_cache(maxsize=4096)
-def _integer_space(type: pa.DataType, literal_type: pa.DataType) -> KeySpace | None:
-    """Key space of an integer column compared with an integer literal, otherwise None."""
-    integers = pa.types.is_integer(storage_type(type)) and pa.types.is_integer(literal_type)
-    return key_space(type) if integers else None
+def _is_own_key(type: pa.DataType, literal_type: pa.DataType) -> bool:
+    """Whether the integer of a literal is its key in a column: integers, dates, timestamps of one unit."""
+    stored = storage_type(type)
+    if pa.types.is_timestamp(stored) and pa.types.is_timestamp(literal_type):
+        return bool(stored.unit == literal_type.unit and (stored.tz is None) == (literal_type.tz is None))
+    if pa.types.is_date32(stored):
+        return bool(pa.types.is_date32(literal_type))
+    return bool(pa.types.is_integer(stored) and pa.types.is_integer(literal_type))
 
 
 def integer_leaf(ref: ColumnRef, low: End | None, high: End | None, text: Callable[[], str]) -> Leaf | None:
-    """A leaf for a range of integers, or None for other types."""
+    """A leaf for a range of integers, dates or timestamps, or None for other types."""
     ends: list[int] = []
     type = ref.out
     for end, step in ((low, 1), (high, -1)):
         if end is not None:
             scalar, inclusive = end
-            space = _integer_space(type, scalar.type)
-            if space is None or not scalar.is_valid:
+            if not scalar.is_valid or not _is_own_key(type, scalar.type):
                 return None
-            ends.append(scalar.as_py() + (0 if inclusive else step))
+            key: int = scalar.as_py() if pa.types.is_integer(scalar.type) else scalar.value
+            ends.append(key + (0 if inclusive else step))
     space = key_space(type)
     first, last = space.low if low is None else ends[0], space.high if high is None else ends[-1]
     return Leaf(ref, Domain(type, NumberSpans.single(space, first, last), False, False), text=text)

@@ -133,7 +133,7 @@ def _compile(
 
 
 def _converter(kind: str, type: pa.DataType, zone: str) -> Callable[[str], pa.Scalar] | None:
-    """Function from the text of a literal to a value of ``type``; raises ValueError if there is no such value."""
+    """Function from a literal's text to a value of ``type``; raises ValueError if there is none."""
     if kind == _NUMBER:
         return (lambda text: int_scalar(int(text))) if type == pa.int64() else None
     if type == pa.string():
