@@ -85,8 +85,8 @@ def scan_options(options: ScanOptions | None, *values: object) -> ScanOptions:
     """Return ``options``, or the defaults, with the values of its fields that are not None."""
     if options is not None and not isinstance(options, ScanOptions):
         raise UsageError(f"options={options!r}", hint="pass sk.ScanOptions(...), or its fields as keywords")
-    if values == _UNCHANGED:
-        return options or DEFAULT
+    if values == _UNCHANGED and options is None:
+        return DEFAULT
     try:
         return _cached(options or DEFAULT, *values)
     except TypeError:
@@ -99,7 +99,7 @@ def _changed(options: ScanOptions, *values: object) -> ScanOptions:
     return replace(options, **changes)  # type: ignore[arg-type]
 
 
-# Typed, since 2 is a number of threads, and 2.0 is not.
+# One object for equal options. Typed, since 2 is a number of threads, and 2.0 is not.
 _cached = functools.lru_cache(maxsize=256, typed=True)(_changed)
 
 

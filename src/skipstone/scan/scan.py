@@ -14,7 +14,7 @@ from skipstone.errors import UsageError
 from skipstone.predicate import predicate as to_predicate
 from skipstone.report.trace import ScanTrace
 from skipstone.scan.execute import Execution, count_on, count_rows, execute
-from skipstone.scan.options import DEFAULT, ScanOptions
+from skipstone.scan.options import ScanOptions
 from skipstone.scan.plan import ScanPlan, checked_limit
 from skipstone.scan.planner import Question, make_plan
 from skipstone.scan.projection import parse_order, resolve
@@ -72,8 +72,8 @@ class Scan:
             return make_plan(self.lake, self._question()), 1
 
         *asked, options = self._asked
-        # Options that nobody has changed need not be hashed.
-        key = (*asked, None if options is DEFAULT else options)
+        # Equal options are one object, which a plan in the cache holds: no hashing is needed.
+        key = (*asked, id(options))
         found: ScanPlan = self.lake.plans.get_or_make(key, make)
         return found
 

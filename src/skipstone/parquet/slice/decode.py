@@ -318,6 +318,9 @@ class Decoder:
         fields = [self._projection.fields[place] for place in some]
         if not fields:
             return bare(len(chosen))
+        if len(self._cuts) == 1:
+            (cut,) = self._cuts.values()
+            return self._first_rows(fields, cut.at(chosen)).replace_schema_metadata(None)
         names: list[pa.Field] = [None] * len(fields)
         columns: list[pa.ChunkedArray] = [None] * len(fields)
         for key, cut in self._cuts.items():
