@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from skipstone.core.evidence import Array
-from skipstone.index.container import BadIndex, Container
+from skipstone.index.container import BadIndex, Container, Key
 from skipstone.index.draft import Stack, runs
 from skipstone.parquet.bloom import block_masks, block_numbers
 
@@ -26,12 +27,23 @@ class Absent:
     """The numbers of pages, of row groups that may hold one, that hold none of the values."""
 
 
+class _Size(NamedTuple):
+    """All filters of one kind and size of a column."""
+
+    blocks: int
+    filters: int
+    bits: Key
+    """The array with their bits."""
+    small: bool
+    """Whether the array is better read whole than in part."""
+
+
 @dataclass(eq=False)
 class Filters:
     """All filters of an open segment; columns by number."""
 
     container: Container
-    _tables: dict[tuple[int, str], tuple[list[tuple[int, int]], Array, Array]] = field(default_factory=dict)
+    _tables: dict[tuple[int, str], tuple[list[_Size], Array, Array]] = field(default_factory=dict)
 
     @cached_property
     def _sizes(self) -> dict[tuple[int, str], list[int]]:
@@ -108,8 +120,8 @@ class Filters:
         left: Array = pages[groups.take(groups.searchsorted(owners), mode="clip") == owners]
         return left
 
-    def _table(self, column: int, kind: str) -> tuple[list[tuple[int, int]], Array, Array]:
-        """Sizes of filters with their counts; per unit the number of its filter's size, and where that is.
+    def _table(self, column: int, kind: str) -> tuple[list[_Size], Array, Array]:
+        """Sizes of filters; per unit the number of its filter's size, and the position among those.
 
         The number is -1 for a unit without a filter.
         """
@@ -121,8 +133,11 @@ class Filters:
             numbers, places = np.full(total, -1, dtype=np.int32), np.zeros(total, dtype=np.uint32)
             for number, mine in enumerate(units):
                 numbers[mine], places[mine] = number, np.arange(len(mine))
-            table = [(size, len(mine)) for size, mine in zip(sizes, units, strict=True)], numbers, places
-            self._tables[column, kind] = table
+            every = []
+            for size, mine in zip(sizes, units, strict=True):
+                bits = (column, f"{kind}/{size}/bits")
+                every.append(_Size(size, len(mine), bits, self.container.are_small((bits,))))
+            table = self._tables[column, kind] = every, numbers, places
         return table
 
     def _ruled_out(self, column: int, kind: str, hashes: Array, wanted: Array) -> Array:
@@ -138,15 +153,14 @@ class Filters:
         kinds = numbers[wanted]
         # A loop over sizes: filters of one size are stored together.
         for number in np.bincount(kinds + 1)[1:].nonzero()[0].tolist():
-            size, width = sizes[number]
+            size, width, bits, small = sizes[number]
             mine = (kinds == number).nonzero()[0]
             some = places[wanted[mine]].astype(np.int64)
             # They rise, since units do.
             low, high = some.item(0), some.item(-1) + 1
-            bits = (column, f"{kind}/{size}/bits")
             blocks = block_numbers(hashes, size).tolist()
             spans = [(8 * (b * width + low), 8 * (b * width + high)) for b in blocks]
-            if self.container.are_small((bits,)):
+            if small:
                 every = self.container.whole(bits)
                 rows = [every[start:stop] for start, stop in spans]
             else:

@@ -85,23 +85,24 @@ def probe(filters: Sequence[BloomFilter], hashes: NDArray[np.uint64]) -> NDArray
     return found
 
 
+_HALF, _LOW_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)
+_ONE, _SHIFT = np.uint32(1), np.uint32(27)
+# One odd multiplier per word, from the format's definition.
+_SALT = np.array(
+    (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31),
+    dtype=np.uint32,
+)
+
+
 def block_numbers(hashes: NDArray[np.uint64], count: int) -> NDArray[np.intp]:
     """The block each hash falls into, of a filter with ``count`` blocks."""
-    half = np.uint64(32)
-    return (((hashes >> half) * np.uint64(count)) >> half).astype(np.intp)
+    return (((hashes >> _HALF) * np.uint64(count)) >> _HALF).astype(np.intp)
 
 
 def block_masks(hashes: NDArray[np.uint64]) -> NDArray[np.uint32]:
     """The bit each hash sets in every word of its block."""
-    keys = (hashes & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-    return np.uint32(1) << ((keys[:, np.newaxis] * _salt()) >> np.uint32(27))
-
-
-@cache
-def _salt() -> NDArray[np.uint32]:
-    # One odd multiplier per word, from the format's definition.
-    words = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
-    return np.array(words, dtype=np.uint32)
+    keys = (hashes & _LOW_HALF).astype(np.uint32)
+    return _ONE << ((keys[:, np.newaxis] * _SALT) >> _SHIFT)
 
 
 def has_bloom(metadata: ParquetMetadata, leaf: int) -> bool:

@@ -86,8 +86,6 @@ class Cascade:
     """Whether the account has a level for files."""
     cache: Cache[Any, Any] | None = None
     """Keeps page indexes and bloom filters between runs."""
-    level_by_level: bool = True
-    """Whether to look at row groups before pages even where all pages are at hand, for the account."""
     record: list[LevelRecord] | None = None
     """Takes down what each level judged, where somebody wants to know."""
     cleared: dict[int, Array] = field(default_factory=dict)
@@ -100,11 +98,6 @@ class Cascade:
     def steps(self) -> Steps:
         """Run the levels in order and return what is kept."""
         refs = columns_of(self.node)
-        if not self.level_by_level:
-            outcome = self.at_once(refs)
-            if outcome is not None:
-                self.ledger.defer(self.levels, free=self.survey.near)
-                return outcome
         evidence = self.survey.evidence(refs)
         judgement = judge(self.node, evidence)
         verdicts = judgement.verdicts()
@@ -121,8 +114,15 @@ class Cascade:
             verdicts = yield from self._dictionaries(evidence, verdicts)
         return (yield from self._pages(evidence, refs, verdicts))
 
+    def from_pages(self) -> Outcome | None:
+        """``steps`` for pages and filters that are all in memory, deepest level first; else None."""
+        outcome = self.at_once(columns_of(self.node))
+        if outcome is not None:
+            self.ledger.defer(self.levels, free=self.survey.near)
+        return outcome
+
     def at_once(self, refs: tuple[ColumnRef, ...]) -> Outcome | None:
-        """Judge all pages of the survey, if nothing has to be read to know them and their filters; else None.
+        """Judge all pages of the survey if they and their filters are in memory; else None.
 
         ``refs`` are the predicate's columns.
         """
@@ -136,7 +136,7 @@ class Cascade:
 
     def levels(self) -> tuple[Level, ...]:
         """The account of a run that began with pages: the same question once more, level by level."""
-        again = replace(self, ledger=Ledger(lambda: (0, 0)), level_by_level=True, cleared={}, absent_pages={})
+        again = replace(self, ledger=Ledger(lambda: (0, 0)), cleared={}, absent_pages={})
         drive(again.steps(), _nothing_to_read)
         return again.ledger.levels()
 

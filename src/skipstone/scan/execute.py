@@ -81,7 +81,7 @@ class Execution:
 
     def __init__(self, plan: ScanPlan) -> None:
         self.plan = plan
-        self._ran: tuple[Work, int, int, float, Io] | None = None
+        self._ran: tuple[Work | None, int, int, float, Io] | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -97,12 +97,16 @@ class Execution:
         if self._ran is None:
             return None
         work, rows, batches, seconds, io = self._ran
-        return Run(rows, batches, work.done, seconds, io.requests, io.bytes, work.log.phases())
+        done, phases = (0, ()) if work is None else (work.done, work.log.phases())
+        return Run(rows, batches, done, seconds, io.requests, io.bytes, phases)
 
     # -- ways to take it ---------------------------------------------------------------------
 
     def to_arrow(self) -> pa.Table:
         """All rows as a table."""
+        if not self.plan.tasks:
+            self._ran = None, 0, 0, 0.0, Io()
+            return pa.Table.from_batches([], self.schema)
         found = [table for table in self._tables() if table.num_rows]
         # Not schema.empty_table(), which knows no extension type inside of another type.
         return joined(found) if found else pa.Table.from_batches([], self.schema)

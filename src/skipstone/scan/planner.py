@@ -274,7 +274,7 @@ class _Planner:
     def _outcome(self, survey: Survey, files: Array, compiled: Compiled | None, *, by_file: bool) -> Outcome:
         if compiled is not None and self.question.options.skipping:
             cascade = self._cascade(survey, compiled, by_file=by_file)
-            return drive(cascade.steps(), lambda need: self._fetch(files, need))
+            return cascade.from_pages() or drive(cascade.steps(), lambda need: self._fetch(files, need))
         verdict = Verdict.ALL if compiled is None else Verdict.SOME
         totals = survey.totals
         if by_file:
@@ -291,7 +291,6 @@ class _Planner:
             self.ledger,
             by_file=by_file,
             cache=self.snapshot.access.cache,
-            level_by_level=False,
         )
 
     def _fetch(self, files: Array, asked: Need) -> list[bytes]:

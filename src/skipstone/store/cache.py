@@ -104,7 +104,9 @@ class Cache(Generic[K, V]):
         try:
             value, weight = make()
         except BaseException as error:
-            self._made(key, waiting)
+            with self._lock:
+                if self._making.get(key) is waiting:
+                    del self._making[key]
             for other in waiting:
                 if isinstance(error, Exception):
                     other.set_exception(error)
@@ -115,16 +117,12 @@ class Cache(Generic[K, V]):
         with self._lock:
             if age == self._age:
                 self._store(key, value, weight)
-        self._made(key, waiting)
-        for other in waiting:
-            other.set_result(value)
-        return value
-
-    def _made(self, key: K, waiting: list[Future[V]]) -> None:
-        with self._lock:
             # Nobody joins the list after this.
             if self._making.get(key) is waiting:
                 del self._making[key]
+        for other in waiting:
+            other.set_result(value)
+        return value
 
     def _look(self, key: K) -> tuple[V, int] | None:
         entry = self._entries.get(key)
