@@ -184,7 +184,7 @@ class Planner:
             return None
         for ref in node.refs():
             # Bound to the same schema already.
-            self.binder.found[ref.path] = ref.type
+            self.binder.read[ref.path] = ref.type
         return self._plan(node)
 
     # -- to IR -------------------------------------------------------------------------------
