@@ -123,7 +123,7 @@ CASES = [
     Case("overlapping, one", overlapping_ints, x < 10, [0], [(0, 20)]),
     Case("overlapping, all of one", overlapping_ints, x < 30, [0, 1, 2], [(0, 60)], [(0, 40)]),
     Case("DuckDB's file", duckdb_ints, x.between(2048, 4095), [1], [(2048, 4096)], [(2048, 4096)]),
-    Case("DuckDB's file, booleans", duckdb_ints, tree.Holds(col("b")) & (x < 10), [0], [(0, 2048)]),
+    Case("DuckDB's file, booleans", duckdb_ints, tree.BooleanValue(col("b")) & (x < 10), [0], [(0, 2048)]),
     Case("Polars' file", polars_ints, x >= 150, [1], [(100, 200)]),
     # Text.
     Case("text equal", clustered_texts, s == "cow", [1], [(30, 40)], [(30, 40)]),

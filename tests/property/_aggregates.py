@@ -207,7 +207,7 @@ class AggregateCase:
     def traced(self, answer: Any, cached: bool) -> None:
         """What the trace says was read is what the call allowed."""
         trace = answer.trace
-        known = sum(column.known for column in trace.columns)
+        known = sum(column.rows_answered for column in trace.columns)
         if not cached and known:
             self.fail(f"{known} rows were answered from metadata, in spite of use_cached=False")
         if cached:

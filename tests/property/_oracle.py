@@ -155,7 +155,7 @@ def _truth(p: tree.Predicate, o: Oracle) -> Truths:
             return [v is value for v in _truth(arg, o)]
         case tree.Constant(value):
             return [value] * o.rows
-        case tree.Holds(arg):
+        case tree.BooleanValue(arg):
             values = _value(arg, o)
             if values.kind not in ("bool", "null"):
                 raise CantEvaluate(f"{values.kind} as a condition")

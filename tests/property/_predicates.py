@@ -98,7 +98,7 @@ class Predicates:
             if function is not None:
                 return function
         if pa.types.is_boolean(family.type) and rng.random() < 0.5:
-            return tree.Holds(column)
+            return tree.BooleanValue(column)
         if pa.types.is_floating(family.type) and rng.random() < 0.15:
             return column.is_nan()
         if _is_text(family.type) and rng.random() < 0.4:

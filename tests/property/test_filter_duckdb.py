@@ -22,7 +22,7 @@ FAMILIES = by_name(
     *["i8", "i16", "i32", "i64", "u32", "f64", "flag", "text", "blob", "day", "ts_us", "dec9", "dec18"]
 )
 SAME_MEANING = (
-    *(tree.And, tree.Or, tree.Not, tree.Truth, tree.Constant, tree.Holds, tree.Compare, tree.Between),
+    *(tree.And, tree.Or, tree.Not, tree.Truth, tree.Constant, tree.BooleanValue, tree.Compare, tree.Between),
     *(tree.IsIn, tree.IsNull, tree.IsNan, tree.Match, tree.Like, tree.Column, tree.Literal),
 )
 

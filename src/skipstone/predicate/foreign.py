@@ -227,7 +227,7 @@ class ExpressionWriter:
         match node:
             case tree.Constant(value):
                 return self.constant(value)
-            case tree.Holds(arg):
+            case tree.BooleanValue(arg):
                 return self.holds(self.operand(arg))
             case tree.And(args):
                 return self.all_of([self.write(arg) for arg in args])

@@ -58,7 +58,7 @@ def _(expr: tree.Constant) -> tuple[str, int]:
 
 
 @_render.register
-def _(expr: tree.Holds) -> tuple[str, int]:
+def _(expr: tree.BooleanValue) -> tuple[str, int]:
     return _inside(expr.arg, _TIGHT), _TIGHT
 
 

@@ -421,7 +421,7 @@ class Constant(Predicate):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Holds(Predicate):
+class BooleanValue(Predicate):
     """A boolean value used as a condition, such as a bare boolean column."""
 
     arg: Expr
@@ -610,7 +610,7 @@ def condition(value: object) -> Predicate:
             return Constant(value.scalar.as_py())
         raise TypeMismatchError(f"{value} is not a condition", hint="compare it with a column")
     if isinstance(value, Expr):
-        return Holds(value)
+        return BooleanValue(value)
     if value is None or isinstance(value, bool):
         return Constant(value)
     raise PredicateError(

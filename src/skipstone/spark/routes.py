@@ -206,7 +206,7 @@ def _(node: tree.And | tree.Or, schema: pa.Schema, manner: SessionTraits) -> str
 @_oddity.register(tree.IsNan)
 @_oddity.register(tree.Match)
 @_oddity.register(tree.Like)
-@_oddity.register(tree.Holds)
+@_oddity.register(tree.BooleanValue)
 def _(node: tree.Not, schema: pa.Schema, manner: SessionTraits) -> str | None:
     return _oddity(node.arg, schema, manner)
 

@@ -218,7 +218,7 @@ def test_types_names_and_forms(plain: sk.Lake) -> None:
         answer["sum"]
 
 
-def test_histograms_of_so_many_bins(plain: sk.Lake, table: pa.Table) -> None:
+def test_histograms_with_a_number_of_bins(plain: sk.Lake, table: pa.Table) -> None:
     (found,) = (
         plain.scan().aggregate(sk.histogram("amount", 5)).to_arrow()["histogram(amount, 5)"].to_pylist()
     )
@@ -250,7 +250,7 @@ class Product:
         return state
 
 
-def test_a_user_s_own_aggregate(plain: sk.Lake, table: pa.Table) -> None:
+def test_user_defined_aggregate(plain: sk.Lake, table: pa.Table) -> None:
     answer = plain.scan("id < 1500").aggregate(sk.udaf(Product(), ["big"], name="product", type=pa.float64()))
     assert answer["product"] == pytest.approx(sum(map(math.log, table["big"].slice(0, 1500).to_pylist())))
     with pytest.raises(UsageError, match="has no update, merge, finish"):
@@ -313,7 +313,7 @@ def test_what_metadata_answers_takes_one_step(indexed: sk.Lake) -> None:
         (lambda scan: sk.var("big", ddof=3), UsageError, "1 for a sample"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_once(
+def test_invalid_arguments_raise_immediately(
     plain: sk.Lake, ask: Any, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

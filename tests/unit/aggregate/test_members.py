@@ -198,7 +198,7 @@ def test_names_are_bound_to_integer_columns() -> None:
         bound(members([1], "t"))
 
 
-def test_each_set_is_told_in_words() -> None:
+def test_descriptions() -> None:
     asked = members(range(0, 10**6, 5000), "id") - (members(range(0, 900, 3), "big") | ~members([7], "tiny"))
     assert asked.descriptions() == (
         "id in 200 ids (sparse: binary search)",
@@ -215,7 +215,7 @@ def test_each_set_is_told_in_words() -> None:
 # -- places -----------------------------------------------------------------------------------
 
 
-def test_rows_are_split_by_places() -> None:
+def test_rows_are_split_by_positions() -> None:
     ids = bound(members([1], "id"))
     one, other = members({"part-1.parquet": RowSet.from_ranges(10, [(0, 6)])}), members([103, 104, 105, 106])
     asked = ((one | other) & ids | (one & other)).bind_files(PATHS)

@@ -1,4 +1,4 @@
-"""Spark's meaning of a predicate, one row at a time: what the adapters are tested against."""
+"""A row-by-row evaluator with Spark's semantics, the oracle of the adapter tests."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def opaque(node: tree.Opaque, data: pa.Table) -> list[bool | None]:
 
 
 def order(value: object) -> object:
-    """A sort key: NaN above every number, text by its bytes, times on one line."""
+    """A sort key: NaN above every number, strings by their bytes, times in one unit."""
     if isinstance(value, bool):
         return value
     if isinstance(value, (float, decimal.Decimal)):
@@ -175,7 +175,7 @@ class Row:
         match p:
             case tree.Constant(value):
                 return value
-            case tree.Holds(arg):
+            case tree.BooleanValue(arg):
                 return self.value(arg)  # type: ignore[return-value]
             case tree.And(args):
                 result: bool | None = True
@@ -287,7 +287,7 @@ def leaves(draw: st.DrawFn) -> tree.Predicate:
         tree.IsNull(x),
         tree.Compare(draw(st.sampled_from(tree.COMPARE_OPS)), x, tree.Literal(pa.scalar(None, listed.type))),
         tree.Constant(draw(st.sampled_from([True, False, None]))),
-        tree.Holds(tree.col(draw(st.sampled_from("bc")))),
+        tree.BooleanValue(tree.col(draw(st.sampled_from("bc")))),
         tree.Compare(draw(st.sampled_from(tree.COMPARE_OPS)), tree.col("p", "q"), tree.lit(draw(INTS))),
         tree.IsIn(x, listed),
     ]

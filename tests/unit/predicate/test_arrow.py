@@ -1,4 +1,4 @@
-"""from_arrow keeps pyarrow's answer; to_arrow gives Spark's. Both are checked by computing them."""
+"""from_arrow preserves pyarrow's results, to_arrow Spark's; both are checked by evaluation."""
 
 import datetime as dt
 import decimal
@@ -173,7 +173,7 @@ def test_from_arrow_keeps_the_answer(kit, expr):
 
 
 @pytest.mark.parametrize("expr", OPAQUE, ids=str)
-def test_what_is_not_understood_is_an_opaque_leaf_with_the_same_answer(kit, expr):
+def test_unsupported_parts_become_opaque_leaves(kit, expr):
     data = kit.table()
     predicate = pickle.loads(pickle.dumps(from_arrow(expr)))
     assert any(isinstance(node, tree.Opaque) for node in predicate.walk())

@@ -1,4 +1,4 @@
-"""from_datafusion keeps DataFusion's answer; to_datafusion gives Spark's. Both are computed."""
+"""from_datafusion preserves DataFusion's results, to_datafusion Spark's; both are checked by evaluation."""
 
 import datetime as dt
 import decimal
@@ -206,7 +206,7 @@ def test_from_datafusion_keeps_the_answer_of_sql_text(kit, text):
 
 
 @pytest.mark.parametrize("text", OPAQUE)
-def test_what_is_not_understood_is_an_opaque_leaf_with_the_same_answer(kit, text):
+def test_unsupported_parts_become_opaque_leaves(kit, text):
     data = kit.table()
     expr = sql(text, data)
     predicate = pickle.loads(pickle.dumps(from_datafusion(expr)))
@@ -216,7 +216,7 @@ def test_what_is_not_understood_is_an_opaque_leaf_with_the_same_answer(kit, text
 
 
 @pytest.mark.parametrize("text", ["sum(i) > 1", "i in (select 1)", "row_number() over () = 1"])
-def test_what_depends_on_other_rows_can_only_keep_everything(kit, text):
+def test_expressions_over_other_rows_keep_everything(kit, text):
     predicate = from_datafusion(sql(text, kit.table()))
     assert isinstance(predicate, tree.Opaque)
     assert predicate.evaluate is None

@@ -1,4 +1,4 @@
-"""pyiceberg expressions: what they mean, and what pyiceberg itself answers to what we write."""
+"""pyiceberg expressions: semantics, and pyiceberg's own results for the expressions we write."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_bound_nested_field_keeps_everything() -> None:
     assert found.args[1] == (col("i") == 2)
 
 
-def test_what_is_no_expression() -> None:
+def test_not_an_expression() -> None:
     with pytest.raises(PredicateError, match="not a pyiceberg expression"):
         from_iceberg("a = 1")
 

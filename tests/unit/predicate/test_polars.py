@@ -1,4 +1,4 @@
-"""from_polars keeps Polars' answer; to_polars gives Spark's. Both are checked by computing them."""
+"""from_polars preserves Polars' results, to_polars Spark's; both are checked by evaluation."""
 
 import datetime as dt
 import decimal
@@ -196,7 +196,7 @@ def test_from_polars_keeps_the_answer(kit, expr):
 
 
 @pytest.mark.parametrize("expr", OPAQUE, ids=str)
-def test_what_is_not_understood_is_an_opaque_leaf_with_the_same_answer(kit, expr):
+def test_unsupported_parts_become_opaque_leaves(kit, expr):
     data = kit.table()
     predicate = pickle.loads(pickle.dumps(from_polars(expr)))
     assert any(isinstance(node, tree.Opaque) for node in predicate.walk())
@@ -205,7 +205,7 @@ def test_what_is_not_understood_is_an_opaque_leaf_with_the_same_answer(kit, expr
 
 
 @pytest.mark.parametrize("expr", WHOLE_COLUMN, ids=str)
-def test_what_depends_on_other_rows_can_only_keep_everything(expr):
+def test_expressions_over_other_rows_keep_everything(expr):
     predicate = from_polars(expr)
     assert isinstance(predicate, tree.Opaque)
     assert predicate.evaluate is None

@@ -106,11 +106,11 @@ GUARDED = [
 
 
 @pytest.mark.parametrize(("given", "expected"), GUARDED, ids=[row[0] for row in GUARDED])
-def test_nan_is_said_aloud(given: str, expected: str) -> None:
+def test_nan_is_tested_explicitly(given: str, expected: str) -> None:
     assert _guard(parse_sql(given), None, False) == parse_sql(expected)
 
 
-def test_a_schema_spares_columns_that_are_no_floats() -> None:
+def test_schema_exempts_columns_other_than_floats() -> None:
     schema = pa.schema([("i", pa.int64()), ("s", pa.struct([("f", pa.float32()), ("i", pa.int32())]))])
     found = _guard(parse_sql("i > 1 and s.i > 1 and s.f > 1"), schema, False)
     assert found == parse_sql("i > 1 and s.i > 1 and (s.f > 1 or isnan(s.f))")

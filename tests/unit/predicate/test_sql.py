@@ -1,4 +1,4 @@
-"""SQL text: what it means, how it reads back, and what DuckDB makes of what we write."""
+"""SQL in and out: semantics, round trips, and DuckDB's results for the SQL we write."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.sql.types import DIALECTS, FOREIGN, zone_info
 from skipstone.predicate.sql.write import to_sql
 from skipstone.predicate.tree import (
+    BooleanValue,
     Call,
     Cast,
     Compare,
-    Holds,
     IsIn,
     IsNan,
     IsNull,
@@ -45,10 +45,10 @@ SPARK = [
     ("a <=> NULL", Compare("<=>", a, lit(None))),
     ("a is not distinct from 1", Compare("<=>", a, lit(1))),
     ("a is distinct from 1", Not(Compare("<=>", a, lit(1)))),
-    ("a = b and a > 1 and b", tree.And((Compare("=", a, b), a > 1, Holds(b)))),
+    ("a = b and a > 1 and b", tree.And((Compare("=", a, b), a > 1, BooleanValue(b)))),
     ("a = 1 or (b = 2 or ts = 3)", tree.Or((a == 1, b == 2, ts == 3))),
-    ("not a", Not(Holds(a))),
-    ("! a", Not(Holds(a))),
+    ("not a", Not(BooleanValue(a))),
+    ("! a", Not(BooleanValue(a))),
     ("a in (1, 2)", IsIn(a, pa.array([1, 2]))),
     ("a not in (1, null)", Not(IsIn(a, pa.array([1, None])))),
     ("a in ('x', 'y')", IsIn(a, pa.array(["x", "y"]))),
@@ -62,7 +62,7 @@ SPARK = [
     ("a is unknown", IsNull(a)),
     ("a is not null", Not(IsNull(a))),
     ("isnotnull(a)", Not(IsNull(a))),
-    ("a is true", Truth(Holds(a), True)),
+    ("a is true", Truth(BooleanValue(a), True)),
     ("(a = 1) is not false", Not(Truth(a == 1, False))),
     ("(a = 1) is unknown", Truth(a == 1, None)),
     ("isnan(a)", Truth(IsNan(a), True)),
@@ -74,12 +74,12 @@ SPARK = [
     ("a ilike 'X_'", Like(a, "X_", ignore_case=True)),
     ("a like any ('x', 'y')", tree.Or((Like(a, "x"), Like(a, "y")))),
     ("a not like all ('x', 'y')", tree.And((Not(Like(a, "x")), Not(Like(a, "y"))))),
-    ("a like b", Holds(Call("like", (a, b)))),
-    ("a rlike 'x'", Holds(Call("rlike", (a, lit("x"))))),
+    ("a like b", BooleanValue(Call("like", (a, b)))),
+    ("a rlike 'x'", BooleanValue(Call("rlike", (a, lit("x"))))),
     ("startswith(a, 'x')", Match("prefix", a, "x")),
     ("endswith(a, 'x')", Match("suffix", a, "x")),
     ("contains(a, 'x')", Match("contains", a, "x")),
-    ("startswith(a, b)", Holds(Call("startswith", (a, b)))),
+    ("startswith(a, b)", BooleanValue(Call("startswith", (a, b)))),
     ("true", tree.Constant(True)),
     ("null", tree.Constant(None)),
     ("a = 0.10", Compare("=", a, lit(Decimal("0.10")))),
@@ -135,11 +135,11 @@ SPARK = [
     ("nvl(a, b) = 1", Call("coalesce", (a, b)) == 1),
     ("a || b = 'x'", Call("concat", (a, b)) == "x"),
     ("unix_timestamp(ts, 'yyyy') > 1", Call("unix_timestamp", (ts, lit("yyyy"))) > 1),
-    ("My_Func(a, b)", Holds(Call("my_func", (a, b)))),
+    ("My_Func(a, b)", BooleanValue(Call("my_func", (a, b)))),
     ("case when a = 1 then b else ts end > 1", Call("if", (a == 1, b, ts)) > 1),
     ("ts > current_date - interval 1 day", ts > Call("-", (Call("current_date", ()), day))),
     ("a[0] = 1", Call("getitem", (a, lit(0))) == 1),
-    ("exists(a, x -> x > 1)", Holds(Call("exists", (a, Call("lambda", (lit("x -> x > 1"),)))))),
+    ("exists(a, x -> x > 1)", BooleanValue(Call("exists", (a, Call("lambda", (lit("x -> x > 1"),)))))),
     ("a = 1 -- why\n and b = 2;", tree.And((a == 1, b == 2))),
 ]  # fmt: skip
 
@@ -265,7 +265,7 @@ MEANT_AS_TEXTS = [
 
 @pytest.mark.parametrize("dialect", ["spark", "hive"])
 @pytest.mark.parametrize("sql", MEANT_AS_NAMES)
-def test_a_name_in_the_wrong_quotes_is_no_constant(sql: str, dialect: str) -> None:
+def test_double_quoted_names_raise(sql: str, dialect: str) -> None:
     with pytest.raises(ParseError, match=f"is a string in the {dialect} dialect") as refused:
         parse_sql(sql, dialect)
     assert "backticks" in str(refused.value)

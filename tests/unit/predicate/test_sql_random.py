@@ -1,4 +1,4 @@
-"""SQL text of random trees: read back it is the same tree, and DuckDB answers it as Spark would."""
+"""SQL of random trees: round trips return the same tree, and DuckDB returns Spark's results."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.sql.types import DIALECTS
 from skipstone.predicate.sql.write import to_sql
 from skipstone.predicate.tree import (
+    BooleanValue,
     Call,
     Cast,
     Compare,
-    Holds,
     IsIn,
     IsNan,
     IsNull,
@@ -62,7 +62,7 @@ def _combined(inner: Predicates) -> Predicates:
 
 def _has_own_text(node: tree.Predicate) -> bool:
     """``b IS NULL`` is IsNull for a bare column, not Truth."""
-    return not isinstance(node, (Holds, tree.Constant))
+    return not isinstance(node, (BooleanValue, tree.Constant))
 
 
 # -- reading back ------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ LEAVES = st.one_of(
     st.builds(tree.Between, COLUMNS, LITERALS, LITERALS),
     st.builds(IsIn, COLUMNS, LISTS),
     st.builds(IsNull, COLUMNS),
-    st.builds(Holds, COLUMNS),
+    st.builds(BooleanValue, COLUMNS),
     st.builds(Match, KINDS, COLUMNS, TEXTS),
     st.builds(Like, COLUMNS, PATTERNS, st.sampled_from(["\\", "!"]), st.booleans()),
     st.builds(tree.Constant, ANSWERS),
@@ -215,7 +215,7 @@ def three_valued(node: tree.Expr, row: Row) -> Any:
             return scalar.as_py()
         case tree.Constant(value=value):
             return value
-        case Holds(arg=arg):
+        case BooleanValue(arg=arg):
             return three_valued(arg, row)
         case Not(arg=arg):
             value = three_valued(arg, row)
@@ -309,7 +309,7 @@ EVALUATED = st.one_of(
     st.builds(Match, KINDS, st.just(col("s")), STRINGS),
     st.builds(Like, st.just(col("s")), LIKES, st.sampled_from(["\\", None]), st.booleans()),
     st.just(Like(col("s"), "a!%b", "!")),
-    st.sampled_from([IsNan(col("f")), IsNan(col("g")), IsNull(col("s")), Holds(col("b"))]),
+    st.sampled_from([IsNan(col("f")), IsNan(col("g")), IsNull(col("s")), BooleanValue(col("b"))]),
     st.sampled_from([Compare("<", col("g"), col("f")), Compare("<=>", col("g"), col("f"))]),
     st.builds(tree.Constant, ANSWERS),
 )

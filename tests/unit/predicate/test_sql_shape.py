@@ -1,4 +1,4 @@
-"""Conditions kept by shape: a text read by its shape gives the tree that parsing it gives."""
+"""Conditions cached by shape: filling a template returns the same tree as parsing."""
 
 from __future__ import annotations
 

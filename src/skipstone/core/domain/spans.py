@@ -16,7 +16,7 @@ import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,27 +25,6 @@ from skipstone.core.domain.keys import Key, KeySpace, Kind, format_key, from_key
 from skipstone.errors import TypeMismatchError
 
 Array = np.ndarray[Any, Any]
-
-
-class Spans(Protocol):
-    """A set of keys of one key space."""
-
-    @property
-    def space(self) -> KeySpace: ...
-    @property
-    def is_empty(self) -> bool: ...
-    @property
-    def is_all(self) -> bool: ...
-    def __len__(self) -> int: ...
-    def union(self, other: Self) -> Self: ...
-    def intersect(self, other: Self) -> Self: ...
-    def complement(self) -> Self: ...
-    def contains(self, key: Key) -> bool: ...
-    def points(self) -> Array | list[bytes] | None:
-        """The keys if the set is a finite list of keys, otherwise None."""
-
-    def pairs(self) -> Iterator[tuple[Key, Key | None]]:
-        """(low, high) of each span; high is inclusive for numbers, exclusive (or None) for bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,6 +130,7 @@ class NumberSpans:
         return at >= 0 and bool(key <= self.highs[at])
 
     def points(self) -> Array | None:
+        """The keys if the set is a finite list of keys, otherwise None."""
         if np.array_equal(self.lows, self.highs):
             return self.lows
         if self.space.kind is not Kind.INT:
@@ -165,6 +145,7 @@ class NumberSpans:
         )
 
     def pairs(self) -> Iterator[tuple[Key, Key | None]]:
+        """(low, high) of each span; high is inclusive for numbers, exclusive (or None) for bytes."""
         yield from zip(self.lows.tolist(), self.highs.tolist(), strict=True)
 
 

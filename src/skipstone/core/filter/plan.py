@@ -236,7 +236,13 @@ class Planner:
                 return (
                     ConstantNode(None) if self._is_null_column(left) or self._is_null_column(right) else None
                 )
-            case tree.IsIn(arg) | tree.IsNan(arg) | tree.Match(_, arg) | tree.Like(arg) | tree.Holds(arg):
+            case (
+                tree.IsIn(arg)
+                | tree.IsNan(arg)
+                | tree.Match(_, arg)
+                | tree.Like(arg)
+                | tree.BooleanValue(arg)
+            ):
                 return ConstantNode(None) if self._is_null_column(arg) else None
         return None
 

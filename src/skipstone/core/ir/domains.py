@@ -55,7 +55,7 @@ def _infer_schema(predicate: Predicate) -> pa.Schema:
                 kind = scalar.type
             case tree.IsIn(tree.Column(path), values):
                 kind = values.type
-            case tree.Holds(tree.Column(path)):
+            case tree.BooleanValue(tree.Column(path)):
                 kind = pa.bool_()
             case tree.IsNan(tree.Column(path)):
                 kind = pa.float64()

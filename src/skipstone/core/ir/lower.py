@@ -450,7 +450,7 @@ def _(predicate: tree.IsNan, to: Lowering) -> Node:
 
 
 @lower_node.register
-def _(predicate: tree.Holds, to: Lowering) -> Node:
+def _(predicate: tree.BooleanValue, to: Lowering) -> Node:
     operand = to.column(predicate.arg)
     if isinstance(operand, Value):
         value = operand.scalar.as_py()

@@ -399,12 +399,12 @@ def _like_one(
     if isinstance(pattern, tree.Literal) and pa.types.is_string(pattern.scalar.type) and not pattern.missing:
         return tree.Like(arg, pattern.scalar.as_py(), escape, ignore_case)
     mark = () if escape == "\\" else (to.literal(pa.scalar(escape)),)
-    return tree.Holds(to.call("ilike" if ignore_case else "like", arg, pattern, *mark))
+    return tree.BooleanValue(to.call("ilike" if ignore_case else "like", arg, pattern, *mark))
 
 
 @_read.register
 def _(node: exp.RegexpLike, to: SqlReader) -> tree.Expr:
-    return tree.Holds(to.call(to.foreign("rlike"), to.value(node.this), to.value(node.expression)))
+    return tree.BooleanValue(to.call(to.foreign("rlike"), to.value(node.this), to.value(node.expression)))
 
 
 Args = tuple[tree.Expr, ...]

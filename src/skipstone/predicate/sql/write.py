@@ -355,7 +355,7 @@ def _(node: tree.Constant, to: SqlWriter) -> exp.Expr:
 
 
 @_write.register
-def _(node: tree.Holds, to: SqlWriter) -> exp.Expr:
+def _(node: tree.BooleanValue, to: SqlWriter) -> exp.Expr:
     return _write(node.arg, to)
 
 

@@ -1,4 +1,4 @@
-"""Random rows in groups, and measures of them: at once, or cut into pieces and put together."""
+"""Random rows in groups, measured at once or in pieces that are merged."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def split(items: list[Any], starts: list[int]) -> list[list[Any]]:
 
 
 @given(columns(), st.data())
-def test_blocks_are_those_of_the_values_one_by_one(
+def test_blocks_match_a_loop_over_values(
     case: tuple[pa.DataType, pa.ChunkedArray, list[int]], data: st.DataObject
 ) -> None:
     type, values, starts = case
@@ -124,7 +124,7 @@ def test_blocks_are_those_of_the_values_one_by_one(
 
 
 @given(columns(), st.lists(st.integers(0, 5), min_size=1, max_size=3))
-def test_a_constant_is_as_good_as_its_rows(
+def test_constant_blocks_match_rows(
     case: tuple[pa.DataType, pa.ChunkedArray, list[int]], counts: list[int]
 ) -> None:
     type, values, _ = case
@@ -185,7 +185,7 @@ def test_sums_beyond_64_bits() -> None:
         assert [total(blocks, 0), total(blocks.merge(ZERO), 0)] == [value, 1_000 * value]
 
 
-def test_more_rows_than_limbs_have_room_for() -> None:
+def test_more_rows_than_limbs_can_sum() -> None:
     blocks = constant_blocks(
         pa.uint64(), pa.scalar(2**64 - 1, pa.uint64()), np.array([2**40] * 5), ALL_FACETS
     )
@@ -195,7 +195,7 @@ def test_more_rows_than_limbs_have_room_for() -> None:
     assert fraction(blocks.squares, 0) == 5 * 10**6 * 2**40 * (2**64 - 1) ** 2
 
 
-def test_an_overflow_on_the_way_is_none() -> None:
+def test_intermediate_overflow_is_harmless() -> None:
     values = pa.array([1e308, 1e308, -1e308, -1e308, 3.0])
     for starts in ([0], [0, 1], [0, 2, 4]):
         assert total(read_blocks(pa.float64(), values, np.array(starts), ALL_FACETS).merge(ZERO), 0) == 3

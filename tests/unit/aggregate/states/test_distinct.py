@@ -93,7 +93,7 @@ def test_nothing_and_nulls() -> None:
     assert distinct_bounds(state) == ([0], [0])
 
 
-def test_stored_sketches_stand_for_rows() -> None:
+def test_stored_sketches_replace_rows() -> None:
     measure = SketchMeasure(CPC, X, pa.int64())
     values = pa.array([1, 2, None, 2])
     blob = sketches(pa.int64(), values)[CPC]

@@ -52,7 +52,7 @@ def test_sums_are_exact_however_they_are_cut(numbers: list[float], data: st.Data
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["any", "above", "below", "odd"]), st.data())
-def test_one_walk_finds_what_several_do(seed: int, kind: str, data: st.DataObject) -> None:
+def test_one_pass_matches_several(seed: int, kind: str, data: st.DataObject) -> None:
     rng, count = np.random.default_rng(seed), data.draw(st.integers(0, 300))
     low, spread = data.draw(st.integers(-1074, 950)), data.draw(st.sampled_from([1, 20, 60, 2100]))
     mantissas = rng.choice([1.0, 1.5, 2.0 - 2.0**-52, 1.0 + 2.0**-52, math.pi / 2], count)
@@ -79,7 +79,7 @@ def test_one_walk_finds_what_several_do(seed: int, kind: str, data: st.DataObjec
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_no_place_is_lost_whatever_the_distance_of_the_ends(sign: float) -> None:
+def test_no_bit_is_lost_for_any_range_of_exponents(sign: float) -> None:
     # Of 29 values and one more, what the first split leaves may be as large as 31 of their last places.
     for count, places, apart in itertools.product((1, 2, 29), (1, 31), range(120)):
         large = math.ldexp(1.0 + places * 2.0**-52, apart)

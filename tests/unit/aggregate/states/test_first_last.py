@@ -88,7 +88,7 @@ def test_nan_is_last() -> None:
     assert pick([2, 1], [-0.0, 0.0], last=False) == [1]
 
 
-def test_an_extreme_by_is_not_taken_for_nothing() -> None:
+def test_extreme_by_is_not_missing() -> None:
     assert pick([1, 2], pa.array([2**63 - 1, None], pa.int64()), last=False) == [1]
     assert pick([1, 2], pa.array([-(2**63), None], pa.int64()), last=True) == [1]
     assert pick([1, 2], pa.array([2**64 - 1, None], pa.uint64()), last=False) == [1]

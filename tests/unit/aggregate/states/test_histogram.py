@@ -61,7 +61,7 @@ def test_histograms_of_numbers(data: st.DataObject, name: str, edges: list[Any],
 
 @settings(max_examples=80)
 @given(data=st.data(), name=st.sampled_from(NUMBERS), edges=st.sampled_from(EDGES))
-def test_what_blocks_tell_is_what_rows_tell(data: st.DataObject, name: str, edges: list[Any]) -> None:
+def test_blocks_and_rows_agree(data: st.DataObject, name: str, edges: list[Any]) -> None:
     type = TYPES[name]
     column = data.draw(tables(x=name)).column("x")
     starts = np.array(
@@ -80,7 +80,7 @@ def test_what_blocks_tell_is_what_rows_tell(data: st.DataObject, name: str, edge
         assert right[number] or len({v for v in values if v == v}) > 1
 
 
-def test_blocks_that_are_known_in_part() -> None:
+def test_blocks_with_some_facets() -> None:
     column = pa.array([1, 2, None, None, 7, 8, 1, 7])
     starts = np.arange(0, 8, 2)
     measure = Histogram.of(X, pa.int64(), [0, 5, 10])

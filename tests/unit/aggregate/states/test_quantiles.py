@@ -135,7 +135,7 @@ def test_sketches_of_many_values_state_their_error() -> None:
     assert single == ([lower[2]], [upper[2]])
 
 
-def test_stored_sketches_stand_for_rows() -> None:
+def test_stored_sketches_replace_rows() -> None:
     measure = SketchMeasure(KLL, X, pa.int64())
     blob = sketches(pa.int64(), pa.array([1, 2, None, 6]))[KLL]
     assert measure.sketch == KLL

@@ -1,4 +1,4 @@
-"""ColumnDomain and trees of domains: algebra, and the way to predicates and back."""
+"""ColumnDomain and trees of domains: algebra, and conversion from and to predicates."""
 
 from __future__ import annotations
 

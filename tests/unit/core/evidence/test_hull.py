@@ -57,7 +57,7 @@ def outermost(facts: ColumnFacts, units: list[int], upper: bool) -> tuple[Any, b
 
 
 @given(facts_and_starts())
-def test_hulls_are_those_of_the_units_one_by_one(case: tuple[ColumnFacts, np.ndarray[Any, Any]]) -> None:
+def test_hulls_match_a_loop_over_units(case: tuple[ColumnFacts, np.ndarray[Any, Any]]) -> None:
     facts, starts = case
     found = hull(facts, starts)
     assert len(found) == len(starts)
@@ -76,7 +76,7 @@ def test_hulls_are_those_of_the_units_one_by_one(case: tuple[ColumnFacts, np.nda
 
 
 @pytest.mark.parametrize("type", list(KEYS), ids=str)
-def test_the_forms_are_those_of_facts(type: pa.DataType) -> None:
+def test_hulls_have_the_layout_of_facts(type: pa.DataType) -> None:
     units = ColumnFacts.concat([ColumnFacts.unknown(type, 3), ColumnFacts.absent(type, 2)])
     found = hull(units, np.array([0, 3]))
     lower, upper = unbounded(type, 2)

@@ -1,4 +1,4 @@
-"""Arithmetic, casts, functions, patterns and comparisons of columns, by hand."""
+"""Arithmetic, casts, functions, patterns and comparisons of columns."""
 
 from __future__ import annotations
 

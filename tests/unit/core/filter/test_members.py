@@ -1,4 +1,4 @@
-"""Columns against literals: membership, by hand, for every family of types."""
+"""Comparisons of columns with literals, for every family of types."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_large_integers_meet_floats_as_doubles() -> None:
     assert on(column, IsIn(lit(0), pa.array([INF, -1e9]))) == [False] * 4
 
 
-def test_long_lists_take_every_road() -> None:
+def test_long_lists_use_every_look_up() -> None:
     rows = np.arange(-50, 50)
     for listed in (np.arange(0, 40, 2), np.arange(0, 40, 2) * 10**12, np.arange(-9, 9, 3) * 7):
         wanted = [int(r) in set(listed.tolist()) for r in rows]

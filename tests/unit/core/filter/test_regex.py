@@ -52,7 +52,7 @@ def found(pattern: str) -> list[str]:
         ("é", ["aé1"]),
     ],
 )
-def test_what_both_dialects_say(pattern, wanted):
+def test_supported_patterns(pattern, wanted):
     assert found(pattern) == wanted
 
 
@@ -77,7 +77,7 @@ def test_what_both_dialects_say(pattern, wanted):
         "\\",
     ],
 )
-def test_what_they_may_not(pattern):
+def test_unsupported_patterns(pattern):
     with pytest.raises(NotExpressibleError, match="rlike"):
         found(pattern)
 

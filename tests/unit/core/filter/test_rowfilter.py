@@ -117,7 +117,7 @@ def test_the_compilers_errors() -> None:
         "current_date() > DATE '2020-01-01'",
     ],
 )
-def test_what_nobody_can_compute_is_refused_when_the_filter_is_made(text: str) -> None:
+def test_unsupported_expressions_raise_at_construction(text: str) -> None:
     with pytest.raises(NotExpressibleError, match=r"can't be evaluated.*skipstone\.udf"):
         RowFilter(parse_sql(text), TABLE.schema)
 
@@ -184,7 +184,7 @@ def test_a_failing_opaque_leaf_is_named_and_one_without_a_function_refused() -> 
         RowFilter(tree.Opaque((), None, "mine"), TABLE.schema)
 
 
-def test_expressions_of_other_libraries_are_asked_row_by_row() -> None:
+def test_foreign_expressions_are_evaluated_on_rows() -> None:
     pl = pytest.importorskip("polars")
     from skipstone.predicate.arrow import from_arrow
     from skipstone.predicate.polars import from_polars

@@ -255,7 +255,7 @@ def test_bits_follow_kleene() -> None:
                     assert got == reach
 
 
-def test_a_column_nobody_recorded_is_unknown() -> None:
+def test_column_without_evidence_is_unknown() -> None:
     node = compile_predicate(sk.col("i") == 1, SCHEMA).node
     assert judge(node, Evidence(np.ones(3), {})).verdicts().tolist() == [Verdict.SOME] * 3
     assert Evidence(np.ones(3), {}).facts(ColumnRef(("i",), pa.int64())).may_null.all()

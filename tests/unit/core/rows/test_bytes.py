@@ -24,7 +24,7 @@ def test_the_smaller_form_is_chosen() -> None:
     assert 7_500 < len(many) < 8_300
 
 
-def test_the_form_does_not_depend_on_how_rows_are_held(held: str) -> None:
+def test_encoding_does_not_depend_on_the_representation(held: str) -> None:
     even = RowSet.from_positions(60_000, np.arange(0, 60_000, 2))
     sparse = RowSet.from_ranges(10**6, [(0, 400), (500, 900), (10_000, 10_400)])
     assert [rows.to_bytes()[5] for rows in (even, sparse)] == [roaring.KIND_ROARING, roaring.KIND_RUNS]
@@ -60,7 +60,7 @@ def test_every_flip_and_every_cut_is_noticed(held: str) -> None:
         (2, 10, b"", "unknown kind"),
     ],
 )
-def test_well_sealed_nonsense(kind: int, total: int, payload: bytes, message: str) -> None:
+def test_valid_checksum_over_invalid_content(kind: int, total: int, payload: bytes, message: str) -> None:
     with pytest.raises(RowSetError, match=message):
         RowSet.from_bytes(reseal(roaring._HEADER.pack(roaring.MAGIC, roaring.VERSION, kind, total) + payload))
 

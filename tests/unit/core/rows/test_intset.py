@@ -64,7 +64,7 @@ def near(ids: set[int]) -> list[int]:
         ([], SortedArray),
     ],
 )
-def test_the_form_follows_from_the_members(make: Any, ids: Any, form: type) -> None:
+def test_representation_depends_on_the_members(make: Any, ids: Any, form: type) -> None:
     found = IntSet.of(make(list(ids)))
     assert isinstance(found, form)
     assert found.size == len(ids)
@@ -119,7 +119,7 @@ def test_a_bitmap_that_changes_later_does_not_change_the_set() -> None:
         (pa.array([1, None]), "ids contain NULL"),
     ],
 )
-def test_what_is_not_a_set_of_ids_is_refused(wrong: Any, said: str) -> None:
+def test_invalid_ids(wrong: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         IntSet.of(wrong)
 
@@ -158,7 +158,7 @@ def test_windows_count_as_python_counts(ids: set[int], form: type | None) -> Non
 
 
 @given(id_sets(), st.sampled_from(FORMS), st.sampled_from(DTYPES), st.data())
-def test_keys_are_found_as_python_finds_them(
+def test_keys_are_looked_up_like_in_python(
     ids: set[int], form: type, dtype: str, data: st.DataObject
 ) -> None:
     info = np.iinfo(dtype)
@@ -186,7 +186,7 @@ def test_a_restricted_set_is_the_same_between_its_bounds(
 
 @pytest.mark.parametrize("bitmap", [BitMap, BitMap64])
 @pytest.mark.parametrize(("share", "form"), [(0.6, BitSet), (0.06, BitSet), (0.0005, SortedArray)])
-def test_large_sets_by_every_way_of_looking_up(share: float, form: type, bitmap: Any) -> None:
+def test_large_sets_with_every_look_up(share: float, form: type, bitmap: Any) -> None:
     rng, total = np.random.default_rng(7), 400_000
     member = rng.random(total) < share
     member[150_000 : 150_000 + int(120_000 * share)] = True  # dense, sparse and run containers

@@ -117,7 +117,7 @@ def test_from_bitmap_of_any_width(held: str, bitmap_class: type, total: int) -> 
         RowSet.from_bitmap(100, {1, 2})
 
 
-def test_it_keeps_no_hold_of_what_it_was_made_from(held: str) -> None:
+def test_input_is_copied(held: str) -> None:
     bitmap, starts, stops = BitMap([1, 2]), np.array([1]), np.array([3])
     made = [RowSet.from_bitmap(10, bitmap), RowSet.from_ranges(10, starts, stops)]
     made[0].to_bitmap().add(7)

@@ -1,4 +1,4 @@
-"""Facts that stand for what files say: in all files, or in some."""
+"""Facts that replace those of files, in all files or in some."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def facts(type: pa.DataType, low: list, high: list) -> ColumnFacts:
     ("type", "stated", "stored"),
     [(pa.int64(), [1, 2, 3], [10, 20, 30]), (pa.string(), ["a", "b", "c"], ["x", "y", "z"])],
 )
-def test_stated_facts_stand_only_where_they_are_stated(type: pa.DataType, stated: list, stored: list) -> None:
+def test_override_applies_only_where_set(type: pa.DataType, stated: list, stored: list) -> None:
     where = np.array([True, False, True])
     found = FactOverride(facts(type, stated, stated), where).fallback_to(lambda: ColumnFacts.absent(type, 3))
     assert found.may_value.tolist() == [True, False, True]
@@ -35,7 +35,7 @@ def test_stated_facts_stand_only_where_they_are_stated(type: pa.DataType, stated
     assert plain == [stated[0], stored[1], stated[2]]
 
 
-def test_what_files_say_is_not_asked_for_where_everything_is_stated() -> None:
+def test_full_override_reads_no_facts() -> None:
     mine = facts(pa.int64(), [1], [1])
 
     def never() -> ColumnFacts:
@@ -45,7 +45,7 @@ def test_what_files_say_is_not_asked_for_where_everything_is_stated() -> None:
     assert FactOverride(mine, np.array([True])).fallback_to(never) is mine
 
 
-def test_files_are_taken_with_what_is_stated_of_them() -> None:
+def test_take_selects_files_and_overrides() -> None:
     taken = FactOverride(facts(pa.int64(), [1, 2], [1, 2]), np.array([True, False])).take(np.array([1, 0, 0]))
     assert taken.where is not None
     assert taken.where.tolist() == [False, True, True]
