@@ -399,8 +399,8 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     given = frame(spark, 0, 5)
     stream = spark.readStream.format("rate").load().selectExpr("value id")
     refused: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
-        (given.drop("id"), {}, SchemaError, "column id: the table requires it"),
-        (given.selectExpr("*", "1 more"), {}, SchemaError, "column more: the table has no such column"),
+        (given.drop("id"), {}, SchemaError, "column id: required column is missing"),
+        (given.selectExpr("*", "1 more"), {}, SchemaError, "column more: table has no such column"),
         (given.selectExpr("id", "cast(x as string) x"), {}, SchemaError, "column x: the type is string"),
         (given.selectExpr("id", "make_dt_interval(1) x"), {}, SchemaError, "column x: Iceberg has no"),
         (given, {"partition_by": ["name"]}, UsageError, "its own partition spec"),

@@ -61,7 +61,7 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         (some, "append", {"where": "id = 1"}, "an append replaces nothing"),
         (some, "overwrite", {"overwrite-mode": "odd"}, "overwrite-mode is 'odd'"),
         (some, "append", {"cluster_bye": "id"}, "a layout has no cluster_bye"),
-        (some.drop("id"), "append", {}, "column id: the table requires it"),
+        (some.drop("id"), "append", {}, "column id: required column is missing"),
     ]
     for given, mode, options, problem in refused:
         with pytest.raises(Exception, match=problem):

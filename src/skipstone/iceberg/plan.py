@@ -13,7 +13,7 @@ from pyiceberg.partitioning import PartitionSpec
 from skipstone.core.evidence import Array, ColumnFacts, Evidence
 from skipstone.core.ir.nodes import ColumnRef, Node
 from skipstone.core.judge import Verdict, judge
-from skipstone.iceberg.deletes.match import DeleteMatches, Facts, Links
+from skipstone.iceberg.deletes.match import DeleteLinks, DeleteMatches, Facts
 from skipstone.iceberg.inventory import Inventory
 from skipstone.iceberg.manifests.entries import Entries
 from skipstone.iceberg.partitions.filter import PartitionFilter, PartitionVerdicts
@@ -198,5 +198,5 @@ class FilePlan:
         return f"FilePlan({len(self):,} files, {self.rows:,} rows)"
 
 
-def _pairs(links: Links) -> tuple[Array, Array]:
+def _pairs(links: DeleteLinks) -> tuple[Array, Array]:
     return links.pairs(np.arange(len(links.counts)))

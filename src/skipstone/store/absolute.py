@@ -16,7 +16,7 @@ from skipstone.store.store import Store, is_outside, open_root
 
 _S3 = re.compile(r"^s3[an]?://", re.IGNORECASE)
 _REDUNDANT = re.compile(r"/(?:\.?/)+")
-_FILE = re.compile(r"^file:(?://(?:localhost)?(?=/)|(?=/(?!/)))")
+_FILE = re.compile(r"^file:(?://(?:localhost)?(?=/)|(?=/(?!/)))", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

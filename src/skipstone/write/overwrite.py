@@ -172,7 +172,7 @@ class PartitionOverwrite(Overwrite):
 
     def plan(self, lake: LakeTable, target: Target, files: Sequence[NewFile]) -> Plan:
         """Files of these partitions go; of files under other specs the rows of other partitions stay."""
-        wanted = frozenset(file.note.key for file in files)
+        wanted = frozenset(file.metrics.key for file in files)
         if wanted and is_unpartitioned(target.spec):
             return Everything().plan(lake, target, files)
         keys = _keys(lake) if wanted else {}
@@ -193,7 +193,7 @@ class PartitionOverwrite(Overwrite):
         new: Sequence[DataFile],
     ) -> bool:
         """Those of the same partitions; those of other specs may."""
-        wanted = {file.note.key for file in files}
+        wanted = {file.metrics.key for file in files}
         specs = {target.spec.spec_id: target.spec}
         return any(key is None or key in wanted for key in (_key(file, specs) for file in new))
 

@@ -1,8 +1,8 @@
-"""What is deleted of data files, read for those a plan keeps; and equality deletes as sets of keys.
+"""Deleted rows of data files, and equality deletes as sets of keys.
 
-Keys are loaded once, and rows of many data files are looked up in them. Values are equal as Iceberg's
-reference implementation compares them: NULL equals NULL, every NaN equals every other, 0.0 and -0.0 differ,
-and everything else is equal to itself. A column inside a struct is NULL where the struct is.
+Keys are loaded once, and rows of many data files are looked up in them. Values compare as in Iceberg's
+reference implementation: NULL equals NULL, all NaNs are equal, 0.0 and -0.0 differ. A column inside a NULL
+struct is NULL.
 """
 
 from __future__ import annotations
@@ -40,18 +40,15 @@ from skipstone.store.cache import Cache
 from skipstone.store.source import Source
 from skipstone.store.store import ListedFile
 
-# Arrow hashes the keys again for every batch: worth it while they are at most so many times its rows.
+# Arrow hashes the keys again for every batch, which pays up to this many keys per row.
 _FEW: Final = 4
-# What a key takes in a Python dict, beside its own bytes.
+# Overhead of a key in a Python dict.
 _DICT_WEIGHT: Final = 150
 
 
 @dataclass(frozen=True, slots=True)
 class EqualityDeletes:
-    """Equality delete files over the same columns, as work carries them; ``columns`` are the lake's names.
-
-    ``types`` are the lake's types of these columns, which both sides are compared in.
-    """
+    """Equality delete files over the same columns; ``columns`` and ``types`` are the lake's."""
 
     ids: tuple[int, ...]
     columns: tuple[Path, ...]
@@ -59,15 +56,15 @@ class EqualityDeletes:
     files: tuple[DeleteFile, ...]
 
     def __hash__(self) -> int:
-        # Of a part, for it is looked up in a cache with every batch and there may be thousands of files.
+        # Partial, since every batch looks it up in a cache and there can be thousands of files.
         return hash((self.ids, len(self.files), self.files[:1], self.files[-1:]))
 
     def load(self, open: Open, *, threads: int = 1, cache: Cache[Any, Any] | None = None) -> DeleteKeys:
-        """Read the files side by side; with a cache, only if nobody has."""
+        """Read the files in parallel, unless they are cached."""
         if cache is None:
             return self._load(open, threads)
-        found: DeleteKeys = cache.get_or_make(self, lambda: (made := self._load(open, threads), made.weight))
-        return found
+        keys: DeleteKeys = cache.get_or_make(self, lambda: (new := self._load(open, threads), new.weight))
+        return keys
 
     def _load(self, open: Open, threads: int) -> DeleteKeys:
         parts = gather(lambda file: self._read(file, open), self.files, threads=threads)
@@ -75,7 +72,7 @@ class EqualityDeletes:
         return DeleteKeys.of(self.columns, self.types, pa.concat_arrays(parts), np.concatenate(sequences))
 
     def _read(self, file: DeleteFile, open: Open) -> pa.Array:
-        """The keys that one file holds."""
+        """The keys in one file."""
         source, metadata = open_deletes(file, open)
         leaves = [leaf_of(metadata, number) for number in self.ids]
         parts = []
@@ -93,7 +90,7 @@ class DeleteKeys:
     columns: tuple[Path, ...]
     types: tuple[pa.DataType, ...]
     keys: pa.Array
-    """Numbers for one column of fixed width, bytes for all else."""
+    """Integers for one fixed-width column, bytes otherwise."""
     sequences: Array
     _lookup: list[Any] = field(default_factory=list)
 
@@ -101,7 +98,7 @@ class DeleteKeys:
     def of(
         cls, columns: tuple[Path, ...], types: tuple[pa.DataType, ...], keys: pa.Array, sequences: Array
     ) -> DeleteKeys:
-        """Keys with repeats, and the sequence number of each one's file."""
+        """Deduplicate keys, keeping the greatest sequence number of each."""
         codes = keys.dictionary_encode(null_encoding="encode")
         newest = np.full(len(codes.dictionary), np.iinfo(np.int64).min)
         np.maximum.at(newest, np.asarray(codes.indices), sequences)
@@ -112,7 +109,7 @@ class DeleteKeys:
 
     @property
     def weight(self) -> int:
-        """About how many bytes it takes."""
+        """Approximate size in bytes."""
         return int(self.keys.nbytes) + len(self.keys) * (_DICT_WEIGHT if self._is_bytes else 24)
 
     @property
@@ -120,43 +117,43 @@ class DeleteKeys:
         return bool(pa.types.is_large_binary(self.keys.type))
 
     def mask(self, table: pa.Table, sequence: int | None = None) -> Array:
-        """Which rows are deleted; of a data file of this sequence number, only by newer deletes."""
+        """Mask of deleted rows; with the sequence number of a data file, only newer deletes apply."""
         if not len(self.keys) or not len(table):
             return np.zeros(len(table), dtype=bool)
         lost = [path for path in self.columns if path[0] not in table.column_names]
         if lost:
-            raise UsageError("equality deletes need a column that was not read", column=".".join(lost[0]))
+            raise UsageError("column of equality deletes was not read", column=".".join(lost[0]))
         columns = [inner_column(table.column(path[0]), path) for path in self.columns]
         rows = _encode(columns, self.columns, self.types, None)
         at = self._find(rows)
-        found = at >= 0
-        return found if sequence is None else found & (self.sequences[at] > sequence)
+        deleted = at >= 0
+        return deleted if sequence is None else deleted & (self.sequences[at] > sequence)
 
     def _find(self, rows: pa.Array) -> Array:
-        """Where each row's key is among the keys, -1 if it is not."""
+        """Position of each row's key among the keys, -1 if missing."""
         if len(self.keys) <= _FEW * len(rows):
             return np.asarray(pc.index_in(rows, value_set=self.keys).fill_null(-1))
         if self._is_bytes:
             if not self._lookup:
                 self._lookup.append({key: at for at, key in enumerate(self.keys.to_pylist())})
-            found_at = map(self._lookup[0].get, rows.to_pylist(), repeat(-1))
-            return np.fromiter(found_at, np.int64, len(rows))
+            matches = map(self._lookup[0].get, rows.to_pylist(), repeat(-1))
+            return np.fromiter(matches, np.int64, len(rows))
         if not self._lookup:
-            self._lookup.append(_sorted(self.keys))
-        values, places, null = self._lookup[0]
+            self._lookup.append(_sort(self.keys))
+        values, positions, null = self._lookup[0]
         wanted = rows.fill_null(0).to_numpy()
         at = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
-        found = np.where(values[at] == wanted, places[at], -1)
-        return np.where(rows.is_null(), null, found) if rows.null_count else found
+        result = np.where(values[at] == wanted, positions[at], -1)
+        return np.where(rows.is_null(), null, result) if rows.null_count else result
 
 
-def _sorted(keys: pa.Array) -> tuple[Array, Array, int]:
-    """The keys in order, where each was, and where NULL is."""
+def _sort(keys: pa.Array) -> tuple[Array, Array, int]:
+    """Sorted keys, the position of each, and the position of NULL."""
     nulls = np.flatnonzero(keys.is_null())
-    places = np.flatnonzero(keys.is_valid())
+    positions = np.flatnonzero(keys.is_valid())
     values = keys.drop_null().to_numpy()
     order = np.argsort(values)
-    return values[order], places[order], int(nulls[0]) if len(nulls) else -1
+    return values[order], positions[order], int(nulls[0]) if len(nulls) else -1
 
 
 # -- keys --------------------------------------------------------------------------------------
@@ -165,56 +162,56 @@ def _sorted(keys: pa.Array) -> tuple[Array, Array, int]:
 def _encode(
     columns: Sequence[pa.ChunkedArray], paths: Sequence[Path], types: Sequence[pa.DataType], path: str | None
 ) -> pa.Array:
-    """Rows as keys that are equal where all their values are; without columns, no rows."""
-    given = columns or [pa.chunked_array([], plain_type(type)) for type in types]
+    """Encode rows as keys that are equal if all their values are; without columns, no rows."""
+    arrays = columns or [pa.chunked_array([], plain_type(type)) for type in types]
     parts = []
-    for column, name, type in zip(given, paths, types, strict=True):
+    for column, name, type in zip(arrays, paths, types, strict=True):
         try:
             if not _promotes(column.type, type):
                 raise pa.ArrowInvalid("Iceberg does not promote one to the other")
             parts.append(_comparable(plain(column.combine_chunks()), type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SchemaError(
-                f"equality deletes of type {column.type} don't fit the column's type {type}: {error}",
+                f"can't compare equality deletes of type {column.type} with a column of type {type}: {error}",
                 path=path,
                 column=".".join(name),
-                hint="the file is of another column, or its type changed in a way Iceberg does not allow",
+                hint="check whether the column's type was changed in a way that Iceberg does not allow",
             ) from error
-    return parts[0] if len(parts) == 1 else _joined(parts)
+    return parts[0] if len(parts) == 1 else _join_keys(parts)
 
 
 def _promotes(own: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether Iceberg reads columns of one type as the other: a cast would make values of texts and flags."""
+    """Whether Iceberg promotes one type to the other; a cast would also parse strings and booleans."""
     one, other = plain_type(own), plain_type(wanted)
     if pa.types.is_decimal(one) and pa.types.is_decimal(other) and one.scale != other.scale:
         return False
-    # Integers fit floats and decimals elsewhere.
+    # Directories also widen integers to floats and decimals.
     return fits(own, wanted) and (
         pa.types.is_null(one) or pa.types.is_integer(one) == pa.types.is_integer(other)
     )
 
 
 def _comparable(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """A column as numbers or as bytes that are equal where its values are; NULL stays NULL."""
+    """A column as integers or bytes that are equal if its values are; NULL stays NULL."""
     wanted = plain_type(type)
     if array.type != wanted:
         array = array.cast(wanted)
     space = key_space(wanted)
     if space is PRESENCE:
-        raise pa.ArrowNotImplementedError("its values can't be compared")
+        raise pa.ArrowNotImplementedError("values can't be compared")
     if space.kind is Kind.BYTES:
         plainly = is_text(wanted) or is_binary(wanted)
         return (array if plainly else binary_keys(array)).cast(pa.large_binary())
     keys = numbers(array)
     if space.kind is Kind.FLOAT:
-        # The bits, but the same ones for every NaN.
+        # Compared by bits, with one NaN.
         keys = np.where(np.isnan(keys), keys.dtype.type("nan"), keys)
         keys = keys.view(np.int32 if keys.dtype.itemsize == 4 else np.int64)
     return pa.array(keys.astype(np.int64), mask=np.asarray(array.is_null()) if array.null_count else None)
 
 
-def _joined(parts: Sequence[pa.Array]) -> pa.Array:
-    """Several columns as one of bytes: a flag, a number or a length for each, then the bytes of texts."""
+def _join_keys(parts: Sequence[pa.Array]) -> pa.Array:
+    """Join columns into bytes: a NULL flag and a number or length for each, then the bytes of strings."""
     heads, tails = [], []
     for part in parts:
         heads.append(np.asarray(part.is_null()).astype(np.uint8).reshape(-1, 1))
@@ -222,16 +219,16 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Array:
         if pa.types.is_large_binary(part.type):
             tails.append(part.fill_null(b""))
             sizes = pc.binary_length(part)
-        fixed = np.ascontiguousarray(sizes.fill_null(0).to_numpy(), dtype=np.int64)
-        heads.append(fixed.view(np.uint8).reshape(-1, 8))
+        words = np.ascontiguousarray(sizes.fill_null(0).to_numpy(), dtype=np.int64)
+        heads.append(words.view(np.uint8).reshape(-1, 8))
     head = np.ascontiguousarray(np.concatenate(heads, axis=1))
     offsets = np.arange(len(head) + 1, dtype=np.int64) * head.shape[1]
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(head)]
-    made = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(head), buffers)
-    return pc.binary_join_element_wise(made, *tails, pa.scalar(b"", pa.large_binary())) if tails else made
+    fixed = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(head), buffers)
+    return pc.binary_join_element_wise(fixed, *tails, pa.scalar(b"", pa.large_binary())) if tails else fixed
 
 
-# -- what is deleted of data files -------------------------------------------------------------
+# -- deleted rows of data files ----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +240,7 @@ class DeletedValues(AntiJoin):
 
     @property
     def columns(self) -> tuple[Path, ...]:
-        """The columns that are compared."""
+        """The compared columns."""
         return self.deletes.columns
 
     @property
@@ -251,20 +248,25 @@ class DeletedValues(AntiJoin):
         """Their types."""
         return self.deletes.types
 
-    def deleted(self, table: pa.Table, files: Files, places: Callable[[], Array]) -> Array:  # noqa: ARG002
-        """Per row, whether a newer delete has its values."""
+    def deleted(self, table: pa.Table, files: Files, positions: Callable[[], Array]) -> Array:  # noqa: ARG002
+        """Mask of the rows whose values a newer delete has."""
         keys = self.deletes.load(_opener(files), threads=files.threads, cache=files.cache)
         return keys.mask(table, self.sequence)
 
 
-Column = Callable[[int], tuple[Path, pa.DataType]]
-"""The lake's name and type of a field, by its id."""
+ColumnLookup = Callable[[int], tuple[Path, pa.DataType]]
+"""A function that returns the lake's path and type of a field id."""
 
 
 def deletions(
-    index: DeleteIndex, data: Entries, numbers: Sequence[int], files: Files, facts: Facts, column: Column
+    index: DeleteIndex,
+    data: Entries,
+    numbers: Sequence[int],
+    files: Files,
+    facts: Facts,
+    column: ColumnLookup,
 ) -> Deletions:
-    """What is deleted of data files, by their numbers in the lake."""
+    """Deleted rows of data files, by their numbers in the lake."""
     matched = index.match(data, facts)
     touched = np.flatnonzero(matched.touched)
     used = (matched.positions.numbers, matched.equalities.numbers, matched.vectors[matched.vectors >= 0])
@@ -279,36 +281,36 @@ def deletions(
 def _rows(
     matched: DeleteMatches, touched: Array, numbers: Sequence[int], files: Files
 ) -> Mapping[int, RowSet]:
-    opened = _opener(files)
-    found: dict[int, RowSet] = {}
+    opener = _opener(files)
+    deleted: dict[int, RowSet] = {}
     data = matched.data
     vectors = touched[matched.vectors[touched] >= 0]
     wanted = matched.files(matched.vectors[vectors])
-    bitmaps = gather(lambda file: read_vector(file, opened), wanted, threads=files.threads)
+    bitmaps = gather(lambda file: read_vector(file, opener), wanted, threads=files.threads)
     for unit, bitmap in zip(vectors.tolist(), bitmaps, strict=True):
-        found[numbers[unit]] = deleted_rows(int(data.rows[unit]), bitmap)
-    positions = read_positions(matched.position_needs(touched), opened, threads=files.threads)
+        deleted[numbers[unit]] = deleted_rows(int(data.rows[unit]), bitmap)
+    positions = read_positions(matched.position_needs(touched), opener, threads=files.threads)
     if positions:
         by_position = touched[matched.positions.counts[touched] > 0]
         paths = data.paths.take(pa.array(by_position)).to_pylist()
         for unit, path in zip(by_position.tolist(), paths, strict=True):
             if path in positions:
-                found[numbers[unit]] = deleted_rows(int(data.rows[unit]), positions[path])
-    return found
+                deleted[numbers[unit]] = deleted_rows(int(data.rows[unit]), positions[path])
+    return deleted
 
 
 def _values(
-    matched: DeleteMatches, touched: Array, numbers: Sequence[int], column: Column
+    matched: DeleteMatches, touched: Array, numbers: Sequence[int], column: ColumnLookup
 ) -> Mapping[int, tuple[AntiJoin, ...]]:
     units = touched[matched.equalities.counts[touched] > 0]
     sets, members = matched.equality_sets(units)
-    made = []
+    deletes = []
     for ids, delete_files in sets:
         columns, types = zip(*map(column, ids), strict=True)
-        made.append(EqualityDeletes(ids, columns, types, delete_files))
+        deletes.append(EqualityDeletes(ids, columns, types, delete_files))
     sequences = matched.data.sequences[units].tolist()
     return {
-        numbers[unit]: tuple(DeletedValues(made[at], sequence) for at in mine)
+        numbers[unit]: tuple(DeletedValues(deletes[at], sequence) for at in mine)
         for unit, mine, sequence in zip(units.tolist(), members, sequences, strict=True)
     }
 

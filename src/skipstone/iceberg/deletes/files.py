@@ -1,4 +1,4 @@
-"""Delete files read: positions from Parquet, as far as they can name the data files, and deletion vectors.
+"""Readers of delete files: positions from Parquet, and deletion vectors.
 
 A deletion vector is a blob of a Puffin file: its length, a magic number, a 64-bit roaring bitmap in the
 portable format, and a checksum of both.
@@ -34,39 +34,39 @@ from skipstone.store.source import ByteRange, Source, TailSource, drive
 
 
 def open_deletes(file: DeleteFile, open: Open) -> tuple[Source, ParquetMetadata]:
-    """A delete file and its footer; one that is not Parquet is refused."""
+    """Open a delete file and read its footer; it must be Parquet."""
     if file.format.upper() != "PARQUET":
         raise FileError(
-            f"delete files in the format {file.format} can't be read",
+            f"delete file format is {file.format}, but only Parquet is supported",
             path=file.path,
-            hint="rewrite the table's deletes as Parquet, or compact them away, with another engine",
+            hint="rewrite the table's deletes as Parquet, or compact the table, with another engine",
         )
     source = TailSource(open(file))
     return source, read_footer(source)
 
 
 def leaf_of(metadata: ParquetMetadata, field_id: int, name: str | None = None) -> LeafColumn:
-    """The leaf with a field id or, if it has none at all, with a name; an error if there is none."""
-    known = [leaf for leaf in metadata.leaves if leaf.field_id == field_id]
-    named = [leaf for leaf in metadata.leaves if leaf.path == (name,) and leaf.field_id is None]
-    for leaf in known or named:
+    """The leaf with a field id, or without an id and with a name; raises if there is none."""
+    by_id = [leaf for leaf in metadata.leaves if leaf.field_id == field_id]
+    by_name = [leaf for leaf in metadata.leaves if leaf.path == (name,) and leaf.field_id is None]
+    for leaf in by_id or by_name:
         if not leaf.max_repetition:
             return leaf
     raise CorruptFileError(
-        f"the delete file has no column with field id {field_id}",
+        f"delete file has no column with field id {field_id}",
         path=metadata.path,
         column=name,
-        hint="the file is damaged, or was not written by an Iceberg writer",
+        hint="restore the file, or roll the table back",
     )
 
 
 def read_leaves(
     source: Source, metadata: ParquetMetadata, group: int, leaves: Sequence[LeafColumn], rows: RowSet
 ) -> list[pa.ChunkedArray]:
-    """The values of leaves in some rows of a row group; NULL where a struct above one is."""
+    """Values of leaves in some rows of a row group; NULL under a NULL struct."""
     names = metadata.arrow_schema.names
     fields = [names.index(leaf.path[0]) for leaf in leaves]
-    indexes = {} if rows.is_full else _places(source, metadata, group, leaves)
+    indexes = {} if rows.is_full else _page_indexes(source, metadata, group, leaves)
     numbers = [leaf.index for leaf in leaves]
     steps = slice_steps(metadata, group, fields, rows, indexes, leaves=numbers)
     table = drive(steps, source.read_ranges)
@@ -74,39 +74,39 @@ def read_leaves(
 
 
 def inner_column(column: pa.ChunkedArray, path: Sequence[str]) -> pa.ChunkedArray:
-    """The field of a top-level column that a path leads to."""
+    """The field of a top-level column at a path."""
     return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
 
 
-def _places(
+def _page_indexes(
     source: Source, metadata: ParquetMetadata, group: int, leaves: Sequence[LeafColumn]
 ) -> dict[int, PageIndex]:
-    """Where the pages are, of leaves that have a page index."""
+    """Page offsets of the leaves that have an offset index."""
     spans = {leaf.index: page_index_ranges(metadata, group, leaf.index)[1] for leaf in leaves}
     wanted = {leaf: span for leaf, span in spans.items() if span is not None}
-    found: dict[int, PageIndex] = {}
+    indexes: dict[int, PageIndex] = {}
     for leaf, body in zip(wanted, source.read_ranges(list(wanted.values())), strict=True):
         try:
-            found[leaf] = parse_page_index(None, body, metadata, group, leaf)
+            indexes[leaf] = parse_page_index(None, body, metadata, group, leaf)
         except BadPageIndex:
-            continue  # the chunk is read whole
-    return found
+            continue  # the entire chunk is read
+    return indexes
 
 
-# More paths than this are looked for between the first and the last of them.
+# With more paths, a range between the first and the last is searched.
 _MANY_PATHS: Final = 1_000
 
 
 def read_positions(
     needs: Sequence[tuple[DeleteFile, tuple[str, ...]]], open: Open, *, threads: int = 1
 ) -> dict[str, Array]:
-    """The deleted positions of each data file that has any: rising, without repeats.
+    """Sorted, distinct deleted positions of each data file that has any.
 
-    ``needs`` are delete files and the data files each is read for; all are read once, side by side.
+    ``needs`` are delete files with the data files each is read for; they are read in parallel.
     """
     parts: dict[str, list[Array]] = {}
-    for found in gather(lambda need: _read(*need, open), needs, threads=threads):
-        for path, positions in found.items():
+    for by_path in gather(lambda need: _read(*need, open), needs, threads=threads):
+        for path, positions in by_path.items():
             parts.setdefault(path, []).append(positions)
     return {
         path: some[0] if len(some) == 1 else _rising(np.concatenate(some)) for path, some in parts.items()
@@ -114,7 +114,7 @@ def read_positions(
 
 
 def deleted_rows(total: int, positions: Array | BitMap64) -> RowSet:
-    """Deleted positions as a row set of their data file; those past its end delete nothing."""
+    """Row set of deleted positions; positions beyond the end of the file are ignored."""
     if isinstance(positions, BitMap64):
         if positions and positions.max() >= total:
             positions = positions & BitMap64(range(total))
@@ -137,7 +137,7 @@ def _read(file: DeleteFile, data_files: tuple[str, ...], open: Open) -> dict[str
         if some.is_empty:
             continue
         if len(wanted) == 1 and some.issubset(proven.slice(first, first + rows)):
-            # Statistics say that every row names the one path that is wanted.
+            # Statistics prove that every row names the one wanted path.
             (numbers,) = read_leaves(source, metadata, group, [pos], some)
             parts.setdefault(0, []).append(_positions(numbers, metadata, group, pos))
             continue
@@ -152,16 +152,16 @@ def _read(file: DeleteFile, data_files: tuple[str, ...], open: Open) -> dict[str
 def _candidates(
     source: Source, metadata: ParquetMetadata, leaf: LeafColumn, paths: Sequence[str]
 ) -> tuple[RowSet, RowSet]:
-    """The rows that may name one of the paths, and those that are proven to."""
+    """The rows that may name one of the paths, and those that certainly do."""
     column, name = col(leaf.path[0]), leaf.path[0]
     if not is_text(metadata.arrow_schema.field(name).type):
         return RowSet.all(metadata.num_rows), RowSet.none(metadata.num_rows)
     if len(paths) <= _MANY_PATHS:
-        found = Pruner(column.isin(paths)).prune(source, metadata=metadata)
-        return found.rows, found.proven
+        result = Pruner(column.isin(paths)).prune(source, metadata=metadata)
+        return result.rows, result.proven
     # Python orders strings by code point, which is the order of their UTF-8 bytes.
-    found = Pruner(column.between(min(paths), max(paths))).prune(source, metadata=metadata)
-    return found.rows, RowSet.none(metadata.num_rows)
+    result = Pruner(column.between(min(paths), max(paths))).prune(source, metadata=metadata)
+    return result.rows, RowSet.none(metadata.num_rows)
 
 
 def _positions(column: pa.ChunkedArray, metadata: ParquetMetadata, group: int, leaf: LeafColumn) -> Array:
@@ -174,7 +174,7 @@ def _positions(column: pa.ChunkedArray, metadata: ParquetMetadata, group: int, l
 def _owners(
     column: pa.ChunkedArray, wanted: pa.Array, metadata: ParquetMetadata, group: int, leaf: LeafColumn
 ) -> Array:
-    """Which of the wanted paths each row names, -1 for none of them."""
+    """Number of the wanted path that each row names, -1 if none."""
     names = _whole(column, pa.large_string(), metadata, group, leaf)
     return np.asarray(pc.index_in(names, value_set=wanted).fill_null(-1))
 
@@ -182,19 +182,19 @@ def _owners(
 def _whole(
     column: pa.ChunkedArray, type: pa.DataType, metadata: ParquetMetadata, group: int, leaf: LeafColumn
 ) -> pa.Array:
-    """A column as one array without NULL."""
+    """A column as one array; raises if it contains NULLs."""
     if column.null_count:
-        raise _corrupt("a position delete without a path or a position", metadata, group, leaf)
+        raise _corrupt("position delete has no path or no position", metadata, group, leaf)
     array = plain(pa.concat_arrays(column.chunks))
-    # A cast would make positions of texts and flags.
+    # A cast would also parse strings and booleans.
     own = array.type
     if not (is_text(own) or is_binary(own) if is_text(type) else own in (pa.int32(), pa.int64())):
         raise SchemaError(
-            f"position deletes of type {own} don't fit the column's type {type}",
+            f"column of a position delete file is {own}, expected {type}",
             path=metadata.path,
             unit=f"row group {group}",
             column=leaf.name,
-            hint="the delete file was not written by an Iceberg writer: restore it, or roll the table back",
+            hint="restore the delete file, or roll the table back",
         )
     try:
         return array.cast(type)
@@ -203,7 +203,7 @@ def _whole(
 
 
 def _split(owners: Array, positions: Array) -> list[tuple[int, Array]]:
-    """The positions of each owner, by owner."""
+    """Positions by owner."""
     named = owners >= 0
     if not named.all():
         owners, positions = owners[named], positions[named]
@@ -220,7 +220,7 @@ def _rising(positions: Array) -> Array:
 
 
 def _corrupt(reason: str, metadata: ParquetMetadata, group: int, leaf: LeafColumn) -> CorruptFileError:
-    hint = "the delete file is damaged: restore it, or roll the table back"
+    hint = "restore the delete file, or roll the table back"
     unit = f"row group {group}"
     return CorruptFileError(reason, path=metadata.path, unit=unit, column=leaf.name, hint=hint)
 
@@ -230,16 +230,16 @@ def _corrupt(reason: str, metadata: ParquetMetadata, group: int, leaf: LeafColum
 MAGIC: Final = b"\xd1\xd3\x39\x64"
 _LENGTH: Final = 4
 _CHECKSUM: Final = 4
-# An empty bitmap is its count of 32-bit maps.
+# An empty bitmap has only the count of its 32-bit bitmaps.
 _SHORTEST: Final = _LENGTH + len(MAGIC) + 8 + _CHECKSUM
 _LIMIT: Final = 2**63
 
 
 def read_vector(file: DeleteFile, open: Open) -> BitMap64:
-    """The deleted positions of the data file that a deletion vector names; reads just its blob."""
+    """Read the blob of a deletion vector."""
     start, stop = file.offset, file.offset + file.length
     if start < 0 or file.length < _SHORTEST or stop > file.size:
-        raise _bad_vector(file, f"a deletion vector at bytes {start}-{stop} of {file.size}")
+        raise _bad_vector(file, f"bytes {start}-{stop} are outside the file of {file.size} bytes")
     source = open(file)
     (blob,) = source.read_ranges([ByteRange(start, stop)])
     try:
@@ -249,21 +249,21 @@ def read_vector(file: DeleteFile, open: Open) -> BitMap64:
         raise
     if len(positions) != file.rows:
         raise _bad_vector(
-            file, f"the vector deletes {len(positions):,} rows, the manifest says {file.rows:,}"
+            file, f"vector deletes {len(positions):,} rows, but the manifest recorded {file.rows:,}"
         )
     return positions
 
 
 def parse_vector(blob: bytes, file: DeleteFile) -> BitMap64:
-    """The bitmap in a blob; ``file`` is for messages."""
+    """Parse the bitmap in a blob; ``file`` is for messages."""
     body = blob[_LENGTH:-_CHECKSUM]
-    said = int.from_bytes(blob[:_LENGTH], "big")
-    if len(blob) < _SHORTEST or said != len(body):
-        raise _bad_vector(file, f"{len(blob)} bytes for a deletion vector that says {said}")
+    length = int.from_bytes(blob[:_LENGTH], "big")
+    if len(blob) < _SHORTEST or length != len(body):
+        raise _bad_vector(file, f"blob has {len(blob)} bytes, but records a length of {length}")
     if body[: len(MAGIC)] != MAGIC:
-        raise _bad_vector(file, f"the blob begins with {body[: len(MAGIC)]!r} instead of {MAGIC!r}")
+        raise _bad_vector(file, f"blob begins with {body[: len(MAGIC)]!r} instead of {MAGIC!r}")
     if zlib.crc32(body) != int.from_bytes(blob[-_CHECKSUM:], "big"):
-        raise _bad_vector(file, "the checksum is wrong")
+        raise _bad_vector(file, "checksum is wrong")
     try:
         positions = BitMap64.deserialize(body[len(MAGIC) :])
     except (ValueError, IndexError) as error:
@@ -274,6 +274,6 @@ def parse_vector(blob: bytes, file: DeleteFile) -> BitMap64:
 
 
 def _bad_vector(file: DeleteFile, reason: str) -> CorruptFileError:
-    hint = "the file is damaged, or not the one that was committed: restore it, or roll the table back"
+    hint = "restore the file, or roll the table back"
     unit = f"deletion vector at byte {file.offset}"
     return CorruptFileError(reason, path=file.path, unit=unit, hint=hint)

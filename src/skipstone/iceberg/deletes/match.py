@@ -1,9 +1,9 @@
-"""Which delete files apply to which data files, worked out for all of them together.
+"""Matching of delete files with data files, for all of them together.
 
-A position delete file applies to data that is not newer, in its own partition, and only to the paths that it
-can name. An equality delete file applies to data that is older, in its own partition or, under an
-unpartitioned spec, everywhere. A deletion vector applies to the one file it names, in the place of position
-delete files. Data files are sorted once, so that those a delete file may apply to lie side by side.
+A position delete file applies to data files of its partition that are not newer and whose path is within its
+bounds. An equality delete file applies to older data files of its partition or, under an unpartitioned spec,
+of all partitions. A deletion vector applies to the file it names, and replaces position delete files. Data
+files are sorted once, so that those a delete file can apply to are contiguous.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from skipstone.store.source import Source
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """A delete file as work carries it to where it is read; ``offset`` and ``length`` are a vector's."""
+    """A delete file; ``offset`` and ``length`` locate a deletion vector."""
 
     path: str
     size: int
@@ -37,19 +37,19 @@ class DeleteFile:
 
 
 Open: TypeAlias = Callable[[DeleteFile], Source]
-"""Opens a delete file."""
+"""A function that opens a delete file."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Links:
-    """For each data file the numbers of the delete files that apply to it, one run after the other."""
+class DeleteLinks:
+    """Numbers of the delete files that apply to each data file, concatenated."""
 
     offsets: Array
     numbers: Array
 
     @classmethod
-    def of(cls, count: int, units: Array, numbers: Array) -> Links:
-        """Pairs sorted by data file."""
+    def of(cls, count: int, units: Array, numbers: Array) -> DeleteLinks:
+        """Build from pairs sorted by data file."""
         offsets = np.zeros(count + 1, dtype=np.int64)
         np.cumsum(np.bincount(units, minlength=count), out=offsets[1:])
         return cls(offsets, numbers.astype(np.int32))
@@ -59,28 +59,28 @@ class Links:
 
     @property
     def counts(self) -> Array:
-        """How many delete files apply to each data file."""
+        """Number of delete files per data file."""
         return np.diff(self.offsets)
 
     def pairs(self, units: Array) -> tuple[Array, Array]:
-        """The links of some data files: data file and delete file of each."""
+        """Data file and delete file of each link of some data files."""
         counts = self.counts[units]
         return np.repeat(units, counts), self.numbers[runs(self.offsets[units], self.offsets[units + 1])]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeleteMatches:
-    """What applies to each data file; ``vectors`` has -1 where there is none."""
+    """Delete files that apply to each data file; ``vectors`` is -1 without one."""
 
     data: Entries
     deletes: Entries
-    positions: Links
-    equalities: Links
+    positions: DeleteLinks
+    equalities: DeleteLinks
     vectors: Array
 
     @property
     def touched(self) -> Array:
-        """Which data files may have deleted rows: their counts are not to be trusted."""
+        """Mask of the data files that can have deleted rows."""
         return (self.positions.counts > 0) | (self.equalities.counts > 0) | (self.vectors >= 0)
 
     def files(self, numbers: Array) -> list[DeleteFile]:
@@ -98,12 +98,12 @@ class DeleteMatches:
         return list(starmap(DeleteFile, zip(*columns, strict=True)))
 
     def position_needs(self, units: Array | None = None) -> list[tuple[DeleteFile, tuple[str, ...]]]:
-        """The position delete files of some data files, each once, and the data files it is read for."""
+        """The position delete files of some data files, each with the data files it is read for."""
         owners, numbers = self.positions.pairs(self._chosen(units))
         order = np.argsort(numbers, kind="stable")
-        used, places = np.unique(owners[order], return_inverse=True)
+        used, indices = np.unique(owners[order], return_inverse=True)
         paths = self.data.paths.take(pa.array(used)).to_pylist()
-        wanted = [paths[place] for place in places.tolist()]
+        wanted = [paths[at] for at in indices.tolist()]
         files, firsts = np.unique(numbers[order], return_index=True)
         edges = [*firsts.tolist(), len(numbers)]
         return [
@@ -114,11 +114,11 @@ class DeleteMatches:
     def equality_sets(
         self, units: Array | None = None
     ) -> tuple[list[tuple[tuple[int, ...], tuple[DeleteFile, ...]]], list[tuple[int, ...]]]:
-        """The equality deletes of some data files, in as few sets as there are columns and reaches.
+        """The equality deletes of some data files, in one set per columns and partition.
 
-        A set is the ids of its columns and its delete files, older ones first. Data files of one partition
-        share their sets, whatever their age: which rows a set deletes is for the data file's sequence number
-        to say. Beside the sets, the numbers of those that apply to each data file.
+        A set has the ids of its columns and its delete files, older ones first. Data files of a partition
+        share sets regardless of their age; their sequence numbers decide which deletes apply. Returned with
+        the sets are the numbers of the sets of each data file.
         """
         chosen, deletes = self._chosen(units), self.deletes
         counts = self.equalities.counts[chosen]
@@ -128,14 +128,14 @@ class DeleteMatches:
         reaches = np.where(everywhere(deletes), -1, deletes.partitions)[used].tolist()
         members: dict[tuple[int, tuple[int, ...]], list[DeleteFile]] = {}
         order: dict[tuple[int, tuple[int, ...]], int] = {}
-        place = np.zeros(len(deletes), dtype=np.int64)
-        # A loop over delete files, each of which becomes an object of its own anyway.
+        set_of = np.zeros(len(deletes), dtype=np.int64)
+        # A loop over delete files, since each becomes an object anyway.
         for number, reach, file in zip(used.tolist(), reaches, self.files(used), strict=True):
             kind = (reach, deletes.equality_ids[number])
-            place[number] = order.setdefault(kind, len(order))
+            set_of[number] = order.setdefault(kind, len(order))
             members.setdefault(kind, []).append(file)
         sets = [(ids, tuple(files)) for (_, ids), files in members.items()]
-        pairs = np.unique(np.repeat(np.arange(len(chosen)), counts) * max(len(sets), 1) + place[numbers])
+        pairs = np.unique(np.repeat(np.arange(len(chosen)), counts) * max(len(sets), 1) + set_of[numbers])
         owners, subject = np.divmod(pairs, max(len(sets), 1))
         edges = np.searchsorted(owners, np.arange(len(chosen) + 1)).tolist()
         listed = subject.tolist()
@@ -146,19 +146,19 @@ class DeleteMatches:
 
 
 def everywhere(deletes: Entries) -> Array:
-    """Which equality deletes apply whatever the partition: those not partitioned by their own spec."""
+    """Mask of the equality deletes that apply to all partitions: those of unpartitioned specs."""
     bare = np.array([key.partition is None for key in deletes.keys], dtype=bool)
     return np.asarray(bare[deletes.partitions])
 
 
-# -- whether rows may meet -----------------------------------------------------------------------
+# -- bounds of equality columns ------------------------------------------------------------------
 
 Facts: TypeAlias = Callable[[Entries, int], ColumnFacts]
-"""What manifests say about a field, by its id, in each of some files."""
+"""A function that returns the manifest facts of a field in some files."""
 
 
 class _KeyColumn:
-    """One equality column of data files and of delete files, as bounds that compare with each other."""
+    """Bounds of one equality column in data files and delete files."""
 
     def __init__(self, field_id: int, data: Entries, deletes: Entries, facts: Facts) -> None:
         self._used = np.array([field_id in ids for ids in deletes.equality_ids], dtype=bool)
@@ -167,18 +167,18 @@ class _KeyColumn:
         self._bounds = _ranked(bounds) if isinstance(one.lower, pa.Array) else bounds
 
     def may_meet(self, units: Array, which: Array) -> Array:
-        """Per pair of a data file and a delete file, whether a value, NULL or NaN may be in both."""
+        """Per pair of data file and delete file, whether both can contain the same value, NULL or NaN."""
         one, other = self._data, self._deletes
         low, other_low, high, other_high = self._bounds
-        found = (low[units] <= other_high[which]) & (other_low[which] <= high[units])
-        found &= one.may_value[units] & other.may_value[which]
-        found |= one.may_null[units] & other.may_null[which]
-        found |= one.may_nan[units] & other.may_nan[which]
-        return np.asarray(found | ~self._used[which])
+        meet = (low[units] <= other_high[which]) & (other_low[which] <= high[units])
+        meet &= one.may_value[units] & other.may_value[which]
+        meet |= one.may_null[units] & other.may_null[which]
+        meet |= one.may_nan[units] & other.may_nan[which]
+        return np.asarray(meet | ~self._used[which])
 
 
 def _ranked(bounds: Sequence[pa.Array]) -> tuple[Array, ...]:
-    """Byte bounds, two lower and two upper ones, as ranks; unknown ones are the lowest or highest of all."""
+    """Ranks of byte bounds, two lower and two upper ones; unknown ones are lowest or highest."""
     ranks = np.asarray(pc.rank(pa.concat_arrays(bounds), tiebreaker="dense")).astype(np.int64)
     top = int(ranks.max(initial=0)) + 1
     parts = np.split(ranks, np.cumsum([len(bound) for bound in bounds])[:-1])
@@ -188,7 +188,7 @@ def _ranked(bounds: Sequence[pa.Array]) -> tuple[Array, ...]:
     )
 
 
-# -- which delete files apply --------------------------------------------------------------------
+# -- matching ------------------------------------------------------------------------------------
 
 PATH_ID: Final = 2147483546
 """The reserved field id of ``file_path`` in position delete files."""
@@ -196,10 +196,10 @@ POS_ID: Final = 2147483545
 """The reserved field id of ``pos`` in position delete files."""
 _VECTORS: Final = "PUFFIN"
 _POSITIONS, _EQUALITY = 1, 2
-# Pairs of a data and a delete file that are looked at together.
+# Pairs of data and delete files tested together.
 _BLOCK: Final = 1 << 22
 Test: TypeAlias = Callable[[Array, Array], Array]
-"""Per pair of a data file and a delete file, whether the one may apply to the other."""
+"""Per pair of data file and delete file, whether the delete can apply."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,7 +213,7 @@ class DeleteIndex:
 
     @classmethod
     def of(cls, deletes: Entries) -> DeleteIndex:
-        """Tell kinds apart, and refuse what no reader could apply."""
+        """Group delete files by kind, and refuse invalid ones."""
         contents = np.asarray(deletes.contents)
         puffin = np.asarray(pc.equal(deletes.formats, _VECTORS).to_numpy(zero_copy_only=False), dtype=bool)
         index = cls(
@@ -229,25 +229,25 @@ class DeleteIndex:
         deletes = self.deletes
         self._refuse((contents != _POSITIONS) & (contents != _EQUALITY), "unknown kind of delete file")
         bare = [number for number in self.equalities.tolist() if not deletes.equality_ids[number]]
-        self._refuse(np.isin(np.arange(len(deletes)), bare), "the equality delete file names no columns")
+        self._refuse(np.isin(np.arange(len(deletes)), bare), "equality delete file has no equality_ids")
         lost = np.asarray(deletes.referenced.is_null().to_numpy(zero_copy_only=False), dtype=bool)
         lost |= (np.asarray(deletes.content_offsets) < 0) | (np.asarray(deletes.content_sizes) < 0)
         vector = np.isin(np.arange(len(deletes)), self.vectors)
-        self._refuse(vector & lost, "the deletion vector names no data file, or no offset in its own file")
+        self._refuse(vector & lost, "deletion vector has no data file or no offset")
         named = deletes.referenced.take(pa.array(self.vectors))
         if len(named.unique()) < len(named):
             counts = pc.value_counts(named)
             path = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0].as_py()
-            hint = "rewrite the data file, with an engine that can tell which of them holds"
-            raise CorruptFileError("the data file has more than one deletion vector", path=path, hint=hint)
+            hint = "rewrite the data file with the engine that wrote them"
+            raise CorruptFileError("data file has more than one deletion vector", path=path, hint=hint)
 
     def _refuse(self, wrong: Array, reason: str) -> None:
         if wrong.any():
             path = self.deletes.paths[int(np.flatnonzero(wrong)[0])].as_py()
-            raise CorruptFileError(reason, path=path, hint="the table's manifests are damaged or too new")
+            raise CorruptFileError(reason, path=path, hint="restore the manifests, or upgrade Skipstone")
 
     def match(self, data: Entries, facts: Facts | None = None) -> DeleteMatches:
-        """What applies to each data file; ``facts`` leave out equality deletes that can't meet its rows."""
+        """Match data files; with ``facts``, equality deletes whose bounds don't overlap are left out."""
         groups = {key: number for number, key in enumerate(self.deletes.keys)}
         used, inverse = np.unique(data.partitions, return_inverse=True)
         own = np.array([groups.get(data.keys[key], -1) for key in used], dtype=np.int64)[inverse]
@@ -263,17 +263,17 @@ class DeleteIndex:
     # -- vectors -----------------------------------------------------------------------------
 
     def _vectors(self, data: Entries) -> Array:
-        found = np.full(len(data), -1, dtype=np.int64)
+        vectors = np.full(len(data), -1, dtype=np.int64)
         if len(self.vectors) and len(data):
             named = self.deletes.referenced.take(pa.array(self.vectors))
             at = pc.index_in(data.paths, value_set=named).fill_null(-1).to_numpy(zero_copy_only=False)
-            found[at >= 0] = self.vectors[at[at >= 0]]
-            found[data.sequences > self.deletes.sequences[found]] = -1
-        return found
+            vectors[at >= 0] = self.vectors[at[at >= 0]]
+            vectors[data.sequences > self.deletes.sequences[vectors]] = -1
+        return vectors
 
     # -- positions ---------------------------------------------------------------------------
 
-    def _positions(self, data: Entries, own: Array) -> Links:
+    def _positions(self, data: Entries, own: Array) -> DeleteLinks:
         numbers, deletes = self.positions, self.deletes
         partitions = deletes.partitions[numbers].astype(np.int64)
         units = np.flatnonzero(np.isin(own, partitions) & (own >= 0))
@@ -287,10 +287,10 @@ class DeleteIndex:
         return _links(len(data), starts, stops, units[order], in_time, numbers)
 
     def _spans(self, data: Entries, units: Array) -> tuple[Array, Array, int]:
-        """The first path each delete file may name and the one after the last, as ranks among the data's.
+        """Range of the paths each delete file can name, as ranks among the data files' paths.
 
-        The ranks of the data's own paths follow those of the first paths. A bound may be cut short, and
-        some writers don't round such an upper bound up, so a path that begins with it is within it.
+        The ranks of the data files follow the lower ends. Bounds can be truncated, and some writers don't
+        round an upper bound up, so paths that begin with it are within it.
         """
         some = self.deletes.take(self.positions)
         count = len(some)
@@ -311,13 +311,13 @@ class DeleteIndex:
 
     # -- equality ----------------------------------------------------------------------------
 
-    def _equalities(self, data: Entries, own: Array, facts: Facts | None) -> Links:
+    def _equalities(self, data: Entries, own: Array, facts: Facts | None) -> DeleteLinks:
         numbers, deletes = self.equalities, self.deletes
         groups = np.where(everywhere(deletes)[numbers], 0, deletes.partitions[numbers].astype(np.int64) + 1)
         ages, age = np.unique(data.sequences, return_inverse=True)
         width = len(ages) + 1
         limits = np.searchsorted(ages, deletes.sequences[numbers])
-        # Every data file twice: once among all, for deletes that reach everywhere, once in its partition.
+        # Every data file twice: once for deletes of all partitions, once in its own partition.
         keys = np.concatenate([age, (own + 1) * width + age])
         keys[len(data) :][own < 0] = -1
         order = np.argsort(keys, kind="stable")
@@ -335,12 +335,12 @@ def _binary(value: bytes) -> pa.Scalar:
 
 def _links(
     count: int, starts: Array, stops: Array, order: Array, tests: Sequence[Test], numbers: Array
-) -> Links:
-    """The pairs that spans of sorted data files make, those that pass all tests; some at a time."""
+) -> DeleteLinks:
+    """Links from spans of sorted data files to delete files that pass all tests, in blocks."""
     counts = np.maximum(stops - starts, 0)
     ends = np.cumsum(counts)
     bits = len(numbers).bit_length()
-    found = [np.zeros(0, dtype=np.int64)]
+    blocks = [np.zeros(0, dtype=np.int64)]
     first = 0
     while first < len(counts):
         done = int(ends[first] - counts[first])
@@ -351,7 +351,7 @@ def _links(
         for test in tests:
             passed = test(units, which)
             units, which = units[passed], which[passed]
-        found.append(units << bits | which)
+        blocks.append(units << bits | which)
         first = last
-    pairs = np.sort(np.concatenate(found))
-    return Links.of(count, pairs >> bits, numbers[pairs & ((1 << bits) - 1)])
+    pairs = np.sort(np.concatenate(blocks))
+    return DeleteLinks.of(count, pairs >> bits, numbers[pairs & ((1 << bits) - 1)])

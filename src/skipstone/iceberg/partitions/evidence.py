@@ -1,4 +1,4 @@
-"""Partition values as evidence about the columns they come from, for N partitions or manifests at once."""
+"""Facts of source columns from partition values and manifest summaries."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ _HOUR = 3600
 def source_facts(
     transform: Transform[Any, Any], values: Sequence[Any], type: pa.DataType
 ) -> ColumnFacts | None:
-    """What partition values (in internal form) say about their source column of ``type``.
+    """Facts of a source column of ``type`` from partition values in internal form.
 
-    None if the transform says nothing: it is void or not known, or the type has no order.
+    None if there are none: the transform is void or unknown, or the type has no order.
     """
     if not says_something(transform, type):
         return None
@@ -73,44 +73,44 @@ def source_facts(
     nan = np.zeros(len(values), dtype=bool)
     if space.kind is Kind.FLOAT:
         nan = np.array([v is not None and v != v for v in values], dtype=bool)
-    known = present & ~nan
-    chosen = [v for v, is_known in zip(values, known, strict=True) if is_known]
+    ordered = present & ~nan
+    chosen = [v for v, is_ordered in zip(values, ordered, strict=True) if is_ordered]
     low, high, exact = _RULES[transform.__class__][1](transform, type, chosen)
     lower, upper = unbounded(type, len(values))
     occurs = np.zeros(len(values), dtype=bool)
-    occurs[known] = exact
-    lower, upper = _placed(lower, known, low), _placed(upper, known, high)
-    return ColumnFacts(type, lower, upper, occurs, occurs, known, ~present, nan)
+    occurs[ordered] = exact
+    lower, upper = _scatter(lower, ordered, low), _scatter(upper, ordered, high)
+    return ColumnFacts(type, lower, upper, occurs, occurs, ordered, ~present, nan)
 
 
 def says_something(transform: Transform[Any, Any], type: pa.DataType) -> bool:
-    """Whether values of the transform are evidence about a source of ``type``; an error if they can't be."""
+    """Whether values of the transform are evidence for a source of ``type``; raises if it can't apply."""
     rule = _RULES.get(transform.__class__)
     if rule is None or key_space(type) is PRESENCE:
         return False
     if not rule[0](storage_type(type)):
         raise TypeMismatchError(
-            f"{transform} can't be applied to {type}", hint="the table's metadata contradicts itself"
+            f"{transform} does not apply to {type}", hint="check the table's metadata for damage"
         )
     return True
 
 
-def _placed(bounds: Bounds, known: Array, keys: Keys) -> Bounds:
+def _scatter(bounds: Bounds, mask: Array, keys: Keys) -> Bounds:
     if isinstance(keys, list):
-        places = pa.array(np.cumsum(known) - 1, mask=~known)
-        return pa.array(keys, pa.large_binary()).take(places)
-    bounds[known] = keys
+        indices = pa.array(np.cumsum(mask) - 1, mask=~mask)
+        return pa.array(keys, pa.large_binary()).take(indices)
+    bounds[mask] = keys
     return bounds
 
 
-# -- one rule for each transform: bounds of the source, and whether they occur as values -----------
+# -- rules of transforms: bounds of the source, and whether they occur as values -----------------
 
 
 def _identity(_: Transform[Any, Any], type: pa.DataType, values: list[Any]) -> tuple[Keys, Keys, Array]:
     keys = _value_keys(type, values)
     exact = np.ones(len(values), dtype=bool)
     if isinstance(keys, np.ndarray) and keys.dtype.kind == "f":
-        # Either zero may stand for both.
+        # Writers mix up -0.0 and 0.0.
         zero = keys == 0
         return np.where(zero, -0.0, keys), np.where(zero, 0.0, keys), ~zero
     return keys, keys, exact
@@ -123,7 +123,7 @@ def _period(transform: Transform[Any, Any], type: pa.DataType, values: list[Any]
     exact = np.zeros(len(values), dtype=bool)
     if is_date and isinstance(transform, DayTransform):
         return periods, periods, ~exact
-    # Early writers rounded times before 1970 toward zero: into the period after their own.
+    # Early writers rounded times before 1970 toward zero, into the next period.
     first = np.where(periods <= 0, periods - 1, periods)
     lower, upper = _starts(transform, first), _starts(transform, periods + 1)
     step = 1 if is_date else (_HOUR if isinstance(transform, HourTransform) else DAY) * UNITS[storage.unit]
@@ -138,7 +138,7 @@ def _period(transform: Transform[Any, Any], type: pa.DataType, values: list[Any]
 
 
 def _starts(transform: Transform[Any, Any], periods: Array) -> Array:
-    """The first day of each period, or its first hour; both are counted from 1970."""
+    """The first day or hour of each period, counted from 1970."""
     months = {YearTransform: 12, MonthTransform: 1}.get(transform.__class__)
     if months is None:
         return periods
@@ -161,7 +161,7 @@ def _truncated(
     for at in np.flatnonzero(lengths == width):
         prefix = keys[at]
         assert prefix is not None
-        # No UTF-8 text has the byte 0xFF, so this one is above all texts that start with the prefix.
+        # UTF-8 never contains 0xFF, so this is above all strings with the prefix.
         high[at] = prefix + b"\xff" if is_string else prefix_end(prefix)
     for at in np.flatnonzero(lengths > width):
         low[at] = high[at] = None
@@ -175,7 +175,7 @@ def _truncated_numbers(width: int, type: pa.DataType, values: list[Any]) -> tupl
     if space.kind is Kind.BYTES:
         ceiling = (1 << (8 * space.width - 1)) - 1
         floor = -ceiling - 1
-    # A number that is not a multiple of the width has been wrapped around the end of its type.
+    # A number that is not a multiple of the width has overflowed.
     whole = [
         (max(v, floor), min(v + width - 1, ceiling)) if v % width == 0 else (floor, ceiling)
         for v in _unscaled(type, values)
@@ -208,7 +208,7 @@ def _can_truncate(storage: pa.DataType) -> bool:
 
 
 _Rule = Callable[[Any, pa.DataType, list[Any]], tuple[Keys, Keys, Array]]
-# For each transform the types it applies to, and its rule.
+# Per transform, the types it applies to, and its rule.
 _RULES: dict[Any, tuple[Callable[[pa.DataType], bool], _Rule]] = {
     IdentityTransform: (lambda _: True, _identity),
     YearTransform: (_has_days, _period),
@@ -238,7 +238,7 @@ def _value_keys(type: pa.DataType, values: list[Any]) -> Keys:
 
 
 def _unscaled(type: pa.DataType, values: list[Any]) -> list[int]:
-    """Integers as they are, decimals as integers at the scale of their type."""
+    """Integers, or decimals as integers at the scale of their type."""
     storage = storage_type(type)
     if not pa.types.is_decimal(storage):
         return list(_checked(values, int, type))
@@ -246,7 +246,7 @@ def _unscaled(type: pa.DataType, values: list[Any]) -> list[int]:
     for value in _checked(values, decimal.Decimal, type):
         number = unscaled(value, storage.scale)
         if number is None:
-            raise _misfit(value, type)
+            raise _invalid(value, type)
         whole.append(number)
     return whole
 
@@ -256,25 +256,25 @@ def _wide(whole: list[int], width: int) -> Keys:
 
 
 def _numbers(values: list[Any], transform: Transform[Any, Any]) -> Array:
-    """Results of a transform that gives 32-bit integers."""
+    """Values of a transform to 32-bit integers."""
     numbers = np.array(_checked(values, int, transform), dtype=np.int64)
     if np.any(np.abs(numbers) > 2**31):
-        raise _misfit(int(numbers[np.argmax(np.abs(numbers))]), transform)
+        raise _invalid(int(numbers[np.argmax(np.abs(numbers))]), transform)
     return numbers
 
 
 def _checked(values: list[Any], kind: type, what: object) -> list[Any]:
     for value in values:
         if value.__class__ is not kind:
-            raise _misfit(value, what)
+            raise _invalid(value, what)
     return values
 
 
-def _misfit(value: object, what: object) -> TypeMismatchError:
+def _invalid(value: object, what: object) -> TypeMismatchError:
     return TypeMismatchError(f"{value!r} is not a partition value of {what}")
 
 
-# -- facts from the ranges of partition values in manifest lists -------------------------------------
+# -- facts from manifest summaries ---------------------------------------------------------------
 
 
 def summary_facts(
@@ -285,9 +285,9 @@ def summary_facts(
     contains_nan: Sequence[bool | None],
     type: pa.DataType,
 ) -> ColumnFacts | None:
-    """What the ranges of partition values that manifests hold say about the source column.
+    """Facts of a source column from the partition summaries of manifests.
 
-    A bound that is absent may mean that there is no value, or that nobody wrote it down: it says nothing.
+    A missing bound can mean that there is no value or that it was not recorded, so it is unknown.
     """
     low, high = source_facts(transform, lower, type), source_facts(transform, upper, type)
     if low is None or high is None:
@@ -296,7 +296,7 @@ def summary_facts(
     floor, ceiling = unbounded(type, units)
     surely = ~_crossed(low.lower, high.upper)
     if storage_type(type) == pa.binary(16):
-        # Writers don't agree on the order of UUIDs; they do where both bounds are the same.
+        # Writers disagree on the order of UUIDs, unless both bounds are equal.
         surely &= np.array([a == b for a, b in zip(lower, upper, strict=True)], dtype=bool)
     low_ok = surely & ~_wrapped(transform, type, lower, upper)
     no, yes = np.zeros(units, dtype=bool), np.ones(units, dtype=bool)
@@ -309,12 +309,12 @@ def summary_facts(
         no,
         yes,
         np.array(contains_null, dtype=bool),
-        np.array([is_float and found is not False for found in contains_nan], dtype=bool),
+        np.array([is_float and flag is not False for flag in contains_nan], dtype=bool),
     )
 
 
 def summary_value(transform: Transform[Any, Any], type: pa.DataType, data: bytes | None) -> Any:
-    """A bound of a manifest's partition summary in internal form; None if it is absent or malformed."""
+    """Decode a bound of a partition summary; None if it is missing or malformed."""
     if data is None:
         return None
     storage = storage_type(type)
@@ -339,11 +339,11 @@ def _stored_as(storage: pa.DataType) -> PrimitiveType:
     return BinaryType() if is_binary(storage) else LongType()
 
 
-def bounds_or(known: Array, bounds: Bounds, otherwise: Bounds) -> Bounds:
-    """Bounds, and others where they are not known."""
+def bounds_or(mask: Array, bounds: Bounds, otherwise: Bounds) -> Bounds:
+    """Bounds where the mask is set, others elsewhere."""
     if isinstance(bounds, pa.Array):
-        return bounds if known.all() else pc.if_else(pa.array(known), bounds, otherwise)
-    return bounds if known.all() else np.where(known, bounds, otherwise)
+        return bounds if mask.all() else pc.if_else(pa.array(mask), bounds, otherwise)
+    return bounds if mask.all() else np.where(mask, bounds, otherwise)
 
 
 def _crossed(lower: Bounds, upper: Bounds) -> Array:
@@ -355,7 +355,7 @@ def _crossed(lower: Bounds, upper: Bounds) -> Array:
 def _wrapped(
     transform: Transform[Any, Any], type: pa.DataType, lower: Sequence[Any], upper: Sequence[Any]
 ) -> Array:
-    """Which ranges may hold partitions of the least integers, whose truncation wraps to the greatest."""
+    """Mask of the ranges that can contain the least integers, whose truncation overflows to the greatest."""
     whole = isinstance(transform, TruncateTransform) and pa.types.is_integer(storage_type(type))
     if not whole or transform.width.bit_count() == 1:
         return np.zeros(len(lower), dtype=bool)
@@ -366,19 +366,19 @@ def _wrapped(
 def _reaches_top(low: int | None, high: int | None, width: int) -> bool:
     if low is None or high is None:
         return False
-    # A long may have been an int when its values were truncated.
+    # A long can have been an int when its values were truncated.
     return any(low <= top and high > top - width for top in (2**31 - 1, 2**63 - 1))
 
 
-# -- buckets in which none of the values that a leaf asks for can be ---------------------------------
+# -- buckets that contain none of a leaf's values ------------------------------------------------
 
-# With so many values to each bucket hardly one bucket is without any.
-_MOST_PER_BUCKET = 16
+# With more values per bucket, hardly any bucket has none.
+_MAX_PER_BUCKET = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buckets:
-    """The range of buckets of one column in each of N units; unknown is every bucket."""
+    """Range of bucket numbers of one column in each of N units; all buckets if unknown."""
 
     transform: BucketTransform[Any]
     lower: Array
@@ -386,22 +386,22 @@ class Buckets:
 
     @classmethod
     def of(cls, transform: BucketTransform[Any], lower: Sequence[Any], upper: Sequence[Any]) -> Buckets:
-        """Ranges from bucket numbers in internal form; one that is absent or impossible is unknown."""
+        """Ranges from bucket numbers; missing or impossible ones are unknown."""
         last = transform.num_buckets - 1
-        known = [
+        ranges = [
             (low, high) if low is not None and high is not None and 0 <= low <= high <= last else (0, last)
             for low, high in zip(lower, upper, strict=True)
         ]
-        ends = np.array(known, dtype=np.int64).reshape(-1, 2)
+        ends = np.array(ranges, dtype=np.int64).reshape(-1, 2)
         return cls(transform, ends[:, 0], ends[:, 1])
 
 
 def bucket_cleared(node: Node, buckets: Mapping[tuple[str, ...], Sequence[Buckets]]) -> dict[int, Array]:
-    """For leaves (by ``id``) that ask for single values: the units whose buckets hold none of them."""
+    """For leaves (by ``id``) with discrete values: the units whose buckets contain none of them."""
     cleared: dict[int, Array] = {}
     for leaf in node.leaves():
         for mine in buckets.get(leaf.ref.path, ()):
-            numbers = _asked(leaf, mine.transform)
+            numbers = _leaf_buckets(leaf, mine.transform)
             if numbers is None:
                 continue
             first = np.searchsorted(numbers, mine.lower)
@@ -411,23 +411,23 @@ def bucket_cleared(node: Node, buckets: Mapping[tuple[str, ...], Sequence[Bucket
     return cleared
 
 
-def _asked(leaf: Leaf, transform: BucketTransform[Any]) -> Array | None:
-    """The buckets of the values for which the leaf may be TRUE, in order; None if that may be any."""
+def _leaf_buckets(leaf: Leaf, transform: BucketTransform[Any]) -> Array | None:
+    """Sorted buckets of the values for which the leaf is TRUE; None if that can be any bucket."""
     if leaf.ref.via or leaf.true.nulls or leaf.true.nans:
         return None
     points = leaf.true.spans.points()
-    if points is None or not 0 < len(points) <= _MOST_PER_BUCKET * transform.num_buckets:
+    if points is None or not 0 < len(points) <= _MAX_PER_BUCKET * transform.num_buckets:
         return None
     keys = points.tolist() if isinstance(points, np.ndarray) else points
     if is_text(storage_type(leaf.ref.type)) and any(max(key, default=0) >= 0xF0 for key in keys):
-        # Early Java writers hashed characters beyond the sixteenth bit wrongly.
+        # Early Java writers hashed characters beyond 16 bits wrongly.
         return None
     numbers = {number for key in keys for number in _bucket_numbers(transform, leaf.ref.type, key)}
     return np.array(sorted(numbers), dtype=np.int64) if numbers else None
 
 
 def _bucket_numbers(transform: BucketTransform[Any], type: pa.DataType, key: Key) -> Iterator[int]:
-    """Every bucket that a writer may have put the value with this key into."""
+    """Every bucket that some writer puts the value with this key into."""
 
     def number(source: PrimitiveType, value: Any) -> int:
         return int(transform.transform(source)(value))
@@ -436,13 +436,13 @@ def _bucket_numbers(transform: BucketTransform[Any], type: pa.DataType, key: Key
     if pa.types.is_decimal(storage):
         whole = wide_value(key) if isinstance(key, bytes) else int(key)
         yield number(DecimalType(38, 0), decimal.Decimal(whole))
-        # Some writers took one byte more than needed for the least number of each length.
+        # Some writers use one byte too many for the least number of each length.
         longer = whole.to_bytes((whole.bit_length() + 8) // 8, "big", signed=True)
         yield number(BinaryType(), longer)
     elif isinstance(key, bytes):
         yield number(BinaryType(), key)
     elif pa.types.is_timestamp(storage) and storage.unit == "ns":
-        # Hashed as microseconds, which are rounded down or, before 1970, by some toward zero.
+        # Hashed as microseconds, rounded down or, by some writers, toward zero.
         yield number(LongType(), int(key) // 1000)
         if key < 0:
             yield number(LongType(), -(-int(key) // 1000))

@@ -1,7 +1,7 @@
-"""Which partitions a predicate can match, on a table whose partitioning has changed.
+"""Partition pruning for tables whose partitioning has evolved.
 
-Files keep the spec they were written under, so a predicate is projected onto every spec of the table, and
-each partition key is judged under its own. What can't be judged is kept and counted: it *fails open*.
+Files keep the spec they were written with, so a predicate is projected onto every spec, and each partition
+key is judged under its own. Partitions that can't be judged are kept and counted: they *fail open*.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SourceField:
     ref: ColumnRef
 
     def facts(self, partitions: Sequence[Partition]) -> ColumnFacts | None:
-        """What the field's values in N partitions say about its source."""
+        """Facts of the source column in N partitions."""
         return source_facts(self.transform, self.values(partitions), self.ref.type)
 
     def values(self, partitions: Sequence[Partition]) -> list[Any]:
@@ -56,22 +56,22 @@ class SourceField:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProjection:
-    """A predicate seen through the fields of one spec."""
+    """A predicate projected onto the fields of one spec."""
 
     node: Node
     fields: tuple[SourceField, ...]
     ignored: tuple[str, ...] = ()
-    """Fields made from a column of the predicate in a way that is not known."""
+    """Fields of predicate columns with an unknown transform."""
 
     def facts(self, partitions: Sequence[Partition]) -> dict[Path, ColumnFacts]:
-        """What the values of N partitions say about the predicate's columns."""
+        """Facts of the predicate's columns in N partitions."""
         columns: dict[Path, ColumnFacts] = {}
         for field in self.fields:
             _add_facts(columns, field.ref.path, field.facts(partitions))
         return columns
 
     def cleared(self, partitions: Sequence[Partition]) -> dict[int, Array]:
-        """The leaves that bucket numbers prove not to be TRUE in some of N partitions."""
+        """Leaves that bucket numbers prove not TRUE, with a mask over N partitions."""
         buckets: dict[Path, list[Buckets]] = {}
         for field in self.fields:
             if isinstance(field.transform, BucketTransform):
@@ -82,10 +82,10 @@ class PartitionProjection:
 
 
 def project_spec(node: Node, spec: PartitionSpec, columns: Mapping[int, ColumnRef]) -> PartitionProjection:
-    """What ``spec`` can say about ``node``; an error if that is not known.
+    """Project a predicate onto a spec.
 
-    Void fields, and fields whose source is no longer a column, say nothing. Neither does a transform that
-    is not known; but a spec that has nothing else to say about the predicate can't be evaluated.
+    Void fields, dropped source columns and unknown transforms are ignored; but if a spec has only unknown
+    transforms of the predicate's columns, it can't be evaluated, which raises.
     """
     queried = {ref.path for ref in node.refs()}
     fields: list[SourceField] = []
@@ -100,15 +100,15 @@ def project_spec(node: Node, spec: PartitionSpec, columns: Mapping[int, ColumnRe
             fields.append(SourceField(position, field.transform, ref))
     if ignored and not fields:
         raise SchemaError(
-            f"the transform of partition field {ignored[0].name!r} is not known",
+            f"partition field {ignored[0].name!r} has an unknown transform",
             column=columns[ignored[0].source_id].name,
-            hint="partitions can't tell its files apart",
+            hint="upgrade Skipstone to prune these partitions",
         )
     return PartitionProjection(node, tuple(fields), tuple(field.name for field in ignored))
 
 
 def evaluate(projection: PartitionProjection, partitions: Sequence[Partition]) -> Judgement:
-    """What the values of N partitions prove about the predicate."""
+    """Judge the predicate on N partitions."""
     evidence = _evidence(len(partitions), projection.facts(partitions))
     return judge(projection.node, evidence, projection.cleared(partitions))
 
@@ -116,7 +116,7 @@ def evaluate(projection: PartitionProjection, partitions: Sequence[Partition]) -
 def evaluate_summaries(
     projection: PartitionProjection, manifests: Sequence[Sequence[PartitionSummary]]
 ) -> Judgement:
-    """What the ranges of partition values in N manifests prove about the predicate."""
+    """Judge the predicate on the partition summaries of N manifests."""
     columns: dict[Path, ColumnFacts] = {}
     buckets: dict[Path, list[Buckets]] = {}
     for field in projection.fields:
@@ -133,12 +133,12 @@ def evaluate_summaries(
 
 
 def _evidence(units: int, columns: Mapping[Path, ColumnFacts]) -> Evidence:
-    # An unknown count must not be zero, which would say that there is no row.
+    # An unknown count is not zero, which would mean an empty unit.
     return Evidence(np.full(units, -1, dtype=np.int64), columns)
 
 
 def _add_facts(columns: dict[Path, ColumnFacts], path: Path, facts: ColumnFacts | None) -> None:
-    """Another field's facts about a column; together they say more."""
+    """Combine facts of several fields of one column."""
     if facts is not None:
         earlier = columns.get(path)
         columns[path] = facts if earlier is None else earlier.intersect(facts)
@@ -146,23 +146,23 @@ def _add_facts(columns: dict[Path, ColumnFacts], path: Path, facts: ColumnFacts 
 
 # -- all specs of a table ------------------------------------------------------------------------
 
-_MOST_WARNINGS = 20
+_MAX_WARNINGS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class FilterWarning:
-    """One kind of trouble with one spec: how often it was met, and what it was the first time."""
+    """A kind of problem with a spec: its count, and the first message."""
 
     code: str
     spec_id: int | None
-    """The spec; None where the trouble of further specs is counted together."""
+    """The spec; None if problems of further specs are counted together."""
     count: int
     message: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionVerdicts:
-    """What partition values alone prove about N keys."""
+    """Verdicts of N partition keys."""
 
     verdicts: Array
     fail_open: Array
@@ -170,15 +170,15 @@ class PartitionVerdicts:
 
     @property
     def kept(self) -> Array:
-        """Which keys may hold a matching row."""
+        """Mask of the keys that may match."""
         return np.asarray(self.verdicts != Verdict.NONE)
 
 
 class PartitionFilter:
-    """A predicate on the partitions of every spec of a table; each key is evaluated at most once.
+    """Judges partitions of every spec of a table; each key is evaluated at most once.
 
-    ``node`` is bound to the table's schema already (None: no filter), ``columns`` are the lake's columns by
-    field id. With ``strict`` it is an error to keep a partition because it could not be judged.
+    ``node`` is bound to the table's schema (None: no filter), ``columns`` are the lake's columns by field id.
+    ``strict`` raises instead of keeping a partition that can't be judged.
     """
 
     def __init__(
@@ -192,10 +192,10 @@ class PartitionFilter:
         self.node = ConstantNode(True) if node is None else node
         self.strict = strict
         self.evaluations = 0
-        """How many keys have been evaluated."""
+        """Number of evaluated keys."""
         self._specs = dict(sorted(specs.items()))
         self._warnings: dict[tuple[str, int | None], FilterWarning] = {}
-        self._places: dict[PartitionKey, int] = {}
+        self._numbers: dict[PartitionKey, int] = {}
         self._eval_errors = 0
         self._fail_open = np.zeros(0, dtype=bool)
         self._judgement = self._unknown(0)
@@ -204,31 +204,31 @@ class PartitionFilter:
     # -- verdicts --------------------------------------------------------------------------------
 
     def judge(self, keys: Sequence[PartitionKey]) -> PartitionVerdicts:
-        """The verdict of each key from its partition values alone."""
-        fresh = list(dict.fromkeys(key for key in keys if key not in self._places))
-        for spec_id, places in self._by_spec(fresh).items():
-            projection, mine = self._projection(spec_id), [fresh[at] for at in places]
+        """Verdicts of keys by their partition values."""
+        fresh = list(dict.fromkeys(key for key in keys if key not in self._numbers))
+        for spec_id, positions in self._by_spec(fresh).items():
+            projection, mine = self._projection(spec_id), [fresh[at] for at in positions]
             if isinstance(projection, Exception):
                 self._fail_open_for(mine, projection)
             else:
                 self.evaluations += len(mine)
                 self._evaluate(projection, mine)
-        taken = np.fromiter((self._places[key] for key in keys), np.int64, len(keys))
+        taken = np.fromiter((self._numbers[key] for key in keys), np.int64, len(keys))
         judgement = self._judgement.take(taken)
         return PartitionVerdicts(judgement.verdicts(), self._fail_open[taken], judgement)
 
     def manifests(self, spec_id: int, summaries: Sequence[Sequence[PartitionSummary]]) -> Array:
-        """The verdict of each manifest of one spec, from the ranges of its partition values."""
+        """Verdicts of manifests of one spec by their partition summaries."""
         projection = self._projection(spec_id)
         verdicts = np.full(len(summaries), Verdict.SOME, dtype=np.int8)
         if isinstance(projection, Exception):
             return verdicts
-        # A manifest without a summary of every field has to be opened.
+        # A manifest without a summary of every field must be opened.
         fields = len(self._specs[spec_id].fields)
         whole = [at for at, mine in enumerate(summaries) if len(mine) == fields]
         try:
             verdicts[whole] = evaluate_summaries(projection, [summaries[at] for at in whole]).verdicts()
-        except Exception as error:  # noqa: BLE001  (whatever goes wrong, the manifests are opened)
+        except Exception as error:  # noqa: BLE001  (on any error the manifests are opened)
             self._warn("manifest-summary", spec_id, _text(error), len(whole))
         return verdicts
 
@@ -244,41 +244,41 @@ class PartitionFilter:
     # -- evidence --------------------------------------------------------------------------------
 
     def facts(self, keys: Sequence[PartitionKey]) -> dict[Path, ColumnFacts]:
-        """What partition values say about the predicate's columns; unknown where a spec says nothing."""
+        """Facts of the predicate's columns per key; unknown if a spec has none."""
         types: dict[Path, ColumnRef] = {}
         parts: list[tuple[Array, dict[Path, ColumnFacts]]] = []
-        for places, projection, partitions in self._judged(keys):
+        for positions, projection, partitions in self._evaluable(keys):
             types |= {field.ref.path: field.ref for field in projection.fields}
-            parts.append((places, projection.facts(partitions)))
+            parts.append((positions, projection.facts(partitions)))
         return {path: _spread(parts, ref, len(keys)) for path, ref in types.items()}
 
     def cleared(self, keys: Sequence[PartitionKey]) -> dict[int, Array]:
-        """The leaves of ``node`` (by ``id``) that bucket numbers prove not to be TRUE, for each key."""
+        """Leaves of ``node`` (by ``id``) that bucket numbers prove not TRUE, with a mask over the keys."""
         masks: dict[int, Array] = {}
-        for places, projection, partitions in self._judged(keys):
+        for positions, projection, partitions in self._evaluable(keys):
             for leaf, mask in projection.cleared(partitions).items():
-                masks.setdefault(leaf, np.zeros(len(keys), dtype=bool))[places] = mask
+                masks.setdefault(leaf, np.zeros(len(keys), dtype=bool))[positions] = mask
         return masks
 
     # -- diagnostics -----------------------------------------------------------------------------
 
     def stats(self, candidates: Sequence[PartitionKey] = ()) -> FilterStats:
-        """The counts so far; ``candidates`` has the key of each candidate file."""
+        """Counts so far; ``candidates`` are the keys of candidate files."""
         files = int(self.judge(candidates).fail_open.sum())
-        made = [p for p in self._projections.values() if isinstance(p, PartitionProjection)]
-        # A predicate that is decided without looking at any column constrains all specs alike.
+        evaluable = [p for p in self._projections.values() if isinstance(p, PartitionProjection)]
+        # A constant predicate constrains all specs.
         open_ended = judge(self.node, Evidence(np.full(1, -1), {})).verdicts()[0] == Verdict.SOME
         return FilterStats(
-            unevaluable_specs=len(self._projections) - len(made),
+            unevaluable_specs=len(self._projections) - len(evaluable),
             eval_errors=self._eval_errors,
             fail_open_partitions=int(self._fail_open.sum()),
             fail_open_files=files,
-            unconstrained_specs=sum(not p.fields for p in made) if open_ended else 0,
+            unconstrained_specs=sum(not p.fields for p in evaluable) if open_ended else 0,
         )
 
     @property
     def warnings(self) -> tuple[FilterWarning, ...]:
-        """What went wrong: each kind once for each spec, and never many."""
+        """Problems, one per kind and spec, and a bounded number of them."""
         return tuple(self._warnings.values())
 
     # -- inside ----------------------------------------------------------------------------------
@@ -288,31 +288,31 @@ class PartitionFilter:
     ) -> PartitionProjection | Exception:
         try:
             projection = project_spec(self.node, spec, columns)
-        except Exception as error:  # noqa: BLE001  (whatever goes wrong, the spec's partitions are kept)
+        except Exception as error:  # noqa: BLE001  (on any error the spec's partitions are kept)
             self._warn("unevaluable-spec", spec.spec_id, _text(error))
             return error
         for name in projection.ignored:
-            message = f"the transform of partition field {name!r} is not known"
+            message = f"partition field {name!r} has an unknown transform"
             self._warn("unknown-transform", spec.spec_id, message)
         return projection
 
     def _projection(self, spec_id: int) -> PartitionProjection | Exception:
-        found = self._projections.get(spec_id)
-        if found is None:
-            known = ", ".join(map(str, self._specs)) or "none"
+        projection = self._projections.get(spec_id)
+        if projection is None:
+            specs = ", ".join(map(str, self._specs)) or "none"
             raise SchemaError(
-                f"the table has no partition spec {spec_id}",
+                f"table has no partition spec {spec_id}; its specs are {specs}",
                 unit=f"partition spec {spec_id}",
-                hint=f"its specs are {known}; a manifest does not fit the table's metadata",
+                hint="check whether a manifest belongs to another table",
             )
-        return found
+        return projection
 
     def _evaluate(self, projection: PartitionProjection, keys: list[PartitionKey]) -> None:
         try:
             judgement = evaluate(projection, [key.partition or () for key in keys])
-        except Exception as error:  # noqa: BLE001  (whatever goes wrong, the partition is kept)
+        except Exception as error:  # noqa: BLE001  (on any error the partition is kept)
             if len(keys) > 1:
-                # Halves, to find the few keys that fail among many that don't.
+                # Bisect, to find the few keys that fail.
                 middle = len(keys) // 2
                 self._evaluate(projection, keys[:middle])
                 self._evaluate(projection, keys[middle:])
@@ -324,19 +324,21 @@ class PartitionFilter:
             self._remember(keys, judgement, fail_open=False)
 
     def _fail_open_for(self, keys: list[PartitionKey], error: Exception) -> None:
-        """Fail open: what is not known is not dropped."""
+        """Keep partitions that can't be judged."""
         if self.strict:
             raise SchemaError(
-                f"the partition can't be judged: {_text(error)}",
+                f"partition can't be judged: {_text(error)}",
                 unit=str(keys[0]),
-                hint="without strict it is kept",
+                hint="remove strict to keep it",
             ) from error
         self._remember(keys, self._unknown(len(keys)), fail_open=True)
 
     def _remember(self, keys: list[PartitionKey], judgement: Judgement, *, fail_open: bool) -> None:
-        self._places.update(zip(keys, range(len(self._places), len(self._places) + len(keys)), strict=True))
+        self._numbers.update(
+            zip(keys, range(len(self._numbers), len(self._numbers) + len(keys)), strict=True)
+        )
         self._fail_open = np.concatenate((self._fail_open, np.full(len(keys), fail_open)))
-        self._judgement = _joined(self._judgement, judgement)
+        self._judgement = _concat(self._judgement, judgement)
 
     def _unknown(self, units: int) -> Judgement:
         conjuncts = self.node.args if isinstance(self.node, AndNode) else (self.node,)
@@ -351,44 +353,44 @@ class PartitionFilter:
             self._projection(spec_id)
         return groups
 
-    def _judged(
+    def _evaluable(
         self, keys: Sequence[PartitionKey]
     ) -> Iterator[tuple[Array, PartitionProjection, list[Partition]]]:
-        """The keys of each spec that did not fail open: their places, the projection and the partitions."""
+        """Per spec, the keys that did not fail open: their positions, the projection and the partitions."""
         fail_open = self.judge(keys).fail_open
-        for spec_id, places in self._by_spec(keys).items():
+        for spec_id, positions in self._by_spec(keys).items():
             projection = self._projection(spec_id)
-            some = [at for at in places if not fail_open[at]]
+            some = [at for at in positions if not fail_open[at]]
             if some and isinstance(projection, PartitionProjection):
                 yield np.array(some, dtype=np.int64), projection, [keys[at].partition or () for at in some]
 
     def _warn(self, code: str, spec_id: int, message: str, count: int = 1) -> None:
-        place: tuple[str, int | None] = (code, spec_id)
-        if place not in self._warnings and len(self._warnings) >= _MOST_WARNINGS:
-            place = (code, None)
-        found = self._warnings.get(place) or FilterWarning(code, place[1], 0, message)
-        self._warnings[place] = replace(found, count=found.count + count)
+        key: tuple[str, int | None] = (code, spec_id)
+        if key not in self._warnings and len(self._warnings) >= _MAX_WARNINGS:
+            key = (code, None)
+        warning = self._warnings.get(key) or FilterWarning(code, key[1], 0, message)
+        self._warnings[key] = replace(warning, count=warning.count + count)
 
 
-def _joined(a: Judgement, b: Judgement) -> Judgement:
+def _concat(a: Judgement, b: Judgement) -> Judgement:
     pairs = zip(a.parts, b.parts, strict=True)
-    parts = tuple((node, _joined_bits(mine, theirs)) for (node, mine), (_, theirs) in pairs)
-    return Judgement(_joined_bits(a.bits, b.bits), parts)
+    parts = tuple((node, _concat_bits(mine, theirs)) for (node, mine), (_, theirs) in pairs)
+    return Judgement(_concat_bits(a.bits, b.bits), parts)
 
 
-def _joined_bits(a: VerdictBits, b: VerdictBits) -> VerdictBits:
+def _concat_bits(a: VerdictBits, b: VerdictBits) -> VerdictBits:
     return VerdictBits(
         *(np.concatenate((getattr(a, name), getattr(b, name))) for name in ("true", "false", "null"))
     )
 
 
 def _spread(parts: list[tuple[Array, dict[Path, ColumnFacts]]], ref: ColumnRef, units: int) -> ColumnFacts:
-    """One column's facts about all units from those about some; the rest are unknown."""
-    given = [(places, columns[ref.path]) for places, columns in parts if ref.path in columns]
-    known = np.concatenate([np.zeros(0, dtype=np.int64), *(places for places, _ in given)])
-    rest = np.setdiff1d(np.arange(units), known)
-    facts = ColumnFacts.concat([*(f for _, f in given), ColumnFacts.unknown(ref.type, len(rest))])
-    return facts.take(np.argsort(np.concatenate([known, rest])))
+    """Facts of one column for all units, unknown for units without any."""
+    some = [(positions, columns[ref.path]) for positions, columns in parts if ref.path in columns]
+    present = np.concatenate([np.zeros(0, dtype=np.int64), *(positions for positions, _ in some)])
+    rest = np.setdiff1d(np.arange(units), present)
+    facts = ColumnFacts.concat([*(f for _, f in some), ColumnFacts.unknown(ref.type, len(rest))])
+    return facts.take(np.argsort(np.concatenate([present, rest])))
 
 
 def _text(error: Exception) -> str:

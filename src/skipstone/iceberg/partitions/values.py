@@ -1,4 +1,4 @@
-"""Partition keys, and the partition values of rows: every transform forward, on whole columns."""
+"""Partition keys, and partition values of rows: transforms of entire columns."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _RANKS = {bool: 0, int: 1, float: 2, decimal.Decimal: 3, str: 4, bytes: 5}
 class PartitionKey:
     """A spec and the values of one of its partitions, in Iceberg's internal form.
 
-    ``partition`` is None for a file that is not partitioned by its own spec. Values of different types are
-    different values: 1, 1.0 and True make three keys; so do 0.0 and -0.0. NaN is one value.
+    ``partition`` is None if the spec is unpartitioned. Values of different types differ: 1, 1.0 and True are
+    three keys; so are 0.0 and -0.0 two. NaN is one value.
     """
 
     spec_id: int
@@ -46,7 +46,7 @@ class PartitionKey:
     _hash: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Flat, as tables have many keys: the tags of two values differ before either ends.
+        # A flat tuple, as tables have many keys; tags keep values of different length from mixing.
         order: tuple[Any, ...] = (self.spec_id, self.partition is not None)
         for value in self.partition or ():
             order += _tagged(value)
@@ -55,19 +55,19 @@ class PartitionKey:
 
     @classmethod
     def of(cls, spec: PartitionSpec, values: Sequence[Any]) -> PartitionKey:
-        """The key of a file that was written under ``spec``, whatever the table's default spec is."""
+        """The key of a file that was written under ``spec``."""
         if is_unpartitioned(spec):
             return cls(spec.spec_id, None)
         if len(values) != len(spec.fields):
             raise SchemaError(
-                f"{len(values)} partition values for the {len(spec.fields)} fields of its spec",
+                f"file has {len(values)} partition values, but the spec has {len(spec.fields)} fields",
                 unit=f"partition spec {spec.spec_id}",
-                hint="the manifest does not fit the table's metadata",
+                hint="check whether the manifest belongs to another table",
             )
         return cls(spec.spec_id, tuple(values))
 
     def sort_key(self) -> tuple[Any, ...]:
-        """A tuple that orders keys by spec, then value by value: NULL first, 9 before 10, NaN last."""
+        """Orders keys by spec, then by value: NULL first, 9 before 10, NaN last."""
         return self._order
 
     def __eq__(self, other: object) -> bool:
@@ -77,7 +77,7 @@ class PartitionKey:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The hash of a text differs from process to process, so it is worked out again.
+        # String hashes differ between processes, so the hash is not pickled.
         return PartitionKey, (self.spec_id, self.partition)
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class PartitionKey:
 
 
 def is_unpartitioned(spec: PartitionSpec) -> bool:
-    """Whether a spec divides nothing: it has no fields, or only void ones."""
+    """Whether a spec has no fields, or only void ones."""
     return all(isinstance(f.transform, VoidTransform) for f in spec.fields)
 
 
@@ -97,10 +97,10 @@ def _tagged(value: Any) -> tuple[Any, ...]:
     if rank is None:
         raise UsageError(
             f"{value!r} is not a partition value in Iceberg's internal form",
-            hint="dates and times are integers, UUIDs are bytes",
+            hint="pass dates and times as integers, UUIDs as bytes",
         )
     if isinstance(value, float):
-        # The sign tells the two zeros apart, which compare equal.
+        # The sign distinguishes the two zeros, which compare equal.
         return (1, rank, 1) if value != value else (1, rank, 0, value, copysign(1.0, value))
     return (1, rank, value)
 
@@ -119,15 +119,15 @@ _CALENDAR: Final = {YearTransform: "datetime64[Y]", MonthTransform: "datetime64[
 def partition_values(
     transform: Transform[Any, Any], source: PrimitiveType, column: pa.Array, name: str = ""
 ) -> pa.Array:
-    """What a transform makes of each value of a column of the table's own type.
+    """Apply a transform to a column of the table's type.
 
-    Dates and times are numbers in the result, UUIDs are bytes. ``name`` is for messages.
+    Dates and times are integers in the result, UUIDs are bytes. ``name`` is for messages.
     """
     if isinstance(transform, VoidTransform):
         return pa.nulls(len(column), pa.int32())
     if not transform.can_transform(source):
-        hint = "the table's partition spec needs a transform that this version doesn't know"
-        raise UsageError(f"{transform} of {source} can't be computed", column=name, hint=hint)
+        hint = "write with an engine that supports this partition spec"
+        raise UsageError(f"unsupported partition transform {transform} of {source}", column=name, hint=hint)
     values = internal(column)
     try:
         if isinstance(transform, IdentityTransform):
@@ -139,16 +139,16 @@ def partition_values(
         if isinstance(transform, BucketTransform):
             return _bucketed(transform, source, column, values)
     except (pa.ArrowInvalid, OverflowError) as error:
-        hint = "the value is too far off for the partition's type: leave it out, or change the spec"
+        hint = "remove the value, or change the partition spec"
         raise SchemaError(
-            f"a value has no partition by {transform}: {error}", column=name, hint=hint
+            f"value is out of range of the partition transform {transform}: {error}", column=name, hint=hint
         ) from error
-    hint = "write with an engine that knows it"
-    raise UsageError(f"the transform {transform} is unknown", column=name, hint=hint)
+    hint = "write with an engine that supports it"
+    raise UsageError(f"unknown partition transform {transform}", column=name, hint=hint)
 
 
 def internal(column: pa.Array) -> pa.Array:
-    """A column of a table's type in Iceberg's internal form: dates and times as numbers, UUIDs as bytes."""
+    """A column in Iceberg's internal form: dates and times as integers, UUIDs as bytes."""
     type = column.type
     if isinstance(column, pa.ExtensionArray):
         return column.storage.cast(pa.binary())
@@ -164,9 +164,9 @@ def internal(column: pa.Array) -> pa.Array:
 def source_span(
     transform: Transform[Any, Any], type: pa.DataType, values: Collection[Any]
 ) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """The least and the greatest value of a column that these partition values can be made of, both included.
+    """Inclusive range of the column values that these partition values can come from, without NULL.
 
-    None where nothing can be said; NULL does not count as a value here.
+    None if unknown.
     """
     if pa.types.is_floating(type) or isinstance(type, pa.BaseExtensionType):
         return None
@@ -179,12 +179,12 @@ def source_span(
     else:
         return None
     stored = pa.int32() if pa.types.is_date32(type) else pa.int64()
-    timely = pa.types.is_temporal(type)
+    temporal = pa.types.is_temporal(type)
     try:
-        found = pa.array([least, most], stored if timely else type)
+        ends = pa.array([least, most], stored if temporal else type)
     except (pa.ArrowException, OverflowError):
         return None
-    ends = found.view(type) if timely else found
+    ends = ends.view(type) if temporal else ends
     return ends[0], ends[1]
 
 
@@ -228,7 +228,7 @@ def _truncated(transform: TruncateTransform[Any], source: PrimitiveType, values:
         whole = np.asarray(values.fill_null(0)).astype(np.int64)
         found = whole - np.mod(whole, width)
         if (found > whole).any():
-            raise OverflowError("the multiple below the value does not fit 64 bits")
+            raise OverflowError("truncated value does not fit 64 bits")
         return pa.array(found, mask=np.asarray(values.is_null())).cast(type)
     return _each(transform.transform(source), values, type)
 
@@ -250,7 +250,7 @@ def _bucketed(
 
 
 def _hash_longs(values: Array) -> Array:
-    """Murmur3 of the eight bytes of each number, as Iceberg hashes whole numbers and times."""
+    """Murmur3 of the eight bytes of each number, as Iceberg hashes integers and times."""
     whole = values.view(np.uint64)
     low = (whole & np.uint64(0xFFFFFFFF)).astype(np.uint32)
     high = (whole >> np.uint64(32)).astype(np.uint32)
@@ -271,8 +271,8 @@ def _rotated(values: Array, by: int) -> Array:
     return rotated
 
 
-def _each(made: Any, values: pa.Array, type: pa.DataType) -> pa.Array:
-    """What a function makes of each different value: what is partitioned by has few."""
+def _each(function: Any, values: pa.Array, type: pa.DataType) -> pa.Array:
+    """Apply a function to each distinct value, of which partition columns have few."""
     coded = values.dictionary_encode()
-    results = pa.array([made(value) for value in coded.dictionary.to_pylist()], type)
+    results = pa.array([function(value) for value in coded.dictionary.to_pylist()], type)
     return results.take(coded.indices)

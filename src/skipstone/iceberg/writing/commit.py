@@ -1,8 +1,8 @@
-"""Commits: new data files become one snapshot of a table, others are dropped by it; nothing is done twice.
+"""Commits: one snapshot that adds data files and drops others.
 
-A commit is tried again when somebody else was faster: an append always, a replacement only if what came
-meanwhile doesn't touch what it was planned on. Files of a commit that certainly failed are deleted; if its
-outcome is not known, nothing is.
+A commit that loses a race is retried: an append always, a replacement only if the other commits don't
+conflict with its plan. New files are deleted if the commit certainly failed; if the outcome is unknown, they
+stay.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ _MANIFEST_BYTES: Final = "commit.manifest.target-size-bytes"
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What became of a table between two snapshots."""
+    """Differences between two snapshots."""
 
     data: tuple[DataFile, ...]
-    """Data files that are new."""
+    """New data files."""
     deletes: tuple[DataFile, ...]
-    """Delete files that are new."""
+    """New delete files."""
     lost: frozenset[str]
-    """Files that are no longer there."""
+    """Removed files."""
 
 
 def changes(table: Table, base: Snapshot | None, head: Snapshot | None) -> Changes:
-    """Two snapshots compared file by file, so that no way from one to the other is missed."""
+    """Compare two snapshots file by file, whatever commits are between them."""
     before = {one.manifest_path: one for one in _manifests_of(base, table.io)}
     after = {one.manifest_path: one for one in _manifests_of(head, table.io)}
     old = _live(table, (one for path, one in before.items() if path not in after))
@@ -87,22 +87,22 @@ def changes(table: Table, base: Snapshot | None, head: Snapshot | None) -> Chang
 
 @dataclass(slots=True)
 class Producer:
-    """Makes one snapshot, as often as it takes."""
+    """Produces a snapshot, again for every attempt."""
 
     table: Table
     target: Target
     files: tuple[NewFile, ...]
     removed: frozenset[str]
-    """Paths of data files to be dropped."""
+    """Paths of data files to drop."""
     properties: Mapping[str, str]
     branch: str
     number: int
-    """The snapshot's id: the same for every try, so that one which landed is known."""
+    """Snapshot id: the same for every attempt, so that one that landed is recognized."""
     operation: Operation
     _written: list[str] = field(default_factory=list)
 
     def updates(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Write the manifests of a snapshot on top of the branch; what to ask of the catalog."""
+        """Write the manifests of a snapshot on top of the branch; return updates and requirements."""
         table, metadata = self.table, self.table.metadata
         head = metadata.snapshot_by_name(self.branch)
         kept, dropped = self._carried(head)
@@ -140,14 +140,14 @@ class Producer:
         )
 
     def clean(self) -> None:
-        """Delete the manifests of a try that failed."""
+        """Delete the manifests of a failed attempt."""
         for path in self._written:
             with suppress(Exception):
                 self.table.io.delete(path)
         self._written.clear()
 
     def _added(self) -> list[ManifestFile]:
-        ordered = sorted(self.files, key=lambda file: (file.note.key.sort_key(), file.path))
+        ordered = sorted(self.files, key=lambda file: (file.metrics.key.sort_key(), file.path))
         spec = self.target.spec
         entries = (
             ManifestEntry.from_args(
@@ -164,16 +164,16 @@ class Producer:
     def _manifests(
         self, entries: Iterable[ManifestEntry], spec: PartitionSpec, schema: Schema
     ) -> list[ManifestFile]:
-        """Manifests of about the table's size for one."""
+        """Write manifests of about the table's target size."""
         most = int(self.table.metadata.properties.get(_MANIFEST_BYTES, 8 << 20))
         rest = iter(entries)
-        made: list[ManifestFile] = []
+        manifests: list[ManifestFile] = []
         while (entry := next(rest, None)) is not None:
             writer = write_manifest(
                 format_version=self.table.format_version,
                 spec=spec,
                 schema=schema,
-                output_file=self.table.io.new_output(self._new(f"{uuid.uuid4()}-m{len(made)}.avro")),
+                output_file=self.table.io.new_output(self._new(f"{uuid.uuid4()}-m{len(manifests)}.avro")),
                 snapshot_id=self.number,
                 avro_compression=self._codec,
             )
@@ -181,24 +181,24 @@ class Producer:
                 writer.add_entry(entry)
                 while writer.tell() < most and (entry := next(rest, None)) is not None:
                     writer.add_entry(entry)
-            made.append(writer.to_manifest_file())
-        return made
+            manifests.append(writer.to_manifest_file())
+        return manifests
 
     def _carried(self, head: Snapshot | None) -> tuple[list[ManifestFile], list[DataFile]]:
-        """The manifests that stay, new ones without the dropped files, and those files."""
+        """Manifests that stay or were rewritten without the dropped files, and those files."""
         kept: list[ManifestFile] = []
         dropped: list[DataFile] = []
         left = set(self.removed)
         if head is not None:
-            # A list that is cut short would have its files left out of the table for good.
+            # Checked, since files missing in a truncated list would be lost for good.
             listed_manifests(self.table.metadata, head, self._read)
         for manifest in () if head is None else head.manifests(self.table.io):
             if not (manifest.has_added_files() or manifest.has_existing_files()):
                 continue
-            found: list[ManifestEntry] = []
+            entries: list[ManifestEntry] = []
             if left and manifest.content == ManifestContent.DATA:
-                found = live_entries(self.table, manifest)
-            gone = [entry.data_file for entry in found if entry.data_file.file_path in left]
+                entries = live_entries(self.table, manifest)
+            gone = [entry.data_file for entry in entries if entry.data_file.file_path in left]
             if not gone:
                 kept.append(manifest)
                 continue
@@ -206,10 +206,10 @@ class Producer:
             left -= {file.file_path for file in gone}
             spec = self.table.metadata.specs()[manifest.partition_spec_id]
             schema = _schema_for(self.table.metadata, spec)
-            kept += self._manifests((self._carry(entry) for entry in found), spec, schema)
+            kept += self._manifests((self._carry(entry) for entry in entries), spec, schema)
         if left:
-            problem = f"a file to be replaced is gone: {min(left)}"
-            raise ConflictError(problem, path=self.target.name, hint="run this one again")
+            problem = f"file to replace no longer exists: {min(left)}"
+            raise ConflictError(problem, path=self.target.name, hint=_RUN_AGAIN)
         return kept, dropped
 
     def _read(self, path: str) -> bytes:
@@ -227,11 +227,11 @@ class Producer:
         )
 
     def _summary(self, head: Snapshot | None, dropped: Sequence[DataFile]) -> Summary:
-        partitions = {str(file.note.key) for file in self.files}
+        partitions = {str(file.metrics.key) for file in self.files}
         partitions |= {f"{file.spec_id} {file.partition}" for file in dropped}
         counts = {
             "added-data-files": len(self.files),
-            "added-records": sum(file.note.rows for file in self.files),
+            "added-records": sum(file.metrics.rows for file in self.files),
             "added-files-size": sum(file.bytes for file in self.files),
             "deleted-data-files": len(dropped),
             "deleted-records": sum(file.record_count for file in dropped),
@@ -253,33 +253,33 @@ class Producer:
 
 
 def data_file(file: NewFile, spec: PartitionSpec) -> DataFile:
-    """A new file as pyiceberg's manifests take it."""
-    note = file.note
-    values = note.key.partition or (None,) * len(spec.fields)
-    made = DataFile.from_args(
+    """Convert to pyiceberg's data file."""
+    metrics = file.metrics
+    values = metrics.key.partition or (None,) * len(spec.fields)
+    result = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=file.path,
         file_format=FileFormat.PARQUET,
         partition=Record(*values),
-        record_count=note.rows,
+        record_count=metrics.rows,
         file_size_in_bytes=file.bytes,
-        column_sizes=note.column_sizes,
-        value_counts=note.values,
-        null_value_counts=note.nulls,
-        nan_value_counts=note.nans,
-        lower_bounds=note.lower,
-        upper_bounds=note.upper,
+        column_sizes=metrics.column_sizes,
+        value_counts=metrics.values,
+        null_value_counts=metrics.nulls,
+        nan_value_counts=metrics.nans,
+        lower_bounds=metrics.lower,
+        upper_bounds=metrics.upper,
         key_metadata=None,
-        split_offsets=list(note.offsets),
+        split_offsets=list(metrics.offsets),
         equality_ids=None,
         sort_order_id=None,
     )
-    made.spec_id = spec.spec_id
-    return made
+    result.spec_id = spec.spec_id
+    return result
 
 
 def _schema_for(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
-    """The newest schema that has all columns which a spec was made of."""
+    """The newest schema with all source columns of a spec."""
     wanted = {one.source_id for one in spec.fields}
     newest = sorted(metadata.schemas, key=lambda schema: schema.schema_id, reverse=True)
     for schema in (metadata.schema(), *newest):
@@ -301,15 +301,15 @@ def _live(table: Table, manifests: Iterable[ManifestFile]) -> dict[str, DataFile
 
 
 def live_entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
-    """The live entries of a manifest, as pyiceberg has them, with partition values as they are written.
+    """Live entries of a manifest as pyiceberg reads them, with exact partition values.
 
-    pyiceberg 0.12 reads doubles of partitions as floats, and would write them back cut short.
+    pyiceberg 0.12 reads doubles in partitions as floats, and would write them back with less precision.
     """
-    found: list[ManifestEntry] = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-    records = [entry.data_file.partition for entry in found]
+    entries: list[ManifestEntry] = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+    records = [entry.data_file.partition for entry in entries]
     if not any(isinstance(one[at], float) for one in records for at in range(len(one))):
-        return found
-    note = ManifestInfo(
+        return entries
+    info = ManifestInfo(
         manifest.manifest_path,
         manifest.manifest_length,
         manifest.partition_spec_id,
@@ -318,18 +318,19 @@ def live_entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
         snapshot=manifest.added_snapshot_id or -1,
     )
     with table.io.new_input(manifest.manifest_path).open() as stream:
-        own = read_manifest(stream.read(), note, table.metadata.specs())
+        own = read_manifest(stream.read(), info, table.metadata.specs())
     keys = {path: own.keys[code] for path, code in zip(own.paths.to_pylist(), own.partitions, strict=True)}
-    for entry, record in zip(found, records, strict=True):
+    for entry, record in zip(entries, records, strict=True):
         for at, value in enumerate(keys[entry.data_file.file_path].partition or ()):
             if isinstance(value, float):
                 record[at] = value
-    return found
+    return entries
 
 
 JOB: Final = "skipstone.job"
-"""The property of a snapshot that tells which job made it."""
+"""The snapshot property with the name of the job that wrote it."""
 _TRIES: Final = 12
+_RUN_AGAIN: Final = "run the write again"
 
 
 def append(
@@ -341,10 +342,10 @@ def append(
     branch: str = MAIN_BRANCH,
     done: Callable[[Table], bool] = lambda _: False,
 ) -> int | None:
-    """Add files as one snapshot, and give its id; ``properties`` go into its summary.
+    """Add files as one snapshot and return its id; ``properties`` go into its summary.
 
-    ``done`` is asked of the very table that the snapshot is to follow, whether the rows are in already: then
-    the files are deleted, and None is given.
+    If ``done`` returns True for the table that the snapshot would follow, the rows are already committed: the
+    files are deleted, and None is returned.
     """
     work = Producer(
         table, target, tuple(files), frozenset(), properties or {}, branch, _number(table), Operation.APPEND
@@ -364,11 +365,10 @@ def replace(
     branch: str = MAIN_BRANCH,
     keep: bool = False,
 ) -> int | None:
-    """Add files and drop others, as was planned on the snapshot ``base``, as one snapshot; its id.
+    """Add and drop files, as planned on the snapshot ``base``, as one snapshot and return its id.
 
-    ``conflict`` is asked about what has changed since then, and tells what speaks against the commit: that is
-    a ConflictError. So is a file to be dropped that is gone. With ``keep`` the new files stay after a
-    ConflictError, for another try.
+    ``conflict`` is called with the changes since then; the problem it returns is raised as ConflictError. So
+    is a missing file to drop. With ``keep`` the new files stay after a ConflictError, for another attempt.
     """
     paths = frozenset(removed)
     work = Producer(
@@ -376,27 +376,26 @@ def replace(
     )
 
     def validate() -> None:
-        found = _since(table, base, branch, target.name)
-        if found is None:
+        since = _since(table, base, branch, target.name)
+        if since is None:
             return
-        lost = found.lost & paths
-        problem = f"another commit has dropped {min(lost)}" if lost else conflict(found)
+        lost = since.lost & paths
+        problem = f"another commit has dropped {min(lost)}" if lost else conflict(since)
         if problem is not None:
-            raise ConflictError(problem, path=target.name, hint="run this one again")
+            raise ConflictError(problem, path=target.name, hint=_RUN_AGAIN)
 
     return _run(work, validate, keep=keep)
 
 
 def summaries(table: Table, *, branch: str = MAIN_BRANCH) -> list[tuple[int, Mapping[str, str]]]:
-    """The ids of a branch's snapshots and what their summaries say, newest first."""
-    found = ancestors(table.metadata, table.metadata.snapshot_by_name(branch))
+    """Ids and summaries of a branch's snapshots, newest first."""
     return [
         (one.snapshot_id, one.summary.additional_properties if one.summary is not None else {})
-        for one in found
+        for one in ancestors(table.metadata, table.metadata.snapshot_by_name(branch))
     ]
 
 
-# -- tries -------------------------------------------------------------------------------------
+# -- attempts ----------------------------------------------------------------------------------
 
 
 def _run(
@@ -406,18 +405,18 @@ def _run(
     *,
     keep: bool = False,
 ) -> int | None:
-    """Try until it is in; what certainly is not leaves nothing behind."""
+    """Commit, with retries; a commit that certainly failed leaves nothing behind."""
     try:
         check_pyiceberg()
         check_version(work.table, work.target.name)
         _check_branch(work)
         if not work.files and not work.removed:
             return None
-        if _tried(work, validate, done):
+        if _retry(work, validate, done):
             return work.number
     except _UnknownOutcomeError as error:
-        hint = f"look for snapshot {work.number} before you try again; no file was deleted"
-        problem = f"the outcome of the commit is unknown: {error}"
+        hint = f"check whether snapshot {work.number} exists before retrying; no file was deleted"
+        problem = f"outcome of the commit is unknown: {error}"
         raise WriteError(problem, path=work.target.name, hint=hint) from error.__cause__
     except BaseException as error:
         work.clean()
@@ -428,8 +427,8 @@ def _run(
     return None
 
 
-def _tried(work: Producer, validate: Callable[[], None], done: Callable[[Table], bool]) -> bool:
-    """Whether the snapshot is in; not if it was done before."""
+def _retry(work: Producer, validate: Callable[[], None], done: Callable[[Table], bool]) -> bool:
+    """Attempt until the snapshot is committed; return False if the rows already were."""
     properties = work.table.metadata.properties
     tries = int(properties.get("commit.retry.num-retries", _TRIES))
     least = int(properties.get("commit.retry.min-wait-ms", 100)) / 1000
@@ -447,17 +446,17 @@ def _tried(work: Producer, validate: Callable[[], None], done: Callable[[Table],
         if attempt < tries:
             time.sleep(min(least * 2**attempt, most) * random.uniform(0.5, 1.5))  # noqa: S311
             _refresh(work)
-    problem = f"other commits were always faster: {problem}"
-    raise ConflictError(problem, path=work.target.name, hint="try again later")
+    problem = f"commit lost {tries + 1} races against other commits: {problem}"
+    raise ConflictError(problem, path=work.target.name, hint="retry when fewer writers are active")
 
 
 def _try(work: Producer) -> str:
-    """Try once: "" if it is in, or what another commit that was faster has made the catalog say."""
+    """Attempt once; return "" on success, or the catalog's message if another commit was faster."""
     updates, requirements = work.updates()
     try:
         work.table._do_commit(updates, requirements)
     except BaseException as error:
-        # It may be in, even if it was refused: the answer to a first request may have been lost on the way.
+        # It can have landed nevertheless: the response to a first request can be lost.
         try:
             _refresh(work)
             landed = work.table.metadata.snapshot_by_id(work.number) is not None
@@ -477,19 +476,19 @@ def _refresh(work: Producer) -> None:
     try:
         tolerant(work.table.refresh)
     except ValueError as error:
-        problem = "another table has taken its name"
+        problem = "table was replaced by another one of the same name"
         raise ConflictError(problem, path=work.target.name, hint="open the table again") from error
 
 
 def _discard(work: Producer) -> None:
     work.clean()
-    # What can't be deleted stays invisible.
+    # Files that can't be deleted stay invisible.
     with suppress(SkipstoneError):
         work.target.delete(work.files)
 
 
 class _UnknownOutcomeError(Exception):
-    """A commit that may be in or not."""
+    """The commit may or may not have landed."""
 
 
 def _number(table: Table) -> int:
@@ -500,37 +499,37 @@ def _number(table: Table) -> int:
 
 
 def _since(table: Table, base: int | None, branch: str, name: str) -> Changes | None:
-    """What has changed on a branch since a snapshot; None if nothing has."""
+    """Changes on a branch since a snapshot; None if there are none."""
     head = table.metadata.snapshot_by_name(branch)
     if (None if head is None else head.snapshot_id) == base:
         return None
     before = None if base is None else table.metadata.snapshot_by_id(base)
     if base is not None and before is None:
-        problem = f"snapshot {base}, which this was planned on, has expired"
-        raise ConflictError(problem, path=name, hint="run this one again")
+        problem = f"snapshot {base}, on which the write was planned, has expired"
+        raise ConflictError(problem, path=name, hint=_RUN_AGAIN)
     return changes(table, before, head)
 
 
 def _check_branch(work: Producer) -> None:
     ref = work.table.metadata.refs.get(work.branch)
     if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
-        raise UsageError(f"{work.branch} is a tag", path=work.target.name, hint="name a branch")
+        raise UsageError(f"{work.branch} is a tag", path=work.target.name, hint="use a branch")
     if ref is None and work.branch != MAIN_BRANCH:
-        hint = "make it first, as with pyiceberg's manage_snapshots().create_branch"
+        hint = "create it first, for example with pyiceberg's manage_snapshots().create_branch"
         raise UsageError(f"unknown branch {work.branch}", path=work.target.name, hint=hint)
 
 
 def _check_spec(work: Producer) -> None:
-    """Refuse a spec that is gone, or whose number another one has now."""
+    """Refuse a spec that was removed or replaced."""
     spec = work.target.spec
     if work.files and work.table.metadata.specs().get(spec.spec_id) != spec:
         problem = f"partition spec {spec.spec_id} was removed by another commit"
-        raise ConflictError(problem, path=work.target.name, hint="run this one again")
+        raise ConflictError(problem, path=work.target.name, hint=_RUN_AGAIN)
 
 
 @cache
 def check_pyiceberg() -> None:
-    """Refuse to write with a pyiceberg that differs from the one that commits were made for."""
+    """Refuse to write with a pyiceberg whose internal API differs."""
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
@@ -545,15 +544,15 @@ def check_pyiceberg() -> None:
         (write_manifest, manifest),
         (write_manifest_list, listed),
     )
-    odd = [names for made, names in wanted if made is None or _names(made) != names]
-    if odd:
+    missing = [names for function, names in wanted if function is None or _parameters(function) != names]
+    if missing:
         from pyiceberg import __version__
 
         raise UsageError(
-            f"pyiceberg {__version__} commits in another way: nothing takes {', '.join(odd[0])}",
-            hint="install the version that skipstone[iceberg] asks for; tables can be read with this one",
+            f"can't write with pyiceberg {__version__}: no function takes {', '.join(missing[0])}",
+            hint="install the version that skipstone[iceberg] requires; reading works with this one",
         )
 
 
-def _names(made: Any) -> tuple[str, ...]:
-    return tuple(inspect.signature(made).parameters)
+def _parameters(function: Any) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)

@@ -1,4 +1,4 @@
-"""What a manifest is to say of a data file: counts and bounds, taken from the rows as they are written."""
+"""Metrics of data files for manifests, collected while rows are written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from skipstone.parquet.write.columns import leaf_paths
 
 DEFAULT_MODE: Final = "write.metadata.metrics.default"
 COLUMN_MODE: Final = "write.metadata.metrics.column."
-MOST_COLUMNS: Final = "write.metadata.metrics.max-inferred-column-defaults"
+MAX_COLUMNS: Final = "write.metadata.metrics.max-inferred-column-defaults"
 _TRUNCATED: Final = re.compile(r"truncate\((\d+)\)")
 _LAST: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
@@ -38,19 +38,19 @@ _SURROGATES: Final = range(0xD800, 0xE000)
 
 @dataclass(frozen=True, slots=True)
 class MetricsColumn:
-    """A column that metrics are kept of: a leaf that is in no list and no map."""
+    """A column with metrics: a leaf outside lists and maps."""
 
     field_id: int
     path: tuple[str, ...]
     type: PrimitiveType
     mode: Literal["none", "counts", "bounds"]
     length: int | None
-    """Characters, or bytes, that bounds are cut to; None keeps them whole."""
+    """Characters or bytes that bounds are truncated to; None: not truncated."""
 
 
 @dataclass(frozen=True, slots=True)
-class DataNote:
-    """A data file in the words of a manifest, but for its path and size."""
+class FileMetrics:
+    """Metrics of a data file, as manifests record them."""
 
     key: PartitionKey
     rows: int
@@ -66,19 +66,19 @@ class DataNote:
 def measured_columns(
     schema: Schema, properties: Mapping[str, str], whole: Iterable[int] = ()
 ) -> tuple[MetricsColumn, ...]:
-    """What is kept of each column, as the table's properties say; bounds of ``whole`` ids are never cut."""
-    given = properties.get(DEFAULT_MODE)
-    default = given or "truncate(16)"
-    most = int(properties.get(MOST_COLUMNS, 100))
-    kept = set(whole)
-    found = []
+    """Columns with metrics according to table properties; bounds of ``whole`` ids are not truncated."""
+    table_mode = properties.get(DEFAULT_MODE)
+    default = table_mode or "truncate(16)"
+    most = int(properties.get(MAX_COLUMNS, 100))
+    untruncated = set(whole)
+    columns = []
     for number, (path, leaf) in enumerate(_leaves(schema.fields, ())):
-        chosen = properties.get(COLUMN_MODE + ".".join(path))
-        # Of very many columns the first ones are enough, unless somebody asks for more.
-        usual = default if given or number < most else "none"
-        mode = chosen or ("full" if leaf.field_id in kept else usual)
-        found.append(_measured(leaf, path, mode))
-    return tuple(found)
+        column_mode = properties.get(COLUMN_MODE + ".".join(path))
+        # Without a setting, only the first columns of a very wide table have metrics.
+        usual = default if table_mode or number < most else "none"
+        mode = column_mode or ("full" if leaf.field_id in untruncated else usual)
+        columns.append(_measured(leaf, path, mode))
+    return tuple(columns)
 
 
 def _leaves(
@@ -94,24 +94,22 @@ def _leaves(
 
 def _measured(leaf: NestedField, path: tuple[str, ...], mode: str) -> MetricsColumn:
     assert isinstance(leaf.field_type, PrimitiveType)
-    said = mode.strip().lower()
-    cut = _TRUNCATED.fullmatch(said)
-    if said not in ("none", "counts", "full") and (cut is None or int(cut[1]) < 1):
-        hint = "metrics are none, counts, truncate(length) or full"
-        raise UsageError(f"the table's metrics are {mode!r}", column=".".join(path), hint=hint)
-    if said == "none":
+    plain = mode.strip().lower()
+    cut = _TRUNCATED.fullmatch(plain)
+    if plain not in ("none", "counts", "full") and (cut is None or int(cut[1]) < 1):
+        hint = "use none, counts, truncate(length) or full"
+        raise UsageError(f"invalid metrics mode {mode!r}", column=".".join(path), hint=hint)
+    if plain == "none":
         return MetricsColumn(leaf.field_id, path, leaf.field_type, "none", None)
-    # Writers differ in how they order UUIDs, so nobody can rely on such bounds.
-    odd = said == "counts" or isinstance(leaf.field_type, UUIDType)
-    texts = isinstance(leaf.field_type, StringType | BinaryType | FixedType)
-    length = int(cut[1]) if cut and texts else None
-    return MetricsColumn(leaf.field_id, path, leaf.field_type, "counts" if odd else "bounds", length)
+    # Writers disagree on the order of UUIDs, so their bounds are useless.
+    counts = plain == "counts" or isinstance(leaf.field_type, UUIDType)
+    truncated = isinstance(leaf.field_type, StringType | BinaryType | FixedType)
+    length = int(cut[1]) if cut and truncated else None
+    return MetricsColumn(leaf.field_id, path, leaf.field_type, "counts" if counts else "bounds", length)
 
 
 @dataclass(slots=True)
-class _Seen:
-    """One column of one file."""
-
+class _ColumnTally:
     values: int = 0
     nulls: int = 0
     nans: int = 0
@@ -121,26 +119,26 @@ class _Seen:
 
 @dataclass(slots=True)
 class FileTally:
-    """The tally of one data file."""
+    """Collects the metrics of one data file."""
 
     key: PartitionKey
     columns: tuple[MetricsColumn, ...]
     ids: Mapping[str, int]
-    """Field ids of all leaves by their paths in the file."""
+    """Field ids of all leaves by path."""
     rows: int = 0
-    seen: dict[int, _Seen] = field(default_factory=dict)
+    seen: dict[int, _ColumnTally] = field(default_factory=dict)
 
     def add(self, rows: pa.Table) -> None:
-        """Take note of one row group."""
+        """Add a row group."""
         self.rows += rows.num_rows
         for one in self.columns:
             if one.mode != "none":
-                seen = self.seen.setdefault(one.field_id, _Seen())
+                seen = self.seen.setdefault(one.field_id, _ColumnTally())
                 for chunk in _chunks(rows, one.path):
-                    _look(seen, one, chunk)
+                    _add_chunk(seen, one, chunk)
 
-    def end(self, footer: pq.FileMetaData) -> DataNote:
-        """The note; sizes and offsets are the footer's."""
+    def end(self, footer: pq.FileMetaData) -> FileMetrics:
+        """The metrics; sizes and offsets come from the footer."""
         sizes: dict[int, int] = {}
         offsets = []
         for number in range(footer.num_row_groups):
@@ -152,7 +150,7 @@ class FileTally:
             offsets.append(min(_start(chunk) for chunk in chunks))
         by_id = {one.field_id: one for one in self.columns}
         bounds = {number: _bounds(by_id[number], seen) for number, seen in self.seen.items()}
-        return DataNote(
+        return FileMetrics(
             key=self.key,
             rows=self.rows,
             column_sizes=sizes,
@@ -166,7 +164,7 @@ class FileTally:
 
 
 def leaf_ids(schema: pa.Schema) -> dict[str, int]:
-    """Field ids of all leaves of a stored schema, by their paths in its files."""
+    """Field ids of all leaves of a schema, by path."""
     return dict(zip(leaf_paths(schema), _ids(list(schema)), strict=True))
 
 
@@ -180,11 +178,11 @@ def _ids(fields: Iterable[pa.Field]) -> Iterable[int]:
 
 def _chunks(rows: pa.Table, path: tuple[str, ...]) -> list[pa.Array]:
     chunks: list[pa.Array] = rows.column(path[0]).chunks
-    # What lies under a NULL struct is NULL.
+    # struct_field returns NULL for values under a NULL struct.
     return [pc.struct_field(chunk, list(path[1:])) for chunk in chunks] if len(path) > 1 else chunks
 
 
-def _look(seen: _Seen, column: MetricsColumn, chunk: pa.Array) -> None:
+def _add_chunk(seen: _ColumnTally, column: MetricsColumn, chunk: pa.Array) -> None:
     seen.values += len(chunk)
     seen.nulls += chunk.null_count
     if _is_float(column):
@@ -194,8 +192,8 @@ def _look(seen: _Seen, column: MetricsColumn, chunk: pa.Array) -> None:
             return
     if column.mode != "bounds" or chunk.null_count == len(chunk):
         return
-    found = pc.min_max(internal(chunk)).as_py()
-    least, most = found["min"], found["max"]
+    bounds = pc.min_max(internal(chunk)).as_py()
+    least, most = bounds["min"], bounds["max"]
     seen.least = least if seen.least is None else min(seen.least, least)
     seen.most = most if seen.most is None else max(seen.most, most)
 
@@ -212,12 +210,12 @@ def _start(chunk: pq.ColumnChunkMetaData) -> int:
 # -- bounds ------------------------------------------------------------------------------------
 
 
-def _bounds(column: MetricsColumn, seen: _Seen) -> tuple[bytes | None, bytes | None]:
+def _bounds(column: MetricsColumn, seen: _ColumnTally) -> tuple[bytes | None, bytes | None]:
     if seen.least is None:
         return None, None
     least, most = seen.least, seen.most
     if _is_float(column):
-        # Which zero is meant can't be chosen from a minimum.
+        # min_max does not distinguish -0.0 and 0.0.
         least, most = (-0.0 if least == 0 else least), (0.0 if most == 0 else most)
     if column.length is not None:
         least, most = least[: column.length], cut_above(most, column.length)
@@ -228,9 +226,9 @@ def _bounds(column: MetricsColumn, seen: _Seen) -> tuple[bytes | None, bytes | N
 
 
 def cut_above(value: Any, length: int) -> Any:
-    """The least text, or bytes, of so many characters that no value beginning like this one is above.
+    """The least string or bytes of at most ``length`` that is above all values with the same prefix.
 
-    None if there is none.
+    None if there is none; a short value is returned unchanged.
 
     >>> cut_above("skipstone", 4), cut_above(bytes([7, 255, 255]), 2), cut_above(b"a", 2)
     ('skiq', b'\\x08', b'a')

@@ -1,8 +1,7 @@
-"""A table as a place to write to: all that tasks need to know of it, without its catalog."""
+"""The target of writes to a table: all that tasks need, without the catalog."""
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,27 +22,33 @@ from skipstone.core.domain.keys import is_binary, is_text
 from skipstone.errors import SchemaError, UsageError
 from skipstone.iceberg.catalogs import storage_options
 from skipstone.iceberg.partitions.values import PartitionKey, is_unpartitioned, partition_values
-from skipstone.iceberg.writing.metrics import DataNote, FileTally, MetricsColumn, leaf_ids, measured_columns
+from skipstone.iceberg.writing.metrics import (
+    FileMetrics,
+    FileTally,
+    MetricsColumn,
+    leaf_ids,
+    measured_columns,
+)
 from skipstone.lake.conform import check_readable, conform
 from skipstone.lake.schema import is_list
 from skipstone.parquet.write.columns import find_column
 from skipstone.parquet.write.files import Written
 from skipstone.parquet.write.partition import Split, label_rows, split_rows
-from skipstone.store.absolute import local_name
+from skipstone.store.absolute import local_name, store_at
 from skipstone.store.local import make_directories, sync_file
-from skipstone.store.store import Store, open_root
+from skipstone.store.store import Store
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
 def stored_columns(schema: Schema) -> pa.Schema:
-    """The columns of a table's files in Arrow's types, each with its field id."""
+    """Arrow schema of a table's files, with field ids."""
     return pa.schema([_plain(field) for field in schema_to_pyarrow(schema)])
 
 
 def _plain(field: pa.Field) -> pa.Field:
-    """A field with offsets of 32 bits: batches are small."""
+    """A field with 32-bit offsets: batches are small."""
     type = field.type
     if pa.types.is_large_string(type):
         return field.with_type(pa.string())
@@ -58,21 +63,21 @@ def _plain(field: pa.Field) -> pa.Field:
     return field
 
 
-def check_columns(given: pa.Schema, wanted: pa.Schema, table: str) -> None:
-    """Refuse rows that a table can't take, whatever their values, and name the first column that is wrong."""
-    _check_names(list(given), list(wanted), table, "")
-    check_readable(given, _before_cast(given, wanted), "the new rows", table)
+def check_columns(own: pa.Schema, wanted: pa.Schema, table: str) -> None:
+    """Refuse rows whose columns can't be converted to the table's."""
+    _check_names(list(own), list(wanted), table, "")
+    check_readable(own, _before_cast(own, wanted), "the new rows", table)
 
 
 def fit(rows: pa.RecordBatch, wanted: pa.Schema, table: str) -> pa.RecordBatch:
-    """The rows in the table's columns; those that are missing are NULL."""
-    given = pa.Table.from_batches([rows])
-    for at, field in enumerate(given.schema):
+    """Convert rows to the table's columns; missing ones are NULL."""
+    own = pa.Table.from_batches([rows])
+    for at, field in enumerate(own.schema):
         if is_text(field.type) and field.name in wanted.names and _is_uuid(wanted.field(field.name).type):
-            given = given.set_column(at, field.name, _uuids(given.column(at), field.name, table))
-    uncast = _before_cast(given.schema, wanted)
-    made = conform(given, uncast, path=table)
-    columns = [_cast(made.column(at), field, table) for at, field in enumerate(wanted)]
+            own = own.set_column(at, field.name, _uuids(own.column(at), field.name, table))
+    uncast = _before_cast(own.schema, wanted)
+    conformed = conform(own, uncast, path=table)
+    columns = [_cast(conformed.column(at), field, table) for at, field in enumerate(wanted)]
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
@@ -84,32 +89,33 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, table: str) -> pa.Array:
         return whole.cast(field.type)
     except pa.ArrowException as error:
         raise SchemaError(
-            f"a value doesn't fit the table's type {field.type}: {error}",
+            f"can't convert {whole.type} to the table's type {field.type}: {error}",
             path=table,
             column=field.name,
-            hint="cast the column before",
+            hint="cast the column before writing",
         ) from error
 
 
 # -- names -------------------------------------------------------------------------------------
 
 
-def _check_names(given: list[pa.Field], wanted: list[pa.Field], table: str, above: str) -> None:
-    known = {field.name: field for field in wanted}
+def _check_names(own: list[pa.Field], wanted: list[pa.Field], table: str, above: str) -> None:
+    by_name = {field.name: field for field in wanted}
     folded = {field.name.casefold(): field.name for field in wanted}
-    for field in given:
+    for field in own:
         name = f"{above}{field.name}"
-        if field.name not in known:
+        if field.name not in by_name:
             other = folded.get(field.name.casefold())
-            problem = f"the table calls it {above}{other}" if other else "the table has no such column"
-            hint = "rename it" if other else "drop it, or add it to the table's schema first"
+            problem = "table has no such column"
+            hint = f"rename it to {above}{other}" if other else "drop it, or add it to the table's schema"
             raise SchemaError(problem, path=table, column=name, hint=hint)
-        _check_parts(field.type, known[field.name].type, table, name)
-    names = {field.name for field in given}
+        _check_parts(field.type, by_name[field.name].type, table, name)
+    names = {field.name for field in own}
     for field in wanted:
         if not field.nullable and field.name not in names:
-            hint = "add it to the rows"
-            raise SchemaError("the table requires it", path=table, column=f"{above}{field.name}", hint=hint)
+            hint = "add the column to the rows"
+            problem = "required column is missing"
+            raise SchemaError(problem, path=table, column=f"{above}{field.name}", hint=hint)
 
 
 def _check_parts(own: pa.DataType, wanted: pa.DataType, table: str, name: str) -> None:
@@ -122,12 +128,12 @@ def _check_parts(own: pa.DataType, wanted: pa.DataType, table: str, name: str) -
         _check_parts(own.item_type, wanted.item_type, table, f"{name}.value")
 
 
-# -- types that other engines have other types for ---------------------------------------------
+# -- types that pyarrow casts ------------------------------------------------------------------
 
 
-def _before_cast(given: pa.Schema, wanted: pa.Schema) -> pa.Schema:
-    """The wanted columns, with the given types where pyarrow's own cast checks the values."""
-    own = {field.name: field.type for field in given}
+def _before_cast(schema: pa.Schema, wanted: pa.Schema) -> pa.Schema:
+    """The wanted columns, with their own types where pyarrow's cast checks the values."""
+    own = {field.name: field.type for field in schema}
     return pa.schema([_field_before_cast(field, own) for field in wanted])
 
 
@@ -138,7 +144,7 @@ def _field_before_cast(field: pa.Field, own: dict[str, pa.DataType]) -> pa.Field
 def _type_before_cast(own: pa.DataType, wanted: pa.DataType) -> pa.DataType:
     if _is_uuid(wanted) or pa.types.is_fixed_size_binary(wanted):
         bytes_like = is_binary(own) or pa.types.is_fixed_size_binary(own)
-        # Texts at the top are parsed; those in structs are not, and are refused.
+        # Top-level strings are parsed; those in structs are not, and are refused.
         return own if bytes_like or _is_uuid(own) or (is_text(own) and _is_uuid(wanted)) else wanted
     if pa.types.is_time(wanted):
         return own if pa.types.is_time(own) else wanted
@@ -159,44 +165,44 @@ def _is_uuid(type: pa.DataType) -> bool:
 
 def _uuids(column: pa.ChunkedArray, name: str, table: str) -> pa.Array:
     try:
-        # There is no kernel that parses them.
-        found = [None if text is None else uuid.UUID(text).bytes for text in column.to_pylist()]
+        # No Arrow kernel parses UUIDs.
+        parsed = [None if text is None else uuid.UUID(text).bytes for text in column.to_pylist()]
     except ValueError as error:
         raise SchemaError(
             f"invalid UUID string: {error}", path=table, column=name, hint="fix the value"
         ) from error
-    return pa.array(found, pa.binary(16))
+    return pa.array(parsed, pa.binary(16))
 
 
-# -- how an embedded catalog writes local files ------------------------------------------------
+# -- local files of an embedded catalog --------------------------------------------------------
 
 
 class DurableFileIO(PyArrowFileIO):  # type: ignore[misc]
-    """What pyiceberg reads and writes with; local files are on disk when they are closed.
+    """A FileIO that syncs local files when they are closed.
 
-    A catalog commits durably, and would otherwise name metadata that a power cut has lost.
+    The catalog's commits are durable, and must not refer to metadata that a power failure can lose.
     """
 
     def new_output(self, location: str) -> OutputFile:
-        """A file to write."""
-        made, path = super().new_output(location), local_name(location)
-        return made if path is None else _LocalFile(made, Path(path))
+        """Open a file for writing."""
+        output, path = super().new_output(location), local_name(location)
+        return output if path is None else _LocalFile(output, Path(path))
 
 
 class _LocalFile(OutputFile):  # type: ignore[misc]
-    def __init__(self, made: OutputFile, path: Path) -> None:
-        super().__init__(made.location)
-        self._made = made
+    def __init__(self, output: OutputFile, path: Path) -> None:
+        super().__init__(output.location)
+        self._output = output
         self._path = path
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._output)
 
     def exists(self) -> bool:
-        return bool(self._made.exists())
+        return bool(self._output.exists())
 
     def to_input_file(self) -> Any:
-        return self._made.to_input_file()
+        return self._output.to_input_file()
 
     def create(self, overwrite: bool = False) -> pa.NativeFile:
         if not overwrite and self.exists():
@@ -206,7 +212,7 @@ class _LocalFile(OutputFile):  # type: ignore[misc]
 
 
 class _SyncedFile(pa.OSFile):  # type: ignore[misc]
-    # pyarrow opens the file before this, from the same arguments.
+    # pyarrow has already opened the file, in __cinit__.
     def __init__(self, path: str, _mode: str) -> None:
         self._path = Path(path)
 
@@ -217,7 +223,6 @@ class _SyncedFile(pa.OSFile):  # type: ignore[misc]
 
 
 _FORMAT: Final = "write.format.default"
-_FILE: Final = re.compile("^file:(//(localhost)?)?(?=/)", re.IGNORECASE)
 
 
 # -- the table ---------------------------------------------------------------------------------
@@ -225,38 +230,38 @@ _FILE: Final = re.compile("^file:(//(localhost)?)?(?=/)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A data file that is written and not yet committed."""
+    """A data file that is written but not committed."""
 
     path: str
     bytes: int
-    note: DataNote
+    metrics: FileMetrics
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """How rows become data files of a table, under one of its specs; the shape that the writer takes."""
+    """Converts rows to data files of a table, under one of its specs."""
 
     name: str
     table_schema: Schema
     spec: PartitionSpec
     root: str
-    """The location below which data files lie, as manifests are to spell it."""
+    """The location of data files, as manifests spell it."""
     store: Store
-    """The same place."""
+    """The store of that location."""
     columns: tuple[MetricsColumn, ...]
     hashed: bool = False
-    """Whether paths begin with a hash, for stores that spread load by prefix."""
+    """Whether paths begin with a hash, for object stores that distribute load by prefix."""
     bare: bool = False
-    """Whether paths leave the partition out."""
+    """Whether paths omit the partition."""
     version: int = 2
-    """The table's format version."""
+    """Format version of the table."""
 
     @classmethod
     def of(cls, table: Table, whole: Iterable[str] = (), options: Mapping[str, Any] | None = None) -> Target:
         """The target of a table's default spec.
 
-        Bounds are never cut of key, sort and partition columns, nor of those that ``whole`` names.
-        ``options`` are the object store's, beside those that the catalog knows.
+        Bounds of key, sort and partition columns, and of the columns ``whole``, are never truncated.
+        ``options`` are storage options in addition to the catalog's.
         """
         metadata = table.metadata
         name = ".".join(table.name())
@@ -283,7 +288,7 @@ class Target:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of the files, with field ids."""
+        """Arrow schema of the files, with field ids."""
         return stored_columns(self.table_schema)
 
     @cached_property
@@ -296,43 +301,40 @@ class Target:
 
     @cached_property
     def partition_columns(self) -> tuple[str, ...]:
-        """The top-level columns that partition values come from."""
+        """Top-level source columns of the spec."""
         used = {one.source_id for one in self.spec.fields if not isinstance(one.transform, VoidTransform)}
         return tuple(field.name for field in self.table_schema.fields if used & set(Schema(field).field_ids))
 
     # -- rows ----------------------------------------------------------------------------------
 
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows in the table's columns."""
+        """Convert rows to the table's columns."""
         return fit(batch, self.schema, self.name)
 
     def partitions(self, rows: pa.RecordBatch) -> list[tuple[str, pa.Array]]:
-        """The partition values of fitted rows, by the names of the spec's fields."""
-        found = []
+        """Partition values of fitted rows, by field name."""
+        columns = []
         for one in self.spec.fields:
             source = self.table_schema.find_field(one.source_id)
             path = self.table_schema.find_column_name(one.source_id)
             if isinstance(one.transform, VoidTransform) or path is None:
-                found.append((one.name, pa.nulls(rows.num_rows, pa.int32())))
+                columns.append((one.name, pa.nulls(rows.num_rows, pa.int32())))
                 continue
             column = find_column(rows, path).combine_chunks()
-            found.append((one.name, partition_values(one.transform, source.field_type, column, path)))
-        return found
+            columns.append((one.name, partition_values(one.transform, source.field_type, column, path)))
+        return columns
 
     def labels(self, rows: pa.RecordBatch, label: Callable[[PartitionKey], str] | None = None) -> pa.Array:
-        """For each row what ``label`` makes of its partition, the folder unless given.
-
-        Only the columns that rows are partitioned by are looked at.
-        """
+        """The label of each row's partition, by default its directory; uses only partition columns."""
         names = self.partition_columns
-        given = rows.select([name for name in rows.schema.names if name in names])
+        used = rows.select([name for name in rows.schema.names if name in names])
         wanted = pa.schema([self.schema.field(name) for name in names])
-        values = self.partitions(fit(given, wanted, self.name))
-        made = label or self.folder
-        return label_rows(values, lambda one: made(PartitionKey.of(self.spec, one)))
+        values = self.partitions(fit(used, wanted, self.name))
+        to_label = label or self.folder
+        return label_rows(values, lambda one: to_label(PartitionKey.of(self.spec, one)))
 
     def split(self, batch: pa.RecordBatch) -> Split:
-        """The rows of each partition; they may come in any types that fit."""
+        """The rows of each partition, converted to the table's columns."""
         rows = batch if batch.schema.equals(self.schema) else self.fitted(batch)
         if is_unpartitioned(self.spec):
             return Split([(PartitionKey(self.spec.spec_id, None), rows)], runs=True)
@@ -341,18 +343,18 @@ class Target:
     # -- files ---------------------------------------------------------------------------------
 
     def folder(self, partition: Hashable) -> str:
-        """The folder as Iceberg's writers name it; two partitions may share one, as NULL and "null" do."""
+        """Iceberg's directory name of a partition; two partitions can share it, such as NULL and "null"."""
         assert isinstance(partition, PartitionKey)
-        found = self._folders.get(partition)
-        if found is None:
-            found = ""
+        folder = self._folders.get(partition)
+        if folder is None:
+            folder = ""
             if partition.partition is not None and not (self.hashed and self.bare):
-                found = self.spec.partition_to_path(Record(*partition.partition), self.table_schema)
-            self._folders[partition] = found
-        return found
+                folder = self.spec.partition_to_path(Record(*partition.partition), self.table_schema)
+            self._folders[partition] = folder
+        return folder
 
     def stored_as(self, key: str) -> str:
-        """Where a file of this key lies below the root: for good, since only a commit makes it visible."""
+        """The final path of a file below the root; only a commit makes it visible."""
         if not self.hashed:
             return key
         provider = ObjectStoreLocationProvider(
@@ -361,23 +363,23 @@ class Target:
         return str(provider.new_data_location(key)).removeprefix("x/")
 
     def tally(self, partition: Hashable) -> FileTally:
-        """What takes notes of a file."""
+        """A collector of a file's metrics."""
         assert isinstance(partition, PartitionKey)
         return FileTally(partition, self.columns, self._ids)
 
     def new_file(self, written: Written) -> NewFile:
-        """A file that a task has written, as it can be committed."""
+        """A written file, ready to commit."""
         return NewFile(f"{self.root}/{self.stored_as(written.key)}", written.bytes, written.note)
 
     def delete(self, files: Iterable[NewFile]) -> None:
-        """Delete files that are not to be committed."""
+        """Delete uncommitted files."""
         self.store.delete([file.path.removeprefix(f"{self.root}/") for file in files])
 
     def leftovers(self, job: str, kept: Iterable[NewFile]) -> list[str]:
-        """The keys of what a job has written beside the files that are kept: tries that were lost."""
-        known = {file.path.removeprefix(f"{self.root}/") for file in kept}
-        found = [entry.key for entry in self.store.list_prefix("") if entry.key.endswith(f"-{job}.parquet")]
-        return [key for key in found if key not in known]
+        """Keys of a job's other files, written by failed attempts."""
+        committed = {file.path.removeprefix(f"{self.root}/") for file in kept}
+        written = [entry.key for entry in self.store.list_prefix("") if entry.key.endswith(f"-{job}.parquet")]
+        return [key for key in written if key not in committed]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -387,19 +389,19 @@ class Target:
 
 
 def check_version(table: Table, name: str) -> None:
-    """Refuse a table of a format that can't be written."""
+    """Refuse a format version that can't be written."""
     if table.format_version > 2:
         raise UsageError(
-            f"tables of format version {table.format_version} can't be written yet",
+            f"writing tables of format version {table.format_version} is not supported",
             path=name,
-            hint="versions 1 and 2 can",
+            hint="use a table of format version 1 or 2",
         )
 
 
 def _check_format(table: Table, name: str) -> None:
-    said = table.properties.get(_FORMAT, "parquet").lower()
-    if said != "parquet":
-        raise UsageError(f"the table's write format is {said}", path=name, hint="only Parquet can be written")
+    format = table.properties.get(_FORMAT, "parquet").lower()
+    if format != "parquet":
+        raise UsageError(f"table's write format is {format}", path=name, hint=f"set {_FORMAT} to parquet")
 
 
 def _provider(table: Table, name: str) -> LocationProvider:
@@ -408,8 +410,3 @@ def _provider(table: Table, name: str) -> LocationProvider:
         hint = "unset write.py-location-provider.impl"
         raise UsageError("custom location providers are not supported", path=name, hint=hint)
     return provider
-
-
-def store_at(location: str, options: Mapping[str, Any] | None = None) -> Store:
-    """The place of an Iceberg location, whose characters stand for themselves even in a file URI."""
-    return open_root(_FILE.sub("", location), storage_options=options or None)

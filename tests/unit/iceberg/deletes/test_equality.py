@@ -138,7 +138,7 @@ def test_types_that_were_widened_since(old: pa.DataType, new: pa.DataType, value
 
 
 def test_a_type_that_does_not_fit_is_an_error() -> None:
-    with pytest.raises(SchemaError, match=r"f, column c1: equality deletes of type string don't fit"):
+    with pytest.raises(SchemaError, match=r"f, column c1: can't compare equality deletes of type string"):
         masked([pa.array(["x"])], [pa.array([1])], [pa.int64()])
     with pytest.raises(SchemaError, match="can't be compared"):
         masked([pa.nulls(1)], [pa.nulls(1)])
@@ -166,7 +166,7 @@ def test_a_type_that_does_not_fit_is_an_error() -> None:
 )
 def test_a_type_that_iceberg_does_not_promote_is_an_error(deletes: pa.Array, type: pa.DataType) -> None:
     for values in (deletes, pa.nulls(1, deletes.type)):
-        with pytest.raises(SchemaError, match=r"f, column c1: equality deletes of type .* don't fit"):
+        with pytest.raises(SchemaError, match=r"f, column c1: can't compare equality deletes of type"):
             masked([values], [pa.nulls(1, type)], [type])
 
 
@@ -268,7 +268,7 @@ def test_the_same_set_is_loaded_once() -> None:
 def test_what_is_missing_is_named() -> None:
     shelf = Shelf()
     file = shelf.write("f", keys_table(pa.array([1])))
-    with pytest.raises(CorruptFileError, match="f: the delete file has no column with field id 9"):
+    with pytest.raises(CorruptFileError, match="f: delete file has no column with field id 9"):
         EqualityDeletes((9,), (("a",),), (pa.int64(),), (file,)).load(shelf)
     keys = EqualityDeletes((1,), (("a", "b"),), (pa.int64(),), (file,)).load(shelf)
     with pytest.raises(UsageError, match=r"column a\.b"):

@@ -196,11 +196,11 @@ def test_a_vector_takes_the_place_of_position_deletes() -> None:
     [
         (
             [vector("v", 1, "a"), vector("w", 2, "b"), vector("x", 2, "a")],
-            "^a: the data file has more than one deletion",
+            "^a: data file has more than one deletion",
         ),
-        ([vector("v", 1, None)], "^v: the deletion vector names no data file"),
+        ([vector("v", 1, None)], "^v: deletion vector has no data file"),
         ([File("v", 1, NOWHERE, POSITION, "PUFFIN", referenced="a")], "^v: the deletion vector names no"),
-        ([equality("e", 1, ids=())], "^e: the equality delete file names no columns"),
+        ([equality("e", 1, ids=())], "^e: equality delete file has no equality_ids"),
         ([position("p", 1), File("x", content=3)], "^x: unknown kind of delete file"),
     ],
 )

@@ -150,7 +150,7 @@ def test_the_answer_is_that_of_a_loop(
 
 def test_formats_that_are_not_read_are_named() -> None:
     for format in ("AVRO", "ORC"):
-        with pytest.raises(FileError, match=rf"f: delete files in the format {format} can't be read"):
+        with pytest.raises(FileError, match=rf"f: delete file format is {format}, but only Parquet"):
             read_positions([need("f", ["a"], format)], Shelf())
 
 

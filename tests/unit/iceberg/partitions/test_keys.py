@@ -92,7 +92,9 @@ def test_a_value_of_a_foreign_type_is_refused():
 
 
 def test_values_must_fit_the_spec():
-    with pytest.raises(SchemaError, match="partition spec 7: 1 partition values for the 2 fields"):
+    with pytest.raises(
+        SchemaError, match="partition spec 7: file has 1 partition values, but the spec has 2 fields"
+    ):
         PartitionKey.of(spec(IdentityTransform(), IdentityTransform()), ["a"])
 
 

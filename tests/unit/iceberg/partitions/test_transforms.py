@@ -317,7 +317,7 @@ def test_what_says_nothing():
     ids=str,
 )
 def test_a_transform_that_can_not_be_is_an_error(transform, type):
-    with pytest.raises(TypeMismatchError, match="can't be applied"):
+    with pytest.raises(TypeMismatchError, match="does not apply"):
         source_facts(transform, [1], type)
 
 

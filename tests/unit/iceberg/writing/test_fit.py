@@ -40,12 +40,12 @@ def test_columns_go_by_name_and_widen(catalog: SqlCatalog) -> None:
 @pytest.mark.parametrize(
     ("given_rows", "problem"),
     [
-        ({"name": ["x"]}, "column id: the table requires it"),
-        ({"id": [1], "more": [1]}, "column more: the table has no such column"),
-        ({"id": [1], "Name": ["x"]}, "column Name: the table calls it name"),
+        ({"name": ["x"]}, "column id: required column is missing"),
+        ({"id": [1], "more": [1]}, "column more: table has no such column"),
+        ({"id": [1], "Name": ["x"]}, "column Name: table has no such column .rename it to name"),
         ({"id": ["x"]}, "column id: the type is string"),
         ({"id": [1], "x": pa.array([1], pa.int64())}, "column x: the type is int64"),
-        ({"id": [1], "s": [{"a": 1, "c": 2}]}, r"column s\.c: the table has no such column"),
+        ({"id": [1], "s": [{"a": 1, "c": 2}]}, r"column s\.c: table has no such column"),
         ({"id": [1], "s": [{"a": 2**40}]}, r"column s\.a: the type is int64"),
         ({"id": [1], "at": pa.array([1], pa.timestamp("us"))}, "column at: the type is timestamp"),
     ],

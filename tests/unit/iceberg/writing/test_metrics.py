@@ -108,7 +108,7 @@ def noted(schema: Schema, table: pa.Table, properties: dict[str, str]) -> Any:
         target = Target(
             "t", schema, PartitionSpec(), folder, store_at(folder), measured_columns(schema, properties)
         )
-        return write(target, table)[0].note
+        return write(target, table)[0].metrics
 
 
 def test_zeros_and_sizes() -> None:
@@ -133,7 +133,7 @@ def test_keys_keep_their_bounds_whole(catalog: SqlCatalog) -> None:
     table = make(catalog, schema=schema, partition_spec=PartitionSpec(), properties=told)
     target = Target.of(table, whole=["other"])
     long = "z" * 30
-    note = write(target, pa.table({name: [long] for name in ("key", "other", "told", "plain")}))[0].note
+    note = write(target, pa.table({name: [long] for name in ("key", "other", "told", "plain")}))[0].metrics
     assert [len(note.lower[number]) for number in (1, 2, 3, 4)] == [30, 30, 3, 16]
     assert note.upper[3] == b"zz{"
     assert note.upper[4] == b"z" * 15 + b"{"
@@ -149,7 +149,7 @@ def test_wide_tables_keep_metrics_of_the_first_columns() -> None:
         one.mode == "bounds"
         for one in measured_columns(schema, {"write.metadata.metrics.default": "truncate(16)"})
     )
-    with pytest.raises(UsageError, match=r"column c1: the table's metrics are 'some'"):
+    with pytest.raises(UsageError, match=r"column c1: invalid metrics mode 'some'"):
         measured_columns(schema, {"write.metadata.metrics.default": "some"})
 
 

@@ -74,7 +74,7 @@ def test_replacements_look_at_what_came_since_their_plan(catalog: SqlCatalog, tm
     new = write(target, rows(20, 22), job="ae")
     with pytest.raises(ConflictError, match="another commit has dropped"):
         replace(table, target, new, [dropped], base=base, conflict=none)
-    with pytest.raises(ConflictError, match="a file to be replaced is gone"):
+    with pytest.raises(ConflictError, match="file to replace no longer exists"):
         replace(table, target, [], [dropped], base=head_of(table), conflict=none)
     with pytest.raises(ConflictError, match="has expired"):
         replace(table, target, [], [first[1].path], base=12345, conflict=none)
@@ -95,7 +95,9 @@ def test_old_specs_are_kept_when_files_are_dropped(catalog: SqlCatalog) -> None:
     with table.update_schema() as schema:
         schema.delete_column("x")
     base = head_of(table)
-    gone = [file.path for file in first if any(isinstance(v, float) for v in file.note.key.partition or ())]
+    gone = [
+        file.path for file in first if any(isinstance(v, float) for v in file.metrics.key.partition or ())
+    ]
     assert 0 < len(gone) < len(first)
     replace(table, Target.of(table), [], gone, base=base, conflict=none)
     table = catalog.load_table("db.t")
