@@ -72,7 +72,7 @@ def test_zstd_metadata_of_a_catalog_is_refused_with_a_way_out(tmp_path: Path) ->
     path.write_bytes(zstandard.compress(path.read_bytes()))
     with pytest.raises(ReadError, match="table metadata is compressed") as refused:
         sk.open("db.t", catalog=tmp_path)
-    assert "open its metadata file" in (refused.value.hint or "")
+    assert "open the metadata file" in (refused.value.hint or "")
     assert sk.open(str(path)).scan().count() == 2
 
 

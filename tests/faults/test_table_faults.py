@@ -261,7 +261,7 @@ UNREADABLE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "an unknown type": (lambda m: first_field(m).update(type="nope"), "nope"),
     "no current snapshot": (
         lambda m: m.update({"current-snapshot-id": 5}),
-        "5, and the metadata has no such",
+        "5, but the metadata has no such",
     ),
     "no manifest list": (lambda m: [s.pop("manifest-list") for s in m["snapshots"]], "manifest-list"),
     "a bad name mapping": (
@@ -332,7 +332,7 @@ def lying(root: Path, **how: Any) -> tuple[Maker, File]:
 @pytest.mark.parametrize("more", [5, -5])
 def test_a_row_count_that_lies_is_found_when_the_file_is_read(more: int, tmp_path: Path) -> None:
     maker, file = lying(tmp_path, records=lambda file: file.records + more)
-    with pytest.raises(CorruptFileError, match=f"10 rows, and its table says {10 + more}") as refused:
+    with pytest.raises(CorruptFileError, match=f"10 rows, but the table recorded {10 + more}") as refused:
         ask(maker)
     assert refused.value.path == file.path
     # A file whose own footer is read is believed; nobody looks at those that no question needs.
@@ -341,7 +341,7 @@ def test_a_row_count_that_lies_is_found_when_the_file_is_read(more: int, tmp_pat
     # Positions past what the table says are not lost: there is no way to tell which rows they mean.
     maker.delete_positions([(file.path, 9)])
     for question in (None, "id = 109", "id > 102"):
-        with pytest.raises(CorruptFileError, match="its table says") as refused:
+        with pytest.raises(CorruptFileError, match="the table recorded") as refused:
             ask(maker, question)
         assert (refused.value.path, bool(refused.value.hint)) == (file.path, True)
 
@@ -369,7 +369,7 @@ def test_a_size_that_lies_is_found(more: int | None, tmp_path: Path) -> None:
 def test_a_file_of_another_format_is_refused_if_it_is_needed(format: str, tmp_path: Path) -> None:
     maker, file = lying(tmp_path, format=format)
     for question in (None, "id = 103", "p = 'a'"):
-        with pytest.raises(FileError, match=f"{format}, and only Parquet") as refused:
+        with pytest.raises(FileError, match=f"{format}, but only Parquet") as refused:
             ask(maker, question)
         assert (refused.value.path, bool(refused.value.hint)) == (file.path, True)
     assert len(ask(maker, "p = 'b'")) == 30

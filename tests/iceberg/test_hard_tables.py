@@ -188,9 +188,9 @@ def test_a_file_that_claims_no_rows_is_not_taken_for_empty(tmp_path: Path) -> No
     maker.commit("append", [replace(file, records=0)])
     table = sk.open(maker.metadata_location)
     for where in (None, "k = 4", "k is not null"):
-        with pytest.raises(CorruptFileError, match="it has 3 rows, and its table says 0"):
+        with pytest.raises(CorruptFileError, match="file has 3 rows, but the table recorded 0"):
             table.scan(where).to_arrow()
-        with pytest.raises(CorruptFileError, match="it has 3 rows, and its table says 0"):
+        with pytest.raises(CorruptFileError, match="file has 3 rows, but the table recorded 0"):
             table.scan(where).count()
     assert file.path in table.plan_files("k = 4").paths
 

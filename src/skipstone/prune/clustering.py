@@ -1,7 +1,7 @@
-"""How well a column is clustered: how many units an equality on it would have to touch.
+"""Clustering of a column: how many units an equality predicate has to read.
 
-A look-up of a value touches every unit whose bounds enclose it. The fewer units overlap where the column's
-values are, the more an equality skips; the order of the units doesn't matter for that.
+A look-up reads every unit whose bounds enclose the value. The fewer units overlap, the more an equality
+skips; the order of the units does not matter.
 """
 
 from __future__ import annotations
@@ -22,61 +22,61 @@ _CLUSTERED, _RANDOM = 0.2, 0.7
 
 
 class Layout(enum.StrEnum):
-    """A word for how a column's values lie in its units.
+    """How a column's values are distributed over its units.
 
     With ``spread`` = (depth - 1) / (units - 1), 0 where no units overlap and 1 where all of them do:
     """
 
     CONSTANT = "constant"
-    """every unit holds the same one value"""
+    """every unit has the same single value"""
     SORTED = "sorted"
-    """in file order each unit begins where the one before it ended, or later (or all of it reversed)"""
+    """in file order, no unit begins before the previous one ends (or the same in reverse)"""
     CLUSTERED = "clustered"
     """spread at most 0.2"""
     OVERLAPPING = "overlapping"
     """spread below 0.7"""
     RANDOM = "random"
-    """spread 0.7 and more: bounds hardly tell one unit from another"""
+    """spread 0.7 and more: bounds hardly distinguish units"""
     SINGLE = "single"
-    """one unit only, so there is nothing to tell apart"""
+    """there is only one unit"""
     UNKNOWN = "unknown"
-    """no unit has bounds: every look-up touches every unit that may hold a value"""
+    """no unit has bounds: a look-up reads every unit that may have a value"""
 
 
 @dataclass(frozen=True, slots=True)
 class Clustering:
-    """What an equality on a column would touch."""
+    """Expected cost of an equality predicate on a column."""
 
     units: int
     depth: float
-    """Units that an equality touches on average: see :func:`clustering`."""
+    """Units that an equality reads on average; see :func:`clustering`."""
     layout: Layout
     profile: tuple[float, ...]
-    """Share of the units that enclose each twelfth of the column's range; empty if it has no width."""
+    """Share of the units that enclose each twelfth of the column's range; empty if the range is a point."""
 
     @property
     def kept(self) -> float:
-        """The share of units that an equality is expected to keep."""
+        """Expected share of units that an equality keeps."""
         return self.depth / self.units if self.units else 0.0
 
 
 def clustering(facts: ColumnFacts, rows: Array | None = None) -> Clustering:
-    """The expected cost of ``column = value``, from bounds alone.
+    """Expected cost of ``column = value``, from bounds alone.
 
-    The value is that of a random row: a unit is drawn with the probability of its row count (evenly
-    without ``rows``), then a value evenly between its bounds, of which 16 are tried. ``depth`` is the mean
-    number of units whose closed bounds enclose that value. A unit that can't hold a value (all NULL) is
-    never touched; one without two finite bounds always, and a value of it may be anywhere.
+    The value is that of a random row: a unit is drawn with the probability of its row count (uniformly
+    without ``rows``), then 16 evenly spaced values between its bounds. ``depth`` is the mean number of units
+    whose closed bounds enclose such a value. A unit without values (all NULL) is never read; one without two
+    finite bounds always is, and its values can be anywhere.
 
-    Strings are placed by the bytes that follow the prefix they all share, or by their rank where those
-    bytes don't tell them apart. Values that crowd at one end of a long tail make the figure too hopeful.
+    Strings are interpolated by the bytes that follow their common prefix, or by rank if those bytes are not
+    distinct. The estimate is too low if values crowd at one end of a long tail.
     """
     units = len(facts)
     known = bounded(facts) & facts.may_value
     always = int((facts.may_value & ~known).sum())
     if not known.any():
         return Clustering(units, float(always), Layout.SINGLE if units == 1 else Layout.UNKNOWN, ())
-    low, high = _places(facts.take(np.flatnonzero(known)))
+    low, high = _positions(facts.take(np.flatnonzero(known)))
     weights = np.ones(units) if rows is None else np.maximum(rows, 1).astype(np.float64)
     tried = (np.arange(_TRIES) + 0.5) / _TRIES
     enclosing = _enclosing(low, high, _between(low[:, np.newaxis], high[:, np.newaxis], tried)).mean(axis=1)
@@ -89,7 +89,7 @@ def clustering(facts: ColumnFacts, rows: Array | None = None) -> Clustering:
 
 
 def bounded(facts: ColumnFacts) -> Array:
-    """Which units have both bounds: a bound at the type's limit that isn't a value says nothing."""
+    """Mask of the units with both bounds; an inexact bound at the type's limit does not count."""
     if isinstance(facts.lower, pa.Array):
         both = pc.and_(facts.lower.is_valid(), facts.upper.is_valid())
         return np.asarray(both.to_numpy(zero_copy_only=False))
@@ -100,14 +100,14 @@ def bounded(facts: ColumnFacts) -> Array:
     return both_known
 
 
-def _places(facts: ColumnFacts) -> tuple[Array, Array]:
+def _positions(facts: ColumnFacts) -> tuple[Array, Array]:
     """Bounds as numbers that can be interpolated."""
     if isinstance(facts.lower, pa.Array):
-        return _byte_places(facts.lower, facts.upper)
+        return _byte_positions(facts.lower, facts.upper)
     return facts.lower, facts.upper
 
 
-def _byte_places(lower: pa.Array, upper: pa.Array) -> tuple[Array, Array]:
+def _byte_positions(lower: pa.Array, upper: pa.Array) -> tuple[Array, Array]:
     keys = [*lower.to_pylist(), *upper.to_pylist()]
     least, most = min(keys), max(keys)
     shared = next((i for i, (a, b) in enumerate(zip(least, most, strict=False)) if a != b), len(least))
@@ -121,19 +121,19 @@ def _byte_places(lower: pa.Array, upper: pa.Array) -> tuple[Array, Array]:
 
 
 def _between(low: Array, high: Array, share: Array) -> Array:
-    """The values that lie at each share of the way from ``low`` to ``high``."""
+    """Interpolate between ``low`` and ``high``."""
     if low.dtype.kind == "f":
         values: Array = low * (1 - share) + high * share
         return values
-    # Unsigned arithmetic wraps to the true distance, whatever the signs.
+    # Unsigned arithmetic wraps to the true distance for any signs.
     width = high.astype(np.uint64) - low.astype(np.uint64)
-    # Floats can't hold the largest distance: stay one float below it.
+    # The largest distance is not a float: stay one float below it.
     steps = np.minimum((width.astype(np.float64) + 1) * share, 2.0**64 - 2048).astype(np.uint64)
     return (low.astype(np.uint64) + np.minimum(steps, width)).astype(low.dtype)
 
 
 def _enclosing(low: Array, high: Array, values: Array) -> Array:
-    """Per value, how many of the closed bounds enclose it."""
+    """Per value, the number of closed bounds that enclose it."""
     begun = np.searchsorted(np.sort(low), values, side="right")
     ended = np.searchsorted(np.sort(high), values, side="left")
     enclosing: Array = begun - ended
@@ -163,5 +163,5 @@ def _layout(low: Array, high: Array, units: int, always: int, depth: float) -> L
 
 
 def _follows(low: Array, high: Array) -> bool:
-    """Whether each unit begins no earlier than the one before it ends."""
+    """Whether no unit begins before the previous one ends."""
     return bool(np.all(high[:-1] <= low[1:]))

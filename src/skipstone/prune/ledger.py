@@ -1,6 +1,6 @@
-"""The account a cascade keeps: levels, drops, notes, and what reading cost.
+"""The record of a cascade: levels, drops, notes and I/O cost.
 
-Hardly any plan is ever asked for its account, so levels are written up when somebody asks.
+Most plans are never explained, so levels are computed on demand.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Cost = Callable[[], tuple[int, int]]
 
 
 Drops = Callable[[], tuple[Drop, ...]]
-"""Counts what a level has dropped."""
+"""A function that counts what a level has dropped."""
 
-# What more units than this were judged by is not kept for later: judging them takes longer than telling.
+# Levels with more units are computed at once, to release their arrays.
 _MANY: Final = 65_536
 
 
 @dataclass(slots=True)
 class Ledger:
-    """Filled level by level."""
+    """Records levels in order."""
 
     cost: Cost
     notes: Notes = field(default_factory=Notes)
@@ -37,11 +37,11 @@ class Ledger:
     _spent: tuple[int, int] = (0, 0)
 
     def start(self) -> None:
-        """Count from here: what was spent before belongs to somebody else."""
+        """Start counting I/O from here."""
         self._spent = self.cost()
 
     def spend(self) -> tuple[int, int]:
-        """Requests and bytes since the level before, which are a level's own from here on."""
+        """Requests and bytes since the previous level."""
         spent, before = self.cost(), self._spent
         self._spent = spent
         return spent[0] - before[0], spent[1] - before[1]
@@ -51,20 +51,20 @@ class Ledger:
         self._levels.append(lambda: (level,))
 
     def defer(self, levels: Callable[[], tuple[Level, ...]], *, free: bool) -> None:
-        """Record levels that are worked out when somebody asks; they cost what was spent until here."""
+        """Record levels to compute on demand; the first has the I/O cost since the previous level."""
         requests, size = (0, 0) if free else self.spend()
 
-        def tell() -> tuple[Level, ...]:
-            found = levels()
-            return (replace(found[0], requests=requests, bytes=size), *found[1:]) if found else ()
+        def build() -> tuple[Level, ...]:
+            first, *others = levels() or (None,)
+            return () if first is None else (replace(first, requests=requests, bytes=size), *others)
 
-        self._levels.append(tell)
+        self._levels.append(build)
 
     def level(self, name: str, verdicts: Array, rows: Array, drops: Drops = tuple) -> None:
-        """Record what a level kept; its cost is what was spent since the level before."""
+        """Record a level with the I/O cost since the previous one."""
         requests, size = self.spend()
 
-        def tell() -> tuple[Level, ...]:
+        def build() -> tuple[Level, ...]:
             kept = verdicts != Verdict.NONE
             level = Level(
                 name,
@@ -79,28 +79,28 @@ class Ledger:
             return (level,)
 
         if len(verdicts) > _MANY:
-            self.add(*tell())
+            self.add(*build())
         else:
-            self._levels.append(tell)
+            self._levels.append(build)
 
     def levels(self) -> tuple[Level, ...]:
         """The levels so far."""
-        return tuple(level for tell in self._levels for level in tell())
+        return tuple(level for build in self._levels for level in build())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blame:
-    """Per dropped unit the conjunct that no row can satisfy, and the kind of evidence that says so."""
+    """Per dropped unit, the conjunct that no row satisfies, and the kind of evidence that proves it."""
 
     parts: tuple[str, ...]
     causes: tuple[Cause, ...]
     part: Array
-    """The number of the conjunct to blame; -1 for a unit that is kept."""
+    """Number of the conjunct; -1 for a kept unit."""
     cause: Array
 
     @classmethod
     def of(cls, judgement: Judgement, evidence: Evidence, cause: Cause = Cause.BOUNDS) -> Blame:
-        """Nulls where a unit holds nothing else, else ``cause``."""
+        """Blame NULLs if a unit has only NULLs, else ``cause``."""
         part = judgement.blame()
         causes = (cause, Cause.NULLS, Cause.CONSTANT)
         kind = np.zeros(len(part), dtype=np.int8)
@@ -115,13 +115,13 @@ class Blame:
 
     @classmethod
     def all_by(cls, judgement: Judgement, cause: Cause) -> Blame:
-        """One cause for all."""
+        """Blame one cause for all units."""
         part = judgement.blame()
         names = tuple(str(node) for node, _ in judgement.parts)
         return cls(names, (cause,), part, np.zeros(len(part), dtype=np.int8))
 
     def drops(self, units: Array | None = None) -> tuple[Drop, ...]:
-        """Dropped units by cause and condition; of all units, or of some."""
+        """Dropped units by cause and condition, among all units or some."""
         part, kind = (self.part, self.cause) if units is None else (self.part[units], self.cause[units])
         dropped = part >= 0
         width = len(self.causes)

@@ -106,8 +106,8 @@ class Pruner:
     ) -> None:
         if schema is not None and not isinstance(schema, pa.Schema):
             raise UsageError(
-                f"the schema is a {type(schema).__name__}",
-                hint="give a pyarrow.Schema, or options=PruneOptions(...) by name",
+                f"schema is a {type(schema).__name__}",
+                hint="pass a pyarrow.Schema; pass PruneOptions as options=",
             )
         self.predicate: Predicate = to_predicate(predicate)
         self._text = str(self.predicate)
@@ -118,7 +118,7 @@ class Pruner:
             self.compile(schema)
 
     def compile(self, schema: pa.Schema) -> Compiled:
-        """The predicate bound to ``schema``; the last schema's answer is kept."""
+        """Bind the predicate to ``schema``; the last result is cached."""
         if self._compiled is None or not (self._compiled[0] is schema or self._compiled[0].equals(schema)):
             compiled = compile_predicate(self.predicate, schema, case_sensitive=self.options.case_sensitive)
             self._compiled = (schema, compiled)
@@ -160,11 +160,11 @@ class Pruner:
         storage_options: StorageOptions | None,
         load: Callable[[Sequence[BloomRequest]], Sequence[BloomFilter | None]] | None,
     ) -> PruneResult:
-        opened, known = _open(source, metadata, storage_options)
-        if known is None:
+        opened, footer = _open(source, metadata, storage_options)
+        if footer is None:
             assert opened is not None
-            known = read_footer(opened, tail=self.options.tail_bytes)
-        cascade, compiled = self._cascade(opened, known)
+            footer = read_footer(opened, tail=self.options.tail_bytes)
+        cascade, compiled = self._cascade(opened, footer)
 
         def answer(need: Need) -> list[Any]:
             if is_blooms(need):
@@ -173,7 +173,7 @@ class Pruner:
             assert opened is not None
             return opened.read_ranges(ranges_of(need))
 
-        return self._result(known, compiled, cascade.ledger, drive(cascade.steps(), answer))
+        return self._result(footer, compiled, cascade.ledger, drive(cascade.steps(), answer))
 
     def _cascade(self, source: Source | None, metadata: ParquetMetadata) -> tuple[Cascade, Compiled]:
         try:

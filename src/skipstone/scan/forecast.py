@@ -1,4 +1,4 @@
-"""What phase two is going to read, before it does."""
+"""Forecast of what phase two will read."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Projection
 from skipstone.store.source import coalesce
 
-_MOST_TASKS = 100
+_MAX_TASKS = 100
 
 
 def forecast(plan: ScanPlan) -> Reads:
-    """Requests and bytes of data that the plan leads to, at most; of many files, scaled up from a sample.
+    """Upper bound of the requests and bytes of executing a plan, extrapolated from a sample of many files.
 
-    The offset indexes of the kept row groups are read for it, as reading itself would.
+    Reads the offset indexes of the kept row groups, as execution would.
     """
     work = Work(plan)
     wanted: Projection = work.both
     requests = size = whole = 0
-    tasks = plan.tasks[:_MOST_TASKS]
+    tasks = plan.tasks[:_MAX_TASKS]
     for number, task in enumerate(tasks):
         reader = work.reader(number)
         leaves = reader.columns(wanted).leaves

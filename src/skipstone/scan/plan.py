@@ -1,6 +1,6 @@
-"""ScanPlan: what phase one found, to be executed now, later, elsewhere, or with other columns.
+"""ScanPlan: the result of phase one, to be executed now, later, elsewhere, or with other columns.
 
-The plan also says how phase two goes about it: late materialisation or one pass, and how many threads.
+The plan also decides how phase two reads: late materialisation or one pass, and the number of threads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One file: the rows that may match, those proven to, and the values its partition gives."""
+    """One file: the rows that may match, those that certainly do, and its partition values."""
 
     path: str
     entry: ListedFile
@@ -43,7 +43,7 @@ class Task:
     proven: RowSet
     partition: Mapping[str, pa.Scalar]
     deleted: tuple[AntiJoin, ...] = ()
-    """What tells rows that are deleted by their values; rows deleted by their places are not in ``rows``."""
+    """Deletes by value; rows deleted by position are not in ``rows``."""
     number: int = -1
     """The file's number in the lake's listing."""
 
@@ -53,10 +53,10 @@ class Task:
         return len(self.proven) < len(self.rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # As arrays: a scalar pickles by way of Python, which has no dates past the year 9999.
+        # As arrays: scalars pickle as Python values, which have no dates after the year 9999.
         values = {name: pa.repeat(value, 1) for name, value in self.partition.items()}
-        told = (self.path, self.entry, self.rows, self.proven, values, self.deleted, self.number)
-        return (_unpickled_task, told)
+        state = (self.path, self.entry, self.rows, self.proven, values, self.deleted, self.number)
+        return (_unpickled_task, state)
 
 
 def _unpickled_task(
@@ -72,26 +72,26 @@ def _unpickled_task(
     return Task(path, entry, rows, proven, partition, deleted, number)
 
 
-def check_rows(path: str, own: int, told: int) -> None:
-    """Refuse a file with another number of rows than its table says."""
-    if own != told:
+def check_rows(path: str, own: int, recorded: int) -> None:
+    """Refuse a file whose row count differs from the table's record."""
+    if own != recorded:
         raise CorruptFileError(
-            f"it has {own:,} rows, and its table says {told:,}",
+            f"file has {own:,} rows, but the table recorded {recorded:,}",
             path=path,
-            hint="the table's manifests are damaged: rewrite the file, or roll the table back",
+            hint="rewrite the file, or roll the table back",
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LazyTrace:
-    """A trace that is built when somebody asks for it, and the part of it that reading goes by."""
+    """A trace that is built on demand, and the hints that execution needs."""
 
     hints: Hints
     build: Callable[[], ScanTrace]
 
 
 class _TraceField:
-    """The field of a plan that holds its trace, built or not."""
+    """The trace of a plan, built at first access."""
 
     def __get__(self, plan: ScanPlan | None, owner: type[ScanPlan]) -> ScanTrace:
         if plan is None:
@@ -106,13 +106,13 @@ class _TraceField:
         plan.__dict__["trace"] = value
 
 
-# What a plan remembers of itself, which is worked out again elsewhere.
+# Cached values, which are not pickled.
 _DERIVED = ("digest", "filter", "compiled")
 
 
 @dataclass(frozen=True, eq=False)
 class ScanPlan:
-    """The rows to read of each file, what is still to be tested on them, and the columns wanted.
+    """The rows to read of each file, the residual predicate, and the projection.
 
     Frozen, picklable, equal and hashed by content. Plans of one lake version without a limit combine:
     ``a & b``, ``a | b``, and ``a - b``, the rows of a for which b is not TRUE.
@@ -132,33 +132,33 @@ class ScanPlan:
 
     @property
     def hints(self) -> Hints:
-        """How to go about reading."""
+        """How to read."""
         held: ScanTrace | LazyTrace = self.__dict__["trace"]
         return held.hints
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the wanted columns."""
+        """Names of the projected columns."""
         return tuple(".".join(path) for path in self.projection.paths)
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the answer."""
+        """The schema of the result."""
         return self.projection.schema
 
     @property
     def residual(self) -> Predicate | None:
-        """What must still be tested on rows of tasks that have unproven ones."""
+        """The predicate to test on unproven rows; None if all rows are proven."""
         return self.predicate if any(task.residual for task in self.tasks) else None
 
     @property
     def rows(self) -> int:
-        """How many rows may match."""
+        """Number of rows that may match."""
         return sum(len(task.rows) for task in self.tasks)
 
     @cached_property
     def filter(self) -> RowFilter | None:
-        """The predicate made ready to test rows; an error if it has a part that nobody can evaluate."""
+        """The row filter of the predicate; raises if a part of it can't be evaluated."""
         if self.predicate is None:
             return None
         compiled: Compiled | None = self.__dict__.get("compiled")
@@ -166,7 +166,7 @@ class ScanPlan:
         return RowFilter(self.predicate, self.schemas.query, case_sensitive=sensitive, compiled=compiled)
 
     def changed(self, **fields: Any) -> ScanPlan:
-        """The plan with other fields; a trace that nobody asked for stays unbuilt."""
+        """Replace fields without building the trace."""
         other = object.__new__(ScanPlan)
         other.__dict__.update(self.__dict__, **fields)
         other.__dict__.pop("digest", None)
@@ -198,7 +198,7 @@ class ScanPlan:
         tested: bool,
         materialise: str = "one-pass",
     ) -> ScanPlan:
-        """Rows of the plan to be read by themselves, with other columns; proven ones need no predicate."""
+        """A plan for some rows with other columns; ``tested`` keeps the predicate."""
         held: ScanTrace | LazyTrace = self.__dict__["trace"]
         hints = replace(held.hints, materialise=materialise)
         part = ScanPlan(
@@ -248,7 +248,7 @@ class ScanPlan:
         def rest(a: Task | None, b: Task | None) -> tuple[RowSet, RowSet] | None:
             if a is None or b is None:
                 return (a.rows, a.proven) if a else None
-            # b's rows only may match: just those proven to can be taken away.
+            # Only proven rows of b can be subtracted: the others merely may match.
             return a.rows - b.proven, a.proven - b.rows
 
         unless = other.predicate if other.predicate is not None else tree.Constant(True)
@@ -263,11 +263,11 @@ class ScanPlan:
     ) -> ScanPlan:
         if self.version != other.version:
             raise UsageError(
-                "the plans are of different lakes, or of different versions of one",
-                hint="plan both on one lake object",
+                "plans belong to different lakes or versions of a lake",
+                hint="plan both on the same lake object",
             )
         if self.limit is not None or other.limit is not None:
-            raise UsageError("a plan with a limit doesn't combine", hint="limit the combined plan instead")
+            raise UsageError("can't combine a plan that has a limit", hint="limit the combined plan instead")
         mine = {task.entry: task for task in self.tasks}
         theirs = {task.entry: task for task in other.tasks}
         tasks = []
@@ -291,8 +291,8 @@ class ScanPlan:
 
     @cached_property
     def digest(self) -> str:
-        """A fingerprint of the content, the same in every process."""
-        found = xxhash.xxh3_128()
+        """Fingerprint of the content, the same in every process."""
+        digest = xxhash.xxh3_128()
         predicate = None if self.predicate is None else self.predicate.key()
         head = (
             self.version,
@@ -302,12 +302,12 @@ class ScanPlan:
             [str(term) for term in self.order],
             repr(self.options),
         )
-        found.update(repr(head).encode())
+        digest.update(repr(head).encode())
         for task in self.tasks:
-            found.update(repr((task.entry.key, task.entry.size, task.entry.version)).encode())
-            found.update(task.rows.to_bytes())
-            found.update(task.proven.to_bytes())
-        return found.hexdigest()
+            digest.update(repr((task.entry.key, task.entry.size, task.entry.version)).encode())
+            digest.update(task.rows.to_bytes())
+            digest.update(task.proven.to_bytes())
+        return digest.hexdigest()
 
     def __eq__(self, other: object) -> bool:
         return self.digest == other.digest if isinstance(other, ScanPlan) else NotImplemented
@@ -332,12 +332,12 @@ class ScanPlan:
 
 @dataclass(frozen=True, slots=True)
 class Schemas:
-    """A lake's columns with the types that reading gives, and with those that predicates are bound to."""
+    """A lake's columns with the types that scans return, and with those that predicates are bound to."""
 
     read: pa.Schema
     query: pa.Schema
     partition: tuple[str, ...] = ()
-    """Names of the columns that partitions give to every file."""
+    """Names of the partition columns."""
 
 
 def _both(a: Predicate | None, b: Predicate | None) -> Predicate | None:
@@ -370,12 +370,12 @@ def _combined_trace(plan: ScanPlan, a: ScanTrace, b: ScanTrace) -> ScanTrace:
 
 # -- limits ------------------------------------------------------------------------------------
 
-# More rows than a lake can have, and still a number that Arrow can count with.
+# More rows than a lake can have, and still valid for Arrow.
 _EVERY = 2**62
 
 
 def checked_limit(limit: int | None) -> int | None:
-    """A caller's limit, or an error if it is no number of rows."""
+    """Check a caller's limit."""
     if limit is None:
         return None
     try:
@@ -383,19 +383,19 @@ def checked_limit(limit: int | None) -> int | None:
     except TypeError:
         rows = -1
     if rows < 0:
-        raise UsageError(f"limit={limit!r}", hint="give a whole number of rows, or None")
+        raise UsageError(f"limit is {limit!r}", hint="pass a number of rows, or None")
     return min(rows, _EVERY)
 
 
 def apply_limit(plan: ScanPlan, limit: int | None) -> ScanPlan:
-    """``plan`` with a limit: cut to proven rows where those are enough, else tried in the best order."""
+    """Add a limit: keep only proven rows if they suffice, else sort files by their proven rows."""
     if limit is None:
         return plan
     if plan.order:
         return plan.changed(limit=limit)
     proven = sum(len(task.proven) for task in plan.tasks)
     if proven < limit:
-        # Files with most proven rows first: they may fill the limit before another is opened.
+        # Files with most proven rows first: they can fill the limit before others are opened.
         ranked = sorted(plan.tasks, key=lambda task: -len(task.proven))
         return plan.changed(limit=limit, tasks=tuple(ranked))
     tasks: list[Task] = []
@@ -412,12 +412,12 @@ def apply_limit(plan: ScanPlan, limit: int | None) -> ScanPlan:
     return plan.changed(limit=limit, tasks=tuple(tasks), trace=LazyTrace(plan.hints, build))
 
 
-# -- how phase two goes about it ------------------------------------------------------------------
+# -- hints for phase two --------------------------------------------------------------------------
 
 _SAMPLE = 8
 _FAR_THREADS = 16
 _FEW_ROWS = 131_072
-# What reading and decoding a second time costs, as bytes that could be read and decoded instead.
+# Cost of a second read and decode, in bytes that could be read and decoded instead.
 _SECOND_PASS = 512 * 1024
 # The same for one local file, whose other columns are decoded only up to the last matching row.
 _SECOND_LOCAL_PASS = 2 * 1024 * 1024
@@ -430,17 +430,17 @@ def choose(
     projection: Projection,
     options: ScanOptions,
 ) -> Hints:
-    """The way to read ``tasks``, with the reason."""
+    """How to read ``tasks``, with the reason."""
     mode, why = _materialise(files, tasks, compiled, projection, options)
     return Hints(mode, why, _threads(files, tasks, options), options.batch_rows, options.route)
 
 
 def _threads(files: Files, tasks: Sequence[Task], options: ScanOptions) -> int:
-    """Pieces to decode side by side."""
+    """Number of pieces to decode in parallel."""
     if options.threads is not None:
         return options.threads
     if files.store.local and sum([len(task.rows) for task in tasks]) <= _FEW_ROWS:
-        # Short pieces spend their time in the interpreter, which one thread at a time can use.
+        # Short pieces spend their time in the interpreter, which only one thread can use.
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores if files.store.local else max(cores, _FAR_THREADS)
@@ -455,27 +455,27 @@ def _materialise(
 ) -> tuple[str, str]:
     open_tasks = [] if compiled is None else [task for task in tasks if task.residual]
     if compiled is None or not open_tasks:
-        return "one-pass", "no row is left to test"
+        return "one-pass", "no rows to test"
     rest = frozenset(projection.schema.names) - {path[0] for path in compiled.paths}
     if not rest:
-        return "one-pass", "the predicate needs every column that is wanted"
+        return "one-pass", "the predicate uses all projected columns"
     if options.materialise != "auto":
-        return options.materialise, "asked for"
+        return options.materialise, "requested"
     sample = open_tasks[:_SAMPLE]
-    # Other columns take at most the whole file's share, for which nothing has to be looked up.
+    # A bound from file sizes alone: the other columns are at most the rows' share of the file.
     most = sum([task.entry.size * len(task.rows) / task.rows.total for task in sample])
     alone = len(tasks) == 1 and files.store.local
     if most <= (_SECOND_LOCAL_PASS if alone else _SECOND_PASS * len(sample)):
-        return "one-pass", "the other columns take less than another request"
+        return "one-pass", "the other columns cost less than another request"
     payload = sum([_payload(files.layout(task.entry), rest, task) for task in sample])
     gap = files.source(sample[0].entry).gap
     if payload <= max(gap, _SECOND_PASS) * len(sample):
-        return "one-pass", "the other columns take less than another request"
+        return "one-pass", "the other columns cost less than another request"
     return "late", "the other columns are read only where rows match"
 
 
 def _payload(metadata: ParquetMetadata, names: frozenset[str], task: Task) -> float:
-    """About how many bytes the named columns take in the rows of a task."""
+    """Approximate bytes of the named columns in the rows of a task."""
     key = (_payload, names)
     size: int | None = metadata.memo.get(key)
     if size is None:

@@ -1,6 +1,6 @@
-"""Which columns are wanted, and in which order rows come: names resolved to paths, and the schema they give.
+"""Projections and sort orders: names resolved to paths, and the resulting schema.
 
-ORDER BY is Spark's: NULLs first ascending and last descending unless said; NaN above every number.
+ORDER BY follows Spark: by default NULLs come first ascending and last descending; NaN is above all numbers.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Path: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """Paths into a lake's schema, none inside another, and the columns they make up.
+    """Paths into a lake's schema, none inside another, and the resulting columns.
 
-    Several paths into one struct make one column, cut down to them, as Parquet readers have it.
+    Several paths into one struct give one column with only those fields, as in Parquet readers.
     """
 
     paths: tuple[Path, ...]
@@ -37,23 +37,23 @@ class Projection:
 
     @classmethod
     def of(cls, schema: pa.Schema, paths: Iterable[Path]) -> Projection:
-        """The columns at ``paths``, in the order of their first mention."""
-        kept = _outermost(paths)
-        fields = [_cut(schema.field(name), mine) for name, mine in _below(kept).items()]
-        return cls(kept, pa.schema(fields))
+        """The columns at ``paths``, in order of first appearance."""
+        outermost = _outermost(paths)
+        fields = [_cut(schema.field(name), mine) for name, mine in _below(outermost).items()]
+        return cls(outermost, pa.schema(fields))
 
     @property
     def below(self) -> dict[str, list[Path]]:
-        """For each column the paths into it; the empty path is all of it."""
+        """Paths into each column; the empty path is the entire column."""
         return _below(self.paths)
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns."""
+        """Names of the columns."""
         return list(self.schema.names)
 
     def without(self, names: Iterable[str], schema: pa.Schema) -> Projection:
-        """The paths into other columns than these."""
+        """The projection without some columns."""
         left_out = set(names)
         return Projection.of(schema, [path for path in self.paths if path[0] not in left_out])
 
@@ -63,10 +63,10 @@ _resolved: dict[tuple[Sequence[str] | None, int, bool], tuple[Projection, pa.Sch
 
 
 def resolve(columns: Sequence[str] | None, schema: pa.Schema, *, case_sensitive: bool) -> Projection:
-    """What a caller's list of names means; None is every column. ``s.x`` is field x of struct s."""
+    """Resolve column names; None is every column, ``s.x`` is field x of struct s."""
     if columns is not None and not isinstance(columns, tuple):
         return _resolve(columns, schema, case_sensitive)
-    # By identity, as in ``binder_of``: a lake has one schema object per version, which is held here.
+    # By identity, as in ``binder_of``: a lake has one schema object per version, which the cache references.
     key = columns, id(schema), case_sensitive
     found = _resolved.get(key)
     if found is None:
@@ -79,14 +79,14 @@ def resolve(columns: Sequence[str] | None, schema: pa.Schema, *, case_sensitive:
 def _resolve(columns: Sequence[str] | None, schema: pa.Schema, case_sensitive: bool) -> Projection:
     if columns is None:
         for name in _repeated(schema.names):
-            message = "the files have more than one column of this name"
-            raise SchemaError(message, column=name, hint="name the columns you want in columns=")
+            message = "files have more than one column of this name"
+            raise SchemaError(message, column=name, hint="list the columns to read in columns=")
         return Projection(tuple((name,) for name in schema.names), schema)
     if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
-        raise UsageError(f"columns={columns!r}", hint="give a list of column names")
+        raise UsageError(f"columns is {columns!r}", hint="pass a list of column names")
     repeated = _repeated(columns)
     if repeated:
-        raise UsageError(f"a column is asked for twice: {', '.join(repeated)}")
+        raise UsageError(f"duplicate columns: {', '.join(repeated)}", hint="list each column once")
     binder = Binder(schema, case_sensitive)
     return Projection.of(schema, [find_path(binder, name) for name in columns])
 
@@ -96,14 +96,14 @@ def _repeated(names: Iterable[str]) -> list[str]:
 
 
 def _below(paths: Iterable[Path]) -> dict[str, list[Path]]:
-    found: dict[str, list[Path]] = {}
+    below: dict[str, list[Path]] = {}
     for path in paths:
-        found.setdefault(path[0], []).append(path[1:])
-    return found
+        below.setdefault(path[0], []).append(path[1:])
+    return below
 
 
 def find_path(binder: Binder, name: str) -> Path:
-    """The column of this name, or else the struct field that a dotted name leads to."""
+    """The column of this name, or the struct field of a dotted name."""
     try:
         return binder.column((name,)).path
     except UnknownColumnError:
@@ -113,7 +113,7 @@ def find_path(binder: Binder, name: str) -> Path:
 
 
 def _outermost(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Paths without those that lie inside another one."""
+    """Paths without those inside another one."""
     wanted = dict.fromkeys(paths)
     return tuple(p for p in wanted if not any(p[:depth] in wanted for depth in range(1, len(p))))
 
@@ -130,7 +130,7 @@ def _cut(field: pa.Field, below: list[Path]) -> pa.Field:
 
 
 def with_hidden(schema: pa.Schema, deletes: Iterable[AntiJoin]) -> pa.Schema:
-    """A lake's schema, with columns that are no part of it but tell deleted rows."""
+    """A lake's schema, with additional columns that equality deletes need."""
     fields = list(schema)
     for anti in deletes:
         for path, type in zip(anti.columns, anti.types, strict=True):
@@ -139,21 +139,21 @@ def with_hidden(schema: pa.Schema, deletes: Iterable[AntiJoin]) -> pa.Schema:
 
 
 def _with_path(fields: list[pa.Field], path: Path, type: pa.DataType) -> list[pa.Field]:
-    """Fields with one more at a path, unless it is there."""
-    place = next((at for at, one in enumerate(fields) if one.name == path[0]), len(fields))
+    """Add a field at a path, unless it exists."""
+    position = next((at for at, one in enumerate(fields) if one.name == path[0]), len(fields))
     if len(path) == 1:
-        return fields if place < len(fields) else [*fields, pa.field(path[0], type)]
-    inner = list(fields[place].type.fields) if place < len(fields) else []
+        return fields if position < len(fields) else [*fields, pa.field(path[0], type)]
+    inner = list(fields[position].type.fields) if position < len(fields) else []
     struct = pa.struct(_with_path(inner, path[1:], type))
-    found = fields[place].with_type(struct) if place < len(fields) else pa.field(path[0], struct)
-    return [*fields[:place], found, *fields[place + 1 :]]
+    field = fields[position].with_type(struct) if position < len(fields) else pa.field(path[0], struct)
+    return [*fields[:position], field, *fields[position + 1 :]]
 
 
 _TERM = re.compile(
-    r"^(?P<name>.+?)(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?$",
+    r"^(?P<name>.+?)(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?$",
     re.IGNORECASE | re.DOTALL,
 )
-_WAYS = {"ascending": False, "asc": False, "descending": True, "desc": True}
+_DIRECTIONS = {"ascending": False, "asc": False, "descending": True, "desc": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +165,16 @@ class Order:
     nulls_first: bool = True
 
     def __str__(self) -> str:
-        way = " desc" if self.descending else ""
+        direction = " desc" if self.descending else ""
         usual = self.nulls_first is not self.descending
-        return (
-            ".".join(self.path) + way + ("" if usual else f" nulls {'first' if self.nulls_first else 'last'}")
-        )
+        nulls = "" if usual else f" nulls {'first' if self.nulls_first else 'last'}"
+        return ".".join(self.path) + direction + nulls
 
 
 def parse_order(
     order_by: str | Sequence[str | tuple[str, str] | Order] | None, schema: pa.Schema, *, case_sensitive: bool
 ) -> tuple[Order, ...]:
-    """What a caller's ORDER BY means: ``"ts desc"``, ``["a", "b nulls last"]``, ``[("a", "descending")]``."""
+    """Parse ORDER BY: ``"ts desc"``, ``["a", "b nulls last"]``, ``[("a", "descending")]``."""
     if order_by is None:
         return ()
     terms = [order_by] if isinstance(order_by, str | Order) else list(order_by)
@@ -187,60 +186,57 @@ def _term(term: Any, binder: Binder) -> Order:
     if isinstance(term, Order):
         return term
     nulls: str | None = None
-    if isinstance(term, tuple) and len(term) == 2 and str(term[1]).lower() in _WAYS:
-        name, descending = term[0], _WAYS[term[1].lower()]
+    if isinstance(term, tuple) and len(term) == 2 and str(term[1]).lower() in _DIRECTIONS:
+        name, descending = term[0], _DIRECTIONS[term[1].lower()]
     elif isinstance(term, str) and (match := _TERM.match(term.strip())) is not None:
-        name, descending = match["name"], (match["way"] or "").lower() == "desc"
+        name, descending = match["name"], (match["direction"] or "").lower() == "desc"
         nulls = (match["nulls"] or "").lower() or None
     else:
         raise UsageError(
-            f"order_by={term!r}", hint='write it as "name", "name desc" or "name desc nulls last"'
+            f"invalid order_by term {term!r}", hint='use "name", "name desc" or "name desc nulls last"'
         )
     path = find_path(binder, name)
     ref = binder.column(path)
     if not is_ordered(ref.type) and not pa.types.is_null(ref.type):
-        raise TypeMismatchError(f"values of type {ref.type} have no order", column=name)
+        raise TypeMismatchError(f"can't sort by type {ref.type}", column=name)
     return Order(path, descending, (nulls == "first") if nulls else not descending)
 
 
 def sort_positions(table: pa.Table, order: Sequence[Order], limit: int | None = None) -> Array:
-    """Positions of the table's rows in order, ties left as they are; only the first ``limit`` of them."""
+    """Positions of the first ``limit`` rows in sort order; a stable sort."""
     keys: dict[str, Any] = {}
-    ways: list[tuple[str, str]] = []
+    directions: list[tuple[str, str]] = []
     for number, term in enumerate(order):
         for part, (values, descending) in enumerate(_columns(column_at(table, term.path), term)):
             keys[f"{number}.{part}"] = values
-            ways.append((f"{number}.{part}", "descending" if descending else "ascending"))
-    # pyarrow's sort is not stable in all forms; the row's own number settles ties.
+            directions.append((f"{number}.{part}", "descending" if descending else "ascending"))
+    # Not all of pyarrow's sorts are stable; the row number breaks ties.
     keys["row"] = pa.array(np.arange(len(table)))
-    ways.append(("row", "ascending"))
+    directions.append(("row", "ascending"))
     ranked = pa.table(keys)
     if limit is not None and limit < len(table):
-        picked = pc.select_k_unstable(ranked, limit, sort_keys=ways)
+        picked = pc.select_k_unstable(ranked, limit, sort_keys=directions)
     else:
-        picked = pc.sort_indices(ranked, sort_keys=ways)
+        picked = pc.sort_indices(ranked, sort_keys=directions)
     return np.asarray(picked)
 
 
 def _columns(column: pa.ChunkedArray, term: Order) -> list[tuple[Any, bool]]:
-    """Columns without NULL or NaN whose plain order is the term's."""
+    """Columns without NULL and NaN that sort in the term's order."""
     missing = np.asarray(column.is_null().combine_chunks())
-    found: list[tuple[Any, bool]] = []
-    if missing.any():
-        found.append((pa.array(missing.astype(np.int8)), term.nulls_first))
-    keys = sortable(column)
-    return [*found, (keys, term.descending)]
+    nulls = [(pa.array(missing.astype(np.int8)), term.nulls_first)] if missing.any() else []
+    return [*nulls, (sortable(column), term.descending)]
 
 
 def sortable(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Values as something Arrow sorts in Spark's order; what stands for NULL doesn't matter."""
+    """Values that Arrow sorts in Spark's order; NULLs become arbitrary values."""
     type = storage_type(column.type)
     chunks = [plain_chunk(chunk) for chunk in column.chunks or [pa.nulls(0, column.type)]]
     values = pa.chunked_array(chunks)
     if key_space(type).kind is Kind.FLOAT:
         numbers = np.asarray(values.cast(pa.float64()).fill_null(0.0)) + 0.0  # one zero
         bits, most = numbers.view(np.int64), np.iinfo(np.int64).max
-        # The bits of positive floats sort as integers do, those of negative ones the other way round.
+        # Bits of positive floats sort like integers, those of negative ones in reverse.
         ordered = np.where(bits < 0, bits ^ most, bits)
         return pa.array(np.where(np.isnan(numbers), most, ordered))
     if pa.types.is_boolean(values.type):
@@ -276,7 +272,7 @@ def _filler(type: pa.DataType) -> pa.Scalar:
 
 
 def column_at(table: pa.Table, path: Path) -> pa.ChunkedArray:
-    """A column, or a field of a struct column, which is NULL where the struct is."""
+    """A column or a field of a struct column; fields of a NULL struct are NULL."""
     column = table.column(path[0])
     for name in path[1:]:
         column = pa.chunked_array(

@@ -1,4 +1,4 @@
-"""What ``why`` and ``verify`` find out: why a unit was kept or dropped, and whether skipping lost a row."""
+"""Results of ``why`` and ``verify``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _RANGES = 3
 
 @dataclass(frozen=True, slots=True)
 class WhyStep:
-    """What one level says about one unit: its verdict, the condition it turns on, and the evidence."""
+    """The verdict of one level on one unit, with the condition and the evidence."""
 
     level: str
     unit: str
     verdict: Verdict
     condition: str
-    """For a dropped unit the condition that no row can satisfy, else those that are still open."""
+    """For a dropped unit, the condition that no row satisfies; else the undecided conditions."""
     evidence: str
     cause: Cause | None = None
     """The kind of evidence that dropped the unit."""
@@ -34,8 +34,8 @@ class WhyStep:
 class Why(Reported):
     """Why a plan keeps or drops a file, a row group or the page around a row.
 
-    ``rows`` are the unit's first row and the one after its last, counted within the file; None where the
-    listing alone ruled the file out, so that no footer was opened.
+    ``rows`` is the half-open range of the unit's rows in the file; None if partitions dropped the file, so
+    that its footer was not read.
     """
 
     view: ClassVar[str] = "skipstone.scan.views:why_tree"
@@ -49,7 +49,7 @@ class Why(Reported):
     verdict: Verdict
     steps: tuple[WhyStep, ...]
     ruled_out: bool = False
-    """Whether the steps prove that no row can match; a limit may leave out units without such a proof."""
+    """Whether the steps prove that no row matches; a limit can skip units without such a proof."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -64,25 +64,25 @@ class Why(Reported):
             return "dropped: no row can match" if self.ruled_out else "not read"
         if self.verdict is Verdict.ALL:
             return "kept: every row matches, none needs a test"
-        return "kept: rows may match, and are tested when they are read"
+        return "kept: rows may match and are tested when they are read"
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One way in which skipping changed the answer, where, and what the plan rested on there."""
+    """A difference that skipping made: its kind, location, and the plan's evidence."""
 
     kind: Kind
     path: str
     row_group: int | None
     rows: RowSet | None
-    """The rows concerned, counted within the file."""
+    """The affected rows, as positions in the file."""
     detail: str
     why: Why | None = None
-    """The certificate: the statistic that led to it."""
+    """The evidence that led to it."""
 
     @property
     def place(self) -> str:
-        """File, row group and rows."""
+        """Location: file, row group and rows."""
         parts = [self.path, f"row group {self.row_group}" if self.row_group is not None else ""]
         if self.rows is not None:
             ranges = self.rows.ranges()
@@ -91,7 +91,7 @@ class Difference:
         return ", ".join(filter(None, parts))
 
     def to_json(self) -> dict[str, Any]:
-        """The same as dicts, lists, strings and numbers; rows as ranges."""
+        """Convert to dicts, lists, strings and numbers; rows become ranges."""
         return {
             "kind": self.kind,
             "path": self.path,
@@ -104,7 +104,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Verification(Reported):
-    """A scan with skipping beside the same without: what each cost, and every difference.
+    """A scan with and without skipping: the cost of each, and every difference.
 
     Rows and bytes with skipping are those that the plan kept and that were transferred for it; data that was
     cached already costs nothing.
@@ -127,7 +127,7 @@ class Verification(Reported):
     seconds_without: float
     differences: tuple[Difference, ...] = ()
     left_out: int = 0
-    """Differences beyond those listed."""
+    """Number of differences not listed."""
 
     @property
     def ok(self) -> bool:

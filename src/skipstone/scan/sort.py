@@ -1,8 +1,8 @@
-"""ORDER BY, with a limit or without.
+"""ORDER BY, with or without a limit.
 
-With a limit, units are visited by the bounds of the first sort key, best first, and dropped once no row of
-theirs can come among the first ones any more. Only sort keys (and what the predicate needs) are read to find
-the winners; their other columns are read at last, for those rows alone.
+With a limit, units are visited by the bounds of the first sort key, best first, and dropped once none of
+their rows can be among the first. Only sort keys and predicate columns are read to find those rows; their
+other columns are read last.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from skipstone.scan.projection import Order, Projection, column_at, sort_positio
 from skipstone.scan.reader import joined
 
 _WIDEST = 16
-_PLACE = ("skipstone task", "skipstone group", "skipstone row")
+_LOCATION = ("skipstone task", "skipstone group", "skipstone row")
 
 
 def sorted_rows(work: Work) -> Generator[pa.Table]:
-    """The plan's rows in order, in batches."""
+    """The plan's rows in sort order, in batches."""
     plan = work.plan
     keys = Projection.of(plan.schemas.read, [term.path for term in plan.order])
     keyed = KeyReader(work, keys)
@@ -48,13 +48,13 @@ def sorted_rows(work: Work) -> Generator[pa.Table]:
 
 @dataclass(frozen=True, slots=True)
 class KeyReader:
-    """Reads the sort keys of matching rows, each with the place it came from."""
+    """Reads the sort keys of matching rows, with the location of each row."""
 
     work: Work
     keys: Projection
 
     def read(self, piece: Piece) -> pa.Table:
-        """Keys and places of the rows of a piece that match."""
+        """Keys and locations of the matching rows of a piece."""
         work = self.work
         work.count_piece()
         if piece.proven:
@@ -63,7 +63,7 @@ class KeyReader:
             rows, table = work.matches(piece, self.keys)
         count = len(rows)
         for name, values in zip(
-            _PLACE,
+            _LOCATION,
             (np.full(count, piece.task), np.full(count, piece.group), rows.positions()),
             strict=True,
         ):
@@ -71,8 +71,8 @@ class KeyReader:
         return table
 
     def payload(self, chosen: pa.Table) -> pa.Table:
-        """The wanted columns of the chosen rows, in their order."""
-        tasks, groups, rows = (np.asarray(chosen.column(name)) for name in _PLACE)
+        """The projected columns of the chosen rows, in their order."""
+        tasks, groups, rows = (np.asarray(chosen.column(name)) for name in _LOCATION)
         order = np.lexsort((rows, groups, tasks))
         edges = np.flatnonzero(np.diff(tasks[order]) | np.diff(groups[order])) + 1
         parts = np.split(order, edges)
@@ -85,10 +85,9 @@ class KeyReader:
             return reader.read(group, wanted, self.work.plan.projection)
 
         tables = gather(read, parts, threads=self.work.plan.hints.threads)
-        found = joined(tables)
         back = np.empty(len(order), dtype=np.int64)
         back[order] = np.arange(len(order))
-        return take(found, back)
+        return take(joined(tables), back)
 
 
 def _all(keyed: KeyReader) -> pa.Table | None:
@@ -110,19 +109,19 @@ def _top(keyed: KeyReader, limit: int) -> pa.Table | None:
     best: pa.Table | None = None
     width = threads
     while ranked and (wave := _wave(ranked, threshold, width)):
-        # The first waves set the mark; if it drops few units, all the rest must be read anyway.
+        # The first waves set the threshold; if it drops few units, the rest must be read anyway.
         width = min(width * 2, threads * _WIDEST)
         tables = gather(keyed.read, wave, threads=threads)
-        found = joined([*([best] if best is not None else []), *tables])
-        # By place first, so that ties are settled by path and position whatever order units came in.
-        found = take(found, np.lexsort([np.asarray(found.column(name)) for name in reversed(_PLACE)]))
-        best = take(found, sort_positions(found, plan.order, limit))
+        rows = joined([*([best] if best is not None else []), *tables])
+        # By location first, so that path and position break ties, regardless of the order of units.
+        rows = take(rows, np.lexsort([np.asarray(rows.column(name)) for name in reversed(_LOCATION)]))
+        best = take(rows, sort_positions(rows, plan.order, limit))
         threshold.update(best)
     return best
 
 
-def _wave(ranked: list[Ranked], threshold: Threshold, width: int) -> list[Piece]:
-    """The next units that may still hold a winner."""
+def _wave(ranked: list[RankedPiece], threshold: Threshold, width: int) -> list[Piece]:
+    """The next units that can improve on the threshold."""
     wave: list[Piece] = []
     while ranked and len(wave) < width:
         unit = ranked.pop(0)
@@ -133,27 +132,27 @@ def _wave(ranked: list[Ranked], threshold: Threshold, width: int) -> list[Piece]
 
 _NULLS_LAST = 3
 _EMPTY = 4
-"""The rank of a unit that holds no row at all."""
+"""The rank of a unit without rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A place in the order: NULLs, values and NaN by rank, values by their key; None is an open end."""
+    """A position in the sort order: NULLs, values and NaN by rank, values by key; None is unbounded."""
 
     rank: int
     value: Any = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ranked:
+class RankedPiece:
     """A piece and the best key that any of its rows can have."""
 
     piece: Piece
     best: Key
 
 
-def rank(work: Work, pieces: Sequence[Piece]) -> list[Ranked]:
-    """Pieces by the best key they can hold, best first."""
+def rank(work: Work, pieces: Sequence[Piece]) -> list[RankedPiece]:
+    """Pieces sorted by their best possible key."""
     term = work.plan.order[0]
     ref = Binder(work.plan.schemas.query).column(term.path)
     facts: dict[int, ColumnFacts] = {}
@@ -161,18 +160,18 @@ def rank(work: Work, pieces: Sequence[Piece]) -> list[Ranked]:
     ranked = []
     for piece in pieces:
         if piece.task not in facts:
-            known = _facts(work, piece.task, ref)
-            facts[piece.task] = replace(known, may_null=known.may_null & nulls, may_nan=known.may_nan & nans)
-        ranked.append(Ranked(piece, best_key(facts[piece.task], piece.group, term)))
+            own = _facts(work, piece.task, ref)
+            facts[piece.task] = replace(own, may_null=own.may_null & nulls, may_nan=own.may_nan & nans)
+        ranked.append(RankedPiece(piece, best_key(facts[piece.task], piece.group, term)))
 
-    def order(a: Ranked, b: Ranked) -> int:
+    def order(a: RankedPiece, b: RankedPiece) -> int:
         return compare(a.best, b.best, term.descending)
 
     return sorted(ranked, key=functools.cmp_to_key(order))
 
 
 def _allowed(work: Work, ref: ColumnRef) -> tuple[bool, bool]:
-    """Whether matching rows may have NULL and NaN in the column: ``x < 5`` lets neither through."""
+    """Whether matching rows can have NULL and NaN in the column: ``x < 5`` excludes both."""
     plan = work.plan
     if plan.predicate is None:
         return True, True
@@ -187,7 +186,7 @@ def _allowed(work: Work, ref: ColumnRef) -> tuple[bool, bool]:
 def _facts(work: Work, task: int, ref: ColumnRef) -> ColumnFacts:
     reader = work.reader(task)
     if ref.path[0] in work.plan.tasks[task].partition or not work.plan.options.skipping:
-        # A partition has one value for the whole file; which facts it gives is not worth a special case.
+        # A partition column has one value per file, which is not worth a special case.
         return ColumnFacts.unknown(ref.type, reader.metadata.row_group_count)
     return row_group_facts(reader.metadata, ref)
 
@@ -195,16 +194,16 @@ def _facts(work: Work, task: int, ref: ColumnRef) -> ColumnFacts:
 def best_key(facts: ColumnFacts, unit: int, term: Order) -> Key:
     """The best key any row of the unit can have."""
     ranks = _ranks(term)
-    found = [Key(_EMPTY)]
+    keys = [Key(_EMPTY)]
     if facts.may_null[unit]:
-        found.append(Key(ranks["null"]))
+        keys.append(Key(ranks["null"]))
     if facts.may_nan[unit]:
-        found.append(Key(ranks["nan"]))
+        keys.append(Key(ranks["nan"]))
     if facts.may_value[unit]:
         bound = (facts.upper if term.descending else facts.lower)[unit]
         value = bound.as_py() if isinstance(bound, pa.Scalar) else bound.item()
-        found.append(Key(ranks["value"], value))
-    return min(found, key=lambda key: key.rank)
+        keys.append(Key(ranks["value"], value))
+    return min(keys, key=lambda key: key.rank)
 
 
 def _ranks(term: Order) -> dict[str, int]:
@@ -213,7 +212,7 @@ def _ranks(term: Order) -> dict[str, int]:
 
 
 def compare(a: Key, b: Key, descending: bool) -> int:
-    """Below zero if ``a`` comes first, above if ``b`` does."""
+    """Negative if ``a`` comes first, positive if ``b`` does."""
     if a.rank != b.rank or a.value is None or b.value is None:
         return a.rank - b.rank
     if a.value == b.value:
@@ -222,7 +221,7 @@ def compare(a: Key, b: Key, descending: bool) -> int:
 
 
 class Threshold:
-    """The k-th best key so far: units whose best is worse are done with."""
+    """The k-th best key so far; units whose best key is worse are dropped."""
 
     def __init__(self, term: Order, limit: int) -> None:
         self._term = term
@@ -230,19 +229,19 @@ class Threshold:
         self._key: Key | None = None
 
     def update(self, best: pa.Table) -> None:
-        """Take the last of the rows that lead now."""
+        """Set the threshold to the last of the best rows."""
         if best.num_rows == self._limit:
             self._key = key_of(column_at(best.slice(self._limit - 1), self._term.path), self._term)
 
-    def beaten_by(self, unit: Ranked) -> bool:
-        """Whether the unit may hold a row that comes before the k-th, or ties with it."""
+    def beaten_by(self, unit: RankedPiece) -> bool:
+        """Whether the unit can have a row before the k-th, or tied with it."""
         if self._key is None:
             return unit.best.rank < _EMPTY
         return compare(unit.best, self._key, self._term.descending) <= 0
 
 
 def key_of(column: pa.ChunkedArray, term: Order) -> Key:
-    """The place of a column's one value in the order."""
+    """The key of a column's single value."""
     scalar = column[0]
     ranks = _ranks(term)
     if not scalar.is_valid:

@@ -1,7 +1,7 @@
-"""What a lake holds, told by its footers alone: the statistics that engines plan with.
+"""Statistics of a lake from its footers, for query planners.
 
-Every figure is exact or a valid bound, and says which. What a footer doesn't say, or can't be believed to
-say, is None: a file without statistics leaves the whole lake's bounds unknown. Bounds leave NaN out.
+Every figure is exact or a valid bound, and is marked as such. Missing or untrusted statistics are None: a
+file without statistics makes the bounds of the lake unknown. Bounds exclude NaN.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _SURROGATES = (0xD800, 0xE000)
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """One column over all rows: bounds of its values without NULL and NaN, counts, size.
+    """Statistics of one column: bounds without NULL and NaN, counts, size.
 
-    A bound is None if it is unknown, or if there is no value to bound (``may_value`` is false). A bound
-    that is not exact is valid, but may be no value of the column. ``distinct`` is not told by footers.
+    A bound is None if it is unknown or there are no values (``may_value`` is false). An inexact bound is
+    valid, but need not be a value of the column. ``distinct`` is always None: footers don't record it.
     """
 
     name: str
@@ -55,7 +55,7 @@ class ColumnStatistics:
     lower_exact: bool
     upper_exact: bool
     null_count: int | None
-    """Exact, or None where some file doesn't say, or its writer is known to miscount."""
+    """Exact, or None if a file has no count or its writer is known to miscount."""
     may_value: bool
     may_nan: bool
     compressed_bytes: int
@@ -63,11 +63,11 @@ class ColumnStatistics:
 
     @property
     def null_count_exact(self) -> bool:
-        """Whether the number of NULLs is known."""
+        """Whether the null count is known."""
         return self.null_count is not None
 
     def to_json(self) -> dict[str, Any]:
-        """The same as dicts, strings and numbers; null where nothing is known."""
+        """Convert to dicts, strings and numbers; unknown values are null."""
         return {
             "name": self.name,
             "type": str(self.type),
@@ -86,9 +86,9 @@ class ColumnStatistics:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LakeStatistics(Reported):
-    """A lake's size, its columns, and the same for each file as a table.
+    """Statistics of a lake, its columns and its files.
 
-    ``files`` has a row per file: path, rows, bytes, and then for each column a struct named after it.
+    ``files`` has one row per file: path, rows, bytes, and a struct for each column.
     """
 
     view: ClassVar[str] = "skipstone.scan.views:statistics_tree"
@@ -96,28 +96,28 @@ class LakeStatistics(Reported):
     lake: str
     version: str
     rows: int
-    """Rows that are not deleted; at most so many where some are deleted by their values."""
+    """Rows that are not deleted; an upper bound if some are deleted by value."""
     bytes: int
     columns: tuple[ColumnStatistics, ...]
     files: pa.Table
 
     @property
     def file_count(self) -> int:
-        """How many files the lake has."""
+        """Number of files."""
         return int(self.files.num_rows)
 
     def __getitem__(self, name: str) -> ColumnStatistics:
-        found = next((column for column in self.columns if column.name == name), None)
-        if found is None:
+        statistics = next((column for column in self.columns if column.name == name), None)
+        if statistics is None:
             raise UnknownColumnError(
-                "there are no statistics of it",
+                "no statistics of this column",
                 column=name,
-                hint=f"there are of {', '.join(column.name for column in self.columns) or 'no column'}",
+                hint=f"use one of: {', '.join(column.name for column in self.columns) or 'none'}",
             )
-        return found
+        return statistics
 
     def to_json(self) -> dict[str, Any]:
-        """The lake and its columns as dicts, strings and numbers; files are in the table."""
+        """Convert the lake and its columns to dicts, strings and numbers, without the files."""
         return {
             "lake": self.lake,
             "version": self.version,
@@ -133,9 +133,9 @@ class LakeStatistics(Reported):
 
 
 def lake_statistics(lake: Lake, columns: Sequence[str] | None = None) -> LakeStatistics:
-    """The statistics of the named columns, or of all; every footer is opened."""
+    """Statistics of the named columns, or of all; reads every footer."""
     if columns is not None and not isinstance(columns, list | tuple):
-        raise UsageError(f"columns={columns!r}", hint="give a list of column names")
+        raise UsageError(f"columns is {columns!r}", hint="pass a list of column names")
     survey = lake.survey(np.arange(len(lake.entries)))
     deletions = lake.pinned.deletions(range(survey.count))
     gone = np.zeros(survey.count, dtype=np.int64)
@@ -150,7 +150,7 @@ def lake_statistics(lake: Lake, columns: Sequence[str] | None = None) -> LakeSta
         pa.array(survey.totals - gone, pa.int64()),
         pa.array([entry.size for entry in lake.entries], pa.int64()),
     ]
-    found = []
+    statistics = []
     for ref in refs:
         type = _read_type(lake.schema, ref)
         column = _Units.of(survey, ref, type)
@@ -160,11 +160,11 @@ def lake_statistics(lake: Lake, columns: Sequence[str] | None = None) -> LakeSta
         whole = column.summed(np.zeros_like(survey.owners), 1)
         names.append(".".join(ref.path))
         arrays.append(pa.StructArray.from_arrays(list(by_file.values()), list(by_file)))
-        found.append(ColumnStatistics(names[-1], type, **_first(whole)))
+        statistics.append(ColumnStatistics(names[-1], type, **_first(whole)))
     table = pa.Table.from_arrays(arrays, names)
     size = sum(entry.size for entry in lake.entries)
     rows_left = int(survey.rows.sum() - gone.sum())
-    return LakeStatistics(lake.uri, lake.version, rows_left, size, tuple(found), table)
+    return LakeStatistics(lake.uri, lake.version, rows_left, size, tuple(statistics), table)
 
 
 def _refs(schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[ColumnRef]:
@@ -172,7 +172,7 @@ def _refs(schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[ColumnRe
         yield from (ColumnRef((field.name,), field.type) for field in schema)
         return
     if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
-        raise UsageError(f"columns={columns!r}", hint="give a list of column names")
+        raise UsageError(f"columns is {columns!r}", hint="pass a list of column names")
     binder = Binder(schema)
     for name in dict.fromkeys(columns):
         try:
@@ -184,11 +184,11 @@ def _refs(schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[ColumnRe
 
 
 def _read_type(schema: pa.Schema, ref: ColumnRef) -> pa.DataType:
-    """The type that reading gives, which may lack the zone that predicates see."""
-    places = schema.get_all_field_indices(ref.path[0])
-    if len(places) != 1:
-        return ref.type  # of a name that occurs twice; nothing is known about such columns anyway
-    type = schema.field(places[0]).type
+    """The type that scans return, which can lack the zone that predicates see."""
+    indices = schema.get_all_field_indices(ref.path[0])
+    if len(indices) != 1:
+        return ref.type  # ambiguous columns have no statistics anyway
+    type = schema.field(indices[0]).type
     for name in ref.path[1:]:
         type = storage_type(type).field(name).type
     return type
@@ -205,7 +205,7 @@ def _first(summary: Mapping[str, pa.Array]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Units:
-    """One column in every row group of a survey; a null count of -1 is unknown."""
+    """One column in all row groups of a survey; a null count of -1 is unknown."""
 
     type: pa.DataType
     facts: ColumnFacts
@@ -222,7 +222,7 @@ class _Units:
             every, nothing = np.ones(len(survey), dtype=bool), np.zeros(len(survey), dtype=np.int64)
             nulls = np.where(facts.may_null, survey.rows, 0)
             return cls(type, facts, every, every, nulls, nothing, survey.rows)
-        # A loop over files: each has its own schema, writer and leaves, and remembers its own facts.
+        # A loop over files: each has its own schema, writer and leaves, and caches its facts.
         parts = [
             (*known_bounds(file, ref, mine), null_counts(file, ref, mine), _packed(file, ref))
             for file in survey.files()
@@ -238,13 +238,13 @@ class _Units:
         return cls(type, facts, lower, upper, nulls, packed, survey.rows)
 
     def without(self, touched: Array) -> _Units:
-        """What is left to be said where some rows are deleted: bounds are bounds, and counts are unknown."""
+        """Statistics after deletes: bounds are no longer exact, and counts are unknown."""
         exact = {name: getattr(self.facts, name) & ~touched for name in ("lower_exact", "upper_exact")}
         nulls = np.where(touched & (self.nulls != 0), _UNKNOWN, self.nulls)
         return replace(self, facts=replace(self.facts, **exact), nulls=nulls)
 
     def summed(self, owners: Array, count: int) -> dict[str, pa.Array]:
-        """The facts of ``count`` groups of row groups, by field of ColumnStatistics."""
+        """Aggregate over ``count`` groups of row groups, by field of ColumnStatistics."""
         facts = self.facts
         occupied = self.rows > 0
         used = np.flatnonzero(facts.may_value & occupied)
@@ -274,19 +274,19 @@ class _Units:
         which = "max" if upper else "min"
         table = pa.table({"owner": pa.array(owners, pa.int64()), "key": keys, "known": pa.array(known)})
         ends = table.group_by("owner").aggregate([("key", which), ("known", "all")])
-        # One unknown bound leaves the whole group's unknown.
+        # One unknown bound makes the group's bound unknown.
         ends = ends.filter(ends["known_all"])
-        place = np.full(count, _UNKNOWN)
-        place[np.asarray(ends["owner"])] = np.arange(len(ends))
-        outermost = _chunk(ends[f"key_{which}"]).take(pa.array(place, mask=place == _UNKNOWN))
+        index = np.full(count, _UNKNOWN)
+        index[np.asarray(ends["owner"])] = np.arange(len(ends))
+        outermost = _chunk(ends[f"key_{which}"]).take(pa.array(index, mask=index == _UNKNOWN))
         reached = pc.equal(keys, outermost.take(pa.array(owners, pa.int64()))).fill_null(False)
         real = _any(np.asarray(reached) & exact, owners, count)
         storage = storage_type(self.type)
         if not is_ordered(storage):
             return pa.nulls(count, storage), pa.array(np.zeros(count, dtype=bool))
-        found = outermost.to_pylist()
-        scalars = [None if key is None else bound_value(storage, key, upper=upper) for key in found]
-        same = [s is not None and to_key(storage, s) == key for s, key in zip(scalars, found, strict=True)]
+        bounds = outermost.to_pylist()
+        scalars = [None if key is None else bound_value(storage, key, upper=upper) for key in bounds]
+        same = [s is not None and to_key(storage, s) == key for s, key in zip(scalars, bounds, strict=True)]
         return pa.array(scalars, storage), pa.array(real & np.array(same, dtype=bool))
 
 
@@ -299,11 +299,11 @@ def _any(flags: Array, owners: Array, count: int) -> Array:
 
 
 def known_bounds(metadata: ParquetMetadata, ref: ColumnRef, facts: ColumnFacts) -> tuple[Array, Array]:
-    """Per row group, whether the lower and the upper bound say more than the column's type does."""
+    """Masks of the row groups whose lower and upper bounds are tighter than the type's limits."""
     bound = find_leaf(metadata, ref)
     stored = stored_type(bound.leaf) if bound is not None else None
     nothing = ColumnFacts.unknown(stored or ref.type, 1)
-    # A narrower type's limits are what no statistics look like once they are widened.
+    # Missing statistics of a narrower type look like its limits after widening.
     for step in bound.steps if bound is not None else ():
         nothing = nothing.through(step)
     return (
@@ -319,7 +319,7 @@ def _differ(bounds: Any, nothing: Any) -> Array:
 
 
 def null_counts(metadata: ParquetMetadata, ref: ColumnRef, facts: ColumnFacts) -> Array:
-    """NULLs of the column in each row group, -1 where that isn't known for certain."""
+    """NULLs of the column per row group, -1 if not known for certain."""
     rows = metadata.row_group_rows
     counts = np.where(facts.may_null, _UNKNOWN, 0)
     counts = np.where(~facts.may_value & ~facts.may_nan, rows, counts)
@@ -329,19 +329,16 @@ def null_counts(metadata: ParquetMetadata, ref: ColumnRef, facts: ColumnFacts) -
         return counts
     if not (null_counts_trusted(leaf, writer) and all_null_trusted(writer)):
         return counts
-    stated = [
-        chunk.statistics.null_count if chunk.statistics else None for chunk in metadata.chunks(leaf.index)
-    ]
-    said = np.array([_UNKNOWN if count is None else count for count in stated], dtype=np.int64)
-    # A count of all rows beside bounds contradicts them: one of the two is wrong.
-    usable = (
-        (counts == _UNKNOWN) & (said > 0) & (said < rows) & ~np.array(metadata.encrypted(leaf.index), bool)
-    )
-    return np.where(usable, said, counts)
+    statistics = (chunk.statistics for chunk in metadata.chunks(leaf.index))
+    null_counts = [None if one is None else one.null_count for one in statistics]
+    recorded = np.array([_UNKNOWN if count is None else count for count in null_counts], dtype=np.int64)
+    # A count equal to the rows contradicts bounds: one of the two is wrong.
+    usable = (counts == _UNKNOWN) & (recorded > 0) & (recorded < rows)
+    return np.where(usable & ~np.array(metadata.encrypted(leaf.index), bool), recorded, counts)
 
 
 def _packed(metadata: ParquetMetadata, ref: ColumnRef) -> Array:
-    """Bytes that the column takes in each row group."""
+    """Compressed bytes of the column per row group."""
     depth = len(ref.path)
     sizes = np.zeros(metadata.row_group_count, dtype=np.int64)
     for leaf in metadata.kin.leaves_of(ref.path[0]):
@@ -355,15 +352,15 @@ def _packed(metadata: ParquetMetadata, ref: ColumnRef) -> Array:
 
 
 def bound_value(type: pa.DataType, key: Key, *, upper: bool) -> pa.Scalar | None:
-    """A bound as a value of the type; a key that is none gives way outwards, to None if nothing is left."""
+    """A bound as a value of the type; a key that is not a value is widened, or None if that fails."""
     if isinstance(key, bytes) and is_text(type):
         text = _text_bound(key, upper=upper)
         return None if text is None else pa.scalar(text, type)
     if isinstance(key, bytes) and pa.types.is_fixed_size_binary(type):
-        # Values are longer than a bound that was cut short: zeros at its end change no comparison.
+        # Values are longer than a truncated bound: trailing zeros change no comparison.
         return pa.scalar(key[: type.byte_width].ljust(type.byte_width, b"\0"), type)
-    found = scalar_of(type, key)
-    return found if found.type == type else None
+    scalar = scalar_of(type, key)
+    return scalar if scalar.type == type else None
 
 
 def _text_bound(key: bytes, *, upper: bool) -> str | None:
@@ -373,7 +370,7 @@ def _text_bound(key: bytes, *, upper: bool) -> str | None:
         start = key[: error.start].decode()
     if not upper:
         return start
-    # No text begins with the bytes that are left out, so the next text after the start is above the key.
+    # No string begins with the invalid bytes, so the next string after the valid prefix is above the key.
     while start and ord(start[-1]) == _LAST_CHARACTER:
         start = start[:-1]
     if not start:

@@ -1,8 +1,8 @@
-"""A scan held against its own truth: every row of every file, read by pyarrow and tested one by one.
+"""Verification of a scan against a full read: pyarrow reads every row of every file, and each is tested.
 
-Nothing here trusts what it checks. Row groups are read whole by pyarrow's reader, one at a time; the rows
-that match are compared with the rows that the plan keeps and calls proven, and their values with those that
-executing the plan gives.
+Nothing here relies on the code under test. pyarrow reads entire row groups, one at a time; the matching rows
+are compared with the rows that the plan keeps and reports as proven, and their values with those that
+executing the plan returns.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Difference", "Verification", "verify"]
 
-_MOST_DIFFERENCES = 20
+_MAX_DIFFERENCES = 20
 _LONGEST_VALUE = 60
 _Problem: TypeAlias = tuple[Kind, str, int | None, RowSet | None, str]
-"""A difference in reading: kind, path, row group, rows, detail."""
+"""A difference in values: kind, path, row group, rows, detail."""
 
 
 def verify(lake: Lake, question: Question) -> Verification:
-    """Answer the question with skipping and without, and report every difference."""
+    """Run a query with and without skipping, and report every difference."""
     began = time.perf_counter()
     plan = make_plan(lake, question)
     ran = execute(plan)
@@ -58,14 +58,14 @@ def verify(lake: Lake, question: Question) -> Verification:
     seconds = time.perf_counter() - began
     run = ran.trace.run
     assert run is not None
-    truth = _Truth(lake, question)
+    truth = _FullRead(lake, question)
     before, began = lake.io, time.perf_counter()
     matching = truth.matching()
     spent, without = lake.io - before, time.perf_counter() - began
     whole = plan if question.limit is None else make_plan(lake, replace(question, limit=None))
-    found = _Differences(whole)
-    found.plan(lake, matching)
-    _answer(truth, plan, whole, matching, answered, found)
+    differences = _Differences(whole)
+    differences.plan(lake, matching)
+    _answer(truth, plan, whole, matching, answered, differences)
     return Verification(
         lake=lake.uri,
         predicate=str(question.predicate) if question.predicate is not None else "",
@@ -78,16 +78,16 @@ def verify(lake: Lake, question: Question) -> Verification:
         bytes_without=spent.bytes,
         seconds_with=seconds,
         seconds_without=without,
-        differences=tuple(found.listed),
-        left_out=found.left_out,
+        differences=tuple(differences.listed),
+        left_out=differences.left_out,
     )
 
 
-# -- the truth ---------------------------------------------------------------------------------
+# -- the full read -----------------------------------------------------------------------------
 
 
 class _Bytes(io.RawIOBase):
-    """A file of the lake, in the version that was listed, as pyarrow's reader takes it."""
+    """A file of the lake, pinned to the listed version, as a file object for pyarrow."""
 
     def __init__(self, files: Files, entry: ListedFile) -> None:
         self._files, self._entry, self._at = files, entry, 0
@@ -116,7 +116,7 @@ class _Bytes(io.RawIOBase):
 
 
 @dataclass(slots=True)
-class _Truth:
+class _FullRead:
     """Rows of the lake as pyarrow reads them, row group by row group."""
 
     lake: Lake
@@ -127,11 +127,11 @@ class _Truth:
     _deletions: Deletions = field(init=False)
 
     def __post_init__(self) -> None:
-        asked, lake = self.question, self.lake
+        question, lake = self.question, self.lake
         self.filter = None
-        if asked.predicate is not None:
-            sensitive = asked.options.case_sensitive
-            self.filter = RowFilter(asked.predicate, lake.query_schema, case_sensitive=sensitive)
+        if question.predicate is not None:
+            sensitive = question.options.case_sensitive
+            self.filter = RowFilter(question.predicate, lake.query_schema, case_sensitive=sensitive)
         self._numbers = {entry: number for number, entry in enumerate(lake.entries)}
         self._deletions = lake.pinned.deletions(range(len(lake.entries)))
         tested = [*(self.filter.columns if self.filter is not None else ())]
@@ -139,11 +139,11 @@ class _Truth:
         for anti in {one for some in self._deletions.values.values() for one in some}:
             tested += anti.columns
             schema = with_hidden(schema, [anti])
-        self.both = Projection.of(schema, [*asked.projection.paths, *tested])
+        self.both = Projection.of(schema, [*question.projection.paths, *tested])
 
     def matching(self) -> dict[ListedFile, RowSet]:
-        """The rows of each file that match, counted within it."""
-        found: dict[ListedFile, RowSet] = {}
+        """The matching rows of each file."""
+        matching: dict[ListedFile, RowSet] = {}
         for number, entry in enumerate(self.lake.entries):
             anti = self._deletions.values.get(number, ())
             with self._open(entry) as file:
@@ -154,20 +154,20 @@ class _Truth:
                     parts.append(self._matches(self._read(file, entry, group, self.both), anti, first))
             rows = RowSet.concat(parts) if parts else RowSet.none(0)
             gone = self._deletions.rows.get(number)
-            found[entry] = rows if gone is None else rows - gone
-        return found
+            matching[entry] = rows if gone is None else rows - gone
+        return matching
 
     def _matches(self, table: pa.Table, anti: Sequence[AntiJoin], first: int) -> RowSet:
         if not table.num_rows:
             return RowSet.none(0)
         mask = np.ones(table.num_rows, dtype=bool) if self.filter is None else self.filter.mask(table)
         for one in anti:
-            places = partial(np.arange, first, first + table.num_rows)
-            mask = mask & ~one.deleted(table, self.lake.access, places)
+            positions = partial(np.arange, first, first + table.num_rows)
+            mask = mask & ~one.deleted(table, self.lake.access, positions)
         return RowSet.from_mask(mask)
 
     def rows(self, entry: ListedFile, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
-        """Some rows of a row group, counted within it."""
+        """Some rows of a row group."""
         with self._open(entry) as file:
             return cut(self._read(file, entry, group, wanted), rows)
 
@@ -188,23 +188,23 @@ class _Truth:
     def _unreadable(self, error: Exception, entry: ListedFile, unit: str | None = None) -> CorruptFileError:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         path = self.lake.access.path(entry)
-        return CorruptFileError(f"pyarrow can't read it: {reason}", path=path, unit=unit)
+        return CorruptFileError(f"pyarrow can't read the file: {reason}", path=path, unit=unit)
 
     def _table(self, file: pq.ParquetFile, entry: ListedFile, group: int, wanted: Projection) -> pa.Table:
         lake = self.lake
-        (given,) = lake.pinned.constants([self._numbers[entry]])
+        (constants,) = lake.pinned.constants([self._numbers[entry]])
         metadata = lake.access.footer(entry)
-        stored = set(wanted.names).difference(given)
+        stored = set(wanted.names).difference(constants)
         leaves = [leaf.index for leaf in metadata.leaves if leaf.path[0] in stored]
         count = file.metadata.row_group(group).num_rows
         if leaves:
             table = file.reader.read_row_group(group, column_indices=leaves, use_threads=True)
             if len(table) != count:
-                message = f"{len(table)} rows were decoded where {count} should be"
+                message = f"decoded {len(table)} rows instead of {count}"
                 raise CorruptFileError(message, path=metadata.path, unit=f"row group {group}")
         else:
             table = pa.table({"": pa.nulls(count)}).select([])
-        for name, value in given.items():
+        for name, value in constants.items():
             if name in wanted.names:
                 table = table.append_column(wanted.schema.field(name), pa.repeat(value, count))
         return conform(table, wanted.schema, path=metadata.path, evolution=lake.access.evolution)
@@ -215,41 +215,39 @@ class _Truth:
 
 @dataclass(slots=True)
 class _Differences:
-    """Collects differences, no more than a bounded number, each with what ``whole`` rests on there."""
+    """Collects a bounded number of differences, each with the evidence of the plan ``whole``."""
 
     whole: ScanPlan
     listed: list[Difference] = field(default_factory=list)
     left_out: int = 0
 
     def add(self, kind: Kind, path: str, group: int | None, rows: RowSet | None, detail: str) -> None:
-        """A difference in reading, which no statistic explains."""
+        """Add a difference that no statistic explains."""
         self._add(Difference(kind, path, group, rows, detail))
 
     def _add(self, difference: Difference) -> None:
-        if len(self.listed) < _MOST_DIFFERENCES:
+        if len(self.listed) < _MAX_DIFFERENCES:
             self.listed.append(difference)
         else:
             self.left_out += 1
 
     def plan(self, lake: Lake, matching: Mapping[ListedFile, RowSet]) -> None:
-        """Rows that match but aren't kept, and rows called proven that don't match."""
+        """Add matching rows that aren't kept, and proven rows that don't match."""
         tasks = {task.entry: task for task in self.whole.tasks}
         for entry in lake.entries:
             true, task = matching[entry], tasks.get(entry)
             nothing = RowSet.none(true.total)
             kept, proven = (task.rows, task.proven) if task is not None else (nothing, nothing)
-            self._certified("lost", entry, true - kept, "the row filter says TRUE for these rows")
-            self._certified(
-                "false proof", entry, proven - true, "the row filter doesn't say TRUE for these rows"
-            )
+            self._explain("lost", entry, true - kept, "the row filter is TRUE for these rows")
+            self._explain("false proof", entry, proven - true, "the row filter is not TRUE for these rows")
 
-    def _certified(self, kind: Kind, entry: ListedFile, rows: RowSet, detail: str) -> None:
-        """One difference per unit that the plan judged, with its judgement."""
+    def _explain(self, kind: Kind, entry: ListedFile, rows: RowSet, detail: str) -> None:
+        """Add one difference per judged unit, with the plan's evidence."""
         files = self.whole.files
         footer = files.footer(entry)
         while not rows.is_empty:
             group = int(np.searchsorted(footer.row_group_starts, rows.first, side="right")) - 1
-            if len(self.listed) >= _MOST_DIFFERENCES:
+            if len(self.listed) >= _MAX_DIFFERENCES:
                 self.left_out += sum(1 for _ in group_rows(footer, rows))
                 return
             why = self.whole.why(entry.key, row=rows.first)
@@ -259,42 +257,42 @@ class _Differences:
             rows = rows - mine
 
 
-# -- the answer --------------------------------------------------------------------------------
+# -- the result --------------------------------------------------------------------------------
 
 
 def _answer(
-    truth: _Truth,
+    truth: _FullRead,
     plan: ScanPlan,
     whole: ScanPlan,
     matching: Mapping[ListedFile, RowSet],
     answered: int,
     found: _Differences,
 ) -> None:
-    """Compare values row by row; an ordered answer also by its sort keys, a limited one by its length."""
+    """Compare values; for a sorted result also the sort keys, for a limited one the number of rows."""
     sound = not found.listed
     _Reading(truth, replace(whole, order=()) if plan.order else plan, matching, found).compare()
     if not sound or found.listed:
-        return  # with other rows than the right ones, their order and number say nothing new
+        return  # order and number of wrong rows are no further information
     total = sum(map(len, matching.values()))
     wanted = total if plan.limit is None else min(plan.limit, total)
     if answered != wanted:
         kind: Kind = "lost" if answered < wanted else "extra rows"
-        found.add(kind, plan.lake, None, None, f"the answer has {answered:,} rows, {wanted:,} are right")
+        found.add(kind, plan.lake, None, None, f"result has {answered:,} rows instead of {wanted:,}")
     elif plan.order:
         _compare_order(truth, plan, matching, found)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What executing a plan gives, held against the same rows read whole."""
+    """Compares the result of a plan with the full read."""
 
-    truth: _Truth
+    truth: _FullRead
     plan: ScanPlan
     matching: Mapping[ListedFile, RowSet]
     found: _Differences
 
     def compare(self) -> None:
-        """Compare the answer as it streams; if it is wrong somewhere, every row group by itself."""
+        """Compare the streamed result; if it is wrong anywhere, compare every row group separately."""
         problem = self._streamed()
         before = len(self.found.listed)
         if problem is None:
@@ -303,18 +301,18 @@ class _Reading:
             for group, _ in group_rows(self.plan.files.footer(task.entry), task.rows):
                 self._alone(task, group)
         if len(self.found.listed) == before:
-            # Right piece by piece, wrong as a whole.
+            # Every row group is right, only the stream is wrong.
             self.found.add(*problem)
 
     def _expected(self, task: Task) -> RowSet:
-        # Rows falsely called proven are given untested: that is reported of the plan already.
+        # Falsely proven rows are returned untested, which is already reported.
         return (self.matching[task.entry] & task.rows) | task.proven
 
     def _streamed(self) -> _Problem | None:
-        """The first place where the answer is wrong."""
+        """The first difference in the streamed result."""
         missing = self.plan.limit
         with closing(execute(self.plan).to_batches()) as batches:
-            answer = RowComparison(batches)
+            answer = RowStream(batches)
             for task in self.plan.tasks:
                 footer = self.plan.files.footer(task.entry)
                 for group, mine in group_rows(footer, self._expected(task)):
@@ -324,14 +322,14 @@ class _Reading:
                     wanted = self.truth.rows(task.entry, group, some, self.plan.projection)
                     if differences(answer.take(len(some)), wanted):
                         here = some.shift(int(footer.row_group_starts[group]), total=footer.num_rows)
-                        detail = "right when read alone, not within the whole answer"
+                        detail = "right when read separately, wrong in the stream"
                         return "wrong order", task.path, group, here, detail
                     missing = None if missing is None else missing - len(some)
             more = answer.rest()
-        return ("extra rows", self.plan.lake, None, None, f"{more:,} rows follow the last") if more else None
+        return ("extra rows", self.plan.lake, None, None, f"{more:,} rows too many") if more else None
 
     def _alone(self, task: Task, group: int) -> None:
-        """Execute the plan for one row group, and say what is wrong with it."""
+        """Execute the plan for one row group, and add its differences."""
         footer = self.plan.files.footer(task.entry)
         start, count = int(footer.row_group_starts[group]), int(footer.row_group_rows[group])
         window = RowSet.from_ranges(footer.num_rows, [(start, start + count)])
@@ -342,25 +340,23 @@ class _Reading:
         wanted = self.truth.rows(task.entry, group, rows, self.plan.projection)
         if got.num_rows != wanted.num_rows:
             kind: Kind = "lost" if got.num_rows < wanted.num_rows else "extra rows"
-            detail = (
-                f"reading gave {got.num_rows:,} rows for {wanted.num_rows:,} that the plan keeps and match"
-            )
+            detail = f"read {got.num_rows:,} rows instead of {wanted.num_rows:,} that are kept and match"
             self.found.add(kind, task.path, group, here, detail)
             return
         wrong = differences(got, wanted)
         if wrong:
             bad = np.unique(np.concatenate(list(wrong.values())))
-            name, first = next((name, int(places[0])) for name, places in wrong.items())
+            name, first = next((name, int(rows[0])) for name, rows in wrong.items())
             values = [text_of(table.column(name)[first])[:_LONGEST_VALUE] for table in (got, wanted)]
             detail = f"columns {', '.join(wrong)}; the first has {name} = {values[0]} instead of {values[1]}"
-            places = RowSet.from_positions(footer.num_rows, here.positions()[bad])
-            self.found.add("wrong values", task.path, group, places, detail)
+            bad_rows = RowSet.from_positions(footer.num_rows, here.positions()[bad])
+            self.found.add("wrong values", task.path, group, bad_rows, detail)
 
 
 def _compare_order(
-    truth: _Truth, plan: ScanPlan, matching: Mapping[ListedFile, RowSet], found: _Differences
+    truth: _FullRead, plan: ScanPlan, matching: Mapping[ListedFile, RowSet], found: _Differences
 ) -> None:
-    """The sort keys of the answer beside those of all matching rows, sorted; only keys are held."""
+    """Compare the sort keys of the result with those of all matching rows, sorted."""
     keys = Projection.of(plan.schemas.read, [term.path for term in plan.order])
     tables = [
         truth.rows(entry, group, mine, keys)
@@ -380,24 +376,24 @@ def _compare_order(
                     plan.lake,
                     None,
                     None,
-                    f"by {by}, among rows {at:,} and following of the answer",
+                    f"by {by}, from row {at:,} of the result on",
                 )
                 return
             at += batch.num_rows
 
 
-# -- answers compared value by value -----------------------------------------------------------
+# -- comparison of values ----------------------------------------------------------------------
 
 
-class RowComparison:
-    """Batches taken by numbers of rows."""
+class RowStream:
+    """Takes rows from batches."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self._held: list[pa.RecordBatch] = []
 
     def take(self, rows: int) -> pa.Table | None:
-        """The next rows, fewer at the end; None if there are none."""
+        """The next rows, or fewer at the end; None if there are none."""
         taken: list[pa.RecordBatch] = []
         while rows:
             batch = self._held.pop() if self._held else next(self._batches, None)
@@ -410,7 +406,7 @@ class RowComparison:
         return pa.Table.from_batches(taken) if taken else None
 
     def rest(self) -> int:
-        """How many rows are left."""
+        """Number of remaining rows."""
         count = 0
         for batch in (*self._held, *self._batches):
             count += batch.num_rows
@@ -422,22 +418,22 @@ def differences(got: pa.Table | None, wanted: pa.Table) -> dict[str, Array]:
     every = np.arange(max(wanted.num_rows, 1))
     if got is None or got.num_rows != wanted.num_rows:
         return dict.fromkeys(wanted.column_names or [""], every)
-    found = {}
+    wrong = {}
     for name, ours, theirs in zip(wanted.column_names, got.columns, wanted.columns, strict=True):
-        places = every if ours.type != theirs.type else _differing(ours, theirs)
-        if len(places):
-            found[name] = places
-    return found
+        rows = every if ours.type != theirs.type else _differing(ours, theirs)
+        if len(rows):
+            wrong[name] = rows
+    return wrong
 
 
 def _differing(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> Array:
-    """Where two columns differ: NaN is NaN, and zeros have a sign."""
+    """Rows in which two columns differ; NaNs are equal, 0.0 and -0.0 are not."""
     if pa.types.is_dictionary(ours.type):
         ours, theirs = (column.cast(ours.type.value_type) for column in (ours, theirs))
     if not pa.types.is_floating(ours.type):
         if ours.equals(theirs):
             return np.zeros(0, dtype=np.int64)
-        # A loop over rows: only a column that differs, or has NaN inside a nested value, comes here.
+        # A loop over rows, only for columns that differ or have NaN inside nested values.
         return np.array(
             [n for n, pair in enumerate(zip(ours, theirs, strict=True)) if not _same(*pair)], np.int64
         )
@@ -452,7 +448,7 @@ def _same(a: pa.Scalar, b: pa.Scalar) -> bool:
 
 
 def text_of(scalar: pa.Scalar) -> str:
-    """A value in words that tell it from any other."""
+    """An unambiguous string for a value."""
     try:
         return repr(scalar.as_py())
     except ValueError:  # nanoseconds have no Python value

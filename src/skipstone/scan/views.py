@@ -61,9 +61,9 @@ _MARKS = {
 _MEANING: dict[Kind, str] = {
     "lost": "matching rows are missing",
     "false proof": "rows reported as proven don't match",
-    "wrong values": "rows came back with other values",
-    "extra rows": "rows came back that don't match",
-    "wrong order": "rows came back in another order, or others than the first ones",
+    "wrong values": "rows have other values",
+    "extra rows": "rows are returned that don't match",
+    "wrong order": "rows are in another order, or not the first ones",
 }
 
 
@@ -97,7 +97,7 @@ def _level(name: str, steps: Sequence[WhyStep]) -> ReportNode:
 def _units(steps: Sequence[WhyStep]) -> Iterator[Block]:
     for verdict in (Verdict.ALL, Verdict.SOME, Verdict.NONE):
         units = [step for step in steps if step.verdict is verdict]
-        # One too many takes the line that would say so.
+        # One more takes as much space as the line "1 more".
         shown = units if len(units) <= _PER_VERDICT + 1 else units[:_PER_VERDICT]
         yield Facts(
             [((f"{step.unit} {_verdict(step)}", _STYLES[verdict]), _evidence(step)) for step in shown]

@@ -1,6 +1,6 @@
-"""Why a plan keeps or drops a unit: the cascade run on one file, its record told in words.
+"""Explanation of why a plan keeps or drops a unit: the cascade runs again on one file and is described.
 
-The plan's own word stands at the end; statistics are quoted from the file's footer.
+The plan's own decision comes last; statistics are quoted from the file's footer.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from skipstone.store.store import ListedFile
 
 __all__ = ["Why", "WhyStep", "explain_why"]
 
-_MOST_NAMES = 3
+_MAX_NAMES = 3
 _LONGEST_VALUE = 40
-_MOST_VALUES = 3
+_MAX_VALUES = 3
 _Quote = Callable[[Node], str]
 
 
@@ -62,9 +62,9 @@ def explain_why(plan: ScanPlan, path: str, row_group: int | None = None, row: in
 
 
 def _find(plan: ScanPlan, name: str) -> ListedFile:
-    """The file of this key, path or ending; files that the plan dropped are found in the listing."""
+    """The file with this key, path or suffix; files that the plan dropped are looked up in a listing."""
     if not isinstance(name, str | PathLike):
-        raise UsageError(f"can't find a file by {name!r}", hint="give its path")
+        raise UsageError(f"{name!r} is not a path", hint="pass the path of a file")
     name = fsdecode(name)
     store = plan.files.store
     entries = {task.entry.key: task.entry for task in plan.tasks}
@@ -73,34 +73,34 @@ def _find(plan: ScanPlan, name: str) -> ListedFile:
         same = {name, str(LocalPath(name).absolute())} if store.local else {name}
         return next((e for key, e in entries.items() if key == name or store.path(key) in same), None)
 
-    found = exact()
-    if found is not None:
-        return found
-    scattered = isinstance(store, AbsoluteStore)
-    if not scattered:
+    match = exact()
+    if match is not None:
+        return match
+    is_table = isinstance(store, AbsoluteStore)
+    if not is_table:
         entries = {entry.key: entry for entry in store.list() if is_visible(entry)} | entries
-    found = exact()
-    if found is not None:
-        return found
+    match = exact()
+    if match is not None:
+        return match
     ends = [key for key in entries if f"/{store.path(key)}".endswith(f"/{name}")]
     ends = ends or [key for key in entries if name and key.endswith(name)]
     if len(ends) == 1:
         return entries[ends[0]]
     if ends:
-        more = f", … {len(ends) - _MOST_NAMES} more" if len(ends) > _MOST_NAMES else ""
+        more = f", … {len(ends) - _MAX_NAMES} more" if len(ends) > _MAX_NAMES else ""
         raise UsageError(
-            f"{name!r} is the end of {len(ends)} files' names: {', '.join(ends[:_MOST_NAMES])}{more}",
+            f"{name!r} matches {len(ends)} files: {', '.join(ends[:_MAX_NAMES])}{more}",
             path=plan.lake,
-            hint="give more of the path",
+            hint="pass more of the path",
         )
-    if scattered:
-        # A table's files are not listed: one that the plan dropped is known by its full name.
+    if is_table:
+        # Tables can't be listed: a file that the plan dropped needs its full path.
         return ListedFile(name, store.open(name).size(), None)
-    near = difflib.get_close_matches(name, entries, n=_MOST_NAMES, cutoff=0.5)
+    near = difflib.get_close_matches(name, entries, n=_MAX_NAMES, cutoff=0.5)
     raise UsageError(
-        f"there is no file {name!r} in the lake now",
+        f"lake has no file {name!r}",
         path=plan.lake,
-        hint=f"did you mean {', '.join(near)}?" if near else "give a path relative to the lake's root",
+        hint=f"did you mean {', '.join(near)}?" if near else "pass a path relative to the lake's root",
     )
 
 
@@ -118,17 +118,15 @@ class _Inquiry:
     def answer(self, row_group: int | None, row: int | None) -> Why:
         plan = self.plan
         judged = plan.predicate is not None and plan.options.skipping
-        known = row_group is not None or row is not None or self.task is not None or not judged
-        # Where the directory rules a file out its footer need not be opened.
-        metadata = plan.files.footer(self.entry) if known else None
+        needed = row_group is not None or row is not None or self.task is not None or not judged
+        # The footer is not needed if partitions drop the file.
+        metadata = plan.files.footer(self.entry) if needed else None
         group = None if metadata is None else _group(metadata, row_group, row)
         unit = "file" if group is None else f"row group {group}"
         rows = None if metadata is None else _span(metadata, group)
         open_rows = rows is not None and rows[0] < rows[1]
         if plan.predicate is None:
-            self.steps.append(
-                WhyStep("question", unit, Verdict.ALL, "", "no predicate: every row is asked for")
-            )
+            self.steps.append(WhyStep("question", unit, Verdict.ALL, "", "no predicate: every row matches"))
         elif not plan.options.skipping:
             text = "skipping is off: every row is read and tested"
             self.steps.append(WhyStep("question", unit, Verdict.SOME, str(plan.predicate), text))
@@ -156,29 +154,27 @@ class _Inquiry:
         return Why(path, unit, rows, plan.trace.predicate, verdict, steps, not open_rows, notes)
 
     def _verdict(self, rows: tuple[int, int] | None) -> Verdict:
-        """What the plan does with the unit, whatever the reasons."""
+        """The plan's own verdict on the unit."""
         if self.task is None or rows is None or not self.task.rows.count(*rows):
             return Verdict.NONE
         return Verdict.ALL if self.task.proven.count(*rows) == rows[1] - rows[0] else Verdict.SOME
 
     def _compare(self, verdict: Verdict, open_rows: bool) -> None:
-        """Say why the plan differs from what its predicate leads to for this file alone."""
+        """Note why the plan's verdict differs from that of its predicate on this file alone."""
         kept = verdict is not Verdict.NONE
         if open_rows is kept:
             return
         if kept:
-            self.notes.append("the plan joins others, and keeps what one of them kept")
+            self.notes.append("the plan combines others, and keeps the rows of one of them")
         elif self.plan.limit is not None:
-            self.notes.append(
-                f"rows may match here, but the limit of {self.plan.limit:,} is met by other rows"
-            )
+            self.notes.append(f"rows may match here, but other rows fill the limit of {self.plan.limit:,}")
         elif self.task is None:
             self.notes.append(
-                "rows may match here, but the plan doesn't have the file: it came or changed later, the lake "
-                "was opened by a pattern that leaves it out, or the plan joins others"
+                "rows may match here, but the plan lacks the file: it was added or changed later, the lake "
+                "was opened with a pattern that excludes it, or the plan combines others"
             )
         else:
-            self.notes.append("rows may match here, but the plan joins others that dropped them")
+            self.notes.append("rows may match here, but the plan combines others that dropped them")
 
     # -- partitions --------------------------------------------------------------------------
 
@@ -187,8 +183,8 @@ class _Inquiry:
         names = plan.schemas.partition if self.task is None else tuple(self.task.partition)
         schema = pa.schema([plan.schemas.query.field(name) for name in names])
         if self.task is not None:
-            given = [self.task.partition[name] for name in schema.names]
-            return Partitions(schema, tuple(pa.array([value], value.type) for value in given), 1)
+            values = [self.task.partition[name] for name in schema.names]
+            return Partitions(schema, tuple(pa.array([value], value.type) for value in values), 1)
         return read_partitions([self.entry.key], schema=schema, uri=plan.lake)
 
     def _directory(self, node: Node, partitions: Partitions, quoter: Quoter) -> bool:
@@ -200,9 +196,9 @@ class _Inquiry:
             part for part in judgement.parts if {r.path for r in part[0].refs()} & quoter.partition.keys()
         ]
         if not parts and judgement.bits.true[0]:
-            return True  # directories have no say in it
-        told = Judgement(judgement.bits, tuple(parts)) if judgement.bits.true[0] else judgement
-        self.steps += tell("partitions", ["file"], told, evidence, [quoter.partitions], Cause.PARTITION)
+            return True  # the predicate has no partition columns
+        shown = Judgement(judgement.bits, tuple(parts)) if judgement.bits.true[0] else judgement
+        self.steps += describe("partitions", ["file"], shown, evidence, [quoter.partitions], Cause.PARTITION)
         return bool(judgement.bits.true[0])
 
     # -- row groups and pages ----------------------------------------------------------------
@@ -216,9 +212,9 @@ class _Inquiry:
         row: int | None,
         rows: tuple[int, int] | None,
     ) -> tuple[bool, tuple[int, int] | None]:
-        """Whether rows are left at the end, and the rows of the unit, which a row's page narrows."""
+        """Whether rows are left, and the range of the unit, which is a page if ``row`` is set."""
         if not len(groups):
-            self.steps.append(WhyStep("row groups", "file", Verdict.NONE, "", "the file has no rows"))
+            self.steps.append(WhyStep("row groups", "file", Verdict.NONE, "", "file has no rows"))
             return False, rows
         record: list[LevelRecord] = []
         cascade = Cascade(node, self.plan.options.prune, survey, Ledger(lambda: (0, 0)), record=record)
@@ -226,7 +222,7 @@ class _Inquiry:
         first, *others = record
         evidence = first.evidence
         verdicts = first.judgement.verdicts()
-        self.steps += tell(
+        self.steps += describe(
             "row groups",
             [f"row group {group}" for group in groups],
             first.judgement.take(groups),
@@ -248,7 +244,7 @@ class _Inquiry:
         return left, rows
 
     def _note(self, cascade: Cascade, survey: Survey, still: Array, evidence: Evidence) -> None:
-        """What the cascade could not use, and page indexes that it would have liked to have."""
+        """Note what the cascade could not use, and missing page indexes."""
         self.notes += [f"{note.unit}: {note.reason}" for note in cascade.ledger.notes.done()]
         metadata = survey.metadata(0)
         if not cascade.options.page_index:
@@ -260,9 +256,9 @@ class _Inquiry:
                     self.notes.append(f"row group {group}, column {'.'.join(path)}: no page index")
 
     def _probes(self, level: LevelRecord, groups: Array, before: Array) -> None:
-        """What bloom filters or dictionaries said of the row groups that were open ``before``."""
+        """Describe the answers of bloom filters or dictionaries for row groups undecided ``before``."""
         after, blame = level.judgement.verdicts(), level.judgement.blame()
-        # A loop over row groups, since each has its own story.
+        # A loop over row groups, since each is described separately.
         for at, group in enumerate(level.units.tolist()):
             if group not in groups or before[group] != Verdict.SOME:
                 continue
@@ -289,26 +285,26 @@ class _Inquiry:
         row: int | None,
         rows: tuple[int, int] | None,
     ) -> tuple[bool, tuple[int, int] | None]:
-        """The pages of row groups, or the one around a row; whether any is kept, and the rows of the unit."""
-        found = level.segments
-        assert found is not None
-        chosen = np.flatnonzero(np.isin(found.units, groups))
+        """Describe pages, or the page around a row; returns whether any is kept, and the unit's range."""
+        segments = level.segments
+        assert segments is not None
+        chosen = np.flatnonzero(np.isin(segments.units, groups))
         if row is not None:
-            chosen = np.flatnonzero((found.starts <= row) & (row < found.stops))
-            rows = int(found.starts[chosen[0]]), int(found.stops[chosen[0]])
+            chosen = np.flatnonzero((segments.starts <= row) & (row < segments.stops))
+            rows = int(segments.starts[chosen[0]]), int(segments.stops[chosen[0]])
 
-        def quote_at(place: int) -> _Quote:
-            group = int(found.units[place])
+        def quote_at(number: int) -> _Quote:
+            group = int(segments.units[number])
             pages = {path: facts[group] for path, facts in level.pages.items() if group in facts}
-            inside = int(found.starts[place] - survey.starts[group])
+            inside = int(segments.starts[number] - survey.starts[group])
             return partial(quoter.segment, evidence, group, inside, pages)
 
-        self.steps += tell(
+        self.steps += describe(
             "pages",
-            [span_text(int(found.starts[place]), int(found.stops[place])) for place in chosen],
+            [span_text(int(segments.starts[at]), int(segments.stops[at])) for at in chosen],
             level.judgement.take(chosen),
             level.evidence.take(chosen),
-            [quote_at(place) for place in chosen.tolist()],
+            [quote_at(number) for number in chosen.tolist()],
             Cause.PAGE,
         )
         return bool(level.judgement.bits.true[chosen].any()), rows
@@ -317,25 +313,25 @@ class _Inquiry:
 def _group(metadata: ParquetMetadata, row_group: int | None, row: int | None) -> int | None:
     for number in (row_group, row):
         if number is not None and not isinstance(number, int):
-            raise UsageError(f"{number!r} is no number", hint="row groups and rows are counted from 0")
+            raise UsageError(f"{number!r} is not an integer", hint="number row groups and rows from 0")
     if row_group is not None and not 0 <= row_group < metadata.row_group_count:
         raise UsageError(
-            f"there is no row group {row_group}",
+            f"file has no row group {row_group}",
             path=metadata.path,
-            hint=f"the file has {metadata.row_group_count}, counted from 0",
+            hint=f"use a number below {metadata.row_group_count}",
         )
     if row is None:
         return row_group
     if not 0 <= row < metadata.num_rows:
         raise UsageError(
-            f"there is no row {row}",
+            f"file has no row {row}",
             path=metadata.path,
-            hint=f"the file has {metadata.num_rows}, counted from 0",
+            hint=f"use a number below {metadata.num_rows}",
         )
-    found = int(np.searchsorted(metadata.row_group_starts, row, side="right")) - 1
-    if row_group not in (None, found):
-        raise UsageError(f"row {row} is in row group {found}, not {row_group}", path=metadata.path)
-    return found
+    group = int(np.searchsorted(metadata.row_group_starts, row, side="right")) - 1
+    if row_group not in (None, group):
+        raise UsageError(f"row {row} is in row group {group}, not {row_group}", path=metadata.path)
+    return group
 
 
 def _span(metadata: ParquetMetadata, group: int | None) -> tuple[int, int]:
@@ -353,8 +349,8 @@ def _partition_facts(partitions: Partitions) -> dict[Path, FactOverride]:
 
 def _partition_texts(partitions: Partitions) -> dict[Path, str]:
     texts: dict[Path, str] = {}
-    for (name,), stated in _partition_facts(partitions).items():
-        facts = stated.facts
+    for (name,), override in _partition_facts(partitions).items():
+        facts = override.facts
         key = None
         if facts.may_value[0]:
             bound = facts.lower[0]
@@ -364,10 +360,10 @@ def _partition_texts(partitions: Partitions) -> dict[Path, str]:
     return texts
 
 
-# -- words -------------------------------------------------------------------------------------
+# -- descriptions ------------------------------------------------------------------------------
 
 
-def tell(
+def describe(
     level: str,
     units: Sequence[str],
     judgement: Judgement,
@@ -375,10 +371,10 @@ def tell(
     quotes: Sequence[_Quote],
     cause: Cause,
 ) -> list[WhyStep]:
-    """A step per unit: the condition that dropped it, or those that are still open."""
+    """One step per unit: the condition that dropped it, or the undecided ones."""
     verdicts, blame = judgement.verdicts(), judgement.blame()
     steps: list[WhyStep] = []
-    # A loop over units: each has its own words.
+    # A loop over units, since each is described separately.
     for at, (unit, quote) in enumerate(zip(units, quotes, strict=True)):
         verdict = Verdict(int(verdicts[at]))
         if not evidence.rows[at]:
@@ -397,7 +393,7 @@ def tell(
 
 
 def _cause(node: Node, evidence: Evidence, at: int, cause: Cause) -> Cause:
-    """As the account of a plan has it: nulls where a unit holds nothing else."""
+    """The same cause as in the plan's trace: NULLs if a unit has only NULLs."""
     if isinstance(node, ConstantNode):
         return Cause.CONSTANT
     if isinstance(node, Leaf) and cause is not Cause.PARTITION:
@@ -419,7 +415,7 @@ def _absent(leaf: Leaf, cause: Cause) -> str:
     if cause is Cause.BLOOM:
         are = "are" if len(leaf.true.spans) > 1 else "is"
         return f"{_name(leaf)}: bloom filter says {looked_for(leaf)} {are} absent"
-    return f"{_name(leaf)}: no value of the dictionary satisfies it"
+    return f"{_name(leaf)}: no dictionary value matches"
 
 
 def _name(leaf: Leaf) -> str:
@@ -428,28 +424,28 @@ def _name(leaf: Leaf) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Quoter:
-    """Quotes one file's metadata; ``partition`` has the values that its directory gives, as text."""
+    """Quotes one file's metadata; ``partition`` has its partition values as strings."""
 
     metadata: ParquetMetadata | None
     partition: Mapping[Path, str]
 
     def partitions(self, node: Node) -> str:
-        """What the directory says about the columns of a condition."""
+        """Quote the partition values of a condition's columns."""
         texts = [self.partition[path] for path in _paths(node) if path in self.partition]
         rest = [".".join(path) for path in _paths(node) if path not in self.partition]
         if rest:
-            texts.append(f"{', '.join(rest)}: not told by directories")
+            texts.append(f"{', '.join(rest)}: not a partition column")
         return "; ".join(texts) or _no_columns(node)
 
     def row_group(self, evidence: Evidence, group: int, node: Node) -> str:
-        """What the footer says about the columns of a condition in a row group."""
+        """Quote the footer on a condition's columns in a row group."""
         texts = [self._chunk(path, evidence.columns[path], group) for path in _paths(node)]
         return "; ".join(texts) or _no_columns(node)
 
     def segment(
         self, evidence: Evidence, group: int, row: int, pages: Mapping[Path, PageFacts], node: Node
     ) -> str:
-        """What the page index says about the columns of a condition in the pages around a row."""
+        """Quote the page index on a condition's columns in the pages around a row."""
         texts = [
             self._page(path, pages[path], group, row)
             if path in pages
@@ -467,7 +463,7 @@ class Quoter:
         assert metadata is not None
         name, ref = ".".join(path), ColumnRef(path, facts.type)
         if not any(leaf.path[: len(path)] == path for leaf in metadata.leaves):
-            what = "its value comes from the table" if facts.may_value.any() else "so NULL in every row"
+            what = "so its value comes from the table" if facts.may_value.any() else "so NULL in every row"
             return f"{name}: not in the file, {what}"
         bound = find_leaf(metadata, ref)
         if bound is None:
@@ -486,19 +482,19 @@ class Quoter:
         return f"{name}: {said} (row-group statistics)"
 
     def _page(self, path: Path, pages: PageFacts, group: int, row: int) -> str:
-        """``row`` counts within the row group."""
+        """``row`` is relative to the row group."""
         assert self.metadata is not None
         index, facts = pages.index, pages.facts
         page = int(index.first_rows.searchsorted(row, side="right")) - 1
         start = int(self.metadata.row_group_starts[group] + index.first_rows[page])
-        place = f"page {page} ({span_text(start, start + int(index.row_counts[page]))})"
+        unit = f"page {page} ({span_text(start, start + int(index.row_counts[page]))})"
         ref = ColumnRef(path, facts.type)
         lower, upper = known_bounds(self.metadata, ref, facts)
         counted = None if index.null_counts is None else int(index.null_counts[page])
         nulls = _nulls(0 if not facts.may_null[page] else -1 if counted is None else counted, counted)
         missing = "no bounds" if index.has_statistics else "no statistics"
         said = _said(facts, page, bool(lower[page]), bool(upper[page]), nulls, missing)
-        return f"{'.'.join(path)}: {said} in {place}"
+        return f"{'.'.join(path)}: {said} in {unit}"
 
 
 def _paths(node: Node) -> list[Path]:
@@ -507,69 +503,69 @@ def _paths(node: Node) -> list[Path]:
 
 def _no_columns(node: Node) -> str:
     if isinstance(node, ConstantNode):
-        return f"it is {node} for every row"
-    return "metadata says nothing about it"
+        return f"{node} for every row"
+    return "no metadata applies"
 
 
 def _said(facts: ColumnFacts, unit: int, low: bool, high: bool, nulls: str, missing: str) -> str:
     """Bounds, NULLs and NaN of one unit."""
     if not facts.may_value[unit]:
         held = [name for name, may in (("NULL", facts.may_null), ("NaN", facts.may_nan)) if may[unit]]
-        return f"nothing but {' and '.join(held)}" if held else "no values"
+        return f"only {' and '.join(held)}" if held else "no values"
     bounds = [
         f"{name} {value_text(facts.type, _key(keys, unit))}"
-        for name, keys, known in (("min", facts.lower, low), ("max", facts.upper, high))
-        if known and is_ordered(facts.type)
+        for name, keys, usable in (("min", facts.lower, low), ("max", facts.upper, high))
+        if usable and is_ordered(facts.type)
     ]
     return ", ".join([*(bounds or [missing]), nulls, *(["NaN possible"] * bool(facts.may_nan[unit]))])
 
 
 def _key(bounds: Bounds, unit: int) -> Key:
-    found: Key = bounds[unit].as_py() if isinstance(bounds, pa.Array) else bounds[unit].item()
-    return found
+    key: Key = bounds[unit].as_py() if isinstance(bounds, pa.Array) else bounds[unit].item()
+    return key
 
 
-def _nulls(count: int, stated: int | None) -> str:
+def _nulls(count: int, recorded: int | None) -> str:
     if count >= 0:
         return plural(count, "null")
-    return "null count not given" if stated is None else f"null count {stated:,} not trusted"
+    return "no null count" if recorded is None else f"null count {recorded:,} not trusted"
 
 
 def value_text(type: pa.DataType, key: Key) -> str:
-    """A value as people write it, cut where it is long."""
+    """A value as a short string."""
     if isinstance(key, int) and pa.types.is_integer(storage_type(type)):
         return f"{key:,}"
     return shorten(format_key(type, key), _LONGEST_VALUE)
 
 
 def looked_for(leaf: Leaf) -> str:
-    """The values that a condition asks for, a few of them."""
-    keys = leaf.true.spans.points() if len(leaf.true.spans) <= _MOST_VALUES else None
+    """The first values of a condition, as a string."""
+    keys = leaf.true.spans.points() if len(leaf.true.spans) <= _MAX_VALUES else None
     if keys is None or not len(keys):
-        return "every value asked for"
+        return "every requested value"
     plain = keys if isinstance(keys, list) else keys.tolist()
-    shown = ", ".join(value_text(leaf.ref.type, key) for key in plain[:_MOST_VALUES])
-    return shown + (f" and {len(plain) - _MOST_VALUES} more" if len(plain) > _MOST_VALUES else "")
+    shown = ", ".join(value_text(leaf.ref.type, key) for key in plain[:_MAX_VALUES])
+    return shown + (f" and {len(plain) - _MAX_VALUES} more" if len(plain) > _MAX_VALUES else "")
 
 
 def _missing(metadata: ParquetMetadata, leaf: LeafColumn, group: int) -> str:
-    """Why a chunk has no bounds that count."""
+    """Why a chunk has no usable bounds."""
     if metadata.is_encrypted(group, leaf.index):
         return "statistics encrypted"
     stats = metadata.chunks(leaf.index)[group].statistics
     old_low, old_high = (bounds[group] for bounds in metadata.legacy_bounds(leaf.index))
-    stated = stats is not None and (stats.min_value is not None or stats.max_value is not None)
-    if not stated and old_low is None and old_high is None:
+    recorded = stats is not None and (stats.min_value is not None or stats.max_value is not None)
+    if not recorded and old_low is None and old_high is None:
         return "no statistics" if stats is None else "no bounds"
-    if not stated:
+    if not recorded:
         right = legacy_bounds_trusted(leaf)
-        reason = "min is above max, or not a number" if right else "the deprecated ones, whose order is wrong"
+        reason = "min is above max, or not a number" if right else "deprecated ones with the wrong sort order"
     elif leaf.column_order in ("undefined", "unknown"):
-        reason = f"the column's order is {leaf.column_order}"
+        reason = f"column order is {leaf.column_order}"
     elif not bounds_trusted(leaf, metadata.writer):
-        reason = f"{metadata.created_by or 'an unknown writer'} gets them wrong for this type"
+        reason = f"{metadata.created_by or 'an unknown writer'} writes wrong ones for this type"
     elif leaf.physical is PhysicalType.INT96:
-        reason = "INT96 timestamps are ordered in more than one way"
+        reason = "writers disagree on the order of INT96"
     else:
         reason = "min is above max, or not a value"
     return f"bounds ignored: {reason}"

@@ -60,7 +60,7 @@ class TestExplain:
         assert "min 1,150, max 1,199" in page
         done = run(*command, "nothing.parquet")
         assert (done.exit_code, done.stdout) == (Exit.OTHER, "")
-        assert "there is no file 'nothing.parquet'" in done.stderr
+        assert "lake has no file 'nothing.parquet'" in done.stderr
 
     @pytest.mark.parametrize(
         "options",

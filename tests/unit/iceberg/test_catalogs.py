@@ -136,7 +136,10 @@ def test_what_a_catalog_says_is_an_error_of_ours() -> None:
     catalog: Any = SimpleNamespace(name="mine")
     with pytest.raises(ReadError) as refused, catalog_errors(catalog, "db.t"):
         raise KeyError("boom\nand more")
-    assert (refused.value.path, refused.value.message) == ("db.t", "'boom\\nand more'")
+    assert (refused.value.path, refused.value.message) == (
+        "db.t",
+        "catalog mine failed: 'boom\\nand more' (KeyError)",
+    )
     assert "KeyError" in (refused.value.hint or "")
     own = UsageError("mine")
     with pytest.raises(SkipstoneError) as kept, catalog_errors(catalog, "db.t"):

@@ -103,7 +103,7 @@ def test_what_is_no_partition_field_is_refused(text: object, error: type[Skipsto
     ],
 )
 def test_two_fields_of_one_name_are_refused(texts: list[str]) -> None:
-    with pytest.raises(UsageError, match="called already"):
+    with pytest.raises(UsageError, match="already used"):
         partition_spec(texts, SCHEMA)
 
 

@@ -121,7 +121,7 @@ def test_a_list_that_says_something_else_is_refused(manifests: Manifests) -> Non
     lying[1] = replace(lying[1], added_files=7, existing_files=0)
     for kept in (None, [*range(len(lying))], [1]):
         inventory = manifests.inventory(kept, lying)
-        with pytest.raises(CorruptFileError, match="the manifest list says 7") as refused:
+        with pytest.raises(CorruptFileError, match="the manifest list recorded 7") as refused:
             inventory.everything  # noqa: B018
         assert (refused.value.path, bool(refused.value.hint)) == (lying[1].path, True)
 

@@ -133,8 +133,8 @@ def test_how_to_read_is_chosen_and_explained(lake, tmp_path):
     assert (hints.materialise, hints.why) == ("late", "the other columns are read only where rows match")
     assert lake.scan("x > 1", columns=["x"]).plan().trace.hints.materialise == "one-pass"
     assert "less than another request" in lake.scan("id = 5").plan().trace.hints.why
-    assert lake.scan("id >= 0").plan().trace.hints.why == "no row is left to test"
-    assert lake.scan("id = 5", materialise="late").plan().trace.hints.why == "asked for"
+    assert lake.scan("id >= 0").plan().trace.hints.why == "no rows to test"
+    assert lake.scan("id = 5", materialise="late").plan().trace.hints.why == "requested"
 
 
 def test_it_tells_about_itself(lake):

@@ -149,7 +149,7 @@ def test_wrong_names(tmp_path: Path) -> None:
         lake.statistics(["user_ids"])
     with pytest.raises(UsageError, match="list of column names"):
         lake.statistics("user_id")
-    with pytest.raises(UnknownColumnError, match="there are of user_id"):
+    with pytest.raises(UnknownColumnError, match="use one of: user_id"):
         lake.statistics()["x"]
 
 

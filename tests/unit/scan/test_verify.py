@@ -332,7 +332,7 @@ def test_a_file_that_only_skipping_can_read(root: Path) -> None:
     path.write_bytes(body)
     scan = sk.open(root).scan("id = 3")
     assert scan.count() == 1
-    with pytest.raises(CorruptFileError, match=r"part-1\.parquet, row group 1: pyarrow can't read it"):
+    with pytest.raises(CorruptFileError, match=r"part-1\.parquet, row group 1: pyarrow can't read the file"):
         scan.verify()
 
 

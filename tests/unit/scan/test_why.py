@@ -146,7 +146,7 @@ def test_dictionaries(root: Path) -> None:
     why = plan.why("part-0.parquet", row_group=0)
     assert why.verdict is NONE
     assert why.steps[-1].cause is Cause.DICTIONARY
-    assert why.steps[-1].evidence == "kind: no value of the dictionary satisfies it"
+    assert why.steps[-1].evidence == "kind: no dictionary value matches"
 
 
 def test_nulls_and_missing_columns(root: Path, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_nulls_and_missing_columns(root: Path, tmp_path: Path) -> None:
     assert last(why) == (
         "row groups",
         "gone = 3",
-        "gone: nothing but NULL (row-group statistics)",
+        "gone: only NULL (row-group statistics)",
         Cause.NULLS,
     )
     why = ask(root, "id is null", row_group=0)
@@ -174,7 +174,7 @@ def test_struct_fields_floats_and_conditions_that_metadata_cannot_judge(root: Pa
     assert why.steps[0].evidence == f"{said} (row-group statistics)"
     assert why.verdict is SOME  # NaN is above every number
     why = ask(root, "id % 2 = 0", row_group=0)
-    assert why.steps[0].evidence == "metadata says nothing about it"
+    assert why.steps[0].evidence == "no metadata applies"
 
 
 def test_only_the_open_conditions_are_named(root: Path) -> None:
@@ -242,7 +242,7 @@ def test_bounds_that_are_ignored_say_why(tmp_path: Path, change: Any, words: str
 def test_no_statistics_and_no_page_index(tmp_path: Path) -> None:
     plan = write_one(tmp_path / "a.parquet", write_statistics=False)
     why = plan.why("a.parquet")
-    assert why.steps[0].evidence.startswith("t: no statistics, null count not given (row-group statistics)")
+    assert why.steps[0].evidence.startswith("t: no statistics, no null count (row-group statistics)")
     assert "row group 0, column t: no page index" in why.notes
     assert "notes: " in str(why)
 
@@ -251,7 +251,7 @@ def test_a_narrower_type_without_statistics_has_no_bounds(tmp_path: Path) -> Non
     pq.write_table(pa.table({"a": pa.array([5], pa.int32())}), tmp_path / "a.parquet", write_statistics=False)
     pq.write_table(pa.table({"a": [2**40]}), tmp_path / "b.parquet")
     why = sk.open(tmp_path).scan("a = 5").plan().why("a.parquet")
-    assert why.steps[0].evidence == "a: no statistics, null count not given (row-group statistics)"
+    assert why.steps[0].evidence == "a: no statistics, no null count (row-group statistics)"
 
 
 def test_a_null_count_that_is_not_trusted(tmp_path: Path) -> None:
@@ -283,13 +283,13 @@ def test_a_limit_that_other_rows_meet(root: Path) -> None:
     plan = sk.open(root).scan("id >= 0", limit=10).plan()
     why = plan.why("part-1.parquet")
     assert (why.verdict, why.ruled_out, why.conclusion) == (NONE, False, "not read")
-    assert "the limit of 10 is met by other rows" in why.notes[0]
+    assert "other rows fill the limit of 10" in why.notes[0]
     assert sk.open(root).scan(limit=10).plan().why("part-1.parquet").notes == why.notes
 
 
 def test_no_predicate_and_no_skipping(root: Path) -> None:
     why = sk.open(root).scan().plan().why("part-1.parquet", row_group=1)
-    assert (why.verdict, why.steps[0].evidence) == (ALL, "no predicate: every row is asked for")
+    assert (why.verdict, why.steps[0].evidence) == (ALL, "no predicate: every row matches")
     why = sk.open(root).scan("id = 1", skipping=False).plan().why("part-1.parquet", row=3)
     assert (why.verdict, why.steps[0].evidence) == (SOME, "skipping is off: every row is read and tested")
 
@@ -359,7 +359,7 @@ def test_hidden_files_are_none(root: Path, tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"a": [1]}), tmp_path / "_a.parquet")
     assert sk.open(tmp_path).scan("a = 1").plan().why("a.parquet").path == f"{tmp_path}/a.parquet"
-    with pytest.raises(UsageError, match=r"there is no file ._a\.parquet."):
+    with pytest.raises(UsageError, match=r"lake has no file ._a\.parquet."):
         sk.open(tmp_path).scan("a = 1").plan().why("_a.parquet")
 
 
