@@ -93,15 +93,15 @@ class TableSnapshot:
     others: Sequence[ListedFile] = ()
 
     def __init__(
-        self, metadata: TableMetadata, origin: TableOrigin, options: StoreOptions, asked: Any = None
+        self, metadata: TableMetadata, origin: TableOrigin, options: StoreOptions, reference: Any = None
     ) -> None:
         name = origin.name
-        self._pinned: PinnedSnapshot = resolve(metadata, asked, uri=name)
+        self._pinned: PinnedSnapshot = resolve(metadata, reference, uri=name)
         mapping = _mapping(metadata, name)
         self.metadata, self.name = metadata, name
         self.listed_at = time.time()
         self.plans: Cache[Any, Any] = Cache(PLANS)
-        self._origin, self._options, self._asked = origin, options, asked
+        self._origin, self._options, self._reference = origin, options, reference
         self._records: IndexRecords | None = None
         self._settled = None if mapping is None else settled_fields(mapping, metadata.schemas)
         given = {
@@ -155,7 +155,7 @@ class TableSnapshot:
         check_metadata(fresh.metadata, self.name)
         # The catalog can vend new credentials.
         options = options_of(fresh, origin.storage_options)
-        return TableSnapshot(fresh.metadata, replace(origin, table=fresh), options, self._asked)
+        return TableSnapshot(fresh.metadata, replace(origin, table=fresh), options, self._reference)
 
     def at(self, snapshot: SnapshotLike) -> TableSnapshot:
         """The table as it was at another snapshot."""
@@ -524,7 +524,7 @@ class TableSnapshot:
                 self.metadata,
                 replace(self._origin, table=None, storage_options=None),
                 self._options,
-                self._asked,
+                self._reference,
             ),
         )
 

@@ -1,4 +1,4 @@
-"""Append jobs: files are staged where no reader looks, then published all at once.
+"""Append jobs: files are staged where no reader looks, then published together.
 
 Skipstone's readers see all files of a job once it is done (``lake/records.py``). Other readers see each file
 as soon as it is moved into the lake. Leftovers of failed or killed jobs are hidden, and removed by the next
@@ -399,7 +399,7 @@ def _host() -> str:
 def settle(store: Store, job: str, verdict: bytes) -> bool:
     """Decide that a job is done, or abandoned if the verdict is empty; return whether it is done.
 
-    An earlier decision stands.
+    An earlier decision is final.
     """
     try:
         store.write(done_key(job), [verdict], exclusive=True)

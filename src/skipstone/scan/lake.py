@@ -1,4 +1,4 @@
-"""Lake and Table: a snapshot that ``refresh`` replaces, with an index beside it."""
+"""Lake and Table: a snapshot, which ``refresh`` replaces, and an index."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ T = TypeVar("T")
 
 
 class Lake:
-    """A directory of Parquet files, or one file, to be scanned."""
+    """A directory of Parquet files, or a single file."""
 
     pinned: Snapshot
-    """What there is to read; ``refresh`` replaces it, and with it all that was worked out of it."""
+    """The snapshot; ``refresh`` replaces it, together with its caches."""
     uri: str
     """The lake's root."""
     access: Files
     """Sources and footers of the files."""
     plans: Cache[Any, Any]
     index: LakeIndex
-    """The lake's index: what it holds, and how to build, refresh and drop it."""
+    """The index of the lake."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Lake:
             self._keep(snapshot)
 
     def refresh(self) -> None:
-        """From now on the lake is what there is now."""
+        """Replace the snapshot with the current one."""
         self._relist(None)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -99,7 +99,7 @@ class Lake:
         size = sum(entry.size for entry in self.entries)
         return f"{type(self).__name__}({self.uri!r}, {len(self.entries):,} files, {size:,} bytes)"
 
-    # -- what there is -----------------------------------------------------------------------
+    # -- files and schema --------------------------------------------------------------------
 
     @property
     def version(self) -> str:
@@ -118,31 +118,31 @@ class Lake:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the lake with the types that reading gives."""
+        """Columns of the lake with the types that scans return."""
         return self.pinned.schema
 
     @property
     def query_schema(self) -> pa.Schema:
-        """The schema that predicates are bound to: INT96 and old timestamps are instants."""
+        """The schema that predicates are bound to: INT96 and legacy timestamps are instants."""
         return self.pinned.query_schema
 
     @property
     def partition_names(self) -> frozenset[str]:
-        """The names of the columns that partitions give to every file."""
+        """Names of the columns that every file takes from its partition."""
         return self.pinned.partition_names
 
     @property
     def io(self) -> Io:
-        """Requests made and bytes read through this lake so far, those of its index included."""
+        """Requests and bytes read through this lake so far, including its index."""
         return self.pinned.access.io() + self.index.access.io()
 
     def statistics(self, columns: Sequence[str] | None = None) -> LakeStatistics:
-        """Rows, bytes, and for the named columns (or all) bounds and counts, from every file's footer."""
+        """Return rows, bytes, and bounds and counts of columns, from the footers of all files."""
         from skipstone.scan.statistics import lake_statistics
 
         return lake_statistics(self, columns)
 
-    # -- questions ---------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------
 
     def scan(
         self,
@@ -213,7 +213,7 @@ class Lake:
 
     def at(self, snapshot: SnapshotLike) -> Lake:  # noqa: ARG002
         """Return the lake at another snapshot; only tables have several."""
-        raise UsageError("a directory has no snapshots", path=self.uri, hint="open it again, or refresh it")
+        raise UsageError("a directory has no snapshots", path=self.uri, hint="refresh the lake instead")
 
     def files_to_query(
         self,
@@ -243,17 +243,17 @@ class Lake:
 
         return files_to_query(self, columns, column_domain, DEFAULT if options is None else options)
 
-    # -- what planning asks for --------------------------------------------------------------
+    # -- for the planner ---------------------------------------------------------------------
 
     def footers(self, files: Array) -> Footers:
-        """The numbered files as a run of a survey; one that doesn't fit the lake's schema is an error."""
+        """The numbered files as part of a survey; raises if one does not match the lake's schema."""
         snapshot = self.pinned
         footers = snapshot.access.footers([snapshot.entries[number] for number in files.tolist()])
         snapshot.check(footers)
         return Footers.of(footers)
 
     def survey(self, files: Array) -> Survey:
-        """The footers of the numbered files, opened where they aren't known yet."""
+        """Footers of the numbered files."""
         return self.remembered(
             files.tobytes(), lambda: Survey.joined([self.footers(files)], self.pinned.overrides(files))
         )
@@ -261,9 +261,9 @@ class Lake:
     def surveyed(
         self, coverage: IndexCoverage, known: Sequence[tuple[int, Array]], unknown: Array
     ) -> tuple[Survey, Array]:
-        """Files of segments, and others from their footers, with their numbers in the listing."""
+        """A survey of indexed files and of others by their footers, with their numbers in the listing."""
         if self._fitting is not coverage:
-            # With a schema of the caller's, files of the index may not fit it.
+            # Indexed files might not match the user's schema.
             if self.pinned.has_own_schema:
                 self.pinned.check(coverage.kinds())
             self._fitting = coverage
@@ -276,7 +276,7 @@ class Lake:
         return Survey.joined(parts, self.pinned.overrides(chosen)), chosen
 
     def remembered(self, key: Hashable, make: Callable[[], T]) -> T:
-        """One of the last few surveys, or a new one."""
+        """A cached survey, or a new one."""
         surveys = self._surveys
         found: T | None = surveys.get(key)
         if found is None:
@@ -287,7 +287,7 @@ class Lake:
 
 
 class Table(Lake):
-    """An Iceberg table at one of its snapshots, to be scanned.
+    """An Iceberg table at one of its snapshots.
 
     Its index is keyed by data file, and so serves every snapshot that has the file.
     """
@@ -320,7 +320,7 @@ class Table(Lake):
         )
 
     def at(self, snapshot: SnapshotLike) -> Table:
-        """The table as it was: by the id of a snapshot, a tag, a branch, or a time (ISO text or datetime)."""
+        """Return the table at another snapshot: an id, tag, branch or time (ISO string or datetime)."""
         return _restored(type(self), self.pinned.at(snapshot), self._index_root)
 
     def __repr__(self) -> str:
@@ -328,36 +328,36 @@ class Table(Lake):
 
     @property
     def name(self) -> str:
-        """The table's name in its catalog, or its location."""
+        """Name in the catalog, or location."""
         return self.pinned.name
 
     @property
     def table(self) -> IcebergTable:
-        """The table as pyiceberg has it."""
+        """The pyiceberg table."""
         return self.pinned.table
 
     @property
     def metadata(self) -> TableMetadata:
-        """The table's metadata as pyiceberg has it."""
+        """The pyiceberg table metadata."""
         return self.pinned.metadata
 
     @property
     def snapshot(self) -> int | None:
-        """The id of the snapshot; None for a table without any."""
+        """Id of the snapshot; None for a table without snapshots."""
         return self.pinned.snapshot_id
 
     def snapshots(self) -> tuple[SnapshotInfo, ...]:
-        """All snapshots that the table knows, oldest first."""
+        """All snapshots in the table's metadata, oldest first."""
         return self.pinned.snapshots()
 
     @property
     def iceberg_schema(self) -> Schema:
-        """The schema that the snapshot is read with, with its field ids."""
+        """The Iceberg schema that the snapshot is read with."""
         return self.pinned.iceberg_schema
 
     @property
     def specs(self) -> Mapping[int, PartitionSpec]:
-        """The table's partition specs by id."""
+        """Partition specs by id."""
         return self.pinned.specs
 
     @property
@@ -384,11 +384,11 @@ class Table(Lake):
         return self.pinned.plan_files(where, strict=strict, case_sensitive=case_sensitive)
 
     def file_facts(self, entries: Entries, field_id: int) -> ColumnFacts:
-        """What manifests say about a column in each of some files, as far as reading would say the same."""
+        """Manifest facts of a column per file."""
         return self.pinned.file_facts(entries, field_id)
 
     def keep_manifests(self) -> None:
-        """Keep what the snapshot's manifests say in the index; only those that are new are read."""
+        """Cache the snapshot's manifest entries in the index; only new manifests are read."""
         from skipstone.index.entries import keep_manifests
 
         keep_manifests(self.index.access, self.pinned)
@@ -404,13 +404,13 @@ def _restored(cls: type[L], snapshot: Any, index_root: Store | None, changed: bo
 
 
 def _check_apart(lake: Store, root: Store | None) -> None:
-    """Refuse to put an index among the files of its lake, which would take it for data."""
+    """Refuse an index directory whose files would be read as data of the lake."""
     if root is None or not f"{root.uri}/".startswith(f"{lake.uri}/"):
         return
     below = root.uri.removeprefix(lake.uri).strip("/")
     if is_visible(ListedFile(f"{below}/x".lstrip("/"), 1, None)):
         raise UsageError(
-            f"the index would be a part of the lake {lake.uri}",
+            f"index directory is inside the lake {lake.uri}",
             path=root.uri,
-            hint="put it outside the lake, or in a directory whose name begins with _",
+            hint="use a directory outside the lake, or one whose name begins with _",
         )

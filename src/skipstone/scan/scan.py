@@ -1,4 +1,4 @@
-"""Scan: a question put to a lake, answered in whatever form is asked for."""
+"""Scan: a query of a lake, with its result in several forms."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 
 class Scan:
-    """Rows of a lake that match a predicate. Nothing is read before an answer is asked for."""
+    """Rows of a lake that match a predicate. Lazy: nothing is read until a result is requested."""
 
-    __slots__ = ("_asked", "lake")
+    __slots__ = ("_query", "lake")
 
     def __init__(
         self,
@@ -54,31 +54,31 @@ class Scan:
     ) -> None:
         self.lake = lake
         limit = checked_limit(limit)
-        order = _listed(order_by, "order_by", 'give a list such as ["ts desc", "id"]')
-        names = _listed(columns, "columns", "give a list of column names")
+        order = _as_tuple(order_by, "order_by", 'give a list such as ["ts desc", "id"]')
+        names = _as_tuple(columns, "columns", "give a list of column names")
         text = where if isinstance(where, str) or where is None else to_predicate(where)
-        self._asked = (text, names, limit, order, options)
+        self._query = (text, names, limit, order, options)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        where, columns, limit, order, options = self._asked
+        where, columns, limit, order, options = self._query
         return (type(self), (self.lake, where, columns, limit, order, options))
 
     # -- phase one ---------------------------------------------------------------------------
 
     def plan(self) -> ScanPlan:
-        """The plan; asked again on the same version of the lake, the same plan."""
+        """Return the plan, cached per version of the lake."""
 
         def make() -> tuple[ScanPlan, int]:
             return make_plan(self.lake, self._question()), 1
 
-        *asked, options = self._asked
-        # Equal options are one object, which a plan in the cache holds: no hashing is needed.
-        key = (*asked, id(options))
+        *query, options = self._query
+        # Equal options are one object, which a cached plan references: no hashing is needed.
+        key = (*query, id(options))
         found: ScanPlan = self.lake.plans.get_or_make(key, make)
         return found
 
     def _question(self) -> Question:
-        where, columns, limit, order, options = self._asked
+        where, columns, limit, order, options = self._query
         sensitive, schema = options.case_sensitive, self.lake.schema
         return Question(
             None if where is None else to_predicate(where),
@@ -90,8 +90,8 @@ class Scan:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the answer."""
-        _, columns, _, _, options = self._asked
+        """The schema of the result."""
+        _, columns, _, _, options = self._query
         return resolve(columns, self.lake.schema, case_sensitive=options.case_sensitive).schema
 
     def explain(
@@ -145,22 +145,22 @@ class Scan:
     # -- phase two ---------------------------------------------------------------------------
 
     def execute(self) -> Execution:
-        """The answer, to be taken in any form."""
+        """Run the scan; the result can be converted to any form."""
         return execute(self.plan())
 
     def to_arrow(self) -> pa.Table:
-        """All rows as a table."""
+        """Return all rows as a table."""
         return self.execute().to_arrow()
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """A stream of batches, read no further than it is consumed."""
+        """Stream batches; reading stops when the consumer stops."""
         return self.execute().to_reader()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.execute().__arrow_c_stream__(requested_schema)
 
     def to_batches_async(self) -> AsyncIterator[pa.RecordBatch]:
-        """Batches without blocking the event loop; cancelling stops reading."""
+        """Stream batches without blocking the event loop; cancelling stops reading."""
         return self._batches_async()
 
     async def _batches_async(self) -> AsyncIterator[pa.RecordBatch]:
@@ -172,7 +172,7 @@ class Scan:
                 yield batch
 
     def to_polars(self) -> pl.DataFrame:
-        """All rows as a Polars frame."""
+        """Return all rows as a Polars data frame."""
         return self.execute().to_polars()
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
@@ -281,7 +281,7 @@ class Scan:
         """
         from skipstone.aggregate.aggregation import aggregation
 
-        _, _, limit, _, switches = self._asked
+        _, _, limit, _, switches = self._query
         return aggregation(
             self.lake,
             self.plan,
@@ -298,19 +298,19 @@ class Scan:
         )
 
     def verify(self) -> Verification:
-        """Run with skipping and without, and report every difference."""
+        """Run the scan with and without skipping, and report every difference."""
         from skipstone.scan.verify import verify
 
         return verify(self.lake, self._question())
 
-    # -- looks -------------------------------------------------------------------------------
+    # -- representations ---------------------------------------------------------------------
 
     def trace(self) -> ScanTrace:
-        """What the plan found, as data."""
+        """The trace of the plan."""
         return self.plan().trace
 
     def __repr__(self) -> str:
-        where, columns, limit, order, _ = self._asked
+        where, columns, limit, order, _ = self._query
         parts = [
             f"where={str(where)!r}" if where is not None else "",
             f"columns={list(columns)}" if columns is not None else "",
@@ -324,13 +324,13 @@ class Scan:
 
 
 def check_format(format: str) -> None:
-    """Refuse what ``explain`` can't draw."""
+    """Check the format of ``explain``."""
     if format not in ("text", "json", "html"):
-        raise UsageError(f"format={format!r}", hint="give text, json or html")
+        raise UsageError(f"unknown format {format!r}", hint="use text, json or html")
 
 
-def _listed(value: Any, what: str, hint: str) -> Any:
-    """A caller's list, made firm; one name is left for the reader of names to judge."""
+def _as_tuple(value: Any, what: str, hint: str) -> Any:
+    """A caller's list as a tuple; a single string is checked later."""
     if value is None or isinstance(value, str):
         return value
     try:

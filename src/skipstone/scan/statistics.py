@@ -209,8 +209,8 @@ class _Units:
 
     type: pa.DataType
     facts: ColumnFacts
-    lower_known: Array
-    upper_known: Array
+    has_lower: Array
+    has_upper: Array
     nulls: Array
     packed: Array
     rows: Array
@@ -224,7 +224,7 @@ class _Units:
             return cls(type, facts, every, every, nulls, nothing, survey.rows)
         # A loop over files: each has its own schema, writer and leaves, and caches its facts.
         parts = [
-            (*known_bounds(file, ref, mine), null_counts(file, ref, mine), _packed(file, ref))
+            (*usable_bounds(file, ref, mine), null_counts(file, ref, mine), _packed(file, ref))
             for file in survey.files()
             for mine in [row_group_facts(file, ref)]
         ]
@@ -269,7 +269,7 @@ class _Units:
         facts = self.facts.take(used)
         keys = facts.upper if upper else facts.lower
         exact = facts.upper_exact if upper else facts.lower_exact
-        known = (self.upper_known if upper else self.lower_known)[used]
+        known = (self.has_upper if upper else self.has_lower)[used]
         keys = keys if isinstance(keys, pa.Array) else pa.array(keys)
         which = "max" if upper else "min"
         table = pa.table({"owner": pa.array(owners, pa.int64()), "key": keys, "known": pa.array(known)})
@@ -298,7 +298,7 @@ def _any(flags: Array, owners: Array, count: int) -> Array:
     return np.bincount(owners[flags], minlength=count) > 0
 
 
-def known_bounds(metadata: ParquetMetadata, ref: ColumnRef, facts: ColumnFacts) -> tuple[Array, Array]:
+def usable_bounds(metadata: ParquetMetadata, ref: ColumnRef, facts: ColumnFacts) -> tuple[Array, Array]:
     """Masks of the row groups whose lower and upper bounds are tighter than the type's limits."""
     bound = find_leaf(metadata, ref)
     stored = stored_type(bound.leaf) if bound is not None else None

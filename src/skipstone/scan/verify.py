@@ -289,20 +289,20 @@ class _Reading:
     truth: _FullRead
     plan: ScanPlan
     matching: Mapping[ListedFile, RowSet]
-    found: _Differences
+    differences: _Differences
 
     def compare(self) -> None:
         """Compare the streamed result; if it is wrong anywhere, compare every row group separately."""
         problem = self._streamed()
-        before = len(self.found.listed)
+        before = len(self.differences.listed)
         if problem is None:
             return
         for task in self.plan.tasks:
             for group, _ in group_rows(self.plan.files.footer(task.entry), task.rows):
                 self._alone(task, group)
-        if len(self.found.listed) == before:
+        if len(self.differences.listed) == before:
             # Every row group is right, only the stream is wrong.
-            self.found.add(*problem)
+            self.differences.add(*problem)
 
     def _expected(self, task: Task) -> RowSet:
         # Falsely proven rows are returned untested, which is already reported.
@@ -341,7 +341,7 @@ class _Reading:
         if got.num_rows != wanted.num_rows:
             kind: Kind = "lost" if got.num_rows < wanted.num_rows else "extra rows"
             detail = f"read {got.num_rows:,} rows instead of {wanted.num_rows:,} that are kept and match"
-            self.found.add(kind, task.path, group, here, detail)
+            self.differences.add(kind, task.path, group, here, detail)
             return
         wrong = differences(got, wanted)
         if wrong:
@@ -350,7 +350,7 @@ class _Reading:
             values = [text_of(table.column(name)[first])[:_LONGEST_VALUE] for table in (got, wanted)]
             detail = f"columns {', '.join(wrong)}; the first has {name} = {values[0]} instead of {values[1]}"
             bad_rows = RowSet.from_positions(footer.num_rows, here.positions()[bad])
-            self.found.add("wrong values", task.path, group, bad_rows, detail)
+            self.differences.add("wrong values", task.path, group, bad_rows, detail)
 
 
 def _compare_order(

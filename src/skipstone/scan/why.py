@@ -38,7 +38,7 @@ from skipstone.report.units import plural, span_text
 from skipstone.scan.plan import ScanPlan, Task
 from skipstone.scan.projection import Path
 from skipstone.scan.results import Why, WhyStep
-from skipstone.scan.statistics import known_bounds, null_counts
+from skipstone.scan.statistics import null_counts, usable_bounds
 from skipstone.store.absolute import AbsoluteStore
 from skipstone.store.source import drive
 from skipstone.store.store import ListedFile
@@ -475,7 +475,7 @@ class Quoter:
         else:
             missing = _missing(metadata, bound.leaf, group)
             stats = metadata.chunks(bound.leaf.index)[group].statistics or Statistics()
-        lower, upper = known_bounds(metadata, ref, facts)
+        lower, upper = usable_bounds(metadata, ref, facts)
         counts = null_counts(metadata, ref, facts)
         nulls = _nulls(int(counts[group]), stats.null_count)
         said = _said(facts, group, bool(lower[group]), bool(upper[group]), nulls, missing)
@@ -489,7 +489,7 @@ class Quoter:
         start = int(self.metadata.row_group_starts[group] + index.first_rows[page])
         unit = f"page {page} ({span_text(start, start + int(index.row_counts[page]))})"
         ref = ColumnRef(path, facts.type)
-        lower, upper = known_bounds(self.metadata, ref, facts)
+        lower, upper = usable_bounds(self.metadata, ref, facts)
         counted = None if index.null_counts is None else int(index.null_counts[page])
         nulls = _nulls(0 if not facts.may_null[page] else -1 if counted is None else counted, counted)
         missing = "no bounds" if index.has_statistics else "no statistics"

@@ -140,7 +140,7 @@ def test_what_a_catalog_says_is_an_error_of_ours() -> None:
         "db.t",
         "catalog mine failed: 'boom\\nand more' (KeyError)",
     )
-    assert "KeyError" in (refused.value.hint or "")
+    assert refused.value.hint == "check the catalog"
     own = UsageError("mine")
     with pytest.raises(SkipstoneError) as kept, catalog_errors(catalog, "db.t"):
         raise own

@@ -231,7 +231,7 @@ def test_odd_questions(tmp_path):
             sk.execute(wrong)
     with pytest.raises(UsageError, match="columns"):
         sk.execute(lake.scan().plan(), columns=5)
-    with pytest.raises(UsageError, match="give its path"):
+    with pytest.raises(UsageError, match="pass the path of a file"):
         lake.scan().plan().why(5)
     with pytest.raises(UsageError, match="empty"):
         sk.open("")

@@ -59,7 +59,7 @@ def gunzip(data: bytes, most: int, wbits: int = _GZIP) -> bytes:
     if len(data) * _DEFLATE_RATIO > most:
         return _unpacked(partial(_inflated, data, wbits), most)
     try:
-        # Some writers make a block of every record: nothing but the call.
+        # Some writers make a block of every record, so overhead counts.
         return zlib.decompress(data, wbits, 4096)
     except zlib.error as error:
         raise _unreadable(error) from None
