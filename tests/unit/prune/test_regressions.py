@@ -110,7 +110,7 @@ def test_lists_that_are_no_filters(value: object) -> None:
 
 
 def test_calls_that_make_no_sense(floats: Path) -> None:
-    with pytest.raises(UsageError, match="options=PruneOptions"):
+    with pytest.raises(UsageError, match="PruneOptions as options="):
         sk.Pruner("f = 1", sk.PruneOptions())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unexpected keyword argument 'dictionari'"):
         sk.prune(floats, "f = 1", dictionari=True)  # type: ignore[call-arg]

@@ -233,7 +233,7 @@ def test_a_page_index_with_wrong_bounds(root: Path) -> None:
 
 
 def test_many_differences_are_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skipstone.scan.verify._MOST_DIFFERENCES", 2)
+    monkeypatch.setattr("skipstone.scan.verify._MAX_DIFFERENCES", 2)
 
     def lie(footer: Struct) -> None:  # every row group says that its ids are a million
         for chunk in chunks(footer)[::3]:

@@ -225,7 +225,7 @@ def written_by(name: bytes) -> Any:
             lambda path: patch_statistics(path, swap),
             "bounds ignored: min is above max, or not a value, 0 nulls",
         ),
-        (lambda path: patch_statistics(path, only_deprecated), "bounds ignored: the deprecated ones"),
+        (lambda path: patch_statistics(path, only_deprecated), "bounds ignored: deprecated ones"),
         (written_by(b"parquet-mr version 1.8.0"), "bounds ignored: "),
         (
             lambda path: patch_statistics(path, lambda stats: [stats.pop(n) for n in (5, 6)]),
@@ -300,7 +300,7 @@ def test_a_file_that_came_later(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "b.parquet")
     why = plan.why("b.parquet")
     assert (why.verdict, why.ruled_out) == (NONE, False)
-    assert "it came or changed later" in why.notes[0]
+    assert "it was added or changed later" in why.notes[0]
 
 
 def test_an_empty_file(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_names_of_a_file(root: Path) -> None:
     assert found.path == f"{root}/{key}"
     for name in (f"{root}/{key}", "part-0.parquet", "0.parquet"):
         assert plan.why(name) == found
-    with pytest.raises(UsageError, match=r"the end of 2 files' names.*give more of the path"):
+    with pytest.raises(UsageError, match=r"matches 2 files: .*pass more of the path"):
         plan.why("parquet")
     with pytest.raises(UsageError, match=r"no file 'part-9.parquet'.*"):
         plan.why("part-9.parquet")

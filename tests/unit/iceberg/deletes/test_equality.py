@@ -274,7 +274,7 @@ def test_what_is_missing_is_named() -> None:
     with pytest.raises(UsageError, match=r"column a\.b"):
         keys.mask(pa.table({"b": [1]}))
     avro = DeleteFile("f.avro", 1, "AVRO", 1, 1)
-    with pytest.raises(FileError, match="format AVRO"):
+    with pytest.raises(FileError, match="format is AVRO"):
         EqualityDeletes((1,), (("a",),), (pa.int64(),), (avro,)).load(shelf)
 
 

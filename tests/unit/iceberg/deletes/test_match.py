@@ -199,7 +199,7 @@ def test_a_vector_takes_the_place_of_position_deletes() -> None:
             "^a: data file has more than one deletion",
         ),
         ([vector("v", 1, None)], "^v: deletion vector has no data file"),
-        ([File("v", 1, NOWHERE, POSITION, "PUFFIN", referenced="a")], "^v: the deletion vector names no"),
+        ([File("v", 1, NOWHERE, POSITION, "PUFFIN", referenced="a")], "^v: deletion vector has no"),
         ([equality("e", 1, ids=())], "^e: equality delete file has no equality_ids"),
         ([position("p", 1), File("x", content=3)], "^x: unknown kind of delete file"),
     ],

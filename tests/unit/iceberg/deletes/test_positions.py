@@ -158,8 +158,8 @@ def test_formats_that_are_not_read_are_named() -> None:
     ("pairs", "reason"),
     [
         ([("a", -1)], "column pos: position -1 is negative"),
-        ([("a", None)], "column pos: a position delete without"),
-        ([(None, 1), ("a", 2)], "column file_path: a position delete without"),
+        ([("a", None)], "column pos: position delete has no"),
+        ([(None, 1), ("a", 2)], "column file_path: position delete has no"),
     ],
 )
 def test_rows_that_make_no_sense_are_refused(pairs: list[tuple[Any, Any]], reason: str) -> None:
@@ -173,7 +173,7 @@ def test_positions_that_are_no_integers_are_refused(pos: Any, statistics: bool) 
     form = schema()
     form = form.set(1, form.field(1).with_type(pa.scalar(pos).type))
     shelf = Shelf(f=written([("a", pos)], form, write_statistics=statistics))
-    with pytest.raises(SchemaError, match="f, row group 0, column pos: position deletes of type"):
+    with pytest.raises(SchemaError, match="f, row group 0, column pos: column of a position delete file is"):
         read_positions([need("f", ["a"])], shelf)
 
 

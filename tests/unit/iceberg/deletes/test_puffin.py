@@ -118,7 +118,7 @@ def test_what_the_manifest_says_must_hold(tmp_path: Path) -> None:
         return read_vector(note(offset, length, rows, size), lambda file: open_source(path))
 
     assert len(read(offset, length)) == 2  # type: ignore[arg-type]
-    with pytest.raises(CorruptFileError, match="deletes 2 rows, the manifest says 3"):
+    with pytest.raises(CorruptFileError, match="deletes 2 rows, but the manifest recorded 3"):
         read(offset, length, rows=3)
     for wrong in ((offset, length - 1), (offset + 1, length), (-1, length), (offset, 3), (size - 5, length)):
         with pytest.raises(CorruptFileError):
