@@ -70,13 +70,13 @@ def create_table(
         with suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace(name.rpartition(".")[0])
         try:
-            found = catalog.create_table(
+            table = catalog.create_table(
                 name, made, location=location, partition_spec=spec, sort_order=order, properties=properties
             )
         except TableAlreadyExistsError as error:
             hint = "open the table, or drop it first"
             raise ConflictError("table already exists", path=name, hint=hint) from error
-    return found
+    return table
 
 
 def iceberg_schema(schema: pa.Schema) -> Schema:

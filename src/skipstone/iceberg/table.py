@@ -104,14 +104,14 @@ class TableSnapshot:
         self._origin, self._options, self._reference = origin, options, reference
         self._records: IndexRecords | None = None
         self._settled = None if mapping is None else settled_fields(mapping, metadata.schemas)
-        given = {
+        supplied = {
             field.source_id
             for spec in metadata.partition_specs
             for field in spec.fields
             if isinstance(field.transform, IdentityTransform)
         }
-        self.index_naming: Naming | None = IdNaming.of(mapping, metadata.schemas, supplied=given)
-        naming = FieldNaming.of(self._pinned.schema, mapping, supplied=given)
+        self.index_naming: Naming | None = IdNaming.of(mapping, metadata.schemas, supplied=supplied)
+        naming = FieldNaming.of(self._pinned.schema, mapping, supplied=supplied)
         store = AbsoluteStore(metadata.location.rstrip("/"), options, origin.root)
         store.check(store.uri)
         evolution = Evolution(defaults(self._pinned.schema))

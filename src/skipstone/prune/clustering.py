@@ -72,16 +72,16 @@ def clustering(facts: ColumnFacts, rows: Array | None = None) -> Clustering:
     distinct. The estimate is too low if values crowd at one end of a long tail.
     """
     units = len(facts)
-    known = bounded(facts) & facts.may_value
-    always = int((facts.may_value & ~known).sum())
-    if not known.any():
+    has_bounds = bounded(facts) & facts.may_value
+    always = int((facts.may_value & ~has_bounds).sum())
+    if not has_bounds.any():
         return Clustering(units, float(always), Layout.SINGLE if units == 1 else Layout.UNKNOWN, ())
-    low, high = _positions(facts.take(np.flatnonzero(known)))
+    low, high = _positions(facts.take(np.flatnonzero(has_bounds)))
     weights = np.ones(units) if rows is None else np.maximum(rows, 1).astype(np.float64)
     tried = (np.arange(_TRIES) + 0.5) / _TRIES
     enclosing = _enclosing(low, high, _between(low[:, np.newaxis], high[:, np.newaxis], tried)).mean(axis=1)
-    unknown = weights[facts.may_value & ~known].sum()
-    touched = (enclosing * weights[known]).sum() + len(low) * unknown
+    unknown = weights[facts.may_value & ~has_bounds].sum()
+    touched = (enclosing * weights[has_bounds]).sum() + len(low) * unknown
     depth = always + float(touched / weights[facts.may_value].sum())
     return Clustering(
         units, depth, _layout(low, high, units, always, depth), _profile(low, high, always, units)

@@ -276,9 +276,9 @@ def _open(
     opened = TailSource(open_source(cast("SourceLike", source), storage_options=storage_options))
     if metadata is None:
         return opened, None
-    known = _as_metadata(metadata)
-    opened.expect(known.version, known.size)
-    return opened, known
+    footer = _as_metadata(metadata)
+    opened.expect(footer.version, footer.size)
+    return opened, footer
 
 
 def _is_metadata(value: object) -> TypeGuard[ParquetMetadata | ArrowFileMetaData]:

@@ -259,7 +259,7 @@ class Lake:
         )
 
     def surveyed(
-        self, coverage: IndexCoverage, known: Sequence[tuple[int, Array]], unknown: Array
+        self, coverage: IndexCoverage, indexed: Sequence[tuple[int, Array]], others: Array
     ) -> tuple[Survey, Array]:
         """A survey of indexed files and of others by their footers, with their numbers in the listing."""
         if self._fitting is not coverage:
@@ -267,23 +267,23 @@ class Lake:
             if self.pinned.has_own_schema:
                 self.pinned.check(coverage.kinds())
             self._fitting = coverage
-        parts: list[SurveyPart] = [coverage.part(segment, rows) for segment, rows in known]
-        numbers = [coverage.files_of(segment, rows) for segment, rows in known]
-        if len(unknown):
-            parts.append(self.footers(unknown))
-            numbers.append(unknown)
-        chosen = np.concatenate([unknown[:0], *numbers])
+        parts: list[SurveyPart] = [coverage.part(segment, rows) for segment, rows in indexed]
+        numbers = [coverage.files_of(segment, rows) for segment, rows in indexed]
+        if len(others):
+            parts.append(self.footers(others))
+            numbers.append(others)
+        chosen = np.concatenate([others[:0], *numbers])
         return Survey.joined(parts, self.pinned.overrides(chosen)), chosen
 
     def remembered(self, key: Hashable, make: Callable[[], T]) -> T:
         """A cached survey, or a new one."""
         surveys = self._surveys
-        found: T | None = surveys.get(key)
-        if found is None:
-            found = surveys[key] = make()
+        survey: T | None = surveys.get(key)
+        if survey is None:
+            survey = surveys[key] = make()
             while len(surveys) > _SURVEYS:
                 surveys.popitem(last=False)
-        return found
+        return survey
 
 
 class Table(Lake):

@@ -68,12 +68,12 @@ def resolve(columns: Sequence[str] | None, schema: pa.Schema, *, case_sensitive:
         return _resolve(columns, schema, case_sensitive)
     # By identity, as in ``binder_of``: a lake has one schema object per version, which the cache references.
     key = columns, id(schema), case_sensitive
-    found = _resolved.get(key)
-    if found is None:
+    cached = _resolved.get(key)
+    if cached is None:
         if len(_resolved) >= _RESOLVED:
             _resolved.clear()
-        found = _resolved[key] = _resolve(columns, schema, case_sensitive), schema
-    return found[0]
+        cached = _resolved[key] = _resolve(columns, schema, case_sensitive), schema
+    return cached[0]
 
 
 def _resolve(columns: Sequence[str] | None, schema: pa.Schema, case_sensitive: bool) -> Projection:

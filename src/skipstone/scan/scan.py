@@ -74,8 +74,8 @@ class Scan:
         *query, options = self._query
         # Equal options are one object, which a cached plan references: no hashing is needed.
         key = (*query, id(options))
-        found: ScanPlan = self.lake.plans.get_or_make(key, make)
-        return found
+        plan: ScanPlan = self.lake.plans.get_or_make(key, make)
+        return plan
 
     def _question(self) -> Question:
         where, columns, limit, order, options = self._query

@@ -230,11 +230,11 @@ class _Units:
         ]
         empty = (np.zeros(0, bool), np.zeros(0, bool), np.zeros(0, np.int64), np.zeros(0, np.int64))
         lower, upper, nulls, packed = (np.concatenate(column) for column in zip(empty, *parts, strict=True))
-        given = survey.given.get(ref.path)
-        if given is not None and given.where is not None:
-            stated = given.where[survey.owners]
-            lower, upper = lower | stated, upper | stated
-            nulls = np.where(stated, np.where(facts.may_null, survey.rows, 0), nulls)
+        override = survey.given.get(ref.path)
+        if override is not None and override.where is not None:
+            overridden = override.where[survey.owners]
+            lower, upper = lower | overridden, upper | overridden
+            nulls = np.where(overridden, np.where(facts.may_null, survey.rows, 0), nulls)
         return cls(type, facts, lower, upper, nulls, packed, survey.rows)
 
     def without(self, touched: Array) -> _Units:
@@ -269,13 +269,13 @@ class _Units:
         facts = self.facts.take(used)
         keys = facts.upper if upper else facts.lower
         exact = facts.upper_exact if upper else facts.lower_exact
-        known = (self.has_upper if upper else self.has_lower)[used]
+        usable = (self.has_upper if upper else self.has_lower)[used]
         keys = keys if isinstance(keys, pa.Array) else pa.array(keys)
         which = "max" if upper else "min"
-        table = pa.table({"owner": pa.array(owners, pa.int64()), "key": keys, "known": pa.array(known)})
-        ends = table.group_by("owner").aggregate([("key", which), ("known", "all")])
+        table = pa.table({"owner": pa.array(owners, pa.int64()), "key": keys, "usable": pa.array(usable)})
+        ends = table.group_by("owner").aggregate([("key", which), ("usable", "all")])
         # One unknown bound makes the group's bound unknown.
-        ends = ends.filter(ends["known_all"])
+        ends = ends.filter(ends["usable_all"])
         index = np.full(count, _UNKNOWN)
         index[np.asarray(ends["owner"])] = np.arange(len(ends))
         outermost = _chunk(ends[f"key_{which}"]).take(pa.array(index, mask=index == _UNKNOWN))

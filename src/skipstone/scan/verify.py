@@ -266,20 +266,20 @@ def _answer(
     whole: ScanPlan,
     matching: Mapping[ListedFile, RowSet],
     answered: int,
-    found: _Differences,
+    results: _Differences,
 ) -> None:
     """Compare values; for a sorted result also the sort keys, for a limited one the number of rows."""
-    sound = not found.listed
-    _Reading(truth, replace(whole, order=()) if plan.order else plan, matching, found).compare()
-    if not sound or found.listed:
+    sound = not results.listed
+    _Reading(truth, replace(whole, order=()) if plan.order else plan, matching, results).compare()
+    if not sound or results.listed:
         return  # order and number of wrong rows are no further information
     total = sum(map(len, matching.values()))
     wanted = total if plan.limit is None else min(plan.limit, total)
     if answered != wanted:
         kind: Kind = "lost" if answered < wanted else "extra rows"
-        found.add(kind, plan.lake, None, None, f"result has {answered:,} rows instead of {wanted:,}")
+        results.add(kind, plan.lake, None, None, f"result has {answered:,} rows instead of {wanted:,}")
     elif plan.order:
-        _compare_order(truth, plan, matching, found)
+        _compare_order(truth, plan, matching, results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +354,7 @@ class _Reading:
 
 
 def _compare_order(
-    truth: _FullRead, plan: ScanPlan, matching: Mapping[ListedFile, RowSet], found: _Differences
+    truth: _FullRead, plan: ScanPlan, matching: Mapping[ListedFile, RowSet], results: _Differences
 ) -> None:
     """Compare the sort keys of the result with those of all matching rows, sorted."""
     keys = Projection.of(plan.schemas.read, [term.path for term in plan.order])
@@ -371,7 +371,7 @@ def _compare_order(
             wanted = right.slice(at, batch.num_rows)
             if differences(pa.Table.from_batches([batch]), wanted):
                 by = ", ".join(map(str, plan.order))
-                found.add(
+                results.add(
                     "wrong order",
                     plan.lake,
                     None,

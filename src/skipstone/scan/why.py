@@ -270,10 +270,10 @@ class _Inquiry:
                 self.steps.append(WhyStep(level.name, unit, Verdict.NONE, str(node), text, level.cause))
                 continue
             leaves = [leaf for owner, leaf in level.silent if owner == group]
-            said = "; ".join(f"{_name(f)}: bloom filter can't rule out {looked_for(f)}" for f in leaves)
-            if said:
+            text = "; ".join(f"{_name(f)}: bloom filter can't rule out {looked_for(f)}" for f in leaves)
+            if text:
                 condition = " AND ".join(map(str, leaves))
-                self.steps.append(WhyStep(level.name, unit, Verdict.SOME, condition, said))
+                self.steps.append(WhyStep(level.name, unit, Verdict.SOME, condition, text))
 
     def _pages(
         self,
@@ -387,8 +387,8 @@ def describe(
             every = [node for node, _ in judgement.parts]
             doubtful = [node for node, bits in judgement.parts if bits.false[at] or bits.null[at]]
             nodes = every if verdict is Verdict.ALL else doubtful or every
-            said = "; ".join(dict.fromkeys(map(quote, nodes)))
-            steps.append(WhyStep(level, unit, verdict, _joined(nodes), said))
+            text = "; ".join(dict.fromkeys(map(quote, nodes)))
+            steps.append(WhyStep(level, unit, verdict, _joined(nodes), text))
     return steps
 
 
@@ -478,8 +478,8 @@ class Quoter:
         lower, upper = usable_bounds(metadata, ref, facts)
         counts = null_counts(metadata, ref, facts)
         nulls = _nulls(int(counts[group]), stats.null_count)
-        said = _said(facts, group, bool(lower[group]), bool(upper[group]), nulls, missing)
-        return f"{name}: {said} (row-group statistics)"
+        text = _describe_facts(facts, group, bool(lower[group]), bool(upper[group]), nulls, missing)
+        return f"{name}: {text} (row-group statistics)"
 
     def _page(self, path: Path, pages: PageFacts, group: int, row: int) -> str:
         """``row`` is relative to the row group."""
@@ -493,8 +493,8 @@ class Quoter:
         counted = None if index.null_counts is None else int(index.null_counts[page])
         nulls = _nulls(0 if not facts.may_null[page] else -1 if counted is None else counted, counted)
         missing = "no bounds" if index.has_statistics else "no statistics"
-        said = _said(facts, page, bool(lower[page]), bool(upper[page]), nulls, missing)
-        return f"{'.'.join(path)}: {said} in {unit}"
+        text = _describe_facts(facts, page, bool(lower[page]), bool(upper[page]), nulls, missing)
+        return f"{'.'.join(path)}: {text} in {unit}"
 
 
 def _paths(node: Node) -> list[Path]:
@@ -507,7 +507,7 @@ def _no_columns(node: Node) -> str:
     return "no metadata applies"
 
 
-def _said(facts: ColumnFacts, unit: int, low: bool, high: bool, nulls: str, missing: str) -> str:
+def _describe_facts(facts: ColumnFacts, unit: int, low: bool, high: bool, nulls: str, missing: str) -> str:
     """Bounds, NULLs and NaN of one unit."""
     if not facts.may_value[unit]:
         held = [name for name, may in (("NULL", facts.may_null), ("NaN", facts.may_nan)) if may[unit]]

@@ -255,8 +255,8 @@ def read_header(data: bytes) -> tuple[dict[str, bytes], int]:
     if data[:4] != _MAGIC:
         raise AvroError("not an Avro container")
     # The header is an Avro map of bytes.
-    found, pos = read_value(AvroNode("map", [AvroNode("bytes")]), data, 4)
-    return found, pos
+    header, pos = read_value(AvroNode("map", [AvroNode("bytes")]), data, 4)
+    return header, pos
 
 
 # -- the schema --------------------------------------------------------------------------------
@@ -324,10 +324,10 @@ def _node(schema: Any, names: dict[str, AvroNode], space: str) -> AvroNode:
     if isinstance(schema, str):
         if schema in _PRIMITIVES:
             return AvroNode(schema)
-        found = names.get(_full_name(schema, "", space)) or names.get(schema)
-        if found is None:
+        node = names.get(_full_name(schema, "", space)) or names.get(schema)
+        if node is None:
             raise ValueError(f"unknown type {schema!r}")
-        return found
+        return node
     kind = schema["type"]
     if not isinstance(kind, str) or kind not in ("array", "map", "fixed", "enum", "record", "error"):
         node = _node(kind, names, space)
@@ -355,11 +355,11 @@ def _named(kind: str, schema: Any, names: dict[str, AvroNode], space: str) -> Av
         inner = full.rpartition(".")[0] or space
         for one in schema["fields"]:
             number = one.get("field-id")
-            known = AvroField(
+            own = AvroField(
                 one["name"], None if number is None else int(number), tuple(one.get("aliases", ()))
             )
-            node.fields += (known,)
-            node.keys += (known.key,)
+            node.fields += (own,)
+            node.keys += (own.key,)
             node.parts.append(_node(one["type"], names, inner))
     return node
 

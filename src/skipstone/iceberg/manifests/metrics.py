@@ -153,26 +153,28 @@ def file_facts(
     steps = None if own is None else widen(own, storage_type(ref_type))
     if own is None or steps is None:
         return ColumnFacts.unknown(ref_type, units)
-    found = entries.metrics(field_id)
+    metrics = entries.metrics(field_id)
     rows = entries.rows
     floating = key_space(own).kind is Kind.FLOAT
     # Repeated columns don't have one value per row; only its footer proves that a file has no rows.
-    per_row = ((found.values < 0) | (found.values == rows)) & (rows > 0)
-    nulls_known = per_row & (found.nulls >= 0) & (found.nulls <= rows)
-    nans_known = per_row & (found.nans >= 0) & (found.nans <= rows)
-    bounded = np.asarray(found.lower.is_valid()) | np.asarray(found.upper.is_valid())
-    low, low_ok, high, high_ok, no_number = _bounds(field_type, found.lower, found.upper)
+    per_row = ((metrics.values < 0) | (metrics.values == rows)) & (rows > 0)
+    nulls_known = per_row & (metrics.nulls >= 0) & (metrics.nulls <= rows)
+    nans_known = per_row & (metrics.nans >= 0) & (metrics.nans <= rows)
+    bounded = np.asarray(metrics.lower.is_valid()) | np.asarray(metrics.upper.is_valid())
+    low, low_ok, high, high_ok, no_number = _bounds(field_type, metrics.lower, metrics.upper)
     low_ok, high_ok = low_ok & per_row, high_ok & per_row
-    counted = nulls_known & (found.values == rows)
+    counted = nulls_known & (metrics.values == rows)
     # Counts are not believed if bounds contradict them.
-    all_null = counted & (found.nulls == rows) & ~bounded
-    all_nan = counted & nans_known & (found.nulls + found.nans == rows) & (~bounded | no_number) & floating
-    may_null = ~(nulls_known & (found.nulls == 0))
+    all_null = counted & (metrics.nulls == rows) & ~bounded
+    all_nan = (
+        counted & nans_known & (metrics.nulls + metrics.nans == rows) & (~bounded | no_number) & floating
+    )
+    may_null = ~(nulls_known & (metrics.nulls == 0))
     if required:
         # A recorded count still wins: the column can have become required after the file was written.
         may_null &= nulls_known
     meet = _meet(low, high) & low_ok & high_ok & nulls_known
-    others = found.nulls + np.where(nans_known, found.nans, rows if floating else 0)
+    others = metrics.nulls + np.where(nans_known, metrics.nans, rows if floating else 0)
     exact = meet & (others < rows) & (not _may_be_cut(own))
     floor, ceiling = unbounded(own, units)
     facts = ColumnFacts(
@@ -183,7 +185,7 @@ def file_facts(
         exact,
         may_value=~all_null & ~all_nan,
         may_null=may_null,
-        may_nan=~(nans_known & (found.nans == 0)) & ~all_null & floating,
+        may_nan=~(nans_known & (metrics.nans == 0)) & ~all_null & floating,
     )
     for step in steps:
         facts = facts.through(step)

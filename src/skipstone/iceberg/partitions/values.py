@@ -201,17 +201,17 @@ def _in_time(transform: Any, column: pa.Array) -> pa.Array:
         days, hours = np.floor_divide(micros, _DAY), np.floor_divide(micros, _HOUR)
     unit = _CALENDAR.get(type(transform))
     if unit is not None:
-        found = days.astype("datetime64[D]").astype(unit).astype(np.int64)
+        periods = days.astype("datetime64[D]").astype(unit).astype(np.int64)
     else:
-        found = days if isinstance(transform, DayTransform) else hours
-    return pa.array(found, mask=nulls).cast(pa.int32())
+        periods = days if isinstance(transform, DayTransform) else hours
+    return pa.array(periods, mask=nulls).cast(pa.int32())
 
 
 def _micros(column: pa.Array) -> Array:
     """Microseconds of times, rounded down; 0 for NULL."""
     more, less = _MICROS[column.type.unit]
-    found: Array = np.floor_divide(np.asarray(internal(column).fill_null(0)), less) * more
-    return found
+    micros: Array = np.floor_divide(np.asarray(internal(column).fill_null(0)), less) * more
+    return micros
 
 
 # -- prefixes ----------------------------------------------------------------------------------
@@ -226,10 +226,10 @@ def _truncated(transform: TruncateTransform[Any], source: PrimitiveType, values:
         return pc.binary_slice(values, 0, width)
     if pa.types.is_integer(type):
         whole = np.asarray(values.fill_null(0)).astype(np.int64)
-        found = whole - np.mod(whole, width)
-        if (found > whole).any():
+        truncated = whole - np.mod(whole, width)
+        if (truncated > whole).any():
             raise OverflowError("truncated value does not fit 64 bits")
-        return pa.array(found, mask=np.asarray(values.is_null())).cast(type)
+        return pa.array(truncated, mask=np.asarray(values.is_null())).cast(type)
     return _each(transform.transform(source), values, type)
 
 
@@ -245,8 +245,8 @@ def _bucketed(
         hashed = _hash_longs(np.asarray(values.fill_null(0)).astype(np.int64))
     else:
         return _each(transform.transform(source), values, pa.int32())
-    found = (hashed & np.uint32(0x7FFFFFFF)).astype(np.int64) % transform.num_buckets
-    return pa.array(found, pa.int32(), mask=np.asarray(values.is_null()))
+    buckets = (hashed & np.uint32(0x7FFFFFFF)).astype(np.int64) % transform.num_buckets
+    return pa.array(buckets, pa.int32(), mask=np.asarray(values.is_null()))
 
 
 def _hash_longs(values: Array) -> Array:
@@ -254,15 +254,15 @@ def _hash_longs(values: Array) -> Array:
     whole = values.view(np.uint64)
     low = (whole & np.uint64(0xFFFFFFFF)).astype(np.uint32)
     high = (whole >> np.uint64(32)).astype(np.uint32)
-    found = np.zeros(len(whole), np.uint32)
+    hashes = np.zeros(len(whole), np.uint32)
     with np.errstate(over="ignore"):
         for half in (low, high):
             mixed = _rotated(half * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-            found = _rotated(found ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-        found ^= np.uint32(8)
-        found = (found ^ (found >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-        found = (found ^ (found >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    result: Array = found ^ (found >> np.uint32(16))
+            hashes = _rotated(hashes ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+        hashes ^= np.uint32(8)
+        hashes = (hashes ^ (hashes >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+        hashes = (hashes ^ (hashes >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    result: Array = hashes ^ (hashes >> np.uint32(16))
     return result
 
 
