@@ -61,7 +61,7 @@ class LatencySource(SourceWrapper):
 
 @dataclass(frozen=True, slots=True)
 class SlowStore:
-    """A place whose every request takes ``seconds``, whatever it really takes."""
+    """A store whose every request takes ``seconds``."""
 
     store: Store
     seconds: float
@@ -104,11 +104,11 @@ class SlowStore:
         return files
 
     def child(self, key: str) -> SlowStore:
-        """The place below this one, as slow."""
+        """The store below this one, as slow."""
         return replace(self, store=self.store.child(key))
 
     def parent(self) -> SlowStore | None:
-        """The place above this one, as slow."""
+        """The store above this one, as slow."""
         above = self.store.parent()
         return replace(self, store=above) if above is not None else None
 

@@ -1,4 +1,4 @@
-"""A place that can be stopped at every single thing asked of it."""
+"""A store that can be stopped at every request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHANGES = ("write", "delete", "move", "clear")
 
 @dataclass
 class SteppedStore:
-    """Any place; ``before`` and ``after`` are told of each step by its name and arguments, and may raise."""
+    """Any store; ``before`` and ``after`` are called with each step, and can raise."""
 
     store: Store
     before: Callable[[str, tuple[Any, ...]], None] = lambda _name, _args: None
@@ -81,7 +81,7 @@ class SteppedStore:
 
 @dataclass
 class Recorder:
-    """Writes down what changes a place, so that it can be done again elsewhere, one step at a time."""
+    """Records changes of a store, to repeat them elsewhere step by step."""
 
     steps: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""A place that writes down every request made of it, and lets a fault have its way with some."""
+"""A store that records every request, and injects faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from skipstone.store.store import ListedFile, Store, open_store
 
 @dataclass(frozen=True)
 class Request:
-    """One call to a source, by its number among all calls to the place."""
+    """One call to a source, by its number among all calls to the store."""
 
     number: int
     key: str
@@ -95,7 +95,7 @@ class Flips(Fault):
 
 
 class WatchedStore:
-    """Any place, watched."""
+    """Any store, with its requests recorded."""
 
     def __init__(self, store: Store, fault: Fault | None = None, *, local: bool = False) -> None:
         self.store = store
@@ -124,7 +124,7 @@ class WatchedStore:
         return self.store.list_prefix(prefix)
 
     def child(self, key: str) -> WatchedStore:
-        """The place below, whose requests are written down here as well."""
+        """The store below, whose requests are recorded here as well."""
         below = WatchedStore(self.store.child(key), self.fault, local=self.local)
         below.requests, below._lock = self.requests, self._lock
         return below
@@ -136,7 +136,7 @@ class WatchedStore:
         self.store.delete(keys)
 
     def parent(self) -> WatchedStore | None:
-        """The place above, whose requests are written down here as well."""
+        """The store above, whose requests are recorded here as well."""
         above = self.store.parent()
         if above is None:
             return None
@@ -160,7 +160,7 @@ class WatchedStore:
 
 
 class WatchedSource:
-    """One file of a watched place."""
+    """One file of a watched store."""
 
     def __init__(self, store: WatchedStore, key: str, below: Source) -> None:
         self.store, self.key, self.below = store, key, below
@@ -211,7 +211,7 @@ class WatchedSource:
 
 
 def open_watched(store: WatchedStore, retry: sk.RetryPolicy | None = None, **options: Any) -> sk.Lake:
-    """What ``sk.open`` would give, on this place."""
+    """The lake that ``sk.open`` returns, on this store."""
     return sk.Lake(store, "", retry=retry, **options)
 
 

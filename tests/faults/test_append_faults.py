@@ -47,7 +47,7 @@ def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Callable[[str], Store]:
-    """New places with nothing in them."""
+    """New, empty stores."""
     count = iter(range(1_000_000))
 
     def make(kind: str) -> Store:

@@ -1,6 +1,6 @@
-"""Extra evidence that can only rule out TRUE: bloom filters, and complete dictionaries.
+"""Bloom filters and complete dictionaries: evidence that can only prove that no row is TRUE.
 
-Filters are asked of the row groups still open: few keys read a block of each filter, many the whole filter.
+Filters are read for undecided row groups: for few keys single blocks, for many keys the entire filter.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from skipstone.prune.survey import BloomRequest, Fetch, Need, PruneOptions, Rule
 from skipstone.store.cache import Cache
 from skipstone.store.source import ByteRange
 
-# Whole filters are fetched in portions of about this many bytes, so that many big ones fit in memory.
+# Entire filters are fetched in portions of about this many bytes, to bound memory.
 _PORTION = 64 * 1024 * 1024
-# Longer filters than this are not worth their room in the cache.
-_KEPT = 1024 * 1024
+# Longer filters are not cached.
+_MAX_CACHED = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
-    """A leaf that is TRUE just for stored values, and (for blooms) the hashes of those values."""
+    """A leaf that is TRUE only for stored values, and (for bloom filters) the hashes of those values."""
 
     node: Leaf
     bound: BoundLeaf
@@ -53,43 +53,43 @@ class Probe:
 
 
 def stored_values(node: Node, metadata: ParquetMetadata) -> list[Probe]:
-    """Leaves whose TRUE values are values of the column itself, in the form the file stores."""
+    """Leaves whose TRUE values are values of the column as stored in the file."""
     return [Probe(leaf, bound) for leaf, bound in _stored(node, metadata)]
 
 
 def _stored(node: Node, metadata: ParquetMetadata) -> list[tuple[Leaf, BoundLeaf]]:
-    found = []
+    pairs = []
     for leaf in (node,) if isinstance(node, Leaf) else node.leaves():
         true = leaf.true
         if leaf.ref.via or true.nulls or true.nans or true.spans.is_all:
             continue
         bound = find_leaf(metadata, leaf.ref)
         if bound is not None and all([isinstance(step, Same) for step in bound.steps]):  # noqa: C419
-            found.append((leaf, bound))
-    return found
+            pairs.append((leaf, bound))
+    return pairs
 
 
 _LONGEST_RUN = 256
-"""Neighbouring integers up to this many are looked up one by one."""
+"""Longest range of integers that are looked up individually."""
 
 Hashes = dict[tuple[object, ...], Array | None]
-"""Hashes of a leaf's values by the way a file stores them: most files of a lake store them alike."""
+"""Hashes of a leaf's values by the storage type of the file, which most files of a lake share."""
 
 
 def bloom_probes(
-    node: Node, metadata: ParquetMetadata, max_keys: int, known: Hashes | None = None
+    node: Node, metadata: ParquetMetadata, max_keys: int, cache: Hashes | None = None
 ) -> list[Probe]:
-    """Leaves that ask for a short list of values, with their hashes; ``known`` spares hashing again."""
+    """Leaves with a short list of values, and the hashes of those."""
     probes = []
     for leaf, bound in _stored(node, metadata):
         stored = bound.leaf
-        if known is None:
+        if cache is None:
             hashes = _hashes(leaf, stored, max_keys)
         else:
             key = (id(leaf), stored.physical, stored.type_length, stored.logical)
-            if key not in known:
-                known[key] = _hashes(leaf, stored, max_keys)
-            hashes = known[key]
+            if key not in cache:
+                cache[key] = _hashes(leaf, stored, max_keys)
+            hashes = cache[key]
         if hashes is not None:
             probes.append(Probe(leaf, bound, hashes))
     return probes
@@ -99,7 +99,7 @@ def _hashes(leaf: Leaf, stored: LeafColumn, max_keys: int) -> Array | None:
     span = leaf.span
     low, high = (0, 1) if span is None else (span[0].item(), span[1].item())
     if not high - low < _LONGEST_RUN:
-        return None  # one of so many values is nearly always there, if only by a filter's mistake
+        return None  # one of so many values is nearly always present, at least as a false positive
     plain: Sequence[Key]
     if low == high:
         plain = [low]
@@ -108,35 +108,35 @@ def _hashes(leaf: Leaf, stored: LeafColumn, max_keys: int) -> Array | None:
             return None
         keys = leaf.true.spans.points()
         if keys is None or not 0 < len(keys) <= max_keys:
-            return None  # without a value to look up, the leaf's own bits have said it all
+            return None  # there is no value to look up
         plain = keys if isinstance(keys, list) else keys.tolist()
     encoded = [encode_key(stored, key) for key in plain]
     if None in encoded:
         return None
     hashes = hash_values([value for e in encoded if e for value in e])
-    return hashes if len(hashes) else None  # values that the file's type can't hold have no hash
+    return hashes if len(hashes) else None  # values outside the file's type have no hash
 
 
 def useful_units(node: Node, evidence: Evidence, units: Array, best: Exclusions) -> Array:
-    """Of ``units``, those that would be dropped if every probe in ``best`` came back empty."""
+    """The units that would be dropped if every probe in ``best`` were negative."""
     if not best or not len(units):
         return units[:0]
     cleared = {leaf: absent[units] for leaf, absent in best.items()}
     return units[~judge(node, evidence.take(units), cleared).bits.true]
 
 
-def absent_by_dictionary(found: Probe, values: Array | list[bytes]) -> bool:
-    """Whether no value of the dictionary belongs to the leaf's TRUE set."""
+def absent_by_dictionary(probe: Probe, values: Array | list[bytes]) -> bool:
+    """Whether no dictionary value is in the leaf's TRUE set."""
     raw = values if isinstance(values, list) else [v.tobytes() for v in values]
-    keys, ok = decode_keys(found.bound.leaf, raw)
-    spans = found.node.true.spans
+    keys, ok = decode_keys(probe.bound.leaf, raw)
+    spans = probe.node.true.spans
     numbers = isinstance(keys, list) or keys.dtype.kind != "f"
     if numbers and not ok.all():
-        return False  # a value that can't be decoded could be any; among floats it is just NaN
+        return False  # an invalid value can be anything; among floats it is NaN
     if isinstance(keys, list):
         return not any(good and spans.contains(k) for k, good in zip(keys, ok, strict=True) if k is not None)
     assert isinstance(spans, NumberSpans)
-    # NaN in a dictionary is no match: stored_values() lets no leaf in that is TRUE for NaN.
+    # NaN never matches: stored_values() excludes leaves that are TRUE for NaN.
     keys = keys[ok]
     at = np.searchsorted(spans.highs, keys, side="left")
     inside = (
@@ -150,7 +150,7 @@ def absent_by_dictionary(found: Probe, values: Array | list[bytes]) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lookup:
-    """One filter to consult: of a probe's column in a row group."""
+    """The filter of a probe's column in a row group."""
 
     unit: int
     probe: Probe
@@ -159,7 +159,7 @@ class _Lookup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _FileFilter:
-    """A filter that the file has: where it is, and how it is read."""
+    """A filter in a file: its range, and the blocks to read (None: all)."""
 
     lookup: _Lookup
     whole: ByteRange
@@ -172,10 +172,10 @@ class _FileFilter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blooms:
-    """Consults the filters that could drop a row group which is still open.
+    """Reads the filters that can drop undecided row groups.
 
-    Without a ``cache`` as little of a filter is read as the look-up needs. With one, filters are read whole
-    (nearby ranges share a request anyway) and kept: the next look-up reads nothing.
+    Without a ``cache`` only the needed blocks of a filter are read. With one, entire filters are read (nearby
+    ranges share a request anyway) and cached: the next look-up reads nothing.
     """
 
     survey: Survey
@@ -184,41 +184,41 @@ class Blooms:
     unusable: Unusable
     cache: Cache[Any, Any] | None
     silent: list[tuple[int, Leaf]] = field(default_factory=list)
-    """Row groups and leaves whose filter was read and may hold a value."""
+    """Row groups and leaves whose filter was read and is positive."""
 
     def absent(self, evidence: Evidence, verdicts: Array) -> Generator[Need, list[Any], RuledOut]:
-        """Where the values of the predicate's leaves are proven absent."""
+        """The units in which the leaves' values are proven absent."""
         units = np.flatnonzero(verdicts == Verdict.SOME)
-        known = RuledOut({}, {}, settled=False)
+        ruled_out = RuledOut({}, {}, settled=False)
         if self.options.bloom_provider is None:
-            known, units = self.survey.absent(self.node, units, self.options.max_bloom_keys)
-            if known.settled:
-                return known
-        masks = known.groups
+            ruled_out, units = self.survey.absent(self.node, units, self.options.max_bloom_keys)
+            if ruled_out.settled:
+                return ruled_out
+        masks = ruled_out.groups
         lookups = self._lookups(evidence, units)
         present = yield from (self._provided(lookups) if self.options.bloom_provider else self._own(lookups))
-        for found in lookups:
-            if id(found) in present and present[id(found)]:
-                self.silent.append((found.unit, found.probe.node))
-            if not present.get(id(found), True):
-                mask = masks.setdefault(id(found.probe.node), np.zeros(len(self.survey), dtype=bool))
-                mask[found.unit] = True
-        return known
+        for lookup in lookups:
+            if id(lookup) in present and present[id(lookup)]:
+                self.silent.append((lookup.unit, lookup.probe.node))
+            if not present.get(id(lookup), True):
+                mask = masks.setdefault(id(lookup.probe.node), np.zeros(len(self.survey), dtype=bool))
+                mask[lookup.unit] = True
+        return ruled_out
 
     def _lookups(self, evidence: Evidence, open_units: Array) -> list[_Lookup]:
-        """The filters that could drop a row group, whether or not the files have them."""
+        """The filters that could drop a row group, even if the files lack them."""
         survey = self.survey
-        known: Hashes = {}
+        cache: Hashes = {}
         best: dict[int, Array] = {}
         probes: dict[int, list[Probe]] = {}
-        alike: dict[int, list[Probe]] = {}
+        by_schema: dict[int, list[Probe]] = {}
         for file in np.unique(survey.owners[open_units]).tolist():
             footer = survey.metadata(file)
-            found = alike.get(id(footer.kin))
-            if found is None:
-                found = bloom_probes(self.node, footer, self.options.max_bloom_keys, known)
-                alike[id(footer.kin)] = found
-            probes[file] = [one for one in found if self._may_help(file, one)]
+            candidates = by_schema.get(id(footer.kin))
+            if candidates is None:
+                candidates = bloom_probes(self.node, footer, self.options.max_bloom_keys, cache)
+                by_schema[id(footer.kin)] = candidates
+            probes[file] = [one for one in candidates if self._may_help(file, one)]
             for one in probes[file]:
                 if id(one.node) not in best:
                     best[id(one.node)] = np.zeros(len(survey), dtype=bool)
@@ -231,7 +231,7 @@ class Blooms:
         ]
 
     def _may_help(self, file: int, probe: Probe) -> bool:
-        """Whether there can be a filter: a partition's value has none, nor has a column written without."""
+        """Whether there can be a filter; partition columns have none."""
         if self.survey.gives(probe.bound.ref.path):
             return False
         return self.options.bloom_provider is not None or has_bloom(
@@ -241,113 +241,113 @@ class Blooms:
     def _provided(self, lookups: Sequence[_Lookup]) -> Generator[Need, list[Any], dict[int, bool]]:
         if not lookups:
             return {}
-        filters = yield [self._request(found) for found in lookups]
-        # A filter that isn't there says nothing.
+        filters = yield [self._request(lookup) for lookup in lookups]
+        # A missing filter proves nothing.
         return _present((f, b) for f, b in zip(lookups, filters, strict=True) if b is not None)
 
-    def _request(self, found: _Lookup) -> BloomRequest:
-        file, group = self.survey.file(found.unit), int(self.survey.numbers[found.unit])
-        return BloomRequest(file.path, group, found.probe.bound.ref.path, found.probe.bound.leaf.index)
+    def _request(self, lookup: _Lookup) -> BloomRequest:
+        file, group = self.survey.file(lookup.unit), int(self.survey.numbers[lookup.unit])
+        return BloomRequest(file.path, group, lookup.probe.bound.ref.path, lookup.probe.bound.leaf.index)
 
     def _own(self, lookups: Sequence[_Lookup]) -> Generator[Need, list[Any], dict[int, bool]]:
-        kept: list[tuple[_Lookup, BloomFilter]] = []
+        cached: list[tuple[_Lookup, BloomFilter]] = []
         missing: list[_Lookup] = []
-        for found in lookups:
-            known = self.cache.get(self._key(found)) if self.cache is not None else None
-            if known is None:
-                missing.append(found)
+        for lookup in lookups:
+            bloom = self.cache.get(self._key(lookup)) if self.cache is not None else None
+            if bloom is None:
+                missing.append(lookup)
             else:
-                kept.append((found, known))
-        present = _present(kept)
-        for portion in _portions(self._placed(missing)):
-            present |= yield from self._fetched(portion)
+                cached.append((lookup, bloom))
+        present = _present(cached)
+        for portion in _portions(self._locate(missing)):
+            present |= yield from self._fetch(portion)
         return present
 
-    def _key(self, found: _Lookup) -> tuple[Any, ...]:
-        file = self.survey.file(found.unit)
-        group, leaf = int(self.survey.numbers[found.unit]), found.probe.bound.leaf.index
+    def _key(self, lookup: _Lookup) -> tuple[Any, ...]:
+        file = self.survey.file(lookup.unit)
+        group, leaf = int(self.survey.numbers[lookup.unit]), lookup.probe.bound.leaf.index
         return (BloomFilter, file.identity, group, leaf)
 
-    def _placed(self, lookups: Iterable[_Lookup]) -> Generator[_FileFilter]:
-        """The filters that the files have, with the way to read each."""
-        known: dict[tuple[int, int], BlockProbe | None] = {}
-        for found in lookups:
-            file, group = self.survey.file(found.unit), int(self.survey.numbers[found.unit])
+    def _locate(self, lookups: Iterable[_Lookup]) -> Generator[_FileFilter]:
+        """The filters that the files have."""
+        probes: dict[tuple[int, int], BlockProbe | None] = {}
+        for lookup in lookups:
+            file, group = self.survey.file(lookup.unit), int(self.survey.numbers[lookup.unit])
             try:
-                whole = bloom_range(file, group, found.probe.bound.leaf.index)
+                whole = bloom_range(file, group, lookup.probe.bound.leaf.index)
             except BadBloom as error:
-                self._bad(found, error)
+                self._bad(lookup, error)
                 continue
             if whole is None:
                 continue
-            key = (id(found.hashes), whole.length)
-            if key not in known:
-                blocks = self.cache is None or whole.length > _KEPT
-                known[key] = BlockProbe.of(whole.length, found.hashes) if blocks else None
-            yield _FileFilter(found, whole, known[key])
+            key = (id(lookup.hashes), whole.length)
+            if key not in probes:
+                blocks = self.cache is None or whole.length > _MAX_CACHED
+                probes[key] = BlockProbe.of(whole.length, lookup.hashes) if blocks else None
+            yield _FileFilter(lookup, whole, probes[key])
 
-    def _bad(self, found: _Lookup, error: BadBloom) -> None:
-        self.unusable(found.unit, found.probe.bound.ref.path, "bloom filter", error.reason)
+    def _bad(self, lookup: _Lookup, error: BadBloom) -> None:
+        self.unusable(lookup.unit, lookup.probe.bound.ref.path, "bloom filter", error.reason)
 
-    def _fetched(self, filters: Sequence[_FileFilter]) -> Generator[Need, list[Any], dict[int, bool]]:
-        """Whether each filter may contain one of its values, by the look-up's ``id``; silent on a bad one."""
-        wanted = [(int(self.survey.owners[found.lookup.unit]), found.ranges) for found in filters]
+    def _fetch(self, filters: Sequence[_FileFilter]) -> Generator[Need, list[Any], dict[int, bool]]:
+        """Whether each filter may contain one of its values, by the look-up's ``id``; without bad filters."""
+        wanted = [(int(self.survey.owners[one.lookup.unit]), one.ranges) for one in filters]
         bodies = iter((yield [Fetch(file, r) for file, ranges in wanted for r in ranges]))
         whole: list[tuple[_Lookup, BloomFilter]] = []
         blocks: dict[int, list[tuple[_FileFilter, list[bytes]]]] = {}
-        for found, (_, ranges) in zip(filters, wanted, strict=True):
+        for one, (_, ranges) in zip(filters, wanted, strict=True):
             mine = list(islice(bodies, len(ranges)))
             try:
-                if found.blocks is None:
-                    bloom = yield from self._parse(found, mine[0])
-                    whole.append((found.lookup, bloom))
+                if one.blocks is None:
+                    bloom = yield from self._parse(one, mine[0])
+                    whole.append((one.lookup, bloom))
                     if self.cache is not None:
-                        self.cache.put(self._key(found.lookup), bloom, bloom.blocks.nbytes)
+                        self.cache.put(self._key(one.lookup), bloom, bloom.blocks.nbytes)
                 else:
-                    found.blocks.check(mine[0])
-                    blocks.setdefault(id(found.blocks), []).append((found, mine[1:]))
+                    one.blocks.check(mine[0])
+                    blocks.setdefault(id(one.blocks), []).append((one, mine[1:]))
             except BadBloom as error:
-                self._bad(found.lookup, error)
+                self._bad(one.lookup, error)
         present = _present(whole)
-        for alike in blocks.values():
-            some = alike[0][0].blocks
-            assert some is not None
-            hits = some.might_contain([body for _, mine in alike for body in mine])
-            present.update((id(found.lookup), bool(hit)) for (found, _), hit in zip(alike, hits, strict=True))
+        for group in blocks.values():
+            block_probe = group[0][0].blocks
+            assert block_probe is not None
+            hits = block_probe.might_contain([body for _, mine in group for body in mine])
+            present.update((id(one.lookup), bool(hit)) for (one, _), hit in zip(group, hits, strict=True))
         return present
 
-    def _parse(self, found: _FileFilter, body: bytes) -> Generator[Need, list[Any], BloomFilter]:
+    def _parse(self, one: _FileFilter, body: bytes) -> Generator[Need, list[Any], BloomFilter]:
         length = bloom_length(body)
-        if length > len(body):  # the writer left the length out and the first piece was too short
-            stop = found.whole.start + length
-            size = self.survey.file(found.lookup.unit).size
+        if length > len(body):  # the writer omitted the length, and the first range was too short
+            stop = one.whole.start + length
+            size = self.survey.file(one.lookup.unit).size
             if size is not None and stop > size:
                 raise BadBloom("the filter ends outside the file")
-            owner = int(self.survey.owners[found.lookup.unit])
-            (body,) = yield [Fetch(owner, ByteRange(found.whole.start, stop))]
+            owner = int(self.survey.owners[one.lookup.unit])
+            (body,) = yield [Fetch(owner, ByteRange(one.whole.start, stop))]
         return parse_bloom(body)
 
 
 def _portions(filters: Iterable[_FileFilter]) -> Generator[list[_FileFilter]]:
     portion: list[_FileFilter] = []
     size = 0
-    for found in filters:
-        size += found.whole.length if found.blocks is None else 0
+    for one in filters:
+        size += one.whole.length if one.blocks is None else 0
         if portion and size > _PORTION:
             yield portion
-            portion, size = [], found.whole.length
-        portion.append(found)
+            portion, size = [], one.whole.length
+        portion.append(one)
     if portion:
         yield portion
 
 
 def _present(filters: Iterable[tuple[_Lookup, BloomFilter]]) -> dict[int, bool]:
-    """Probe whole filters, all that look for the same values at once."""
-    same: dict[int, list[tuple[_Lookup, BloomFilter]]] = {}
-    for found, bloom in filters:
-        same.setdefault(id(found.hashes), []).append((found, bloom))
+    """Probe entire filters, grouped by the values they are probed for."""
+    groups: dict[int, list[tuple[_Lookup, BloomFilter]]] = {}
+    for lookup, bloom in filters:
+        groups.setdefault(id(lookup.hashes), []).append((lookup, bloom))
     present: dict[int, bool] = {}
-    for pairs in same.values():
+    for pairs in groups.values():
         hits = probe([bloom for _, bloom in pairs], pairs[0][0].hashes)
-        present.update((id(found), bool(hit.any())) for (found, _), hit in zip(pairs, hits, strict=True))
+        present.update((id(lookup), bool(hit.any())) for (lookup, _), hit in zip(pairs, hits, strict=True))
     return present

@@ -1,4 +1,4 @@
-"""A plan cut up: into parts for executors, and into pieces, rows of one row group that are read at once."""
+"""Division of a plan: into parts for executors, and into pieces, the rows of a row group read together."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from skipstone.scan.reader import estimate
 TaskGroup: TypeAlias = tuple[Task, ...]
 
 PART_BYTES: Final = 128 * 1024 * 1024
-"""Compressed bytes of one part, about."""
+"""Approximate compressed bytes of one part."""
 _LEAST_BYTES: Final = 2 * 1024 * 1024
-# What could be read while a file is opened.
+# Opening a file takes as long as reading this many bytes.
 _OPEN_BYTES: Final = 128 * 1024
 _SAMPLE: Final = 8
-# A piece that decodes to more than this share of the memory is cut, where pages allow it.
+# A piece that decodes to more than this share of the memory is split, if it has page indexes.
 _SHARES: Final = 4
 _FASTER: Final = 4
-# Pieces of fewer rows than this, together, are decoded at once: each decoding has a price of its own.
+# Pieces with fewer rows in total are decoded together, because every decode has overhead.
 _FEW_ROWS: Final = 32_768
 
 
 def weights(plan: ScanPlan) -> tuple[Array, float]:
-    """About how many compressed bytes each task reads, and how many the wanted columns of its files have."""
+    """Approximate compressed bytes that each task reads, and those of the columns in all files."""
     if not plan.tasks:
         return np.zeros(0), 0.0
     sizes = np.array([task.entry.size for task in plan.tasks], dtype=np.float64) * _column_share(plan)
@@ -43,7 +43,7 @@ def weights(plan: ScanPlan) -> tuple[Array, float]:
 
 
 def _column_share(plan: ScanPlan) -> float:
-    """The share of the files' bytes that is in the columns to be read, of a few files."""
+    """Share of the columns to read in the files' bytes, from a sample."""
     tested = () if plan.residual is None or plan.filter is None else plan.filter.columns
     tops = {path[0] for path in (*plan.projection.paths, *tested)}
     step = max(len(plan.tasks) // _SAMPLE, 1)
@@ -62,7 +62,7 @@ def _column_share(plan: ScanPlan) -> float:
 
 
 def split(plan: ScanPlan, parallelism: int, part_bytes: int = PART_BYTES) -> list[TaskGroup]:
-    """Parts in order of the plan's tasks; few bytes make few parts, many at least ``parallelism``."""
+    """Divide a plan in task order: few bytes give few parts, many at least ``parallelism``."""
     each = weights(plan)[0] + _OPEN_BYTES
     total = float(each.sum())
     wanted = max(-(-total // part_bytes), min(parallelism, total // _LEAST_BYTES), 1)
@@ -75,7 +75,7 @@ def split(plan: ScanPlan, parallelism: int, part_bytes: int = PART_BYTES) -> lis
             sizes.append(weight * len(piece.rows) / len(task.rows) if len(task.rows) else 0.0)
     if not pieces:
         return []
-    # The part in which the middle of a piece falls.
+    # A piece belongs to the part that contains its middle.
     middles = np.cumsum(sizes) - np.array(sizes) / 2
     numbers = (middles / limit).astype(np.int64) if limit > 0 else np.zeros(len(pieces), dtype=np.int64)
     bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(pieces)]
@@ -83,7 +83,7 @@ def split(plan: ScanPlan, parallelism: int, part_bytes: int = PART_BYTES) -> lis
 
 
 def _cut(plan: ScanPlan, task: Task, parts: int) -> Iterator[Task]:
-    """A large file's rows in runs of whole row groups."""
+    """Split a large file's rows into runs of row groups."""
     metadata = plan.files.layout(task.entry)
     starts = metadata.row_group_starts
     groups = [(int(starts[group]), len(rows)) for group, rows in group_rows(metadata, task.rows)]
@@ -100,9 +100,9 @@ def _cut(plan: ScanPlan, task: Task, parts: int) -> Iterator[Task]:
 
 
 def shared(plan: ScanPlan) -> ScanPlan:
-    """What all parts have in common, to travel once: the plan without its tasks.
+    """The plan without its tasks, which is sent once for all parts.
 
-    It reads with one thread, for an executor has a task on each core.
+    It reads with one thread, since executors run a task on each core.
     """
     hints = replace(plan.trace.hints, threads=1)
     return replace(plan, tasks=(), trace=replace(plan.trace, levels=(), notes=(), hints=hints))
@@ -113,7 +113,7 @@ def shared(plan: ScanPlan) -> ScanPlan:
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """Rows of one row group, counted within it; ``proven`` ones need no test."""
+    """Rows of one row group, relative to it; ``proven`` ones need no test."""
 
     task: int
     group: int
@@ -121,11 +121,11 @@ class Piece:
     proven: bool
     weight: int
     more: int = 0
-    """How many whole row groups after this one are read with it."""
+    """Number of following whole row groups read together with this one."""
 
 
 def group_rows(metadata: ParquetMetadata, rows: RowSet) -> Iterator[tuple[int, RowSet]]:
-    """A file's rows by row group, counted within the group; groups without any are left out."""
+    """A file's rows by row group, relative to the group; without empty groups."""
     if rows.is_empty:
         return
     if metadata.row_group_count == 1:
@@ -143,7 +143,7 @@ def group_rows(metadata: ParquetMetadata, rows: RowSet) -> Iterator[tuple[int, R
                 start = starts.item(group)
                 yield group, _all(total) if count == total else rows.slice(start, start + total)
         return
-    # All in one row group, as is the case where few rows are left.
+    # All rows are in one row group, the common case if few are left.
     group = chosen[0]
     start, total = starts.item(group), metadata.row_group_rows.item(group)
     yield group, _all(total) if len(rows) == total else rows.slice(start, start + total)
@@ -151,12 +151,12 @@ def group_rows(metadata: ParquetMetadata, rows: RowSet) -> Iterator[tuple[int, R
 
 @lru_cache(maxsize=64)
 def _all(total: int) -> RowSet:
-    # Row groups of one lake are mostly of one size.
+    # Most row groups of a lake have the same size.
     return RowSet.all(total)
 
 
 class Growth:
-    """Pieces that begin small and grow: where a limit is near, few rows may be enough."""
+    """Sizes of pieces, small at first: with a limit, few rows can suffice."""
 
     __slots__ = ("_rows",)
 
@@ -164,7 +164,7 @@ class Growth:
         self._rows = rows
 
     def split(self, rows: RowSet, most: int) -> Iterator[RowSet]:
-        """Parts of a row group's rows, each larger than the one before, up to ``most`` rows."""
+        """Split a row group's rows into growing parts of up to ``most`` rows."""
         first = 0
         while first < len(rows):
             count = min(self._rows, most, len(rows) - first)
@@ -181,7 +181,7 @@ def cut_task(
     memory: int,
     growth: Growth | None,
 ) -> Iterator[Piece]:
-    """The pieces of a task in order of rows."""
+    """The pieces of a task in row order."""
     proven = task.proven
     sure, counts = len(proven) == len(task.rows), None
     if not sure and not proven.is_empty:
@@ -201,7 +201,7 @@ def cut_task(
 
 
 def merge_whole(pieces: Iterable[Piece], memory: int) -> Iterator[Piece]:
-    """Small whole row groups of one file that need no test, read as one: an open file serves them all."""
+    """Merge small whole row groups of one file that need no test, to read them together."""
     held: Piece | None = None
     for piece in pieces:
         if held is not None and _follows(held, piece, memory):
@@ -215,7 +215,7 @@ def merge_whole(pieces: Iterable[Piece], memory: int) -> Iterator[Piece]:
 
 
 def bundled(pieces: Iterable[Piece], memory: int) -> Iterator[tuple[Piece, ...]]:
-    """Small pieces that follow one another, as they are read and tested together."""
+    """Group small consecutive pieces, to read and test them together."""
     held: list[Piece] = []
     rows = weight = 0
     for piece in pieces:
@@ -239,7 +239,7 @@ def _follows(held: Piece, piece: Piece, memory: int) -> bool:
 
 
 def _has_pages(metadata: ParquetMetadata, group: int, leaves: Iterable[int]) -> bool:
-    """Whether a part of the row group can be read without decoding all of it."""
+    """Whether a part of the row group can be decoded by itself."""
     return all(
         page_index_ranges(metadata, group, leaf)[1] is not None
         or metadata.page_places(group, leaf) is not None
@@ -253,6 +253,6 @@ def _split(rows: RowSet, size: int) -> Iterator[RowSet]:
 
 
 def nth_rows(rows: RowSet, first: int, count: int) -> RowSet:
-    """``count`` rows of a set, from its ``first`` on."""
+    """``count`` rows of a set, starting at its ``first``."""
     window = RowSet.from_ranges(rows.total, [(rows.nth(first), rows.nth(first + count - 1) + 1)])
     return rows & window

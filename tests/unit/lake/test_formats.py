@@ -48,7 +48,7 @@ def fill(root: Store, *keys: str) -> None:
 
 @pytest.fixture(params=["local", "memory", "s3"])
 def sandbox(request: Any, tmp_path: Path) -> tuple[Store, Callable[..., sk.Lake]]:
-    """A place, and how to open what is in it."""
+    """A store, and how to open what is in it."""
     if request.param == "local":
         return open_root(tmp_path), lambda key, **more: sk.open(tmp_path / key, **more)
     if request.param == "s3":

@@ -1,4 +1,4 @@
-"""Writing to a place: whole files or nothing, one winner among exclusive writers, listing by parts."""
+"""Writes to a store: atomic files, one winner among exclusive writers, listing by parts."""
 
 import errno
 import os
@@ -27,7 +27,7 @@ KINDS = ["local", "memory", "s3"]
 
 @pytest.fixture
 def store_at(tmp_path: Path, s3: dict[str, str]) -> Callable[[str, str], Store]:
-    """A place on one kind of store, with nothing in it yet."""
+    """An empty store of one kind."""
 
     def make(kind: str, name: str) -> Store:
         if kind == "local":
@@ -110,7 +110,7 @@ def test_one_of_many_exclusive_writers_wins(store_at: Any, kind: str) -> None:
 
 
 def test_a_conflict_is_not_a_failed_write() -> None:
-    # Who falls back to another place on a WriteError must not hide that somebody was first.
+    # A writer that falls back to another store on a WriteError must not hide that somebody was first.
     assert issubclass(ConflictError, FileError)
     assert not issubclass(ConflictError, WriteError)
 

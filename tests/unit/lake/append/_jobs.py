@@ -1,4 +1,4 @@
-"""Jobs that append to a place, and what they leave there."""
+"""Jobs that append to a store, and what they leave there."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def half(store: Store) -> str:
 
 
 class Counted:
-    """A place that counts what a store would be asked for to list it."""
+    """A store that counts the requests of listings."""
 
     def __init__(self, below: Store) -> None:
         self._below = below

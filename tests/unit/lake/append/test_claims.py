@@ -62,7 +62,7 @@ def test_frames_claim_nothing(store: Store) -> None:
 
 
 class Between:
-    """A place where something happens just before a file is opened."""
+    """A store where something happens just before a file is opened."""
 
     def __init__(self, store: Store, act: Any) -> None:
         self._store, self._act = store, act
