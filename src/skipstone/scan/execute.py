@@ -27,7 +27,7 @@ from skipstone.engine.jobs import Engine, stream
 from skipstone.errors import UsageError
 from skipstone.lake.conform import conform
 from skipstone.lake.files import Io
-from skipstone.parquet.slice import SlicePart
+from skipstone.parquet.slice import SlicePart, pool_for_much
 from skipstone.parquet.slice.columns import taken
 from skipstone.report.trace import Run, ScanTrace
 from skipstone.scan.parts import (
@@ -63,6 +63,9 @@ _MANY = 4
 _PHASES_WEIGHT = 1_000
 # Rows that decode to more bytes than this are tested before their other columns are decoded.
 _DECODE_TWICE = 512 * 1024
+# A table of more bytes than this is decoded into a memory pool of its own; a value takes about 16 bytes.
+_MUCH = 128 * 1024 * 1024
+_VALUE_BYTES = 16
 
 
 def execute(plan: ScanPlan, columns: Sequence[str] | None = None) -> Execution:
@@ -107,7 +110,7 @@ class Execution:
         if not self.plan.tasks:
             self._ran = None, 0, 0, 0.0, Io()
             return pa.Table.from_batches([], self.schema)
-        found = [table for table in self._tables() if table.num_rows]
+        found = [table for table in self._tables(_pool_of(self.plan)) if table.num_rows]
         # Not schema.empty_table(), which knows no extension type inside of another type.
         return joined(found) if found else pa.Table.from_batches([], self.schema)
 
@@ -164,9 +167,9 @@ class Execution:
 
     # -- running -----------------------------------------------------------------------------
 
-    def _tables(self) -> Generator[pa.Table]:
+    def _tables(self, pool: pa.MemoryPool | None = None) -> Generator[pa.Table]:
         plan = self.plan
-        work = Work(plan)
+        work = Work(plan, pool=pool)
         began, before = time.perf_counter(), plan.files.io()
         rows = batches = 0
         if plan.order:
@@ -189,6 +192,14 @@ class Execution:
         finally:
             tables.close()
         self._ran = (work, rows, batches, time.perf_counter() - began, plan.files.io() - before)
+
+
+def _pool_of(plan: ScanPlan) -> pa.MemoryPool | None:
+    """Memory pool for a table of all rows; streams use pyarrow's default, where their peak is lower."""
+    rows = sum([len(task.rows) for task in plan.tasks])
+    if plan.limit is not None:
+        rows = min(rows, plan.limit)
+    return pool_for_much() if rows * len(plan.projection.names) * _VALUE_BYTES > _MUCH else None
 
 
 def _unordered(work: Work) -> Generator[pa.Table]:
@@ -256,6 +267,8 @@ class Work:
 
     plan: ScanPlan
     log: Log = field(default_factory=Log)
+    pool: pa.MemoryPool | None = None
+    """Memory pool to decode into; None is pyarrow's default."""
     filter: RowFilter | None = field(init=False)
     schema: pa.Schema = field(init=False)
     """The lake's columns, and those that it has no more but that tell deleted rows."""
@@ -299,7 +312,13 @@ class Work:
             plan, chosen = self.plan, self.plan.tasks[task]
             options = plan.options
             found = FileReader.open(
-                plan.files, chosen.entry, chosen.partition, options.route, options.checksums, self.log
+                plan.files,
+                chosen.entry,
+                chosen.partition,
+                options.route,
+                options.checksums,
+                self.log,
+                self.pool,
             )
             check_rows(chosen.path, found.metadata.num_rows, chosen.rows.total)
             self._readers[task] = found

@@ -30,6 +30,7 @@ from skipstone.parquet.slice import (
     SlicePart,
     decode_batches,
     decode_together,
+    open_reader,
     part_steps,
     plan_leaves,
     slice_ranges,
@@ -103,6 +104,8 @@ class FileReader:
     route: Route = "auto"
     checksums: bool = False
     log: Log = field(default_factory=Log)
+    pool: pa.MemoryPool | None = None
+    """Memory pool to decode into; None is pyarrow's default."""
 
     @classmethod
     def open(
@@ -113,9 +116,10 @@ class FileReader:
         route: Route = "auto",
         checksums: bool = False,
         log: Log | None = None,
+        pool: pa.MemoryPool | None = None,
     ) -> FileReader:
         """Find out where everything is: from an index, the footer, or the cache."""
-        return cls(files, entry, files.layout(entry), partition, route, checksums, log or Log())
+        return cls(files, entry, files.layout(entry), partition, route, checksums, log or Log(), pool)
 
     def columns(self, wanted: Projection) -> FileColumns:
         """What this file has of the wanted columns."""
@@ -300,14 +304,7 @@ class FileReader:
         self.log.reads(phase, chunks, None)
         self.files.source(self.entry).counter.add(len(chunks), size)
         metadata = pyarrow_metadata(self.files.footer(self.entry))
-        reader = pq.core.ParquetReader()
-        reader.open(
-            raw,
-            metadata=metadata,
-            page_checksum_verification=self.checksums,
-            arrow_extensions_enabled=True,
-        )
-        return raw, reader
+        return raw, open_reader(raw, self.pool, checksums=self.checksums, metadata=metadata)
 
     def _chunk_ranges(
         self, groups: tuple[int, ...], leaves: tuple[int, ...]
@@ -354,7 +351,7 @@ class FileReader:
         if not pieces and not rows.is_full and self._opens(group, mine):
             # Cutting pages out would read the same bytes, with more steps.
             return joined([*self._chosen(group, rows, mine, _STEP, phase, use_threads=False)])
-        steps = part_steps(pages, rows, plans, checksums=self.checksums)
+        steps = part_steps(pages, rows, plans, self.pool, checksums=self.checksums)
         try:
             while True:
                 need = next(steps)

@@ -10,6 +10,7 @@ import pytest
 
 import skipstone as sk
 from skipstone.errors import UsageError
+from skipstone.parquet.slice.decode import malloc_pool, pool_for_much
 from skipstone.scan import execute as module
 
 WHERE = "x > 1.5 and kind <> 'kind 1'"
@@ -47,6 +48,39 @@ def test_batches_are_no_larger_than_asked(lake, batch_rows):
     assert sum(sizes) == 12_345
     assert max(sizes) <= batch_rows
     assert len(sizes) <= 12_345 / min(batch_rows, 500) + 25
+
+
+@pytest.mark.parametrize("route", ["pyarrow", "slice"])
+def test_only_large_reads_are_decoded_into_malloc_memory(tmp_path, route):
+    rows = 9_000_000  # more than 128 MB at 16 bytes per value
+    pq.write_table(pa.table({"n": pa.repeat(pa.scalar(1, pa.int8()), rows)}), tmp_path / "f.parquet")
+    lake = sk.open(tmp_path)
+
+    def allocated(pool: pa.MemoryPool, limit: int | None) -> int:
+        before = pool.bytes_allocated()
+        table = lake.scan(limit=limit, route=route).to_arrow()
+        assert table.num_rows == (limit or rows)
+        return pool.bytes_allocated() - before
+
+    malloc, default = pa.system_memory_pool(), pa.default_memory_pool()
+    large = malloc if default.backend_name == "mimalloc" and pool_for_much() is not default else default
+    assert allocated(large, None) >= rows
+    assert allocated(default, 1_000) >= 1_000
+    if large is not default:
+        assert allocated(default, None) < rows
+        assert allocated(large, 1_000) == 0
+
+
+def test_a_pool_that_the_user_set_is_used(monkeypatch):
+    system = pa.system_memory_pool()
+    previous = pa.default_memory_pool()
+    pa.set_memory_pool(system)
+    try:
+        assert pool_for_much().backend_name == "system"
+    finally:
+        pa.set_memory_pool(previous)
+    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", previous.backend_name)
+    assert malloc_pool() is None
 
 
 def test_small_pieces_are_joined(lake):

@@ -12,6 +12,8 @@ from skipstone.parquet.slice.decode import (
     decode_batches,
     decode_part,
     decode_together,
+    open_reader,
+    pool_for_much,
 )
 from skipstone.parquet.slice.pages import LeafPlan, plan_leaves, slice_ranges
 from skipstone.parquet.slice.steps import RowGroupPages, part_steps, slice_steps
@@ -25,8 +27,10 @@ __all__ = [
     "decode_batches",
     "decode_part",
     "decode_together",
+    "open_reader",
     "part_steps",
     "plan_leaves",
+    "pool_for_much",
     "slice_ranges",
     "slice_steps",
 ]

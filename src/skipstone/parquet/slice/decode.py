@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -52,16 +53,20 @@ class SlicePart:
     """What the pages were read into."""
     end: int
     """Where they end in it."""
+    pool: pa.MemoryPool | None = None
+    """Memory pool to decode into; None is pyarrow's default."""
 
 
 # -- the file ----------------------------------------------------------------------------------
 
 
-def allocate(ranges: Iterable[ByteRange], room: int) -> tuple[pa.Buffer, list[memoryview]]:
+def allocate(
+    ranges: Iterable[ByteRange], room: int, pool: pa.MemoryPool | None
+) -> tuple[pa.Buffer, list[memoryview]]:
     """A buffer for the bytes of ranges as they stand in a slice, with room for a footer after them."""
     at = len(MAGIC)
     ends = [at := at + stop - start for start, stop in ranges]
-    buffer = pa.allocate_buffer(at + room)
+    buffer = pa.allocate_buffer(at + room, pool)
     view = memoryview(buffer).cast("B")
     view[: len(MAGIC)] = MAGIC
     return buffer, [view[start:stop] for start, stop in zip([len(MAGIC), *ends], ends, strict=False)]
@@ -190,16 +195,51 @@ def _chunk_end(values: int, size: int, offset: int) -> bytes:
     # fmt: on
 
 
-def open_file(data: pa.Buffer, *, checksums: bool) -> pq.core.ParquetReader:
-    """pyarrow's reader of a file in memory."""
-    reader = pq.core.ParquetReader()
+def malloc_pool() -> pa.MemoryPool | None:
+    """glibc's malloc as a memory pool; None without glibc, or if the user chose a pool."""
+    try:
+        glibc = os.confstr("CS_GNU_LIBC_VERSION")
+    except (AttributeError, ValueError, OSError):
+        return None
+    return pa.system_memory_pool() if glibc and "ARROW_DEFAULT_MEMORY_POOL" not in os.environ else None
+
+
+_MALLOC: Final = malloc_pool()
+
+
+def pool_for_much() -> pa.MemoryPool:
+    """Memory pool for reads of hundreds of megabytes: malloc in place of mimalloc, pyarrow's default.
+
+    mimalloc requests huge pages and soon returns freed ones to the system, so that every large read has its
+    memory zeroed again, at up to half the CPU time of a full scan. malloc reuses it; small reads, which
+    mimalloc serves from memory that it retains, are faster there.
+    """
+    pool = pa.default_memory_pool()
+    return pool if _MALLOC is None or pool.backend_name != "mimalloc" else _MALLOC
+
+
+def open_reader(
+    source: pa.NativeFile,
+    pool: pa.MemoryPool | None,
+    *,
+    checksums: bool,
+    metadata: pq.FileMetaData | None = None,
+) -> pq.core.ParquetReader:
+    """pyarrow's reader of an open file; ``metadata`` saves parsing the footer."""
+    reader = pq.core.ParquetReader(pool)
     reader.open(
-        pa.BufferReader(data),
+        source,
+        metadata=metadata,
         pre_buffer=False,
         page_checksum_verification=checksums,
-        arrow_extensions_enabled=True,  # as pyarrow's own reader of files has it
+        arrow_extensions_enabled=True,  # the default of pq.ParquetFile
     )
     return reader
+
+
+def open_file(data: pa.Buffer, pool: pa.MemoryPool | None, *, checksums: bool) -> pq.core.ParquetReader:
+    """pyarrow's reader of a file in memory."""
+    return open_reader(pa.BufferReader(data), pool, checksums=checksums)
 
 
 # -- decoding ----------------------------------------------------------------------------------
@@ -232,7 +272,8 @@ def decode_together(parts: Sequence[SlicePart], *, checksums: bool) -> pa.Table 
     # All that the pages hold: pyarrow begins a row group where the pages of the one before it end.
     rows = [decoder.held for decoder in decoders]
     try:
-        reader = open_file(build_file(projection, zip(parts, rows, strict=True)), checksums=checksums)
+        data = build_file(projection, zip(parts, rows, strict=True))
+        reader = open_file(data, parts[0].pool, checksums=checksums)
         table = reader.read_row_groups(
             [*range(len(rows))], column_indices=projection.columns, use_threads=False
         )
@@ -360,7 +401,7 @@ class Decoder:
         if self._opened is None:
             data = file_of(self._part, self._limit)
             try:
-                self._opened = open_file(data, checksums=self._checksums)
+                self._opened = open_file(data, self._part.pool, checksums=self._checksums)
             except FAILURES as error:
                 raise self._corrupt(str(error), self._projection.leaves[0]) from error
         return self._opened
@@ -388,7 +429,7 @@ class Decoder:
         memo = self._part.metadata.kin.memo
         key = ("slice target", field.leaves)
         if key not in memo:
-            reader = open_file(build_file(self._projection, ()), checksums=False)
+            reader = open_file(build_file(self._projection, ()), None, checksums=False)
             memo[key] = reader.read_row_groups([], column_indices=field.columns, use_threads=False).field(0)
         return memo[key]
 

@@ -107,7 +107,12 @@ class Need(NamedTuple):
 
 
 def part_steps(
-    pages: RowGroupPages, rows: RowSet, plans: Sequence[LeafPlan], *, checksums: bool = False
+    pages: RowGroupPages,
+    rows: RowSet,
+    plans: Sequence[LeafPlan],
+    pool: pa.MemoryPool | None = None,
+    *,
+    checksums: bool = False,
 ) -> Generator[Need, None, SlicePart | pa.Table]:
     """``slice_steps`` up to decoding, so that several parts can be decoded as one.
 
@@ -117,7 +122,7 @@ def part_steps(
     metadata, group, projection = pages.metadata, pages.group, pages.projection
     ranges = [span for plan in plans for span in plan.ranges]
     footer = pages.footer
-    buffer, bodies = allocate(ranges, 0 if footer is None else footer.room)
+    buffer, bodies = allocate(ranges, 0 if footer is None else footer.room, pool)
     yield Need(ranges, bodies)
     if projection is None or footer is None:
         return read_as_it_is(metadata, group, pages.fields, plans, bodies, rows, checksums=checksums)
@@ -136,7 +141,7 @@ def part_steps(
             chunks[plan.leaf] = found
     while missing:
         chunks.update((yield from _second_round(metadata, group, missing)))
-    return SlicePart(metadata, group, projection, chunks, rows, pages.fields, footer, buffer, place)
+    return SlicePart(metadata, group, projection, chunks, rows, pages.fields, footer, buffer, place, pool)
 
 
 def _second_round(
@@ -144,7 +149,7 @@ def _second_round(
 ) -> Generator[Need, None, dict[int, Chunk]]:
     """Fetch what is missing; what is missing after that stays in the list."""
     ranges = [span for state in missing for span in state.ranges]
-    _, bodies = allocate(ranges, 0)
+    _, bodies = allocate(ranges, 0, None)
     yield Need(ranges, bodies)
     found: dict[int, Chunk] = {}
     waiting, missing[:] = missing[:], []
