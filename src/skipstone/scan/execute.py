@@ -1,9 +1,9 @@
-"""Phase two: a plan's rows as a stream of batches, pieces decoded side by side and handed on in order.
+"""Phase two: reads a plan's rows as a stream of batches. Pieces are decoded in parallel, delivered in order.
 
-Of each piece the predicate's columns are read, rows tested, and the other columns read of those that match;
-or all of them at once, where that costs less.
+For each piece, the predicate's columns are read and tested, then the other columns of the matching rows; all
+columns are read at once where that costs less.
 
-To count, rows that are proven to match are counted from metadata; only the others are read and tested.
+Counting takes rows that are proven to match from metadata, and reads and tests only the others.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-# Batches much smaller than asked for are joined, down to this share of the size asked for.
+# Batches smaller than the requested size divided by this are joined.
 _SMALL = 8
 _FIRST_ROWS = 8_192
 _TRIED = 3
 _FOOTERS_AHEAD = 32
-# A row group that takes more than this share of the memory is decoded a batch at a time.
+# A row group larger than the memory divided by this is decoded a batch at a time.
 _TOO_LARGE = 2
-# Far away, requests side by side gain more than that, up to so many times the memory.
+# Remote files gain more from parallel requests, up to this many times the memory.
 _FAR_TOO_LARGE = 4
 _MANY = 4
 _PHASES_WEIGHT = 1_000
@@ -71,14 +71,12 @@ _VALUE_BYTES = 16
 def execute(plan: ScanPlan, columns: Sequence[str] | None = None) -> Execution:
     """Read the rows of a plan; ``columns`` reads others of the same rows."""
     if not isinstance(plan, ScanPlan):
-        raise UsageError(
-            f"can't execute a {type(plan).__name__}", hint="give a plan, as scan.plan() makes it"
-        )
+        raise UsageError(f"can't execute a {type(plan).__name__}", hint="pass the result of scan.plan()")
     return Execution(plan.with_columns(columns))
 
 
 class Execution:
-    """The answer of a plan, read when it is asked for; each way of asking reads it again."""
+    """The result of a plan, read on demand; every call reads it again."""
 
     __slots__ = ("_ran", "plan")
 
@@ -88,12 +86,12 @@ class Execution:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the answer."""
+        """The schema of the result."""
         return self.plan.schema
 
     @property
     def trace(self) -> ScanTrace:
-        """The plan's trace, with what the last finished run did."""
+        """The plan's trace, with the statistics of the last finished run."""
         return replace(self.plan.trace, run=self._run())
 
     def _run(self) -> Run | None:
@@ -103,7 +101,7 @@ class Execution:
         done, phases = (0, ()) if work is None else (work.done, work.log.phases())
         return Run(rows, batches, done, seconds, io.requests, io.bytes, phases)
 
-    # -- ways to take it ---------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------
 
     def to_arrow(self) -> pa.Table:
         """All rows as a table."""
@@ -111,18 +109,18 @@ class Execution:
             self._ran = None, 0, 0, 0.0, Io()
             return pa.Table.from_batches([], self.schema)
         found = [table for table in self._tables(_pool_of(self.plan)) if table.num_rows]
-        # Not schema.empty_table(), which knows no extension type inside of another type.
+        # Not schema.empty_table(), which does not support nested extension types.
         return joined(found) if found else pa.Table.from_batches([], self.schema)
 
     read_all = to_arrow
 
     def to_batches(self) -> Generator[pa.RecordBatch]:
-        """Batches as they are read; closing the generator stops reading."""
+        """Batches in order; closing the generator stops reading."""
         with closing(self._tables()) as tables:
             yield from _batches(tables, self.plan.options.batch_rows)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """A stream of batches that any Arrow library can read; it reads no further than it is consumed."""
+        """A stream of batches for any Arrow library; it reads only as far as it is consumed."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -143,14 +141,14 @@ class Execution:
                 return next(batches, None)
 
         def stop() -> None:
-            with inside:  # not before the thread that is in it has come out
+            with inside:  # wait for a step that is running
                 batches.close()
 
         try:
             while (batch := await asyncio.to_thread(step)) is not None:
                 yield batch
         finally:
-            # Not waited for: whoever leaves may be on the way out of the event loop.
+            # Not awaited: the event loop may be closing.
             asyncio.get_running_loop().run_in_executor(None, stop)
 
     def to_polars(self) -> pl.DataFrame:
@@ -203,11 +201,11 @@ def _pool_of(plan: ScanPlan) -> pa.MemoryPool | None:
 
 
 def _unordered(work: Work) -> Generator[pa.Table]:
-    """The rows as they come: by path and position."""
+    """Rows ordered by path and position."""
     plan = work.plan
     bundles: Iterator[Sequence[Piece]]
     if plan.limit is not None and work.tests:
-        # The first few pieces are small: they may be all it takes.
+        # The first few pieces are small: they may reach the limit.
         bundles = ((piece,) for piece in work.pieces(work.both, Growth(_FIRST_ROWS)))
         for pieces in islice(bundles, _TRIED):
             yield from _each(work.tables(pieces))
@@ -225,12 +223,12 @@ def _unordered(work: Work) -> Generator[pa.Table]:
 
 
 def _each(tables: pa.Table | Generator[pa.Table]) -> Iterable[pa.Table]:
-    """A table, or those of a piece that is decoded in the consumer's own time."""
+    """One table, or the tables of a piece that is decoded as it is consumed."""
     return (tables,) if isinstance(tables, pa.Table) else tables
 
 
 def _batches(tables: Iterator[pa.Table], most: int) -> Generator[pa.RecordBatch]:
-    """Tables as batches of at most ``most`` rows; small ones in a row are joined."""
+    """Tables as batches of at most ``most`` rows; consecutive small tables are joined."""
     waiting: list[pa.Table] = []
     count = 0
     for table in tables:
@@ -263,7 +261,7 @@ def _cut(tables: list[pa.Table], most: int) -> Iterator[pa.RecordBatch]:
 
 @dataclass(slots=True)
 class Work:
-    """A plan being carried out: readers of its files, its filter, and what has been done."""
+    """A running plan: readers of its files, its filter and its log."""
 
     plan: ScanPlan
     log: Log = field(default_factory=Log)
@@ -271,13 +269,13 @@ class Work:
     """Memory pool to decode into; None is pyarrow's default."""
     filter: RowFilter | None = field(init=False)
     schema: pa.Schema = field(init=False)
-    """The lake's columns, and those that it has no more but that tell deleted rows."""
+    """The lake's columns, and dropped columns that equality deletes still refer to."""
     tested: tuple[Path, ...] = field(init=False)
-    """What the predicate reads, and what tells deleted rows."""
+    """Columns of the predicate and of equality deletes."""
     both: Projection = field(init=False)
-    """The wanted columns and the tested ones."""
+    """Requested and tested columns."""
     tests: bool = field(init=False)
-    """Whether there are rows to test."""
+    """Whether any rows must be tested."""
     _done: list[int] = field(default_factory=list)
     _readers: dict[int, FileReader] = field(default_factory=dict)
 
@@ -302,7 +300,7 @@ class Work:
         return sum(self._done)
 
     def count_piece(self) -> None:
-        """One more piece is read."""
+        """Count one more piece as read."""
         self._done.append(1)
 
     def reader(self, task: int) -> FileReader:
@@ -325,7 +323,7 @@ class Work:
         return found
 
     def pieces(self, wanted: Projection, growth: Growth | None = None) -> Iterator[Piece]:
-        """Every piece of the plan in order."""
+        """All pieces of the plan in order."""
         plan = self.plan
         for number, task in enumerate(plan.tasks):
             if number % _FOOTERS_AHEAD == 0 and len(plan.tasks) > 1:
@@ -334,39 +332,39 @@ class Work:
             reader = self.reader(number)
             leaves = reader.columns(wanted).leaves
             yield from cut_task(number, task, reader.metadata, leaves, plan.options.memory, growth)
-            # A file that is done with gives back what was worked out for it.
+            # Release the reader of a file that has been read.
             self._readers.pop(number - _FOOTERS_AHEAD, None)
 
     def bundles(self) -> Iterator[tuple[Piece, ...]]:
-        """Every piece of the plan in order: each by itself, or small ones together."""
+        """All pieces of the plan in order; small ones are bundled."""
         plan = self.plan
         pieces = self.pieces(self.both)
         local = plan.files.store.local
-        # Of few files the row groups are better shared out among the threads.
+        # With few files, threads share the row groups of each.
         many = len(plan.tasks) >= _MANY * plan.hints.threads
         if local and many and plan.options.route != "slice":
             pieces = merge_whole(pieces, plan.options.memory)
-        # Far away, requests side by side gain more than decoding at once.
+        # Remote files gain more from parallel requests than from decoding together.
         return bundled(pieces, plan.options.memory if local else 0)
 
     def too_large(self, pieces: Sequence[Piece]) -> bool:
-        """Whether to decode a piece in the consumer's own time, batch by batch."""
+        """Whether a piece is decoded batch by batch, as it is consumed."""
         piece, memory = pieces[0], self.plan.options.memory
         if piece.weight * _TOO_LARGE <= memory:
             return False
         return piece.weight > _FAR_TOO_LARGE * memory or self.reader(piece.task).opens
 
     def tables(self, pieces: Sequence[Piece]) -> pa.Table | Generator[pa.Table]:
-        """The matching rows of pieces: at once, or, where that would be too much, a few at a time."""
+        """The matching rows of pieces as one table, or as several if one would be too large."""
         self._done.append(len(pieces))
         return self.stream(pieces[0]) if self.too_large(pieces) else self.table(pieces)
 
     def weigh(self, pieces: Sequence[Piece]) -> int:
-        """About how many bytes pieces take when they are decoded at once."""
+        """Estimated decoded bytes of pieces; 0 if they are decoded batch by batch."""
         return 0 if self.too_large(pieces) else sum([piece.weight for piece in pieces])
 
     def table(self, pieces: Sequence[Piece]) -> pa.Table:
-        """The matching rows of pieces, in the wanted columns; all of them are proven, or none."""
+        """The matching rows of pieces in the requested columns; either all pieces are proven or none."""
         wanted = self.plan.projection
         if pieces[0].proven:
             return self._read_all(pieces, None, wanted, "rows")
@@ -375,7 +373,7 @@ class Work:
         return self._one_pass(pieces, wanted)
 
     def _one_pass(self, pieces: Sequence[Piece], wanted: Projection) -> pa.Table:
-        """Everything is fetched at once, though other columns may be decoded no further than rows match."""
+        """Fetch all columns at once; columns without a test are decoded only up to the last match."""
         began = time.perf_counter()
         places = self._places(pieces)
         found = [reader.fetch(group, rows, self.both) for reader, group, rows in places]
@@ -389,7 +387,7 @@ class Work:
         return self._to_wanted(filtered(table, self._mask(pieces, table)), pieces[0], wanted)
 
     def _decode_matching(self, piece: Piece, part: SlicePart, wanted: Projection) -> pa.Table | None:
-        """The matching rows of a part; None where all its columns have to be decoded together."""
+        """The matching rows of a part; None if all its columns must be decoded together."""
         phases = self._two_phases(wanted)
         if not phases.rest.paths or not part.projection.flat:
             return None
@@ -401,12 +399,12 @@ class Work:
         return self._to_wanted(phases.joined(first, rest, wanted), piece, wanted)
 
     def matches(self, piece: Piece, wanted: Projection) -> tuple[RowSet, pa.Table]:
-        """The rows of a piece that match, counted within the row group, and the wanted columns of them."""
+        """The matching rows of a piece, relative to the row group, and their requested columns."""
         rows, table = self._matches([piece], wanted)
         return rows[0], table
 
     def _matches(self, pieces: Sequence[Piece], wanted: Projection) -> tuple[list[RowSet], pa.Table]:
-        """Columns of the predicate are read for all rows, others for matching rows; none is read twice."""
+        """Read the predicate's columns of all rows, then the other columns of matching rows."""
         phases = self._two_phases(wanted)
         rest = phases.rest
         found = self._read_all(pieces, None, phases.first, "predicate columns")
@@ -420,7 +418,7 @@ class Work:
         return rows, self._to_wanted(found, pieces[0], wanted)
 
     def _matching(self, pieces: Sequence[Piece], table: pa.Table) -> tuple[pa.Table, list[RowSet]]:
-        """The matching rows of a table, and where they are in each piece's row group."""
+        """The matching rows of a table, and their positions in each piece's row group."""
         chosen = self._mask(pieces, table).nonzero()[0]
         rows: list[RowSet] = []
         start = 0
@@ -432,7 +430,7 @@ class Work:
         return taken(table, chosen), rows
 
     def _two_phases(self, wanted: Projection) -> TwoPhases:
-        """Which columns are read of all rows, and which of matching ones."""
+        """The columns to read of all rows, and those to read of matching rows."""
         key = (TwoPhases, wanted.paths, self.tested)
         cache = self.plan.files.cache
         found: TwoPhases | None = cache.get(key)
@@ -442,7 +440,7 @@ class Work:
         return found
 
     def stream(self, piece: Piece) -> Generator[pa.Table]:
-        """The matching rows of a piece, a few at a time."""
+        """The matching rows of a piece, batch by batch."""
         reader = self.reader(piece.task)
         wanted = self.plan.projection if piece.proven else self.both
         first = 0
@@ -459,7 +457,7 @@ class Work:
     def _read_all(
         self, pieces: Sequence[Piece], some: Sequence[RowSet] | None, wanted: Projection, phase: str
     ) -> pa.Table:
-        """Columns of all rows of pieces, or of some rows of each, one piece after the other."""
+        """Columns of all rows of consecutive pieces, or of some rows of each."""
         began = time.perf_counter()
         piece = pieces[0]
         if piece.more:
@@ -473,7 +471,7 @@ class Work:
         return table
 
     def _mask(self, pieces: Sequence[Piece], table: pa.Table, skipped: int = 0) -> Array:
-        """Which rows of pieces match and are not deleted; of one piece, the first may have been looked at."""
+        """Mask of rows that match and are not deleted; the table begins after ``skipped`` rows of a piece."""
         began = time.perf_counter()
         mask: Array
         mask = np.ones(len(table), dtype=bool) if self.filter is None else self.filter.mask(table)
@@ -492,13 +490,13 @@ class Work:
     def _places(
         self, pieces: Sequence[Piece], some: Sequence[RowSet] | None = None
     ) -> list[tuple[FileReader, int, RowSet]]:
-        """Where pieces are read: the reader of the file, the row group, and all of the rows or some."""
+        """Reader, row group and rows of each piece."""
         if some is None:
             return [(self.reader(piece.task), piece.group, piece.rows) for piece in pieces]
         return [(self.reader(p.task), p.group, rows) for p, rows in zip(pieces, some, strict=True)]
 
     def _positions(self, piece: Piece, skipped: int, count: int) -> Array:
-        """Where in the file some rows of a piece are."""
+        """Positions in the file of some rows of a piece."""
         start = int(self.reader(piece.task).metadata.row_group_starts[piece.group])
         if piece.rows.is_full:
             return np.arange(start + skipped, start + skipped + count)
@@ -506,7 +504,7 @@ class Work:
         return rows.positions() + start
 
     def _to_wanted(self, table: pa.Table, piece: Piece, wanted: Projection) -> pa.Table:
-        """Only the wanted columns, in their order, of a table in the lake's types."""
+        """Select and order the requested columns of a table in the lake's types."""
         if table.schema.equals(wanted.schema, check_metadata=True):
             return table
         path, evolution = self.plan.tasks[piece.task].path, self.plan.files.evolution
@@ -514,7 +512,7 @@ class Work:
 
 
 def select(rows: RowSet, chosen: Array) -> RowSet:
-    """The rows at the chosen places, in rising order, of a row set."""
+    """The rows at ascending positions within a row set."""
     if len(chosen) == len(rows):
         return rows
     if rows.is_full:
@@ -527,14 +525,14 @@ def select(rows: RowSet, chosen: Array) -> RowSet:
 
 @dataclass(slots=True, eq=False)
 class TwoPhases:
-    """What is read of all rows and what of matching ones, and where the wanted columns are in both."""
+    """Columns read of all rows, columns read of matching rows, and the order of the result."""
 
     schema: pa.Schema
     """The lake's."""
     first: Projection
     rest: Projection
     order: list[int] | None
-    """None where a column has more in it than is wanted."""
+    """None if a column has fields that were not requested."""
 
     @classmethod
     def of(cls, schema: pa.Schema, tested: Sequence[Path], wanted: Projection) -> TwoPhases:
@@ -546,7 +544,7 @@ class TwoPhases:
         return cls(schema, first, rest, order if len(order) == len(wanted.schema) else None)
 
     def joined(self, first: pa.Table, rest: pa.Table, wanted: Projection) -> pa.Table:
-        """The wanted columns of two tables of the same rows."""
+        """The requested columns of two tables of the same rows."""
         columns = [*first.columns, *rest.columns]
         if self.order is not None:
             return pa.Table.from_arrays([columns[at] for at in self.order], schema=wanted.schema)
@@ -554,7 +552,7 @@ class TwoPhases:
 
 
 def count_on(plan: ScanPlan, engine: Engine) -> int:
-    """``count_rows`` by an engine's tasks, each of which counts a part of the plan."""
+    """``count_rows`` on an engine: each task counts a part of the plan."""
     if plan.limit is not None or not any(task.residual for task in plan.tasks):
         return count_rows(plan)
     open_tasks = tuple(task for task in plan.tasks if task.residual)
@@ -570,7 +568,7 @@ def _count_part(work: tuple[ScanPlan, TaskGroup]) -> int:
 
 
 def count_rows(plan: ScanPlan) -> int:
-    """How many rows the plan's answer has."""
+    """Number of rows in the plan's result."""
     proven = sum(len(task.proven) for task in plan.tasks)
     if plan.limit is not None and proven >= plan.limit:
         return plan.limit

@@ -1,4 +1,4 @@
-"""Reading rows of one file: page slices, or pyarrow's own reader where a row group is read whole."""
+"""Reads rows of one file: page slices, or pyarrow's own reader for whole row groups."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ from skipstone.store.source import ByteRange, Source, coalesce, stale_error
 from skipstone.store.store import ListedFile
 
 _PAGE_WEIGHT = 100
-# Below this, cutting an indexed file's pages out costs less than opening its footer.
+# Below this size, slicing an indexed file's pages costs less than opening its footer.
 _WORTH_A_FOOTER = 8 * 1024 * 1024
-# Rows decoded at a time where few of a row group are wanted.
+# Rows decoded at a time if few rows of a row group are requested.
 _STEP = 65_536
-# Records of a run that are held before they are added up.
+# Records of a run that are buffered before they are summed.
 _MANY_RECORDS = 4_096
 
 
 class Log:
-    """Rows, seconds and reads of each phase of a run: plain records of all threads, added up when asked."""
+    """Rows, seconds and reads of each phase of a run: records of all threads, summed on demand."""
 
     __slots__ = ("_done", "_lock", "_phases", "_reads")
 
@@ -64,19 +64,19 @@ class Log:
         self._lock = threading.Lock()
 
     def add(self, phase: str, rows: int, seconds: float) -> None:
-        """Rows that came out of a phase, and the seconds they took."""
+        """Record the rows that a phase returned, and its seconds."""
         self._done.append((phase, rows, seconds))
         if len(self._done) > _MANY_RECORDS:
             self.phases()
 
     def reads(self, phase: str, ranges: Sequence[ByteRange], source: Source | None) -> None:
-        """Ranges that are read in a phase from a source; without one each is a request."""
+        """Record ranges read in a phase; without a source each range is a request."""
         self._reads.append((phase, ranges, source))
         if len(self._reads) > _MANY_RECORDS:
             self.phases()
 
     def phases(self) -> tuple[Phase, ...]:
-        """The phases in the order they first ended."""
+        """The phases, ordered by when each first ended."""
         with self._lock:
             found = self._phases
             while self._done:
@@ -118,11 +118,11 @@ class FileReader:
         log: Log | None = None,
         pool: pa.MemoryPool | None = None,
     ) -> FileReader:
-        """Find out where everything is: from an index, the footer, or the cache."""
+        """Load the file's layout from the cache, an index or the footer."""
         return cls(files, entry, files.layout(entry), partition, route, checksums, log or Log(), pool)
 
     def columns(self, wanted: Projection) -> FileColumns:
-        """What this file has of the wanted columns."""
+        """The requested columns that this file has."""
         key = (FileColumns, wanted.paths, tuple(self.partition))
         memo = self.metadata.kin.memo
         found: FileColumns | None = memo.get(key)
@@ -131,7 +131,7 @@ class FileReader:
         return found
 
     def read_whole(self, groups: Sequence[int], wanted: Projection, phase: str = "rows") -> pa.Table:
-        """Whole row groups of the wanted columns, in the lake's types; only where ``opens`` is true."""
+        """Requested columns of whole row groups, in the lake's types; requires ``opens``."""
         mine = self.columns(wanted)
         counts = self.metadata.row_group_rows[list(groups)].tolist()
         if not mine.fields:
@@ -145,13 +145,13 @@ class FileReader:
         return self.to_lake_schema(table, wanted)
 
     def read(self, group: int, rows: RowSet, wanted: Projection, phase: str = "rows") -> pa.Table:
-        """The chosen rows (counted within the row group) of the wanted columns, in the lake's types."""
+        """Requested columns of some rows (relative to the row group), in the lake's types."""
         return self.finish(self.fetch(group, rows, wanted, phase), group, rows, wanted)
 
     def fetch(
         self, group: int, rows: RowSet, wanted: Projection, phase: str = "rows"
     ) -> SlicePart | pa.Table:
-        """What ``read`` decodes; or has decoded already, where pages are not cut out."""
+        """The pages that ``read`` decodes, or a decoded table if pages are not sliced."""
         mine = self.columns(wanted)
         if not mine.fields:
             return bare(len(rows))
@@ -162,24 +162,24 @@ class FileReader:
         return self._part(group, rows, mine, phase)
 
     def finish(self, found: SlicePart | pa.Table, group: int, rows: RowSet, wanted: Projection) -> pa.Table:
-        """What was fetched of some rows in the lake's types."""
+        """Decode fetched rows into the lake's types."""
         table = self._decoded(found)
         if table.num_rows != len(rows):
-            raise self._corrupt(f"{len(table)} rows came back for {len(rows)}", group, None)
+            raise self._corrupt(f"{len(table)} rows decoded, expected {len(rows)}", group, None)
         return self.to_lake_schema(table, wanted)
 
     def decode_matching(
         self, part: SlicePart, first: Projection, rest: Projection, test: Callable[[pa.Table], Array]
     ) -> tuple[pa.Table, pa.Table | None]:
-        """The first columns of fetched rows that a test picks, and the others; None if it picks no row.
+        """The first columns of fetched rows that pass a test, and the other columns; None if no row passes.
 
-        The others are decoded no further than the last row that is picked.
+        The other columns are decoded only up to the last row that passes.
         """
         decoder = Decoder(part, checksums=self.checksums)
         places = {number: place for place, number in enumerate(part.fields)}
         table = decoder.table([places[number] for number in self.columns(first).fields])
         if len(table) != len(part.rows):
-            raise self._corrupt(f"{len(table)} rows came back for {len(part.rows)}", part.group, None)
+            raise self._corrupt(f"{len(table)} rows decoded, expected {len(part.rows)}", part.group, None)
         table = self.to_lake_schema(table, first)
         chosen = test(table)
         if not len(chosen):
@@ -191,7 +191,7 @@ class FileReader:
         return Decoder(found, checksums=self.checksums).table() if isinstance(found, SlicePart) else found
 
     def planned(self, group: int, rows: RowSet, wanted: Projection) -> list[ByteRange]:
-        """The ranges a read would ask for, as far as the page indexes at hand tell."""
+        """The ranges that a read would request, from the available page indexes."""
         leaves = self.columns(wanted).leaves
         if rows.is_full or self.route == "pyarrow":
             return [self.metadata.chunk_range(group, leaf) for leaf in leaves]
@@ -200,19 +200,19 @@ class FileReader:
     def batches(
         self, group: int, rows: RowSet, wanted: Projection, most: int, phase: str = "rows"
     ) -> Generator[pa.Table]:
-        """What ``read`` gives, a few rows at a time: for row groups too large to hold."""
+        """``read`` in batches, for row groups too large to hold."""
         for table in self._chosen(group, rows, self.columns(wanted), most, phase, use_threads=True):
             yield self.to_lake_schema(table, wanted)
 
     @property
     def opens(self) -> bool:
-        """Whether pyarrow can open the file itself, and may."""
+        """Whether pyarrow opens the file itself: it is local and the route allows it."""
         return self.route != "slice" and self.files.store.local
 
     # -- the two routes ----------------------------------------------------------------------
 
     def _opens(self, group: int, mine: FileColumns) -> bool:
-        """Whether pyarrow may read the file itself; for little of an indexed file, no footer is opened."""
+        """Whether pyarrow reads the file itself; small reads of indexed files avoid opening the footer."""
         if not isinstance(self.metadata, RecordedMetadata):
             return self.opens
         if self.metadata.group_sizes(group)[1] <= _WORTH_A_FOOTER:
@@ -229,7 +229,7 @@ class FileReader:
         try:
             raw, reader = self._open(groups, mine, phase)
             with raw:
-                # One by one: rows that one lacks must not be made up for by the next.
+                # Individually: extra rows in one must not hide rows missing in another.
                 for group in groups:
                     table = reader.read_row_group(group, column_indices=mine.leaves, use_threads=False)
                     if len(table) != self.metadata.row_group_rows[group]:
@@ -242,7 +242,7 @@ class FileReader:
     def _chosen(
         self, group: int, rows: RowSet, mine: FileColumns, most: int, phase: str, *, use_threads: bool
     ) -> Generator[pa.Table]:
-        """Chosen rows of a row group, decoded a few at a time and no further than the last of them."""
+        """Some rows of a row group, decoded in batches up to the last of them."""
         first, stop = 0, rows.last + 1
         try:
             with closing(
@@ -263,7 +263,7 @@ class FileReader:
     def _stream(
         self, group: int, mine: FileColumns, most: int, phase: str, *, use_threads: bool
     ) -> Generator[pa.Table]:
-        """All rows of a row group, as they are decoded; nobody has counted them."""
+        """All rows of a row group in batches; the caller checks their number."""
         total = int(self.metadata.row_group_rows[group])
         if not mine.fields:
             yield from (bare(min(most, total - first)) for first in range(0, total, most))
@@ -284,22 +284,22 @@ class FileReader:
     def _open(
         self, groups: Sequence[int], mine: FileColumns, phase: str
     ) -> tuple[pa.OSFile, pq.core.ParquetReader]:
-        """pyarrow's own reader of the file, and the file, which the caller closes."""
+        """The open file, which the caller closes, and pyarrow's reader of it."""
         path = self.files.path(self.entry)
         try:
             raw = pa.OSFile(path)
-            # After it is open: what is checked is what is read, or it has been replaced and that shows.
+            # After opening: either this is the file being read, or a replacement, which has another identity.
             found = os.stat(path)  # noqa: PTH116
         except OSError as error:
             reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
             raise ReadError(reason, path=path, hint="open the lake again") from error
         version = self.entry.version
-        # Files of a table are known by name and size alone, and never change.
+        # Files of a table are immutable and identified by name and size.
         if version is None and found.st_size != self.entry.size:
             raise stale_error(path, self.entry.size, found.st_size)
         if version is not None and identity_of(found) != version:
             raise stale_error(path)
-        # pyarrow reads past our own store; what it reads is known all the same.
+        # pyarrow bypasses our store, so its reads are counted here.
         chunks, size = self._chunk_ranges(tuple(groups), mine.leaves)
         self.log.reads(phase, chunks, None)
         self.files.source(self.entry).counter.add(len(chunks), size)
@@ -309,7 +309,7 @@ class FileReader:
     def _chunk_ranges(
         self, groups: tuple[int, ...], leaves: tuple[int, ...]
     ) -> tuple[Sequence[ByteRange], int]:
-        """The bytes of whole chunks, those side by side as one range, and how many they are."""
+        """Ranges of whole chunks, adjacent ones merged, and their total size."""
         memo, key = self.metadata.memo, ("chunk ranges", groups, leaves)
         found: tuple[Sequence[ByteRange], int] | None = memo.get(key)
         if found is None:
@@ -321,9 +321,9 @@ class FileReader:
     def _blame(
         self, groups: Sequence[int], mine: FileColumns, error: Exception | None = None
     ) -> SkipstoneError:
-        """The error for row groups that can't be decoded, or hold fewer rows than they say.
+        """The error for row groups that can't be decoded or have fewer rows than recorded.
 
-        It names the first column at fault.
+        It names the first column that is corrupt.
         """
         for group, leaf in product(groups, mine.leaves):
             column = self.metadata.leaves[leaf]
@@ -333,13 +333,13 @@ class FileReader:
             try:
                 found = sum(map(len, self._stream(group, alone, _STEP, "rows", use_threads=False)))
             except FAILURES as cause:
-                return self._corrupt(f"the values can't be decoded: {_first_line(cause)}", group, column.name)
+                return self._corrupt(f"values can't be decoded: {_first_line(cause)}", group, column.name)
             except SkipstoneError as cause:
                 return cause
             if found != total:
-                return self._corrupt(f"{found} rows came back for {total}", group, column.name)
+                return self._corrupt(f"{found} rows decoded, expected {total}", group, column.name)
         reason = "columns differ in length" if error is None else _first_line(error)
-        return self._corrupt(f"the row group can't be decoded: {reason}", groups[0], None)
+        return self._corrupt(f"row group can't be decoded: {reason}", groups[0], None)
 
     def _corrupt(self, message: str, group: int, column: str | None) -> CorruptFileError:
         return CorruptFileError(message, path=self.metadata.path, unit=f"row group {group}", column=column)
@@ -349,7 +349,7 @@ class FileReader:
         plans = plan_leaves(pages.chunks, rows)
         pieces = [plan for plan in plans if plan.chosen is not None]
         if not pieces and not rows.is_full and self._opens(group, mine):
-            # Cutting pages out would read the same bytes, with more steps.
+            # Slicing would read the same bytes in more steps.
             return joined([*self._chosen(group, rows, mine, _STEP, phase, use_threads=False)])
         steps = part_steps(pages, rows, plans, self.pool, checksums=self.checksums)
         try:
@@ -367,7 +367,7 @@ class FileReader:
     # -- page indexes ------------------------------------------------------------------------
 
     def _pages(self, group: int, rows: RowSet, mine: FileColumns, phase: str) -> RowGroupPages:
-        """Where everything is that the columns are read from; of all rows, whole chunks."""
+        """Page offsets of the columns; whole chunks if all rows are read."""
         whole = rows.is_full
         key = (RowGroupPages, self.entry, group, mine.fields, mine.leaves, whole)
         found: RowGroupPages | None = self.files.cache.get(key)
@@ -379,7 +379,7 @@ class FileReader:
         return found
 
     def _indexes(self, group: int, leaves: Sequence[int], phase: str) -> dict[int, PageIndex | None]:
-        """Where the pages of each leaf are; None where the file doesn't say, or not credibly."""
+        """The page index of each leaf; None if it is missing or invalid."""
         found: dict[int, PageIndex | None] = {}
         wanted: list[tuple[int, ByteRange]] = []
         for leaf, known in zip(leaves, self.metadata.all_places(group, leaves), strict=True):
@@ -412,7 +412,7 @@ class FileReader:
     # -- the lake's types --------------------------------------------------------------------
 
     def to_lake_schema(self, table: pa.Table, wanted: Projection) -> pa.Table:
-        """The file's columns as the lake's, with partition columns added and missing ones NULL."""
+        """Convert a table to the lake's schema; add partition columns, and NULL for missing ones."""
         schema = wanted.schema
         if table.schema.equals(schema, check_metadata=True):
             return table
@@ -425,9 +425,9 @@ class FileReader:
         return conform(table, schema, path=self.metadata.path, evolution=self.files.evolution)
 
     def _zoned(self, table: pa.Table, name: str, type: pa.DataType) -> pa.Table:
-        """INT96 and old timestamps are instants, though pyarrow reads them without a zone.
+        """Add the zone to INT96 and old timestamps, which are instants but which pyarrow reads without one.
 
-        Where other files of the lake have a zone, so must these.
+        Only if other files of the lake have a zone.
         """
         place = table.schema.get_field_index(name)
         if type.tz is None or place < 0 or table.schema.field(place).type.tz is not None:
@@ -442,9 +442,9 @@ def decode_all(
     places: Sequence[tuple[FileReader, int, RowSet]],
     wanted: Projection,
 ) -> pa.Table:
-    """What was fetched of several row groups, one after the other, in the lake's types.
+    """Decode fetched rows of several row groups into one table in the lake's types.
 
-    If possible, all of it is decoded as one.
+    If possible, they are decoded as one file.
     """
     if len(found) == 1:
         reader, group, rows = places[0]
@@ -469,7 +469,7 @@ def decode_all(
 
 @dataclass(frozen=True, slots=True)
 class FileColumns:
-    """Wanted columns as a file has them: top-level fields, and the leaves to read of them."""
+    """Requested columns that a file has: top-level fields, and their leaves to read."""
 
     fields: tuple[int, ...]
     leaves: tuple[int, ...]
@@ -490,7 +490,7 @@ def _file_columns(metadata: ParquetMetadata, wanted: Projection, partition: Mapp
             continue
         if len(places) > 1:
             raise CorruptFileError(
-                "the file has the column more than once",
+                "column appears more than once",
                 path=metadata.path,
                 column=name,
                 hint="leave it out of columns=",
@@ -503,7 +503,7 @@ def _file_columns(metadata: ParquetMetadata, wanted: Projection, partition: Mapp
 
 
 def _leaves_at(below: Sequence[LeafColumn], path: Path) -> list[int]:
-    """The leaves at a path into a column; of a struct that lacks it, one that tells where that is NULL."""
+    """The leaves at a path into a column; for a missing path, a leaf with the NULLs of the struct."""
     for depth in range(len(path), -1, -1):
         found = [leaf.index for leaf in below if leaf.path[1 : 1 + depth] == path[:depth]]
         if found:
@@ -512,7 +512,7 @@ def _leaves_at(below: Sequence[LeafColumn], path: Path) -> list[int]:
 
 
 def pyarrow_metadata(metadata: ParquetMetadata) -> pq.FileMetaData:
-    """The footer as pyarrow has it, parsed once."""
+    """pyarrow's view of the footer, parsed once."""
     if pq.FileMetaData not in metadata.memo:
         footer = metadata.footer
         shell = b"".join((b"PAR1", footer, len(footer).to_bytes(4, "little"), b"PAR1"))
@@ -522,7 +522,7 @@ def pyarrow_metadata(metadata: ParquetMetadata) -> pq.FileMetaData:
 
 
 def estimate(metadata: ParquetMetadata, group: int, leaves: tuple[int, ...]) -> int:
-    """About how many bytes the leaves of a row group take when they are decoded."""
+    """Estimated decoded bytes of the leaves of a row group."""
     key = (estimate, group, leaves)
     found: int | None = metadata.memo.get(key)
     if found is None:
@@ -530,14 +530,14 @@ def estimate(metadata: ParquetMetadata, group: int, leaves: tuple[int, ...]) -> 
         stored = packed
         if len(leaves) < len(metadata.leaves):
             stored = sum([metadata.chunks(leaf)[group].total_compressed_size for leaf in leaves])
-        # Dictionaries make text far smaller in the file than in memory; how much can't be told.
+        # Dictionary-encoded strings are larger in memory by an unknown factor.
         least = 16 * int(metadata.row_group_rows[group]) * len(leaves)
         found = metadata.memo[key] = max(int(plain * stored / max(packed, 1)), stored, least)
     return found
 
 
 def _locate(error: ReadError, group: int, columns: Sequence[str]) -> None:
-    """Have the error say what was being read."""
+    """Add the row group and the columns to an error."""
     error.unit = error.unit or f"row group {group}"
     error.column = error.column or ", ".join(columns)
 
@@ -547,7 +547,7 @@ def _first_line(error: Exception) -> str:
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """Tables of one schema one after the other, rows of tables without columns included."""
+    """Concatenate tables of one schema, with or without columns."""
     if len(tables) == 1:
         return tables[0]
     if tables[0].num_columns:
@@ -556,5 +556,5 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def filtered(table: pa.Table, mask: Array) -> pa.Table:
-    """The rows of a table where a mask is true, whatever its types."""
+    """The rows of a table where a mask is true."""
     return taken(table, mask.nonzero()[0])
