@@ -117,9 +117,7 @@ def test_rows_that_a_row_group_lacks(tmp_path: Path, lie: str, question: str, ki
     if lie == "all claim more":
         assert lake.scan(limit=80).to_arrow().equals(both)
     for switches in SWITCHES if question != "verify" else ({},):
-        with pytest.raises(
-            CorruptFileError, match=r"(80 rows decoded, expected 96|decoded 80 rows instead of 96)"
-        ) as caught:
+        with pytest.raises(CorruptFileError, match=r"80 rows decoded, expected 96") as caught:
             QUESTIONS[question](lake, **switches)
         assert caught.value.path is not None
         assert caught.value.path.endswith("x.parquet")

@@ -200,7 +200,7 @@ class _FullRead:
         if leaves:
             table = file.reader.read_row_group(group, column_indices=leaves, use_threads=True)
             if len(table) != count:
-                message = f"decoded {len(table)} rows instead of {count}"
+                message = f"{len(table)} rows decoded, expected {count}"
                 raise CorruptFileError(message, path=metadata.path, unit=f"row group {group}")
         else:
             table = pa.table({"": pa.nulls(count)}).select([])

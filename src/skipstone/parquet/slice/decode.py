@@ -474,7 +474,7 @@ class Decoder:
             chunk = self._chunks[field.leaves[0]]
             expected = min(chunk.rows, self._limit)
             if rows != expected:
-                message = f"{rows} rows were decoded where {expected} should be"
+                message = f"{rows} rows decoded, expected {expected}"
                 hint = None if chunk.chosen is None else WITHOUT_INDEX
                 raise self._corrupt(message, field.leaves[0], hint)
 

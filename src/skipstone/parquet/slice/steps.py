@@ -243,7 +243,7 @@ def read_as_it_is(
         raise CorruptFileError(str(error), path=metadata.path, unit=f"row group {group}") from error
     if len(table) != rows.total or table.num_columns != len(metadata.arrow_schema):
         found = f"{table.num_columns} columns of {len(table)} rows"
-        message = f"{found} were decoded where {len(metadata.arrow_schema)} of {rows.total} should be"
+        message = f"{found} decoded, expected {len(metadata.arrow_schema)} of {rows.total}"
         raise CorruptFileError(message, path=metadata.path, unit=f"row group {group}")
     chosen = table.select(list(fields))
     return cut_for(rows, None).apply_all(chosen).replace_schema_metadata(None)
