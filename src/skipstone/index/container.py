@@ -11,6 +11,7 @@ Files are read, never mapped: touching a mapped file that was truncated kills th
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import struct
 import zlib
@@ -35,6 +36,8 @@ _MAGIC: Final = b"SKIPSTON"
 _TRAILER: Final = struct.Struct("<8sIIQQQQ8s")
 _SHEET: Final = 64 * 1024
 _ALIGN: Final = 64
+# Arrays of this size would get huge pages.
+_LARGE_ARRAY: Final = 4 * 1024 * 1024
 _ENTRY: Final = np.dtype(
     [("column", "<u4"), ("name", "<u2"), ("type", "<u2"), ("start", "<i8"), ("size", "<i8"), ("sum", "<i8")]
 )
@@ -440,7 +443,7 @@ class Container:
         array = self._arrays.get(key)
         if array is None:
             # Of threads that come at once all get the same memory, and write the same to it.
-            array = self._arrays.setdefault(key, np.empty(entry.count, dtype=entry.dtype))
+            array = self._arrays.setdefault(key, _sparse_array(entry.count, entry.dtype))
         if first < last:
             begin, end = first * _SHEET, min(last * _SHEET, entry.size)
             (body,) = self.bytes.fetch(((entry.start + begin, entry.start + end),))
@@ -519,6 +522,20 @@ class Container:
     def _bad(self, key: Key, reason: str) -> BadIndex:
         column = "" if key[0] == COMMON else f" of column {key[0]}"
         return BadIndex(f"array {key[1]}{column} {reason}", self.name)
+
+
+def _sparse_array(count: int, dtype: np.dtype[Any]) -> Array:
+    """An array that takes memory only where it is written.
+
+    NumPy requests huge pages for large arrays: the first write to each would clear 2 MB.
+    """
+    size = count * dtype.itemsize
+    if size < _LARGE_ARRAY:
+        return np.empty(count, dtype=dtype)
+    memory = mmap.mmap(-1, size)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, dtype=dtype)
 
 
 def _unpacked(packed: memoryview) -> bytes:
