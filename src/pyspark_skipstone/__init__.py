@@ -1,4 +1,4 @@
-"""Found by PySpark through its name: makes the format ``skipstone`` known to every session."""
+"""PySpark imports this module by its name and registers the format ``skipstone`` in every session."""
 
 from skipstone.spark.source import SkipstoneSource as DefaultSource
 

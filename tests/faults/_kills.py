@@ -29,7 +29,7 @@ from skipstone.parquet.write.files import write_files
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import profile
 from skipstone.predicate import predicate
-from skipstone.write.overwrite import Matching, Overwrite, PartitionOverwrite, Rewriting, overwrite
+from skipstone.write.overwrite import Overwrite, PartitionOverwrite, PredicateOverwrite, Rewriter, overwrite
 
 TABLE = "db.t"
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string())])
@@ -131,15 +131,15 @@ def change(root: Path, how: Overwrite | None, new: pa.Table, job: str) -> None:
     if how is None:
         append(table, target, files)
     else:
-        rewriting = Rewriting(target, layout, seen, job)
-        overwrite(table, how, files, rewriting, LocalEngine(1), branch="main", properties={})
+        rewriter = Rewriter(target, layout, seen, job)
+        overwrite(table, how, files, rewriter, LocalEngine(1), branch="main", properties={})
 
 
 NEW = rows(100, 108, "ab")
 OPERATIONS: dict[str, tuple[Callable[[], Overwrite | None], Callable[[int, str], bool]]] = {
     "append": (lambda: None, lambda _id, _p: False),
     "partitions": (PartitionOverwrite, lambda _id, p: p in "ab"),
-    "predicate": (lambda: Matching(predicate("id < 10")), lambda id, _p: id < 10),
+    "predicate": (lambda: PredicateOverwrite(predicate("id < 10")), lambda id, _p: id < 10),
 }
 """How each is done, and which rows it replaces by new ones."""
 

@@ -210,8 +210,8 @@ class History:
         self.words.append(f"-> {report}")
         listed = len(self.opened.entries)
         assert not report.skipped, report
-        assert report.indexed + report.kept + report.adopted == listed, report
-        for name in ("kept", "adopted", "dropped", "merged"):
+        assert report.indexed + report.already_indexed + report.adopted == listed, report
+        for name in ("already_indexed", "adopted", "dropped", "merged"):
             self.count[f"builds with files {name}"] += bool(getattr(report, name))
 
     def _hide(self) -> None:

@@ -115,7 +115,7 @@ def test_an_index_changes_no_answer(part: int, tmp_path: Path) -> None:
     assert count["plans with a proven row"] > 0.05 * count["both"]
     assert count["plans with a file dropped by the index"] > 0.03 * count["both"]
     assert count["lakes covered"] > 0.3 * count["lakes"]
-    for name in ("kept", "dropped", "merged"):
+    for name in ("already_indexed", "dropped", "merged"):
         assert count[f"builds with files {name}"], name
     assert count["overflows"] < 0.04 * total
 

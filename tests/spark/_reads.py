@@ -27,7 +27,7 @@ ROUTES = ("driver", "slices", "reader", "auto")
 # What "auto" chooses among.
 FORCED = ROUTES[:3]
 SOURCES = ("pushed", "unpushed", "option")
-CANT = "Spark's own reader can't answer this"
+CANT = "Spark's own reader can't run this scan"
 _NUMBER = "?number"
 _AT_ONCE = 40
 

@@ -44,7 +44,7 @@ def test_csv_to_lake(run: Run, tmp_path: Path) -> None:
     options = ("--cluster-by", "id", "--page-rows", 50, "--blooms", "name", "--format", "json")
 
     told = json.loads(run("ingest", source, lake, *options).stdout)
-    assert (told["new"], told["known"], told["rows"], told["files"]) == (2, 0, 700, 1)
+    assert (told["new"], told["already_ingested"], told["rows"], told["files"]) == (2, 0, 700, 1)
     assert [one["column"] for one in told["batches"][0]["skips"]] == ["id", "name"]
 
     done = run("query", lake, "--where", "id = 1007", "--format", "jsonl")
@@ -60,7 +60,7 @@ def test_csv_to_lake(run: Run, tmp_path: Path) -> None:
 
     write(source, 3, 50)
     told = json.loads(run("ingest", source, lake, *options).stdout)
-    assert (told["new"], told["known"], told["rows"], told["files"]) == (1, 2, 50, 1)
+    assert (told["new"], told["already_ingested"], told["rows"], told["files"]) == (1, 2, 50, 1)
     assert run("count", lake).stdout == "750\n"
 
 
@@ -72,4 +72,4 @@ def test_count_and_explain(run: Run, tmp_path: Path) -> None:
     told = json.loads(run("explain", tmp_path / "lake", *where, "--spark", "--format", "json").stdout)
     assert told["spark"]["route"] == "driver"
     done = run("explain", tmp_path / "lake", *where, "--spark", "--route", "slices")
-    assert ", 1 task: asked for" in done.stdout
+    assert ", 1 task: requested" in done.stdout

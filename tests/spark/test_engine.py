@@ -162,14 +162,14 @@ def test_work_on_another_session_leaves_the_active_one(spark: SparkSession) -> N
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"master": "local[7]"}, "another spark.master"),
-        ({"remote": "sc://127.0.0.1:1"}, "another remote"),
-        ({"conf": {"spark.sql.shuffle.partitions": "77"}}, "another spark.sql.shuffle.partitions"),
+        ({"master": "local[7]"}, "different spark.master"),
+        ({"remote": "sc://127.0.0.1:1"}, "different remote"),
+        ({"conf": {"spark.sql.shuffle.partitions": "77"}}, "different spark.sql.shuffle.partitions"),
     ],
 )
 def test_another_session_than_the_running_one_is_refused(
     spark: SparkSession, options: dict[str, object], what: str
 ) -> None:
-    with pytest.raises(UsageError, match=f"running already, with {what}.*give the session itself"):
+    with pytest.raises(UsageError, match=f"already running with a {what}.*pass it as the engine"):
         open_engine("spark", **options)  # type: ignore[arg-type]
     assert spark.range(3).count() == 3

@@ -106,7 +106,9 @@ def test_spark_and_threads_write_the_same_index(
         assert steps == sorted(set(steps))
         assert steps[-1] == (FILES, FILES)
     count = 1 if merged else 8
-    assert [(r.indexed, r.kept, r.segments, r.skipped) for r in reports] == [(FILES, 0, count, ())] * 2
+    assert [(r.indexed, r.already_indexed, r.segments, r.skipped) for r in reports] == [
+        (FILES, 0, count, ())
+    ] * 2
     assert reports[0].bytes == reports[1].bytes > 0
     assert reports[0].requests == reports[1].requests > 0
     assert segments(tmp_path / "spark") == segments(tmp_path / "local")
@@ -138,7 +140,7 @@ def test_a_refresh_on_spark(
     pq.write_table(rows(2 * ROWS, 100), root / "day=2" / "002.parquet")
     reports = [lake.index.refresh(engine=e) for lake, e in zip(lakes, engines, strict=True)]
     for report in reports:
-        assert (report.indexed, report.kept, report.dropped) == (9, 14, 2)
+        assert (report.indexed, report.already_indexed, report.dropped) == (9, 14, 2)
     assert lakes[0].entries == lakes[1].entries == sk.open(root).entries
     assert segments(tmp_path / "spark") == segments(tmp_path / "local")
     truth = answers(sk.open(root))
@@ -148,7 +150,7 @@ def test_a_refresh_on_spark(
         assert trace.index is not None
         assert trace.index.covered == FILES - 1
     again = lakes[0].index.refresh(engine=spark)
-    assert (again.indexed, again.kept, again.version) == (0, 23, reports[0].version)
+    assert (again.indexed, again.already_indexed, again.version) == (0, 23, reports[0].version)
 
 
 def test_pages_and_blooms_of_files_without_them(spark: SparkSession, tmp_path: Path, groups: None) -> None:
@@ -209,10 +211,10 @@ def test_broken_files_are_told_and_not_fatal(spark: SparkSession, tmp_path: Path
         lake.scan("id = 5").to_arrow()
     # It is tried again at every refresh, and counts once it has been mended.
     again = lake.index.refresh(engine=spark)
-    assert (again.indexed, again.kept, len(again.skipped)) == (0, 9, 2)
+    assert (again.indexed, again.already_indexed, len(again.skipped)) == (0, 9, 2)
     torn.unlink()
     (tmp_path / "day=0" / "none.parquet").write_bytes((tmp_path / "day=0" / "000.parquet").read_bytes())
     mended = lake.index.refresh(engine=spark)
-    assert (mended.indexed, mended.kept, mended.skipped) == (1, 9, ())
+    assert (mended.indexed, mended.already_indexed, mended.skipped) == (1, 9, ())
     assert lake.scan("id = 5").count() == 2
     assert re.search("10 of 10 files", repr(lake.index))

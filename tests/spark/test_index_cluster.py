@@ -45,7 +45,7 @@ def checked(lake, report):
         "covered": trace.index.covered,
         "kept": trace.rows_kept,
         "problems": trace.index.problems,
-        "report": [report.indexed, report.kept, report.dropped],
+        "report": [report.indexed, report.already_indexed, report.dropped],
     }
 """
 
@@ -193,7 +193,11 @@ def test_a_job_whose_driver_is_killed_is_resumed(
     assert lake.index.coverage is None
     monkeypatch.setattr(build, "MANY_SEGMENTS", 100)
     report = lake.index.build(engine=spark)
-    assert (report.adopted, report.indexed, report.kept) == (2 * len(before), 24 - 2 * len(before), 0)
+    assert (report.adopted, report.indexed, report.already_indexed) == (
+        2 * len(before),
+        24 - 2 * len(before),
+        0,
+    )
     assert {path: path.stat().st_mtime_ns for path in before} == before
     trace = lake.scan("id = 1234").plan().trace
     assert trace.index is not None

@@ -72,7 +72,7 @@ def all_ways(session, found):
     for numbers in (range(0, 4), range(4, 6)):
         csvs(numbers)
         report = sk.ingest_new(folder / "in", folder / "new", session=session, cluster_by=["id"])
-        found[f"new {numbers[0]}"] = seen("new", new=report.new, known=report.known)
+        found[f"new {numbers[0]}"] = seen("new", new=report.new, already=report.already_ingested)
 """
 
 CLUSTER = (
@@ -163,8 +163,8 @@ def check_all_ways(found: dict[str, dict[str, object]], tmp_path: Path) -> None:
     assert found["ingest"].pop("files") >= 3
     assert found["ingest"] == {**NEW, "rows": 20_000, "problem": ""}
     assert found["write"] == {**NEW, "rows": 20_000}
-    assert found["new 0"] == {**NEW, "rows": 2_000, "new": 4, "known": 0}
-    assert found["new 4"] == {**NEW, "rows": 3_000, "new": 2, "known": 4}
+    assert found["new 0"] == {**NEW, "rows": 2_000, "new": 4, "already": 0}
+    assert found["new 4"] == {**NEW, "rows": 3_000, "new": 2, "already": 4}
     for name in ("ingest", "write", "new"):
         assert staged(tmp_path / name) == [], name
 

@@ -45,18 +45,23 @@ def test_only_what_is_new(spark: SparkSession, source: Path, tmp_path: Path) -> 
     (source / ".0.csv.crc").write_text("x")
     told: list[tuple[int, int]] = []
     report = sk.ingest_new(source, lake, cluster_by=["id"], session=spark, on_batch=lambda *b: told.append(b))
-    assert (report.new, report.known, report.changed, report.rows) == (4, 0, (), 400)
+    assert (report.new, report.already_ingested, report.changed, report.rows) == (4, 0, (), 400)
     assert told == [(0, 1)]
     assert ids(lake) == list(range(400))
     assert sk.open(lake).schema.field("id").type == pa.int32()
     report = sk.ingest_new(source, lake, session=spark)
-    assert (report.new, report.known, report.batches) == (0, 4, ())
+    assert (report.new, report.already_ingested, report.batches) == (0, 4, ())
     assert str(report) == "nothing to do: 4 files already ingested"
     # Values that would be guessed to be of other types are of the lake's; a new column is a new column.
     csv(source / "4.csv", range(400, 500), "id,name,more", "{0},{0},{0}.5")
     csv(source / "1.csv", range(9000, 9100))
     report = sk.ingest_new(source, lake, session=spark, evolve=True)
-    assert (report.new, report.known, report.changed, report.rows) == (1, 3, (f"{source}/1.csv",), 100)
+    assert (report.new, report.already_ingested, report.changed, report.rows) == (
+        1,
+        3,
+        (f"{source}/1.csv",),
+        100,
+    )
     assert f"changed files skipped: {source}/1.csv" in str(report)
     assert ids(lake) == list(range(500))
     found = sk.open(lake)
@@ -74,7 +79,7 @@ def test_names_that_are_odd(spark: SparkSession, tmp_path: Path) -> None:
     report = sk.ingest_new(str(root) + "/", tmp_path / "lake", session=spark)
     assert (report.new, report.rows) == (8, 8)
     assert ids(tmp_path / "lake") == list(range(8))
-    assert sk.ingest_new(root, tmp_path / "lake", session=spark).known == 8
+    assert sk.ingest_new(root, tmp_path / "lake", session=spark).already_ingested == 8
 
 
 def test_every_format(spark: SparkSession, tmp_path: Path) -> None:
@@ -103,10 +108,10 @@ def test_json_with_new_fields(spark: SparkSession, tmp_path: Path) -> None:
     sk.ingest_new(root, lake, session=spark)
     # NULLs alone would be guessed to be texts, and whole numbers to be such.
     (root / "2.json").write_text('{"id": 3, "s": {"b": "x", "a": null}, "v": 7, "l": null, "new": true}\n')
-    with pytest.raises(SchemaError, match=r"column new: the lake has no such column, nor s\.b"):
+    with pytest.raises(SchemaError, match=r"column new: not in the lake, nor are s\.b"):
         sk.ingest_new(root, lake, session=spark)
     report = sk.ingest_new(root, lake, session=spark, evolve=True)
-    assert (report.new, report.known) == (1, 1)
+    assert (report.new, report.already_ingested) == (1, 1)
     found = sk.open(lake).scan(order_by="id").to_arrow()
     assert found["v"].to_pylist() == [1.5, None, 7.0]
     assert found["new"].to_pylist() == [None, None, True]
@@ -160,14 +165,14 @@ def test_a_run_that_fails_is_resumed(spark: SparkSession, source: Path, tmp_path
     assert staged(lake) == []
     (source / "2.csv").write_text(whole)
     report = sk.ingest_new(source, lake, **options)
-    assert (report.new, report.known, len(report.batches)) == (2, 2, 2)
+    assert (report.new, report.already_ingested, len(report.batches)) == (2, 2, 2)
     assert ids(lake) == list(range(400))
 
 
 def test_files_that_change_meanwhile(
     spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = job.written
+    written = job.write_frame
 
     def change(*given: Any) -> Any:
         found = written(*given)
@@ -176,8 +181,8 @@ def test_files_that_change_meanwhile(
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(job, "written", change)
-        with pytest.raises(ReadError, match=r"1\.csv: it changed while it was taken in"):
+        patched.setattr(job, "write_frame", change)
+        with pytest.raises(ReadError, match=r"1\.csv: file changed during the ingest"):
             sk.ingest_new(source, tmp_path / "lake", session=spark, index=False)
     assert files(tmp_path / "lake") == []
     sk.ingest_new(source, tmp_path / "lake", session=spark, index=False)
@@ -188,19 +193,19 @@ def test_two_runs_at_once_take_nothing_twice(
     spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = tmp_path / "lake"
-    written = job.written
+    written = job.write_frame
     problems: list[SkipstoneError] = []
 
     def other(*given: Any) -> Any:
         with monkeypatch.context() as patched:
-            patched.setattr(job, "written", written)
+            patched.setattr(job, "write_frame", written)
             try:
                 sk.ingest_new(source, lake, session=spark, index=False)
             except SkipstoneError as error:
                 problems.append(error)
         return written(*given)
 
-    monkeypatch.setattr(job, "written", other)
+    monkeypatch.setattr(job, "write_frame", other)
     sk.ingest_new(source, lake, session=spark, index=False)
     assert [type(problem) for problem in problems] == [ConflictError]
     assert "another run is ingesting this file" in str(problems[0])
@@ -209,7 +214,7 @@ def test_two_runs_at_once_take_nothing_twice(
 
 def test_files_that_spark_would_leave_out(spark: SparkSession, source: Path, tmp_path: Path) -> None:
     """They would be noted as taken in."""
-    with pytest.raises(UsageError, match=r"Spark reads 1 of 4 files \(leave out read_options"):
+    with pytest.raises(UsageError, match=r"Spark reads only 1 of 4 files \(remove read_options"):
         sk.ingest_new(source, tmp_path / "lake", read_options={"pathGlobFilter": "0*"}, session=spark)
     root = tmp_path / "parquet"
     root.mkdir()
@@ -228,11 +233,16 @@ def test_files_that_spark_would_leave_out(spark: SparkSession, source: Path, tmp
 
 def test_a_source_without_rows_is_done_with(spark: SparkSession, tmp_path: Path) -> None:
     csv(tmp_path / "in" / "a.csv", range(0))
-    for known in (0, 1):
+    for already_ingested in (0, 1):
         report = sk.ingest_new(
             tmp_path / "in", tmp_path / "lake", session=spark, schema="id int, name string"
         )
-        assert (report.new, report.known, report.rows, report.files) == (1 - known, known, 0, 0)
+        assert (report.new, report.already_ingested, report.rows, report.files) == (
+            1 - already_ingested,
+            already_ingested,
+            0,
+            0,
+        )
     csv(tmp_path / "in" / "b.csv", range(5))
     assert sk.ingest_new(tmp_path / "in", tmp_path / "lake", session=spark).rows == 5
     assert ids(tmp_path / "lake") == list(range(5))

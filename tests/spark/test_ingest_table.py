@@ -21,7 +21,7 @@ import skipstone as sk
 from skipstone.errors import ConflictError, JobError, SchemaError, UsageError
 from skipstone.iceberg.partitions.values import internal
 from skipstone.write import overwrite
-from skipstone.write.overwrite import Everything, Matching, Overwrite, Plan
+from skipstone.write.overwrite import FullOverwrite, Overwrite, OverwritePlan, PredicateOverwrite
 from tests.faults._kills import kind_of
 from tests.faults.test_killed_commits import orphans
 from tests.spark._tables import SCHEMA, data_files, frame, iceberg, read, rows, stray, warehouse
@@ -191,8 +191,8 @@ def interrupted(kind: type[Overwrite], monkeypatch: pytest.MonkeyPatch, act: Any
     """Somebody acts after each of the first plans."""
     real, left = kind.plan, [times]
 
-    def plan(self: Any, *given: Any) -> Plan:
-        found: Plan = real(self, *given)
+    def plan(self: Any, *given: Any) -> OverwritePlan:
+        found: OverwritePlan = real(self, *given)
         if left[0]:
             left[0] -= 1
             act()
@@ -208,7 +208,7 @@ def test_an_overwrite_sees_what_came_meanwhile(
     table = make(tmp_path)
     sk.ingest(frame(spark, 0, 60), table, index=False)
     late = frame(spark, 60, 90).toArrow().cast(SCHEMA)
-    interrupted(Matching, monkeypatch, lambda: iceberg(tmp_path).append(late))
+    interrupted(PredicateOverwrite, monkeypatch, lambda: iceberg(tmp_path).append(late))
     new = frame(spark, 1000, 1003)
     sk.ingest(new, table, mode="overwrite", where="id % 2 = 0 and id < 900", index=False)
     # As if the append had come first.
@@ -222,7 +222,7 @@ def test_an_overwrite_sees_what_came_meanwhile(
         plans.append(1)
         iceberg(tmp_path).append(far)
 
-    interrupted(Matching, monkeypatch, act, times=9)
+    interrupted(PredicateOverwrite, monkeypatch, act, times=9)
     sk.ingest(frame(spark, 0, 0), table, mode="overwrite", where="id = 31", index=False)
     assert len(plans) == 1
     assert len(read(tmp_path)) == 45 + 3 - 1 + 10
@@ -235,8 +235,10 @@ def test_an_overwrite_that_never_gets_there(
     table = make(tmp_path)
     late = frame(spark, 0, 3).toArrow().cast(SCHEMA)
     monkeypatch.setattr(overwrite, "_TRIES", 2)
-    interrupted(Everything, monkeypatch, lambda: iceberg(tmp_path).append(late), times=9)
-    with pytest.raises(ConflictError, match=r"db\.t: rows that would be replaced have come meanwhile"):
+    interrupted(FullOverwrite, monkeypatch, lambda: iceberg(tmp_path).append(late), times=9)
+    with pytest.raises(
+        ConflictError, match=r"db\.t: rows that this overwrite replaces were added concurrently"
+    ):
         sk.ingest(frame(spark, 9, 12), table, mode="overwrite", index=False)
     assert len(read(tmp_path)) == 6
     assert stray(tmp_path) == []
@@ -402,21 +404,26 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         (given.drop("id"), {}, SchemaError, "column id: required column is missing"),
         (given.selectExpr("*", "1 more"), {}, SchemaError, "column more: table has no such column"),
         (given.selectExpr("id", "cast(x as string) x"), {}, SchemaError, "column x: the type is string"),
-        (given.selectExpr("id", "make_dt_interval(1) x"), {}, SchemaError, "column x: Iceberg has no"),
-        (given, {"partition_by": ["name"]}, UsageError, "its own partition spec"),
-        (given, {"cluster_bye": ["id"]}, UsageError, "a layout has no cluster_bye"),
-        (given, {"mode": "upsert"}, UsageError, "there is no mode 'upsert'"),
-        (given, {"where": "id = 3"}, UsageError, "an append replaces nothing"),
+        (
+            given.selectExpr("id", "make_dt_interval(1) x"),
+            {},
+            SchemaError,
+            "column x: Iceberg does not support intervals",
+        ),
+        (given, {"partition_by": ["name"]}, UsageError, "tables define their own partition spec"),
+        (given, {"cluster_bye": ["id"]}, UsageError, "unknown layout option: cluster_bye"),
+        (given, {"mode": "upsert"}, UsageError, "unknown mode 'upsert'"),
+        (given, {"where": "id = 3"}, UsageError, "overwrite= and where= don't apply to appends"),
         (given, {"mode": "overwrite", "overwrite": "some"}, UsageError, "overwrite 'some'"),
         (given, {"mode": "overwrite", "where": "nope = 3"}, Exception, "nope"),
         (given, {"branch": "other"}, UsageError, "unknown branch other"),
-        (stream, {}, UsageError, "a stream never ends"),
+        (stream, {}, UsageError, "streaming data frames can't be ingested"),
     ]
     for some, options, kind, problem in refused:
         with pytest.raises(kind, match=problem):
             sk.ingest(some, table, **options)
     alone = sk.open(iceberg(tmp_path).metadata_location)
-    with pytest.raises(UsageError, match="a metadata file can't be written to"):
+    with pytest.raises(UsageError, match="table opened from a metadata file is read-only"):
         sk.ingest(given, alone)
     assert table.snapshots() == ()
     assert stray(tmp_path) == []

@@ -81,7 +81,7 @@ def test_names_that_differ_in_case(spark: SparkSession, tmp_path: Path) -> None:
             "A": [23, 27],
             "b": [3, 7],
         }
-    with pytest.raises(UsageError, match="doesn't tell case"):
+    with pytest.raises(UsageError, match="ambiguous in a case-insensitive session"):
         scan.to_spark(spark, route="reader")
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:

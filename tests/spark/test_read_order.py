@@ -102,7 +102,7 @@ def test_an_order_by_what_spark_has_no_type_for(spark: SparkSession, lake: Path)
     for route in ("driver", "auto"):
         assert scan.to_spark(spark, route=route).toArrow() == scan.to_arrow()
     for route in ("slices", "reader"):
-        with pytest.raises(UsageError, match="in order: column ns: Spark has no nanoseconds"):
+        with pytest.raises(UsageError, match="sort the rows: column ns: Spark does not support nanoseconds"):
             scan.to_spark(spark, route=route)
 
 

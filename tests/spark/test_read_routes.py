@@ -44,7 +44,7 @@ def test_few_bytes_are_read_by_the_driver(spark: SparkSession, lake: Path) -> No
     opened = sk.open(lake)
     found = use(opened.scan("id = 7"), spark)
     assert (found["route"], found["tasks"]) == ("driver", 0)
-    assert "sooner than a job" in str(found["why"])
+    assert "faster than starting a job" in str(found["why"])
     assert use(opened.scan("id < 0"), spark)["why"] == "nothing is left to read"
 
 
@@ -68,7 +68,7 @@ def test_many_bytes_go_by_what_is_kept(
 def test_explain_tells_it(spark: SparkSession, lake: Path) -> None:
     scan = sk.open(lake).scan("id = 7")
     text, page = scan.explain(session=spark), scan.explain(format="html", session=spark)
-    for words in ("driver", "sooner than a job is started"):
+    for words in ("driver", "is faster than starting a job"):
         assert words in text
         assert words in page
     assert use(scan, spark, "slices")["why"] == "asked for"
@@ -122,9 +122,9 @@ def test_nan_survives_every_way(spark: SparkSession, tmp_path: Path) -> None:
 REFUSED = {
     "ns": (pa.array([1], pa.timestamp("ns")), "nanoseconds"),
     "uuid": (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16], pa.binary(16))), "UUIDs"),
-    "half": (pa.array([1.0], pa.float16()), "halves of floats"),
+    "half": (pa.array([1.0], pa.float16()), "half-precision floats"),
     "clock": (pa.array([1], pa.time64("us")), "times of day"),
-    "wide": (pa.array([1], pa.decimal256(50, 2)), "decimals of more than 38 digits"),
+    "wide": (pa.array([1], pa.decimal256(50, 2)), "decimals with more than 38 digits"),
 }
 
 
@@ -138,11 +138,11 @@ def test_types_that_spark_has_not(spark: SparkSession, tmp_path: Path, name: str
     pq.write_table(table, tmp_path / "f.parquet")
     opened = sk.open(tmp_path)
     for route in ROUTES:
-        with pytest.raises(SchemaError, match=f"column {name}: Spark has no {words}"):
+        with pytest.raises(SchemaError, match=f"column {name}: Spark does not support {words}"):
             opened.scan().to_spark(spark, route=route)
         assert rows_of(opened.scan("a = 1", columns=["a"]).to_spark(spark, route=route).toArrow()) == [(1,)]
         if name != "uuid":
-            with pytest.raises(SchemaError, match=f"column st.odd: Spark has no {words}"):
+            with pytest.raises(SchemaError, match=f"column st.odd: Spark does not support {words}"):
                 opened.scan(columns=["st"]).to_spark(spark, route=route)
             beside = opened.scan("st.x = 1", columns=["st.x"]).to_spark(spark, route=route).toArrow()
             assert beside.to_pylist() == [{"st": {"x": 1}}]
@@ -151,7 +151,7 @@ def test_types_that_spark_has_not(spark: SparkSession, tmp_path: Path, name: str
     assert scan.to_spark(spark, route="slices").count() == 1
     with pytest.raises(UsageError, match=CANT):
         scan.to_spark(spark, route="reader")
-    with pytest.raises(PySparkException, match=f"Spark has no {words}"):
+    with pytest.raises(PySparkException, match=f"Spark does not support {words}"):
         spark.read.format("skipstone").load(str(tmp_path))
     assert spark.read.format("skipstone").option("columns", "a").load(str(tmp_path)).count() == 1
 
@@ -166,8 +166,8 @@ def test_intervals_and_what_only_spark_knows(spark: SparkSession, tmp_path: Path
             frame = opened.scan(where, columns=["a", "d", "l"]).to_spark(spark, route=route)
             assert frame.schema == native.select("a", "d", "l").schema
             assert frame.collect() == native.where(where or "true").select("a", "d", "l").collect()
-    for name, words in (("m", "intervals of months"), ("v", "variants")):
-        with pytest.raises(SchemaError, match=f"column {name}: Arrow has no {words}"):
+    for name, words in (("m", "year-month intervals"), ("v", "variants")):
+        with pytest.raises(SchemaError, match=f"column {name}: Arrow does not support {words}"):
             opened.scan(columns=[name]).to_spark(spark)
 
 
@@ -188,7 +188,7 @@ def test_a_hundred_thousand_tasks(spark: SparkSession, lake: Path) -> None:
     many = tuple(replace(task, path=f"{task.path}{n}") for n, task in enumerate(many))
     plan = replace(plan, tasks=many)
     tracemalloc.start()
-    way = choose(plan, "slices", parallelism=8, manner=SessionTraits())
+    way = choose(plan, "slices", parallelism=8, traits=SessionTraits())
     assert 50 < len(way.parts) < 500
     assert [task.path for part in way.parts for task in part] == [task.path for task in many]
     sizes = [len(pickle.dumps(part, protocol=pickle.HIGHEST_PROTOCOL)) for part in way.parts]

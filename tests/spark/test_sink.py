@@ -67,21 +67,21 @@ def test_only_appends(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(5)
     write(frame, tmp_path)
     before = files(tmp_path)
-    with pytest.raises(Exception, match=r"can only be appended to.*Iceberg"):
+    with pytest.raises(Exception, match=r"directories can't be overwritten.*Iceberg"):
         frame.write.format("skipstone").mode("overwrite").save(str(tmp_path))
     for mode in ("errorifexists", "ignore"):
         with pytest.raises(Exception, match=r"(?i)append"):
             frame.write.format("skipstone").mode(mode).save(str(tmp_path))
     stream = spark.readStream.format("rate").load()
-    with pytest.raises(Exception, match=r"can't be streamed into.*Iceberg"):
+    with pytest.raises(Exception, match=r"directories don't support streaming writes.*Iceberg"):
         stream.writeStream.format("skipstone").option("checkpointLocation", str(tmp_path / "_c")).start(
             str(tmp_path)
         ).awaitTermination(60)
-    with pytest.raises(Exception, match="a layout has no cluster_bye"):
+    with pytest.raises(Exception, match="unknown layout option: cluster_bye"):
         write(frame, tmp_path, cluster_bye="id")
     with pytest.raises(Exception, match="column id"):
         write(spark.sql("select 'x' id"), tmp_path)
-    with pytest.raises(Exception, match="column iv: Arrow can't hold interval"):
+    with pytest.raises(Exception, match="column iv: Arrow has no equivalent of interval"):
         write(spark.sql("select 1 id, make_ym_interval(1, 2) iv"), tmp_path)
     assert files(tmp_path) == before
     assert staged(tmp_path) == []

@@ -58,9 +58,9 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     make(tmp_path)
     some = frame(spark, 0, 3)
     refused = [
-        (some, "append", {"where": "id = 1"}, "an append replaces nothing"),
+        (some, "append", {"where": "id = 1"}, "overwrite= and where= don't apply to appends"),
         (some, "overwrite", {"overwrite-mode": "odd"}, "overwrite-mode is 'odd'"),
-        (some, "append", {"cluster_bye": "id"}, "a layout has no cluster_bye"),
+        (some, "append", {"cluster_bye": "id"}, "unknown layout option: cluster_bye"),
         (some.drop("id"), "append", {}, "column id: required column is missing"),
     ]
     for given, mode, options, problem in refused:
@@ -144,7 +144,7 @@ def test_only_files_of_tasks_that_won_are_committed(tmp_path: Path, monkeypatch:
     from skipstone.spark.table_sink import TableOptions
 
     nameless = TableOptions.of({"catalog": f"{tmp_path}/ware/"})
-    with pytest.raises(UsageError, match="there is no table"):
+    with pytest.raises(UsageError, match="table name is missing"):
         nameless.load()
 
 

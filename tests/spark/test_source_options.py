@@ -108,7 +108,7 @@ def test_a_schema_of_the_users(spark: SparkSession, lake: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"wehre": "id = 1"}, "there is no option wehre"),
+        ({"wehre": "id = 1"}, "unknown option wehre"),
         ({"where": "nope = 1"}, "nope"),
         ({"where": "id ="}, r"skipstone\.errors\.\w+Error"),
         ({"columns": "id,nope"}, "nope"),
@@ -122,7 +122,7 @@ def test_what_is_refused(spark: SparkSession, lake: Path, options: dict[str, str
 def test_no_such_place(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match="nowhere"):
         load(spark, tmp_path / "nowhere")
-    with pytest.raises(PySparkException, match="there is no path"):
+    with pytest.raises(PySparkException, match="path is missing"):
         spark.read.format("skipstone").load()
 
 

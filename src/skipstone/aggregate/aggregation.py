@@ -30,7 +30,7 @@ from skipstone.aggregate.read import (
 )
 from skipstone.aggregate.states.histogram import even_edges
 from skipstone.aggregate.units import Units
-from skipstone.engine.jobs import EngineOptions, check_engine, opened
+from skipstone.engine.jobs import EngineOptions, check_engine, engine_context
 from skipstone.errors import UsageError
 from skipstone.index.container import BadIndex
 from skipstone.report.trace import AggregateRun, AggregateTrace, ColumnUse, MemberUse
@@ -153,7 +153,7 @@ class Aggregation:
             if question.engine is None:
                 parts: Any = read_locally(reading, log)
             else:
-                with opened(question.engine, *question.engine_options) as engine:
+                with engine_context(question.engine, *question.engine_options) as engine:
                     parts = read_on_engine(engine, reading)
                     ran_on = f"{engine.name}, {plural(len(parts), 'task')}"
             row_counts.append(0)

@@ -164,11 +164,11 @@ def _trace(scan: Scan, *, analyze: bool) -> ScanTrace:
 
 def _spark_use(scan: Scan, cluster: ClusterOptions, route: SparkRoute) -> SparkUse:
     """The route to a session of the cluster, which depends on its cores and time zone."""
-    from skipstone.spark.frames import route_of, schema_from_spark
+    from skipstone.spark.frames import route_of, stored_spark_schema
 
     plan = scan.plan()
     with steps("starting Spark"), cluster.session() as session:
-        return route_of(plan, session, route.value, told=schema_from_spark(scan.lake)).use
+        return route_of(plan, session, route.value, stored=stored_spark_schema(scan.lake)).use
 
 
 @grouped

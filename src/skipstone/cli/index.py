@@ -202,14 +202,14 @@ def drop(
         opened = opening.open(lake)
         status = opened.index.status()
         if not status.exists:
-            emit(f"no index in {status.place}")
+            emit(f"no index in {status.location}")
             return
         covers = f"{plural(status.covered, 'file')}, {size(status.sizes.total + status.old_bytes)}"
-        if not yes and not _confirm(f"Delete the index in {status.place} ({covers})?"):
+        if not yes and not _confirm(f"Delete the index in {status.location} ({covers})?"):
             emit("nothing was deleted")
             return
         opened.index.drop()
-        emit(f"deleted the index in {status.place}")
+        emit(f"deleted the index in {status.location}")
 
 
 index = typer.Typer(
@@ -229,7 +229,7 @@ def _progress(bar: Steps | None) -> Callable[[int, int], None] | None:
 
 def _show_report(lake: Lake | Table, report: Any, format: Format) -> None:
     if format is Format.JSON:
-        print_json({"lake": lake.uri, "place": lake.index.uri, **report.to_json()})
+        print_json({"lake": lake.uri, "location": lake.index.uri, **report.to_json()})
     else:
         show(report, format)
 

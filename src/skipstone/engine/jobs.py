@@ -1,6 +1,6 @@
-"""Long work on many tasks: on threads of this process, or on a Spark cluster.
+"""Engines map a function over tasks: on threads of this process, or on a Spark cluster.
 
-To add an engine, write a class with the members of ``Engine`` and name it in ``open_engine``.
+To add an engine, write a class with the members of ``Engine`` and add its name to ``open_engine``.
 """
 
 from __future__ import annotations
@@ -31,53 +31,53 @@ _OPTION_NAMES = ("master", "remote", "conf", "threads")
 
 
 class Engine(Protocol):
-    """Something that works on tasks side by side."""
+    """Runs a function on many tasks in parallel."""
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Name for messages."""
 
     @property
     def parallelism(self) -> int:
-        """How many tasks it works on side by side, about."""
+        """Approximate number of tasks that run at once."""
 
     def map(
         self, work: Callable[[T], R], tasks: Sequence[T], *, on_done: Callable[[int], None] | None = None
     ) -> list[R]:
-        """``work`` on each task, results in the tasks' order; the first failure is raised.
+        """Call ``work`` on each task; return results in the order of the tasks, or raise the first error.
 
-        ``on_done`` is told, now and then and from any thread, how many tasks are finished. A task may be
-        worked on more than once, so the work must not mind.
+        ``on_done`` is called from time to time, from any thread, with the number of finished tasks. A task
+        may run more than once, so ``work`` must be idempotent.
         """
 
     def close(self) -> None:
-        """Let go of what was started for this engine."""
+        """Release what was started for this engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
-    """Threads of this process; by default as many as it may use cores."""
+    """Threads of this process; by default one per available core."""
 
     threads: int | None = None
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
-            raise UsageError(f"threads is {self.threads}", hint="give 1 or more")
+            raise UsageError(f"threads is {self.threads}", hint="use 1 or more")
 
     @property
     def name(self) -> str:
-        """It is the local one."""
+        """Name for messages."""
         return "local"
 
     @property
     def parallelism(self) -> int:
-        """Its threads."""
+        """Number of threads."""
         return self.threads or _cores()
 
     def map(
         self, work: Callable[[T], R], tasks: Sequence[T], *, on_done: Callable[[int], None] | None = None
     ) -> list[R]:
-        """``work`` on each task; a failure starts nothing more and waits for what is running."""
+        """Call ``work`` on each task; after an error no task starts, and running ones are awaited."""
         threads = min(self.parallelism, len(tasks))
         if threads == 0:
             return []
@@ -94,7 +94,7 @@ class LocalEngine:
         return [future.result() for future in futures]
 
     def close(self) -> None:
-        """Its threads live no longer than a call."""
+        """Do nothing: threads end with each call."""
 
 
 def check_engine(
@@ -125,10 +125,10 @@ def open_engine(
     conf: Mapping[str, str] | None = None,
     threads: int | None = None,
 ) -> Engine:
-    """The engine of a name, "spark" or "local"; of a Spark session; or an engine as it is.
+    """Open an engine by its name, "spark" or "local", or for a Spark session; an engine is returned as it is.
 
-    ``master``, ``remote`` (a Spark Connect URL) and ``conf`` are for a Spark session to be started, and
-    ``threads`` for the local engine.
+    ``master``, ``remote`` (a Spark Connect URL) and ``conf`` apply to a new Spark session, ``threads`` to the
+    local engine.
     """
     options = _named((master, remote, conf, threads))
     if engine == "local":
@@ -140,18 +140,18 @@ def open_engine(
 
         return open_spark(master, remote, conf)
     check_engine(engine)
-    _refuse(options, (), "an engine that is running", "leave it out")
+    _refuse(options, (), "a running engine", "omit it")
     return _running(engine)
 
 
-def opened(
+def engine_context(
     engine: EngineLike,
     master: str | None = None,
     remote: str | None = None,
     conf: Mapping[str, str] | None = None,
     threads: int | None = None,
 ) -> AbstractContextManager[Engine]:
-    """Return the engine, which is closed at the end unless the caller opened it."""
+    """Open an engine for a ``with`` block, which closes it unless the caller has opened it."""
     chosen = open_engine(engine, master=master, remote=remote, conf=conf, threads=threads)
     return nullcontext(chosen) if chosen is engine else closing(chosen)
 
@@ -164,17 +164,17 @@ def _running(engine: Any) -> Engine:
     if callable(getattr(engine, "map", None)) and hasattr(engine, "name"):
         running: Engine = engine
         return running
-    raise UsageError(f"{type(engine).__name__} is no engine", hint=_HINT)
+    raise UsageError(f"{type(engine).__name__} is not an engine", hint=_HINT)
 
 
 def _named(options: EngineOptions) -> list[str]:
     return [name for name, value in zip(_OPTION_NAMES, options, strict=True) if value is not None]
 
 
-def _refuse(options: Sequence[str], taken: Sequence[str], what: str, hint: str) -> None:
+def _refuse(options: Sequence[str], accepted: Sequence[str], what: str, hint: str) -> None:
     for name in options:
-        if name not in taken:
-            raise UsageError(f"{name}= makes no sense with {what}", hint=hint)
+        if name not in accepted:
+            raise UsageError(f"{name}= does not apply to {what}", hint=hint)
 
 
 def _cores() -> int:
@@ -193,11 +193,11 @@ def stream(
     weigh: Callable[[T], int],
     budget: int,
 ) -> Iterator[R]:
-    """``work`` on each item, side by side, results in the items' order.
+    """Call ``work`` on items in parallel, and yield results in the order of the items.
 
-    Items are drawn only as results are consumed: what is under way or waiting to be consumed weighs no
-    more than ``budget`` together (one item always may), so a slow consumer holds the work back. Closing
-    the iterator starts nothing more and waits for what is running.
+    Items are drawn only as results are consumed: running and finished items together weigh at most
+    ``budget`` (a single item may exceed it), so a slow consumer slows the work down. Closing the iterator
+    starts nothing more and waits for running items.
     """
     if threads <= 1:
         yield from map(work, items)
@@ -205,7 +205,7 @@ def stream(
     queue = iter(items)
     first = list(islice(queue, 2))
     if len(first) <= 1:
-        # One item is done sooner than threads are started.
+        # One item takes less time than starting threads.
         yield from map(work, first)
         return
     queue = chain(first, queue)
@@ -233,7 +233,7 @@ def stream(
 
 
 def gather(work: Callable[[T], R], items: Sequence[T], *, threads: int) -> list[R]:
-    """``work`` on each item, side by side, all results at once; the first failure is raised."""
+    """Call ``work`` on items in parallel and return all results; the first error is raised."""
     if threads <= 1 or len(items) <= 1:
         return [work(item) for item in items]
     with ThreadPoolExecutor(min(threads, len(items)), thread_name_prefix="skipstone") as pool:
@@ -244,8 +244,8 @@ def gather(work: Callable[[T], R], items: Sequence[T], *, threads: int) -> list[
             _cancel(waiting)
 
 
-# A failure holds the frames it went through, and a future holds its failure. A frame that held the future as
-# well would close a circle, and all that was decoded would stay until the next full collection.
+# An exception references the frames it passed through, and a future references its exception. A frame that
+# referenced the future too would close a cycle, and decoded data would stay until the next full collection.
 
 
 def _first_result(waiting: deque[tuple[Future[R], int]]) -> tuple[R, int]:

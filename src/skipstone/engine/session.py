@@ -1,4 +1,4 @@
-"""Spark sessions: the one that is running, or one that is started with settings fit for this machine."""
+"""Spark sessions: reuse the running one, or start one with settings for this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from skipstone.errors import JobError, UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How much of a traceback is told.
+# Lines of a traceback to report.
 _LINES: Final = 8
 _CAUSE: Final = re.compile(r"Caused by: [\w.$]+: ([^\n]+)|(?:Exception|Error): (\[[A-Z0-9_.]+\] [^\n]+)")
 _STATE: Final = re.compile(r"\s+SQLSTATE: \w+\s*$")
@@ -26,22 +26,22 @@ _CAUSES: Final = 3
 def spark_session(
     master: str | None = None, remote: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session that is running, if it is what is asked for, or a new one.
+    """Return the running session if it has the requested settings, or start one if none is running.
 
-    Without a ``master`` Spark takes the one it was submitted to or configured for, else ``local[*]``.
+    Without a ``master`` Spark uses the one it was submitted to or configured for, else ``local[*]``.
     """
     if master is not None and remote is not None:
-        raise UsageError("there is both a master and a remote", hint="give one of them")
+        raise UsageError("master and remote can't be combined", hint="pass one of them")
     require_pyspark()
     running = running_session()
     if running is None:
         return _start(master, remote, dict(conf or {}))
-    asked = {**({"spark.master": master} if master is not None else {}), **(conf or {})}
-    other = [key for key, value in asked.items() if running.conf.get(key, None) != value]
+    settings = {**({"spark.master": master} if master is not None else {}), **(conf or {})}
+    other = [key for key, value in settings.items() if running.conf.get(key, None) != value]
     if remote is not None or other:
         what = "remote" if remote is not None else ", ".join(other)
-        hint = "stop it first, or give the session itself as the engine"
-        raise UsageError(f"a Spark session is running already, with another {what}", hint=hint)
+        hint = "stop that session first, or pass it as the engine"
+        raise UsageError(f"a Spark session is already running with a different {what}", hint=hint)
     return running
 
 
@@ -52,9 +52,9 @@ def _start(master: str | None, remote: str | None, conf: dict[str, str]) -> Spar
     here = remote is None or remote.startswith("local")
     if here:
         _require_java()
-    # A server that runs elsewhere has its own; it would warn of settings that it can't take.
-    settings = {**(_started(master or remote) if here else {}), **_QUERIES, **conf}
-    # Executors have to run the Python of the driver.
+    # A remote server has its own settings, and would warn about those it can't change.
+    settings = {**(_jvm_settings(master or remote) if here else {}), **_QUERIES, **conf}
+    # Executors must run the driver's Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("skipstone")
     for key, value in settings.items():
@@ -66,7 +66,7 @@ def _start(master: str | None, remote: str | None, conf: dict[str, str]) -> Spar
     try:
         with warnings.catch_warnings():
             if here:
-                # A Connect server of this process has had all settings, and can't take some a second time.
+                # A Connect server started here already has all settings, and warns about static ones.
                 warnings.filterwarnings("ignore", ".*CANNOT_MODIFY_")
             return builder.getOrCreate()
     except Exception as error:
@@ -83,11 +83,11 @@ _QUERIES = {
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 _MEMORY_SHARE = 0.4
 _GIB = 2**30
-_JAVA = 'Spark needs Java 17 or newer, from the system\'s packages; engine="local" needs neither'
+_JAVA = 'install Java 17 or newer from your system\'s packages; engine="local" needs neither'
 
 
-def _started(master: str | None) -> dict[str, str]:
-    """Settings of a JVM that is started here; if it does the work as well, fit for this machine."""
+def _jvm_settings(master: str | None) -> dict[str, str]:
+    """Settings of a JVM started here; memory and parallelism only if it also runs the tasks."""
     if master is not None and not master.startswith("local"):
         return _quiet()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -96,24 +96,24 @@ def _started(master: str | None) -> dict[str, str]:
         **_quiet(),
         "spark.driver.memory": f"{max(int(memory * _MEMORY_SHARE / _GIB), 1)}g",
         "spark.sql.shuffle.partitions": str(4 * cores),
-        # Local files are listed faster than a job is started for it.
+        # Listing local files takes less time than starting a job for it.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     }
 
 
 def _quiet() -> dict[str, str]:
-    """No page, no bars, and of log lines errors only, unless Spark was set up here with a log of its own."""
+    """Settings without UI and progress bars that log errors only, unless Spark has its own log settings."""
     home = os.environ.get("SPARK_HOME")
     folder = os.environ.get("SPARK_CONF_DIR") or (home and str(Path(home) / "conf"))
     if folder and Path(folder).is_dir():
         return {**_QUIET, "spark.log.level": "ERROR"}
-    # From the first line on: a level that is set in a session comes too late, and is told of.
+    # A log level set in the session would apply too late, and be logged itself.
     log = Path(__file__).with_name("log4j2.properties")
     return {**_QUIET, "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}"}
 
 
 def running_session() -> SparkSession | None:
-    """The active session, if there is one."""
+    """Return the active session, if there is one."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -124,49 +124,49 @@ def running_session() -> SparkSession | None:
 
 
 def is_connect(session: SparkSession) -> bool:
-    """Whether it is a session of Spark Connect."""
+    """Whether a session uses Spark Connect."""
     return any(kind.__module__.startswith("pyspark.sql.connect.") for kind in type(session).__mro__)
 
 
 def parallelism_of(session: SparkSession) -> int:
-    """How many tasks the session's cluster runs side by side, as far as it can be known."""
+    """Number of tasks that the session's cluster runs at once; an estimate for Spark Connect."""
     if not is_connect(session):
         return int(session.sparkContext.defaultParallelism)
     for key in ("spark.sql.leafNodeDefaultParallelism", "spark.default.parallelism"):
-        # A default of another type than the setting's would be refused.
-        told = session.conf.get(key, None) or ""
-        if told.isdigit():
-            return int(told)
+        # Spark rejects a default of another type than the setting's.
+        value = session.conf.get(key, None) or ""
+        if value.isdigit():
+            return int(value)
     local = re.fullmatch(r"local\[(\d+).*", session.conf.get("spark.master", None) or "")
     return int(local[1]) if local else os.cpu_count() or 1
 
 
 def require_pyspark() -> None:
-    """Refuse to go on without PySpark."""
+    """Raise an error if PySpark is not installed."""
     try:
         import pyspark  # noqa: F401
     except ImportError as error:
-        hint = "pip install 'skipstone[spark]', or use engine=\"local\""
+        hint = "run pip install 'skipstone[spark]', or use engine=\"local\""
         raise UsageError("PySpark is not installed", hint=hint) from error
 
 
 def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
-    found = (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
-    # Under spark-submit Java is running already.
-    if not found and "PYSPARK_GATEWAY_PORT" not in os.environ:
+    exists = (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
+    # Under spark-submit Java is already running.
+    if not exists and "PYSPARK_GATEWAY_PORT" not in os.environ:
         where = f"in JAVA_HOME ({home})" if home else "on this machine"
-        raise UsageError(f"Spark needs Java, and there is none {where}", hint=_JAVA)
+        raise UsageError(f"Spark needs Java, which is not installed {where}", hint=_JAVA)
 
 
 def reason(text: str) -> str:
-    """The last lines of the traceback in a text, which Java's follows; else what Spark names as causes."""
-    _, found, traceback = text.rpartition("Traceback (most recent call last):\n")
-    if not found:
-        # The outer ones tell the file, the inner ones what is wrong with it.
+    """Return the last lines of the Python traceback in an error message, or the causes in a Java trace."""
+    _, separator, traceback = text.rpartition("Traceback (most recent call last):\n")
+    if not separator:
+        # Outer causes name the file, inner ones the problem.
         causes = dict.fromkeys(_STATE.sub("", cause or first) for cause, first in _CAUSE.findall(text))
         if causes:
             return "\n".join([*causes][:_CAUSES])
-        return text.strip().partition("\n")[0] or "no reason is given"
+        return text.strip().partition("\n")[0] or "unknown error"
     lines = re.split(r"\n\s*\n|\n\tat ", traceback, maxsplit=1)[0].rstrip().splitlines()
     return "\n".join(["..." if len(lines) > _LINES else "", *lines[-_LINES:]])

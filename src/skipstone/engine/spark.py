@@ -1,4 +1,4 @@
-"""Spark, classic or by Spark Connect: ``mapInArrow`` with a Spark task for each task, retried by Spark."""
+"""The Spark engine, classic or Connect: ``mapInArrow`` with one Spark task per task, retried by Spark."""
 
 from __future__ import annotations
 
@@ -30,75 +30,75 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-# How often progress is looked up, in seconds.
+# Seconds between progress updates.
 _POLL = 0.2
 
 
 class SparkEngine:
-    """A Spark session, which ``close`` stops if it is ``owned``."""
+    """An engine on a Spark session, which ``close`` stops if it is ``owned``."""
 
     def __init__(self, session: SparkSession, *, owned: bool) -> None:
         self.session = session
         self.owned = owned
         self._lock = threading.Lock()
-        self._aside: Any = None
+        self._jobs: Any = None
 
     @property
     def name(self) -> str:
-        """It is Spark."""
+        """Name for messages."""
         return "spark"
 
     @property
     def parallelism(self) -> int:
-        """The cores of its executors, as far as they can be known."""
+        """Cores of the executors; an estimate for Spark Connect."""
         return parallelism_of(self.session)
 
     def map(
         self, work: Callable[[T], R], tasks: Sequence[T], *, on_done: Callable[[int], None] | None = None
     ) -> list[R]:
-        """``work`` on each task, on the executors.
+        """Call ``work`` on each task, on the executors.
 
-        An error of Skipstone's own arrives as it was raised there, any other as a JobError. What can't be
-        imported there, such as a lambda, is sent by value.
+        Skipstone's own errors are raised again here, any other error becomes a JobError. Functions that
+        executors can't import, such as lambdas, are sent by value.
         """
         if not tasks:
             return []
         from pyspark import cloudpickle
 
         payloads = [dump_with_credentials(task, cloudpickle.dumps) for task in tasks]
-        session = self._beside() if is_connect(self.session) else self.session
-        told = None if on_done is None else _Growing(on_done, len(tasks))
+        session = self._jobs_session() if is_connect(self.session) else self.session
+        progress = None if on_done is None else _MonotoneCount(on_done, len(tasks))
         attempt = _attempt(dump_with_credentials(work, cloudpickle.dumps))
-        outcome = _followed(session, lambda: _run(session, _batches(attempt), payloads), told)
-        results = _settled(outcome)
-        if told is not None:
-            told(len(tasks))
+        outcome = _follow(session, lambda: _run(session, _batches(attempt), payloads), progress)
+        results = _result_of(outcome)
+        if progress is not None:
+            progress(len(tasks))
         return [pickle.loads(result) for result in results]  # noqa: S301
 
     def follow(self, run: Callable[[], R], on_progress: Callable[[int, int], None] | None = None) -> R:
-        """What ``run`` gives, which starts Spark jobs of its own; cancelled if it is interrupted."""
-        return _settled(_followed(self.session, run, on_progress))
+        """Call ``run``, which starts Spark jobs, and report their progress; an interrupt cancels them."""
+        return _result_of(_follow(self.session, run, on_progress))
 
     def close(self) -> None:
         """Stop the session if it was started for this engine."""
-        if self._aside is not None:
-            # To stop it as well would stop a server of this process.
+        if self._jobs is not None:
+            # Stopping this session would stop a server started by this process.
             with suppress(Exception):
-                self._aside.client.release_session()
-            self._aside.client.close()
-            self._aside = None
+                self._jobs.client.release_session()
+            self._jobs.client.close()
+            self._jobs = None
         if self.owned:
             self.session.stop()
 
-    def _beside(self) -> Any:
-        """A Connect session for jobs only: what they set stays there, and so do workers that are warm."""
+    def _jobs_session(self) -> Any:
+        """Return a Connect session for jobs, so that settings don't leak and warm workers are reused."""
         with self._lock:
-            if self._aside is None:
-                aside: Any = self.session.newSession()
-                # A local relation has as many partitions as this, or as it has rows.
-                aside.conf.set("spark.sql.leafNodeDefaultParallelism", str(2**31 - 1))
-                self._aside = aside
-            return self._aside
+            if self._jobs is None:
+                jobs: Any = self.session.newSession()
+                # A local relation has this many partitions, or one per row.
+                jobs.conf.set("spark.sql.leafNodeDefaultParallelism", str(2**31 - 1))
+                self._jobs = jobs
+            return self._jobs
 
     def __enter__(self) -> Self:
         return self
@@ -111,20 +111,20 @@ class SparkEngine:
 
 
 class _Watch(Protocol):
-    """What tells of the jobs that one thread starts, and stops them."""
+    """Reports the progress of the jobs that one thread starts, and cancels them."""
 
     def within(self) -> AbstractContextManager[None]:
-        """To be entered by that thread."""
+        """Return a context for that thread."""
 
     def progress(self) -> tuple[int, int]:
-        """How many tasks are done, of how many that are known by now."""
+        """Tasks done, and tasks scheduled so far."""
 
     def cancel(self) -> None:
-        """Stop what is running."""
+        """Cancel running jobs."""
 
 
 class _ClassicWatch:
-    """Jobs of one group."""
+    """Watches the jobs of one group."""
 
     def __init__(self, session: SparkSession) -> None:
         self._context = session.sparkContext
@@ -147,13 +147,13 @@ class _ClassicWatch:
 
 
 class _ConnectWatch:
-    """Operations of one tag."""
+    """Watches the operations of one tag."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
         self._tag = f"skipstone-{os.urandom(8).hex()}"
         self._thread = 0
-        self._told = (0, 0)
+        self._progress = (0, 0)
 
     @contextmanager
     def within(self) -> Iterator[None]:
@@ -167,28 +167,26 @@ class _ConnectWatch:
             self._session.removeTag(self._tag)
 
     def progress(self) -> tuple[int, int]:
-        return self._told
+        return self._progress
 
     def cancel(self) -> None:
         self._session.interruptTag(self._tag)
 
     def _tell(self, stages: Iterable[Any] | None, **_: object) -> None:
-        # All jobs of a session are told to all handlers, each in the thread that waits for it.
+        # A session calls all handlers for all of its jobs, each in the thread that waits for the job.
         if threading.get_ident() == self._thread:
-            known = list(stages or ())
-            self._told = sum(s.num_completed_tasks for s in known), sum(s.num_tasks for s in known)
+            current = list(stages or ())
+            self._progress = sum(s.num_completed_tasks for s in current), sum(s.num_tasks for s in current)
 
 
 def _watch(session: Any) -> _Watch:
     return _ConnectWatch(session) if is_connect(session) else _ClassicWatch(session)
 
 
-def _followed(
-    session: Any, run: Callable[[], R], on_progress: Callable[[int, int], None] | None
-) -> Future[R]:
-    """What came of ``run``, its progress told until then; cancelled if that, or the user, interrupts."""
+def _follow(session: Any, run: Callable[[], R], on_progress: Callable[[int, int], None] | None) -> Future[R]:
+    """Run and report progress; an error in ``on_progress`` or an interrupt cancels the jobs."""
     watch = _watch(session)
-    told = (0, 0)
+    last = (0, 0)
 
     def work() -> R:
         with watch.within():
@@ -198,11 +196,11 @@ def _followed(
         outcome = pool.submit(work)
         try:
             while wait([outcome], _POLL).not_done:
-                # A session that is just being stopped can't tell; the job itself says why it fails.
+                # A session that is being stopped has no progress; the job reports its own error.
                 with suppress(Exception):
-                    now = watch.progress() if on_progress is not None else told
-                if on_progress is not None and now != told:
-                    on_progress(*(told := now))
+                    now = watch.progress() if on_progress is not None else last
+                if on_progress is not None and now != last:
+                    on_progress(*(last := now))
         except BaseException:
             with suppress(Exception):
                 watch.cancel()
@@ -210,20 +208,20 @@ def _followed(
     return outcome
 
 
-class _Growing:
-    """Tells a number on when it has grown, up to a limit: tasks that are tried again are counted again."""
+class _MonotoneCount:
+    """Reports a count when it has grown, up to a limit: Spark counts retried tasks again."""
 
-    def __init__(self, tell: Callable[[int], None], most: int) -> None:
-        self._tell, self._most, self._told = tell, most, 0
+    def __init__(self, report: Callable[[int], None], most: int) -> None:
+        self._report, self._most, self._last = report, most, 0
 
     def __call__(self, done: int, _total: int = 0) -> None:
-        if min(done, self._most) > self._told:
-            self._told = min(done, self._most)
-            self._tell(self._told)
+        if min(done, self._most) > self._last:
+            self._last = min(done, self._most)
+            self._report(self._last)
 
 
-def _settled(outcome: Future[R]) -> R:
-    """The result, or the error that the work raised, as far as it can be told."""
+def _result_of(outcome: Future[R]) -> R:
+    """Return the result, or raise the error that the work raised."""
     failure = outcome.exception()
     if failure is None:
         return outcome.result()
@@ -247,17 +245,17 @@ def _run(session: SparkSession, batches: _Batches, payloads: Sequence[bytes]) ->
 
 
 def _one_each(session: Any, payloads: Sequence[bytes]) -> DataFrame:
-    """A data frame of numbers and payloads, each row in a partition of its own."""
+    """Return a data frame of numbers and payloads, one partition per row."""
     if is_connect(session):
         import pyarrow as pa
 
         rows = pa.table({"number": range(len(payloads)), "payload": pa.array(payloads, pa.binary())})
         return session.createDataFrame(rows)
-    # An RDD has as many partitions as it is asked for.
+    # An RDD has the requested number of partitions.
     rows = session.sparkContext.parallelize(enumerate(payloads), len(payloads))
     kind: Any = type(session)
     with _ACTIVE:
-        # Whoever makes a data frame becomes the active session of all threads.
+        # Creating a data frame makes its session the active one of all threads.
         active = kind._activeSession
         try:
             return session.createDataFrame(rows, _SCHEMA, verifySchema=False)
@@ -266,14 +264,14 @@ def _one_each(session: Any, payloads: Sequence[bytes]) -> DataFrame:
 
 
 def payload_frame(session: SparkSession, payloads: Sequence[bytes]) -> DataFrame:
-    """A data frame of numbers and payloads, for tasks of the user's own session, each of one payload."""
+    """Return a data frame of numbers and payloads in the user's session, one task per payload."""
     import pyarrow as pa
 
     rows = pa.table(
         {"number": pa.array(range(len(payloads)), pa.int32()), "payload": pa.array(payloads, pa.binary())}
     )
     frame = session.createDataFrame(rows)
-    # A local relation has a partition for each row, up to the session's parallelism.
+    # A local relation has one partition per row, up to the session's parallelism.
     if len(payloads) > parallelism_of(session):
         frame = frame.repartitionById(len(payloads), frame["number"])
     return frame
@@ -283,10 +281,10 @@ def payload_frame(session: SparkSession, payloads: Sequence[bytes]) -> DataFrame
 
 
 def _attempt(work: bytes) -> Callable[[bytes], bytes]:
-    """Pickled ``work``, from bytes to bytes; a failure of Skipstone's own is written into the error's text.
+    """Wrap pickled ``work`` as a function of bytes; Skipstone's own errors are encoded in the message.
 
-    That is all that Spark hands back of an error. To give it back as a result would spare Spark's
-    retries, but then all other tasks would be worked on before it is told.
+    The message is all that Spark returns of an error. Returning the error as a result would avoid Spark's
+    retries, but it would be reported only after all other tasks.
     """
 
     def attempt(payload: bytes) -> bytes:
@@ -304,7 +302,7 @@ def _attempt(work: bytes) -> Callable[[bytes], bytes]:
 
 
 def _batches(attempt: Callable[[bytes], bytes]) -> _Batches:
-    """Batches of numbers and payloads into such of numbers and results."""
+    """Return a function from batches of payloads to batches of results."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -319,7 +317,7 @@ def _batches(attempt: Callable[[bytes], bytes]) -> _Batches:
 
 
 class _RemoteError(Exception):
-    """An error with another one in its text."""
+    """An error with a pickled one in its message."""
 
 
 # ---------------------------------------------------------------- failures
@@ -329,7 +327,7 @@ _MARKED = re.compile(_MARK + "([A-Za-z0-9+/=]+);")
 
 
 def _failure(error: BaseException) -> SkipstoneError:
-    """The error that the work raised, or what can be told of it."""
+    """Return the error that the work raised, or a JobError with its traceback."""
     text = str(error)
     marked = _MARKED.search(text)
     if marked is not None:
@@ -337,8 +335,8 @@ def _failure(error: BaseException) -> SkipstoneError:
         return original
     hint = None
     if "No module named 'skipstone" in text:
-        hint = "install skipstone on the executors, for the Python that PYSPARK_PYTHON names"
-    return JobError(f"the work failed on Spark: {reason(text)}", hint=hint)
+        hint = "install skipstone on the executors, for the Python in PYSPARK_PYTHON"
+    return JobError(f"Spark job failed: {reason(text)}", hint=hint)
 
 
 # ---------------------------------------------------------------- opening
@@ -347,7 +345,7 @@ def _failure(error: BaseException) -> SkipstoneError:
 def open_spark(
     master: str | None = None, remote: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkEngine:
-    """An engine on the session that is running, or on one that is started for it."""
+    """Open an engine on the running session, or on a new one."""
     require_pyspark()
     running = running_session()
     session = spark_session(master, remote, conf)

@@ -1,7 +1,7 @@
-"""One map of types for every way into Spark: what Spark's own Parquet reader gives, and Arrow that fits it.
+"""Spark types of columns, the same as from Spark's own Parquet reader, and conversion of Arrow data to them.
 
-All columns are nullable, as that reader has them. What it refuses is refused here, by name. Columns of a
-table have the types that Iceberg's reader gives in Spark.
+All columns are nullable, and types that Spark's reader rejects are errors. Columns of a table have the types
+of Iceberg's reader for Spark.
 """
 
 from __future__ import annotations
@@ -18,55 +18,55 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from skipstone.core.domain.keys import storage_type
 from skipstone.errors import SchemaError
 
-# Spark keeps the schema of the data frame in the files it writes, and believes it.
+# Spark stores the schema of the data frame in the files it writes, and trusts it when it reads them.
 _ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
 _MOST_DIGITS = 38
-# Where the digits of a UUID are in its text, which has dashes between.
+# Positions of the digits in a UUID string.
 _DIGITS = [at for at in range(36) if at not in (8, 13, 18, 23)]
 _HEX = np.array([[*f"{byte:02x}".encode()] for byte in range(256)], dtype=np.uint8)
 
 
 def spark_schema(
     read: pa.Schema,
-    asked: pa.Schema,
-    told: st.StructType | None = None,
+    query: pa.Schema,
+    stored: st.StructType | None = None,
     partition: Sequence[str] = (),
     *,
     table: bool = False,
 ) -> st.StructType:
-    """The schema that Spark's reader gives columns that Skipstone reads as ``read``.
+    """Return the Spark schema of columns that Skipstone reads as ``read``.
 
-    ``asked`` has the types that predicates are bound to, which tell old timestamps that are instants;
-    ``told`` is the schema that Spark itself has left in the files, which tells intervals from numbers;
-    ``partition`` names the columns that directories give. A ``table`` has its types as Iceberg's reader gives
-    them: a UUID is a text there, and a column of an unknown type has none.
+    ``query`` has the types that predicates are bound to, where old timestamps are instants; ``stored`` is the
+    schema that Spark has stored in the files, which distinguishes intervals from numbers; ``partition`` names
+    the partition columns of directories. With ``table`` types are those of Iceberg's reader: a UUID is a
+    string, and a column of unknown type has no type.
     """
-    known = {} if told is None else {field.name: field.dataType for field in told.fields}
+    types = {} if stored is None else {field.name: field.dataType for field in stored.fields}
     fields = []
     for field in read:
         if field.name in partition:
             empty = pa.types.is_null(field.type)
             type = st.NullType() if empty else _spark_type(field.type, field.type, field.name, None)
         else:
-            meant = asked.field(field.name).type
-            type = _spark_type(field.type, meant, field.name, known.get(field.name), table=table)
+            bound = query.field(field.name).type
+            type = _spark_type(field.type, bound, field.name, types.get(field.name), table=table)
         fields.append(st.StructField(field.name, type))
     return st.StructType(fields)
 
 
 def is_text_in_spark(schema: pa.Schema, path: Sequence[str]) -> bool:
-    """Whether a table's column holds UUIDs, which Spark has as texts and compares as such."""
-    found: pa.Schema | pa.DataType = schema
+    """Whether a table's column has UUIDs, which are strings in Spark and compared as such."""
+    type: pa.Schema | pa.DataType = schema
     for name in path:
-        at = found.get_field_index(name) if isinstance(found, pa.Schema | pa.StructType) else -1
+        at = type.get_field_index(name) if isinstance(type, pa.Schema | pa.StructType) else -1
         if at < 0:
             return False
-        found = found.field(at).type
-    return isinstance(found, pa.UuidType)
+        type = type.field(at).type
+    return isinstance(type, pa.UuidType)
 
 
 def schema_in_footers(footers: Iterable[Mapping[bytes, bytes]]) -> st.StructType | None:
-    """The first schema that Spark has left in the files' key-value metadata."""
+    """Return the first schema that Spark has stored in the files' key-value metadata."""
     for footer in footers:
         text = footer.get(_ROW_METADATA)
         if text is not None:
@@ -77,19 +77,14 @@ def schema_in_footers(footers: Iterable[Mapping[bytes, bytes]]) -> st.StructType
     return None
 
 
-def row_metadata(schema: st.StructType) -> dict[str, str]:
-    """What Spark leaves in files of this schema, so that it reads back the very same types."""
-    return {_ROW_METADATA.decode(): schema.json()}
-
-
 def arrow_schema(schema: st.StructType) -> pa.Schema:
-    """The Arrow types that Spark takes for its own."""
-    found: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-    return found
+    """Return the Arrow schema that Spark expects for its own."""
+    arrow: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+    return arrow
 
 
 def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """A batch in the types of :func:`arrow_schema`."""
+    """Convert a batch to the types of :func:`arrow_schema`."""
     if batch.schema.equals(target):
         return batch
     arrays = [_convert(array, field.type) for array, field in zip(batch.columns, target, strict=True)]
@@ -97,9 +92,9 @@ def to_spark_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 
 def to_spark_table(table: pa.Table, target: pa.Schema) -> pa.Table:
-    """A table in the types of :func:`arrow_schema`, as ``createDataFrame`` takes it."""
+    """Convert a table to the types of :func:`arrow_schema`, for ``createDataFrame``."""
     batches = [to_spark_batch(batch, target) for batch in table.to_batches()]
-    # PySpark takes nested columns apart, and can't if they are slices of others.
+    # PySpark flattens nested columns, which fails for sliced ones.
     whole = [[_unsliced(a) if pa.types.is_nested(a.type) else a for a in batch.columns] for batch in batches]
     return pa.Table.from_batches([pa.RecordBatch.from_arrays(a, schema=target) for a in whole], target)
 
@@ -127,37 +122,37 @@ _SAME: Mapping[pa.DataType, st.DataType] = MappingProxyType(
         pa.binary_view(): st.BinaryType(),
         pa.date32(): st.DateType(),
         pa.date64(): st.DateType(),
-        # An INT32 that holds nothing.
+        # Stored as an INT32 column of NULLs.
         pa.null(): st.IntegerType(),
     }
 )
 _OF_TABLES: Mapping[pa.DataType, st.DataType] = MappingProxyType(
     {pa.uuid(): st.StringType(), pa.null(): st.NullType()}
 )
-# What Spark knows by its own remarks only, and Arrow can't bring there.
-_UNTOLD: tuple[tuple[type[st.DataType], str], ...] = (
-    (st.YearMonthIntervalType, "intervals of months"),
+# Types that only Spark's stored schema has, and that have no Arrow equivalent.
+_SPARK_ONLY: tuple[tuple[type[st.DataType], str], ...] = (
+    (st.YearMonthIntervalType, "year-month intervals"),
     (st.VariantType, "variants"),
 )
 _REFUSED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
-    (pa.types.is_float16, "halves of floats"),
+    (pa.types.is_float16, "half-precision floats"),
     (pa.types.is_time, "times of day"),
-    (pa.types.is_decimal, f"decimals of more than {_MOST_DIGITS} digits"),
+    (pa.types.is_decimal, f"decimals with more than {_MOST_DIGITS} digits"),
 )
 
 
 def _spark_type(
-    type: pa.DataType, asked: pa.DataType, column: str, told: st.DataType | None, *, table: bool = False
+    type: pa.DataType, bound: pa.DataType, column: str, stored: st.DataType | None, *, table: bool = False
 ) -> st.DataType:
-    if isinstance(told, st.DayTimeIntervalType):
-        return told
-    for kind, words in _UNTOLD:
-        if isinstance(told, kind):
-            hint = "leave the column out with columns=, or read it with spark.read.parquet"
-            raise SchemaError(f"Arrow has no {words}", column=column, hint=hint)
+    if isinstance(stored, st.DayTimeIntervalType):
+        return stored
+    for kind, words in _SPARK_ONLY:
+        if isinstance(stored, kind):
+            hint = "exclude the column with columns=, or read it with spark.read.parquet"
+            raise SchemaError(f"Arrow does not support {words}", column=column, hint=hint)
     if isinstance(type, pa.UuidType) and not table:
-        raise _refused(column, "UUIDs")
-    plain, meant = storage_type(type), storage_type(asked)
+        raise _unsupported(column, "UUIDs")
+    plain, meant = storage_type(type), storage_type(bound)
     same = (_OF_TABLES.get(type) if table else None) or _SAME.get(plain)
     if same is not None:
         return same
@@ -169,40 +164,40 @@ def _spark_type(
         return st.BinaryType()
     if pa.types.is_duration(plain):
         return st.LongType()  # a plain INT64 in the file
-    nested = _nested(plain, meant, column, told, table)
+    nested = _nested(plain, meant, column, stored, table)
     if nested is not None:
         return nested
     for test, words in _REFUSED:
         if test(plain):
-            raise _refused(column, words)
-    raise _refused(column, f"the type {type}")
+            raise _unsupported(column, words)
+    raise _unsupported(column, f"the type {type}")
 
 
 def _timestamp(plain: pa.DataType, meant: pa.DataType, column: str) -> st.DataType:
     if plain.tz is None and getattr(meant, "tz", None) is not None:
-        return st.TimestampType()  # INT96, or a TIMESTAMP_MILLIS of old
+        return st.TimestampType()  # INT96, or the deprecated TIMESTAMP_MILLIS
     if plain.unit == "ns":
-        raise _refused(column, "nanoseconds")
+        raise _unsupported(column, "nanoseconds")
     return st.TimestampType() if plain.tz is not None else st.TimestampNTZType()
 
 
 def _nested(
-    plain: pa.DataType, meant: pa.DataType, column: str, told: st.DataType | None, table: bool
+    plain: pa.DataType, meant: pa.DataType, column: str, stored: st.DataType | None, table: bool
 ) -> st.DataType | None:
-    def inner(name: str, type: pa.DataType, asked: pa.DataType, told: st.DataType | None) -> st.DataType:
-        return _spark_type(type, asked, f"{column}.{name}", told, table=table)
+    def inner(name: str, type: pa.DataType, bound: pa.DataType, stored: st.DataType | None) -> st.DataType:
+        return _spark_type(type, bound, f"{column}.{name}", stored, table=table)
 
     if pa.types.is_struct(plain):
-        known = {f.name: f.dataType for f in told.fields} if isinstance(told, st.StructType) else {}
-        # Of a struct that is cut down, fewer fields are read than there are to be asked about.
-        triples = [(f, meant.field(f.name).type, known.get(f.name)) for f in plain.fields]
+        types = {f.name: f.dataType for f in stored.fields} if isinstance(stored, st.StructType) else {}
+        # A projected struct has fewer fields than the one that predicates are bound to.
+        triples = [(f, meant.field(f.name).type, types.get(f.name)) for f in plain.fields]
         return st.StructType([st.StructField(f.name, inner(f.name, f.type, m, k)) for f, m, k in triples])
     if pa.types.is_map(plain):
-        pair = (told.keyType, told.valueType) if isinstance(told, st.MapType) else (None, None)
+        pair = (stored.keyType, stored.valueType) if isinstance(stored, st.MapType) else (None, None)
         key = inner("key", plain.key_type, meant.key_type, pair[0])
         return st.MapType(key, inner("value", plain.item_type, meant.item_type, pair[1]))
     if isinstance(plain, _LISTS):
-        each = told.elementType if isinstance(told, st.ArrayType) else None
+        each = stored.elementType if isinstance(stored, st.ArrayType) else None
         return st.ArrayType(inner("element", plain.value_type, meant.value_type, each))
     return None
 
@@ -210,26 +205,26 @@ def _nested(
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 
 
-def _refused(column: str, words: str) -> SchemaError:
-    hint = "leave the column out with columns=, or read it with to_arrow()"
-    return SchemaError(f"Spark has no {words}", column=column, hint=hint)
+def _unsupported(column: str, words: str) -> SchemaError:
+    hint = "exclude the column with columns=, or read it with to_arrow()"
+    return SchemaError(f"Spark does not support {words}", column=column, hint=hint)
 
 
 def _loads(text: bytes) -> dict[str, object]:
     import json
 
-    found: dict[str, object] = json.loads(text)
-    return found
+    value: dict[str, object] = json.loads(text)
+    return value
 
 
 # -- arrays ------------------------------------------------------------------------------------
 
 
 def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """``array`` in the Arrow type of its column in Spark; no value is changed."""
+    """Convert an array to the Arrow type of its column in Spark; values don't change."""
     if isinstance(array, pa.ExtensionArray):
         if isinstance(array.type, pa.UuidType) and pa.types.is_string(target):
-            return _uuid_texts(array.storage)
+            return _uuid_strings(array.storage)
         array = array.storage
     source = array.type
     if source == target:
@@ -253,8 +248,8 @@ def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:
     return array.cast(target)
 
 
-def _uuid_texts(array: pa.FixedSizeBinaryArray) -> pa.Array:
-    """The bytes of UUIDs in lower-case digits, with dashes between."""
+def _uuid_strings(array: pa.FixedSizeBinaryArray) -> pa.Array:
+    """Format UUIDs as strings of lower-case digits with dashes."""
     if array.null_count == len(array):
         return pa.nulls(len(array), pa.string())
     stored = np.frombuffer(array.buffers()[1], np.uint8, len(array) * 16, array.offset * 16)
@@ -265,7 +260,7 @@ def _uuid_texts(array: pa.FixedSizeBinaryArray) -> pa.Array:
 
 
 def _floor_micros(array: pa.Array) -> pa.Array:
-    """Nanoseconds cut to microseconds as Spark cuts those of INT96: downwards, before 1970 too."""
+    """Round nanoseconds down to microseconds, before 1970 too, as Spark does for INT96."""
     nanos = array.view(pa.int64())
     whole = pc.divide(nanos, 1_000)
     late = pc.less(pc.subtract(nanos, pc.multiply(whole, 1_000)), 0)
@@ -273,7 +268,7 @@ def _floor_micros(array: pa.Array) -> pa.Array:
 
 
 def _convert_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
-    # Unlike flatten(), field() leaves the struct's own NULLs out of its parts, which have their own mask.
+    # Unlike flatten(), field() does not apply the struct's own NULLs to its children.
     parts = [array.field(number) for number in range(array.type.num_fields)]
     children = [_convert(part, field.type) for part, field in zip(parts, target.fields, strict=True)]
     mask = array.is_null() if array.null_count else None
@@ -283,7 +278,7 @@ def _convert_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
 def _convert_list(array: pa.Array, target: pa.DataType) -> pa.Array:
     if not isinstance(array, pa.ListArray):
         if isinstance(array, pa.FixedSizeListArray | pa.ListViewArray | pa.LargeListViewArray):
-            # Their values may have gaps, or another order.
+            # Their values may have gaps or another order.
             values = array.flatten()
             lengths = pc.fill_null(pc.list_value_length(array), 0)
             ends = pc.cumulative_sum(lengths.cast(pa.int64()))
@@ -305,6 +300,6 @@ def _convert_map(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _unsliced(array: pa.Array) -> pa.Array:
-    """The same values in an array that begins at its own beginning, as masks demand, and so do its parts."""
-    # Of one array there would be no copy.
+    """Copy a sliced array so that it and its children have offset zero, as masks require."""
+    # concat_arrays() does not copy a single array.
     return pa.concat_arrays([array, array.slice(0, 0)])

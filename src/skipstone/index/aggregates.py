@@ -1,4 +1,4 @@
-"""What a segment keeps of its columns' values: block aggregates, and sketches of row groups."""
+"""Block aggregates of a segment's columns, and sketches of row groups."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _ALWAYS: Final = frozenset(("known", "count", "lower", "upper", "has"))
 
 @dataclass(eq=False)
 class SegmentAggregates:
-    """Aggregates and sketches of an open segment; columns by number."""
+    """Aggregates and sketches of an open segment, by column number."""
 
     container: Container
 
     @cached_property
     def _names(self) -> dict[tuple[int, str], dict[str, Key]]:
-        """The arrays of aggregates by column and level, those of sketches by column and kind."""
-        found: dict[tuple[int, str], dict[str, Key]] = {}
+        """Arrays of aggregates by column and level, of sketches by column and kind."""
+        names: dict[tuple[int, str], dict[str, Key]] = {}
         for column, name in self.container.arrays():
             first, _, rest = name.partition("/")
             if first in ("sum", "sketch"):
                 which, _, part = rest.partition("/")
-                found.setdefault((column, f"{first}/{which}"), {})[part] = (column, name)
-        return found
+                names.setdefault((column, f"{first}/{which}"), {})[part] = (column, name)
+        return names
 
     def blocks(self, column: int, type: pa.DataType, level: str, units: Array) -> Blocks | None:
-        """The aggregates of some row groups or pages, in keys of the type they were recorded in."""
+        """Return the aggregates of some row groups or pages, as keys of the recorded type."""
         from skipstone.aggregate.states.blocks import Blocks
 
         keys = self._names.get((column, f"sum/{level}"))
@@ -49,15 +49,15 @@ class SegmentAggregates:
         return Blocks.from_arrays(type, arrays)
 
     def _check(self, names: Iterable[str], column: int, level: str) -> None:
-        """Refuse aggregates of which arrays are missing: those that are left out are taken for zeros."""
-        found = set(names)
-        parts = {name.partition("/")[0] for name in found if "/" in name}
-        rows = {f"{part}/{k}" for part in parts for k in range(sum(n.startswith(f"{part}/") for n in found))}
-        if not _ALWAYS | rows <= found or not parts & {"limbs", "parts"}:
+        """Refuse aggregates with missing arrays, which would count as zeros."""
+        present = set(names)
+        parts = {name.partition("/")[0] for name in present if "/" in name}
+        rows = {f"{p}/{k}" for p in parts for k in range(sum(n.startswith(f"{p}/") for n in present))}
+        if not _ALWAYS | rows <= present or not parts & {"limbs", "parts"}:
             raise BadIndex(f"arrays of sum/{level} of column {column} are missing", self.container.name)
 
     def sums(self, column: int, type: pa.DataType) -> dict[str, Blocks]:
-        """All aggregates of a column, by level."""
+        """Return all aggregates of a column, by level."""
         from skipstone.aggregate.states.blocks import Blocks
 
         for (owner, name), keys in self._names.items():
@@ -72,7 +72,7 @@ class SegmentAggregates:
         }
 
     def sketches(self, column: int, kind: str, groups: Array) -> list[bytes | None] | None:
-        """The sketches of some row groups, None for one that has none; None if there are none at all."""
+        """Return the sketches of row groups, None for one without; None if the column has no sketches."""
         keys = self._names.get((column, f"sketch/{kind}"))
         if keys is None:
             return None
@@ -82,7 +82,7 @@ class SegmentAggregates:
         return [body.tobytes() or None for body in bodies]
 
     def all_sketches(self, column: int) -> dict[str, list[bytes]]:
-        """All sketches of a column, by kind; empty where a row group has none."""
+        """Return all sketches of a column, by kind; empty for row groups without one."""
         return {
             name.removeprefix("sketch/"): join_bytes(
                 *(self.container.whole(keys[part]) for part in ("offsets", "data"))

@@ -1,7 +1,7 @@
-"""Building and refreshing: files in groups of like size, one segment per group, then one commit.
+"""Build and refresh an index: groups of files become one segment each, then one commit adds them all.
 
-A segment's name is made of the marks of its files and of what is recorded of them, so a task that runs again
-writes the same file again, and a job that was interrupted finds what it has done.
+A segment's name is a digest of its files' marks and of the spec, so a retried task writes the same file
+again, and a new job adopts the segments of an interrupted one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xxhash import xxh3_128_hexdigest
 
 from skipstone.core.evidence import Array
 from skipstone.errors import FileError, MissingFileError, ReadError, SchemaError
-from skipstone.index.container import BadIndex, Container, Held
+from skipstone.index.container import BadIndex, Container, MemoryFile
 from skipstone.index.draft import Draft
 from skipstone.index.manifest import (
     Manifest,
@@ -28,7 +28,7 @@ from skipstone.index.manifest import (
 from skipstone.index.marks import marks_of, match
 from skipstone.index.opening import adopt_segment, open_segment
 from skipstone.index.record import record_files
-from skipstone.index.results import IndexReport, Skipped
+from skipstone.index.results import IndexReport, SkippedFile
 from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path, Spec
 from skipstone.lake.files import Files, Io
@@ -41,29 +41,29 @@ from skipstone.store.store import ListedFile, Store
 if TYPE_CHECKING:
     from skipstone.engine.jobs import Engine
 
-# Groups are this many bytes of footers or, where values are read, of data, and at most so many files.
+# Limits of a group: bytes of footers (of data if values are read), and files.
 _GROUP_FILES: Final = 2_000
 _GROUP_BYTES: Final = 512 * 1024 * 1024
 _LEAST_GROUPS: Final = 8
 _FOOTER_GUESS: Final = 64 * 1024
-# More segments than this are merged; none grows beyond this many files or bytes.
+# Segments are merged if there are more than this, up to these numbers of files and bytes.
 MANY_SEGMENTS: Final = 4
 _SEGMENT_FILES: Final = 1 << 20
 _SEGMENT_BYTES: Final = 1 << 30
 _TIER: Final = 4
-# Footers of files that are recorded together have about as many bytes, and there are no more such files.
+# Files recorded together: about this many bytes of footers, and at most so many files.
 _TOGETHER_BYTES: Final = 4 * 1024 * 1024
 _TOGETHER: Final = 128
 _LIVE_SHARE: Final = 0.75
 _TRIES: Final = 5
 
 Progress = Callable[[int, int], None]
-"""Is told how many files are done, of how many."""
+"""Called with the number of files done and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Work for one executor: the files of a segment to be."""
+    """A task: the files of one new segment."""
 
     lake: Store
     index: Store
@@ -74,22 +74,22 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Indexed:
-    """What became of a group; without a segment none of its files could be indexed."""
+class GroupResult:
+    """The segment of a group, and files that could not be indexed; no segment if none could."""
 
     segment: SegmentNote | None
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedFile, ...]
     io: Io
 
 
 # -- one group ---------------------------------------------------------------------------------
 
 
-def index_group(group: Group) -> Indexed:
-    """Read the files of a group and write their segment; runs wherever the engine runs it."""
+def index_group(group: Group) -> GroupResult:
+    """Read the files of a group and write their segment."""
     files = Files(group.lake, retry=group.retry, naming=group.naming)
     drafts: list[Draft] = []
-    skipped: list[Skipped] = []
+    skipped: list[SkippedFile] = []
     waiting = list(group.entries)
     together = 1
     while waiting:
@@ -99,21 +99,21 @@ def index_group(group: Group) -> Indexed:
             together = max(min(_TOGETHER_BYTES // files.footer(entries[0]).footer_size, _TOGETHER), 1)
         except (FileError, SchemaError) as error:
             if len(entries) > 1:
-                # One by one, to leave out those that can't be indexed.
+                # Retry individually, to skip only the files that can't be indexed.
                 waiting, together = entries + waiting, 1
                 continue
             if isinstance(error, ReadError) and not isinstance(error, MissingFileError):
-                raise  # the store, not the file: the task is tried again
-            skipped.append(Skipped(files.path(entries[0]), error.message))
+                raise  # a problem of the store, not of the file: the task is retried
+            skipped.append(SkippedFile(files.path(entries[0]), error.message))
     note = None
     if drafts:
         draft = Draft.concat(drafts)
         note = write_segment(group.index, draft, group.spec.digest, own_blooms=group.spec.own_blooms)
-    return Indexed(note, tuple(skipped), files.io())
+    return GroupResult(note, tuple(skipped), files.io())
 
 
 def write_segment(store: Store, draft: Draft, spec: str, *, own_blooms: bool) -> SegmentNote:
-    """Write a segment under the name that its content gives it."""
+    """Write a segment; its name is a digest of its content."""
     parts, tail = draft.write(spec, own_blooms=own_blooms)
     types = types_digest((path, column.type) for path, column in draft.columns.items())
     name = f"segment-{xxh3_128_hexdigest(draft.marks.tobytes() + f'{spec} {types}'.encode())}.skip"
@@ -124,14 +124,14 @@ def write_segment(store: Store, draft: Draft, spec: str, *, own_blooms: bool) ->
 
 
 def segment_note(name: str, size: int, segment: Segment) -> SegmentNote:
-    """What a manifest says of a segment, told from the segment itself."""
+    """Return the manifest entry of an open segment."""
     types = types_digest((path, column.type) for path, column in segment.columns.items())
     tail, files = segment.container.tail, len(segment)
     return SegmentNote(name, size, tail, files, files, segment.groups, segment.spec, types, time.time())
 
 
 def types_digest(columns: Iterable[tuple[Path, object]]) -> str:
-    """Equal where the columns and their types are."""
+    """Return a digest of columns and their types."""
     return xxh3_128_hexdigest(";".join(f"{path}:{type}" for path, type in columns).encode())
 
 
@@ -140,7 +140,7 @@ def types_digest(columns: Iterable[tuple[Path, object]]) -> str:
 
 @dataclass(slots=True)
 class Job:
-    """One build or refresh of the files that a lake's listing has."""
+    """One build or refresh for the files of a lake's listing."""
 
     lake: Files
     index: Store
@@ -148,50 +148,50 @@ class Job:
     spec: Spec
     engine: Engine
     fresh: bool
-    """Whether to do without what the index holds already."""
+    """Whether to ignore the existing index."""
     progress: Progress | None = None
     memory: Cache[object, object] = field(default_factory=lambda: Cache(64 * 1024 * 1024))
     naming: Naming | None = None
-    """How columns are called in the index, if not as in the files."""
+    """Column names in the index, if they differ from the files'."""
     listed_at: float = 0.0
-    """When the lake was listed: segments written since may hold files that the listing doesn't have."""
+    """When the lake was listed: later segments may have files that the listing lacks."""
 
     def run(self) -> IndexReport:
-        """Index what is missing, and commit it; again, if what the index builds on was deleted meanwhile."""
+        """Index missing files and commit; repeat if a concurrent job has deleted committed segments."""
         for _ in range(_TRIES):
-            report = self._once()
-            there = {entry.key: entry for entry in self.index.list_prefix("")}
-            # Of the newest manifest: another job may have adopted what this one has just deleted.
-            if all(note.name in there for note in self._read(there).segments):
+            report = self._run_once()
+            files = {entry.key: entry for entry in self.index.list_prefix("")}
+            # In the newest manifest: another job may have adopted what this one has just deleted.
+            if all(note.name in files for note in self._read(files).segments):
                 break
         return report
 
-    def _once(self) -> IndexReport:
+    def _run_once(self) -> IndexReport:
         began = time.perf_counter()
         marks = marks_of(self.entries, self.naming)
         access = Files(self.index, retry=self.lake.retry)
         listed = {entry.key: entry for entry in self.index.list_prefix("")}
         before = self._read(listed)
-        known = [] if self.fresh else self._open(access, listed, before.segments)
-        place = _places(known, marks)
-        adopted = self._adopt(access, listed, {note.name for note in before.segments}, marks[place < 0])
-        missing = np.flatnonzero((place < 0) & (_places(adopted, marks) < 0))
+        current = [] if self.fresh else self._open(access, listed, before.segments)
+        covered = _is_covered(current, marks)
+        adopted = self._adopt(access, listed, {note.name for note in before.segments}, marks[~covered])
+        missing = np.flatnonzero(~covered & ~_is_covered(adopted, marks))
         groups = self._groups(missing)
-        done = self._map(groups, len(missing))
-        notes = [found.segment for found in done if found.segment is not None]
+        results = self._map(groups, len(missing))
+        notes = [result.segment for result in results if result.segment is not None]
         notes += [note for note, _ in adopted]
         manifest, dropped, merged = self._commit(access, notes, marks)
-        skipped = tuple(one for found in done for one in found.skipped)
-        kept = int((place >= 0).sum())
+        skipped = tuple(file for result in results for file in result.skipped)
+        already_indexed = int(covered.sum())
         return IndexReport(
             version=manifest.number,
             indexed=len(missing) - len(skipped),
-            kept=kept,
+            already_indexed=already_indexed,
             dropped=dropped,
-            adopted=len(marks) - kept - len(missing),
+            adopted=len(marks) - already_indexed - len(missing),
             segments=len(manifest.segments),
-            requests=sum(found.io.requests for found in done),
-            bytes=sum(found.io.bytes for found in done),
+            requests=sum(result.io.requests for result in results),
+            bytes=sum(result.io.bytes for result in results),
             seconds=time.perf_counter() - began,
             skipped=skipped,
             merged=merged,
@@ -206,8 +206,8 @@ class Job:
     def _open(
         self, access: Files, listed: dict[str, ListedFile], notes: Sequence[SegmentNote]
     ) -> list[tuple[SegmentNote, Segment]]:
-        """Segments of this specification that can be read; others are made anew."""
-        found = []
+        """Open the readable segments of this spec; all others are built again."""
+        segments = []
         for note in notes:
             entry = listed.get(note.name)
             if entry is None or note.spec != self.spec.digest:
@@ -215,16 +215,16 @@ class Job:
             try:
                 segment = open_segment(access, entry, note, self.memory)
                 assert segment.marks is not None
-                found.append((note, segment))
+                segments.append((note, segment))
             except (BadIndex, ReadError):
                 continue
-        return found
+        return segments
 
     def _adopt(
         self, access: Files, listed: dict[str, ListedFile], named: set[str], wanted: Array
     ) -> list[tuple[SegmentNote, Segment]]:
-        """Segments that a job wrote and did not live to commit, if all their files are wanted."""
-        found: list[tuple[SegmentNote, Segment]] = []
+        """Open segments that no job has committed, if all of their files are wanted."""
+        segments: list[tuple[SegmentNote, Segment]] = []
         for key, entry in listed.items():
             if self.fresh or key in named or not is_segment(key) or not len(wanted):
                 continue
@@ -234,20 +234,20 @@ class Job:
                     continue
             except (BadIndex, ReadError):
                 continue
-            found.append((segment_note(key, entry.size, segment), segment))
+            segments.append((segment_note(key, entry.size, segment), segment))
             wanted = wanted[match(segment.marks, wanted) < 0]
-        return found
+        return segments
 
     def _groups(self, missing: Array) -> list[Group]:
-        """Runs of neighbouring files, of like weight, at least so many that every core has some."""
+        """Split the missing files into runs of about equal weight, enough of them for every core."""
         if not len(missing):
             return []
         sizes = np.array([self.entries[number].size for number in missing.tolist()], dtype=np.int64)
         reads = any(getattr(self.spec, name) for name in LISTS)
         weights = sizes if reads else np.minimum(sizes, _FOOTER_GUESS)
         limit = min(_GROUP_BYTES, max(int(weights.sum()) // _LEAST_GROUPS, 1))
-        places = np.cumsum(weights) - weights
-        numbers = np.maximum.accumulate(np.maximum(places // limit, np.arange(len(missing)) // _GROUP_FILES))
+        starts = np.cumsum(weights) - weights
+        numbers = np.maximum.accumulate(np.maximum(starts // limit, np.arange(len(missing)) // _GROUP_FILES))
         cuts = np.flatnonzero(np.diff(numbers)) + 1
         return [
             Group(
@@ -261,22 +261,22 @@ class Job:
             for run in np.split(missing, cuts)
         ]
 
-    def _map(self, groups: list[Group], total: int) -> list[Indexed]:
+    def _map(self, groups: list[Group], total: int) -> list[GroupResult]:
         if not groups:
             return []
         ends = np.cumsum([len(group.entries) for group in groups])
 
-        def told(done: int) -> None:
+        def on_done(done: int) -> None:
             if self.progress is not None and done:
                 self.progress(int(ends[min(done, len(ends)) - 1]), total)
 
-        return self.engine.map(index_group, groups, on_done=told)
+        return self.engine.map(index_group, groups, on_done=on_done)
 
     def _commit(self, access: Files, notes: list[SegmentNote], marks: Array) -> tuple[Manifest, int, int]:
-        """Add segments, leave out those without a live file, and merge them if there are many.
+        """Add segments, drop those without a live file, and merge if there are many.
 
-        Whoever commits meanwhile goes first: what was merged is put in for its parts if all are still there.
-        Returns what there is then, how many files were dropped, and how many segments merged.
+        After a concurrent commit, a merged segment replaces its parts only if all of them are still in the
+        manifest. Return the new manifest, the number of files dropped and the number of segments merged.
         """
         swaps: list[tuple[set[str], SegmentNote]] | None = None
         dropped = 0
@@ -297,11 +297,11 @@ class Job:
             for group, note in swaps:
                 if group <= {part.name for part in segments}:
                     segments = [*(part for part in segments if part.name not in group), note]
-            if tuple(segments) == before.segments and before.spec == self.spec.told():
+            if tuple(segments) == before.segments and before.spec == self.spec.to_json():
                 return None
-            return replace(before, segments=tuple(segments), spec=self.spec.told())
+            return replace(before, segments=tuple(segments), spec=self.spec.to_json())
 
-        # What was merged at once is left to the sweep: another job may be committing a segment of that name.
+        # Merged segments are left to the sweep: another job may be committing a segment of the same name.
         after = commit(self.index, change)
         merged = sum(len(group) for group, note in swaps or () if note in after.segments)
         return after, dropped, merged
@@ -309,7 +309,7 @@ class Job:
     def _live(
         self, access: Files, listed: dict[str, ListedFile], notes: Sequence[SegmentNote], marks: Array
     ) -> dict[str, int]:
-        """How many files of each segment the listing has; of those made otherwise, and in a rebuild, none."""
+        """Count the live files per segment; none for segments of another spec, or in a rebuild."""
         if self.fresh:
             return {}
         opened = self._open(access, listed, notes)
@@ -318,12 +318,12 @@ class Job:
     def _merge(
         self, access: Files, listed: dict[str, ListedFile], notes: Sequence[SegmentNote], marks: Array
     ) -> list[tuple[set[str], SegmentNote]]:
-        """One segment for each group of small ones, and for one of which many files are gone."""
-        alike = together(notes) if len(notes) > MANY_SEGMENTS else []
-        taken = {note.name for group in alike for note in group}
-        stale = [note for note in notes if note.name not in taken and note.live < _LIVE_SHARE * note.files]
+        """Merge groups of small segments, and rewrite segments with many deleted files."""
+        groups = merge_groups(notes) if len(notes) > MANY_SEGMENTS else []
+        grouped = {note.name for group in groups for note in group}
+        stale = [note for note in notes if note.name not in grouped and note.live < _LIVE_SHARE * note.files]
         tasks, names = [], []
-        for group in [*alike, *([note] for note in stale)]:
+        for group in [*groups, *([note] for note in stale)]:
             opened = self._open(access, listed, group)
             if len(opened) < len(group):
                 continue
@@ -333,8 +333,8 @@ class Job:
             )
             tasks.append(Merge(self.index, parts, self.lake.retry))
             names.append({note.name for note in group})
-        made = self.engine.map(merge_group, tasks) if tasks else []
-        return [(group, note) for group, note in zip(names, made, strict=True) if note is not None]
+        merged = self.engine.map(merge_group, tasks) if tasks else []
+        return [(group, note) for group, note in zip(names, merged, strict=True) if note is not None]
 
 
 # -- merging -----------------------------------------------------------------------------------
@@ -342,46 +342,46 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Work for one executor: segments that become one."""
+    """A task: segments that become one."""
 
     index: Store
     parts: tuple[tuple[ListedFile, SegmentNote, bytes], ...]
-    """Each with its rows that are still wanted, as bits."""
+    """Segments, each with a bitmap of its live rows."""
     retry: RetryPolicy
 
 
 def merge_group(task: Merge) -> SegmentNote | None:
-    """Write one segment instead of several, by path and without what is gone; None if one can't be read."""
+    """Merge segments, sorted by path and without deleted files; None if a segment can't be read."""
     access = Files(task.index, retry=task.retry)
     cache: Cache[object, object] = Cache(0)
     drafts = []
     own_blooms = True
     try:
         for entry, note, bits in task.parts:
-            # All of it is needed, so it is fetched in one go.
+            # The full segment is needed, so it is fetched in one request.
             body = access.source(entry).read_ranges([ByteRange(0, entry.size)])[0]
-            segment = Segment(Container.open(note.name, Held(body), note.size, note.tail, cache))
+            segment = Segment(Container.open(note.name, MemoryFile(body), note.size, note.tail, cache))
             own_blooms = own_blooms and segment.own_blooms
             live = np.flatnonzero(np.unpackbits(np.frombuffer(bits, dtype=np.uint8), count=len(segment)))
             draft = segment.draft()
             drafts.append(draft if len(live) == len(draft) else draft.take(live))
     except (BadIndex, ReadError):
         return None
-    whole = Draft.concat([draft for draft in drafts if len(draft)])
-    order = np.array(sorted(range(len(whole)), key=whole.keys.__getitem__), dtype=np.int64)
-    return write_segment(task.index, whole.take(order), task.parts[0][1].spec, own_blooms=own_blooms)
+    merged = Draft.concat([draft for draft in drafts if len(draft)])
+    order = np.array(sorted(range(len(merged)), key=merged.keys.__getitem__), dtype=np.int64)
+    return write_segment(task.index, merged.take(order), task.parts[0][1].spec, own_blooms=own_blooms)
 
 
-def together(notes: Sequence[SegmentNote]) -> list[list[SegmentNote]]:
-    """Segments worth merging: alike, of about one size, and not too large together.
+def merge_groups(notes: Sequence[SegmentNote]) -> list[list[SegmentNote]]:
+    """Group segments to merge: of one spec, about one size, and not too large in total.
 
-    A large segment is left alone until the small ones have grown, so that none is written again too often.
+    A large segment waits until the small ones have grown, so that no segment is rewritten too often.
     """
-    alike: dict[tuple[str, str], list[SegmentNote]] = {}
+    by_spec: dict[tuple[str, str], list[SegmentNote]] = {}
     for note in sorted(notes, key=lambda note: note.files):
-        alike.setdefault((note.spec, note.types), []).append(note)
-    found: list[list[SegmentNote]] = []
-    for same in alike.values():
+        by_spec.setdefault((note.spec, note.types), []).append(note)
+    groups: list[list[SegmentNote]] = []
+    for same in by_spec.values():
         bins: list[list[SegmentNote]] = [[]]
         for note in same:
             files, size = sum(n.files for n in bins[-1]), sum(n.size for n in bins[-1])
@@ -389,13 +389,13 @@ def together(notes: Sequence[SegmentNote]) -> list[list[SegmentNote]]:
             if bins[-1] and (apart or size + note.size > _SEGMENT_BYTES):
                 bins.append([])
             bins[-1].append(note)
-        found += [one for one in bins if len(one) > 1]
-    return found
+        groups += [group for group in bins if len(group) > 1]
+    return groups
 
 
-def _places(known: Sequence[tuple[SegmentNote, Segment]], marks: Array) -> Array:
-    """For each mark the segment that has it, or -1."""
-    found = np.full(len(marks), -1, dtype=np.int64)
-    for number, (_, segment) in enumerate(known):
-        found[match(segment.marks, marks) >= 0] = number
-    return found
+def _is_covered(segments: Sequence[tuple[SegmentNote, Segment]], marks: Array) -> Array:
+    """For each mark, whether a segment has it."""
+    covered = np.zeros(len(marks), dtype=bool)
+    for _, segment in segments:
+        covered |= match(segment.marks, marks) >= 0
+    return covered

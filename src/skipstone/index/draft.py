@@ -1,4 +1,4 @@
-"""A segment before it is written: what is known of N files, in columns. One file makes a draft of one."""
+"""A segment before it is written: facts about N files, in columns."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from skipstone.aggregate.states.blocks import Blocks
 
 BLOCK: Final = 1024
-"""Files of a segment whose facts are summed up in one block."""
+"""Number of files whose facts are summarized in one block."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pages:
-    """The pages of one column: how many each row group has (0: not known), where they are, what they hold."""
+    """The pages of one column: count per row group (0 if unknown), offsets and facts."""
 
     counts: Array
     first_rows: Array
@@ -35,7 +35,7 @@ class Pages:
 
     @classmethod
     def concat(cls, parts: list[Pages]) -> Pages:
-        """Row groups one after the other."""
+        """Concatenate row groups."""
         levels = [part.level for part in parts if part.level is not None]
         return cls(
             np.concatenate([part.counts for part in parts]),
@@ -46,7 +46,7 @@ class Pages:
         )
 
     def take(self, groups: Array) -> Pages:
-        """The pages of the chosen row groups."""
+        """Select the pages of row groups."""
         pages = ranges(np.cumsum(self.counts) - self.counts, self.counts, groups)
         level = None if self.level is None else self.level.take(pages)
         return Pages(
@@ -55,8 +55,8 @@ class Pages:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stack:
-    """Bloom filters of one size: the row group or page of each, their bits as ``[filter, block, word]``."""
+class FilterStack:
+    """Bloom filters of one size: the row group or page of each, and their bits ``[filter, block, word]``."""
 
     units: Array
     bits: Array
@@ -64,24 +64,24 @@ class Stack:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnDraft:
-    """One leaf column; without ``groups`` only the places of its pages are known."""
+    """One leaf column; without ``groups`` it has only page offsets."""
 
     type: pa.DataType | None = None
     groups: LevelBounds | None = None
     pages: Pages | None = None
-    blooms: dict[int, Stack] = field(default_factory=dict)
-    """Of row groups, by the number of blocks."""
-    page_blooms: dict[int, Stack] = field(default_factory=dict)
-    """Of pages, numbered through as they are in ``pages``."""
+    blooms: dict[int, FilterStack] = field(default_factory=dict)
+    """Bloom filters of row groups, by number of blocks."""
+    page_blooms: dict[int, FilterStack] = field(default_factory=dict)
+    """Bloom filters of pages, which are numbered as in ``pages``."""
     origins: Array | None = None
-    """Per file, where the facts came from."""
+    """Origin of the facts, per file."""
     sums: dict[str, Blocks] = field(default_factory=dict)
     """Aggregates by level: a block per row group, or per page."""
     sketches: dict[str, list[bytes]] = field(default_factory=dict)
-    """By kind, one per row group; empty where there is none."""
+    """By kind, one per row group; empty for a row group without one."""
 
     def units(self, level: str, groups: int) -> int:
-        """How many row groups or pages there are."""
+        """Number of row groups or pages."""
         if level == "group":
             return groups
         return 0 if self.pages is None else len(self.pages.first_rows)
@@ -95,9 +95,10 @@ class Draft:
     versions: list[str]
     marks: Array
     sizes: Array
-    kins: list[bytes]
-    kin: Array
-    """Per file the number of its shell in ``kins``."""
+    schemas: list[bytes]
+    """Footers without row groups, one per schema."""
+    schema_numbers: Array
+    """Per file, the number of its schema."""
     counts: Array
     """Row groups per file."""
     group_rows: Array
@@ -111,14 +112,14 @@ class Draft:
 
     @classmethod
     def concat(cls, parts: Sequence[Draft]) -> Draft:
-        """Files one after the other; all parts have the same columns."""
+        """Concatenate the files of drafts with the same columns."""
         if len(parts) == 1:
             return parts[0]
-        kins: dict[bytes, int] = {}
-        kin = [
-            np.array([kins.setdefault(shell, len(kins)) for shell in part.kins], dtype=np.uint32)[part.kin]
-            for part in parts
-        ]
+        schemas: dict[bytes, int] = {}
+        numbers = []
+        for part in parts:
+            own = [schemas.setdefault(schema, len(schemas)) for schema in part.schemas]
+            numbers.append(np.array(own, dtype=np.uint32)[part.schema_numbers])
         names = ("marks", "sizes", "counts", "group_rows", "group_sizes", "chunk_counts", "chunks")
         joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
         firsts = np.cumsum([0, *(len(part.group_rows) for part in parts[:-1])])
@@ -126,14 +127,14 @@ class Draft:
         return cls(
             keys=[key for part in parts for key in part.keys],
             versions=[version for part in parts for version in part.versions],
-            kins=list(kins),
-            kin=np.concatenate(kin),
-            columns={path: _joined(path, parts, firsts.tolist()) for path in paths},
+            schemas=list(schemas),
+            schema_numbers=np.concatenate(numbers),
+            columns={path: _join_columns(path, parts, firsts.tolist()) for path in paths},
             **joined,
         )
 
     def take(self, files: Array) -> Draft:
-        """The chosen files."""
+        """Select files."""
         groups = ranges(np.cumsum(self.counts) - self.counts, self.counts, files)
         chunks = ranges(np.cumsum(self.chunk_counts) - self.chunk_counts, self.chunk_counts, files)
         numbers = files.tolist()
@@ -143,19 +144,19 @@ class Draft:
             versions=[self.versions[number] for number in numbers],
             marks=self.marks[files],
             sizes=self.sizes[files],
-            kin=self.kin[files],
+            schema_numbers=self.schema_numbers[files],
             counts=self.counts[files],
             group_rows=self.group_rows[groups],
             group_sizes=self.group_sizes[groups],
             chunk_counts=self.chunk_counts[files],
             chunks=self.chunks[chunks],
-            columns={path: _taken(column, files, groups) for path, column in self.columns.items()},
+            columns={path: _take_files(column, files, groups) for path, column in self.columns.items()},
         )
 
     # -- writing -----------------------------------------------------------------------------
 
     def write(self, spec: str, *, own_blooms: bool) -> tuple[list[bytes | memoryview], int]:
-        """The segment's file in pieces, and the length of its directory."""
+        """Return the segment's file in pieces, and the length of its directory."""
         writer = ContainerWriter()
         for name, array in self._common().items():
             writer.add(COMMON, name, array)
@@ -181,7 +182,7 @@ class Draft:
         arrays: dict[str, Array] = {
             "marks": self.marks,
             "sizes": self.sizes,
-            "kin": self.kin.astype(np.uint32),
+            "kin": self.schema_numbers.astype(np.uint32),
             "rows": np.bincount(
                 np.repeat(np.arange(len(self)), self.counts), weights=self.group_rows, minlength=len(self)
             ).astype(np.int64),
@@ -192,26 +193,26 @@ class Draft:
         }
         if (self.counts != 1).any():
             arrays["firsts"] = np.concatenate(([0], np.cumsum(self.counts)))
-        texts = {"keys": self.keys, "versions": self.versions}
-        for name, values in texts.items():
-            coded = [value.encode(errors="surrogateescape") for value in values]
+        for name, strings in (("keys", self.keys), ("versions", self.versions)):
+            encoded = [string.encode(errors="surrogateescape") for string in strings]
             arrays[f"{name}/offsets"], arrays[f"{name}/data"] = split_bytes(
-                pa.array(coded, pa.large_binary())
+                pa.array(encoded, pa.large_binary())
             )
-        arrays["kins/offsets"], arrays["kins/data"] = split_bytes(pa.array(self.kins, pa.large_binary()))
+        arrays["kins/offsets"], arrays["kins/data"] = split_bytes(pa.array(self.schemas, pa.large_binary()))
         return arrays
 
 
 def ranges(firsts: Array, counts: Array, chosen: Array) -> Array:
-    """The positions in the runs ``firsts`` to ``firsts + counts`` of the chosen units, run by run."""
+    """Return the positions ``firsts`` to ``firsts + counts`` of the chosen units, run by run."""
     return runs(firsts[chosen], counts[chosen])
 
 
 def runs(firsts: Array, counts: Array) -> Array:
-    """The positions ``firsts`` to ``firsts + counts``, run by run."""
+    """Return the positions ``firsts`` to ``firsts + counts``, run by run."""
     ends = np.cumsum(counts)
-    found: Array = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(firsts - ends + counts, counts)
-    return found
+    total = int(ends[-1]) if len(ends) else 0
+    positions: Array = np.arange(total) + np.repeat(firsts - ends + counts, counts)
+    return positions
 
 
 def _write_column(
@@ -224,7 +225,7 @@ def _write_column(
         write_level(writer, number, "file", files)
         for name, array in search_arrays(files.facts).items():
             writer.add(number, f"file/{name}", array)
-        # Where every file is one row group, both levels are the same.
+        # If every file has one row group, both levels are the same.
         if not alone:
             write_level(writer, number, "group", column.groups)
         assert column.origins is not None
@@ -241,7 +242,7 @@ def _write_column(
     for name, stacks in (("group_bloom", column.blooms), ("page_bloom", column.page_blooms)):
         for size, stack in sorted(stacks.items()):
             writer.add(number, f"{name}/{size}/units", stack.units.astype(np.uint32))
-            # Block by block, all filters side by side: looking up a value touches one run of bytes.
+            # Grouped by block over all filters, so that looking up a value reads one run of bytes.
             writer.add(number, f"{name}/{size}/bits", stack.bits.transpose(1, 0, 2))
     for level, sums in column.sums.items():
         for name, array in sums.to_arrays().items():
@@ -252,10 +253,9 @@ def _write_column(
         writer.add(number, f"sketch/{name}/data", data)
 
 
-def _joined(path: Path, parts: Sequence[Draft], firsts: list[int]) -> ColumnDraft:
-    columns = [part.columns.get(path) or _nothing(part) for part in parts]
-    known = [column for column in columns if column.groups is not None]
-    type = known[0].type if known else None
+def _join_columns(path: Path, parts: Sequence[Draft], firsts: list[int]) -> ColumnDraft:
+    columns = [part.columns.get(path) or _missing_column(part) for part in parts]
+    type = next((column.type for column in columns if column.groups is not None), None)
     groups = origins = None
     if type is not None:
         levels = [
@@ -274,22 +274,22 @@ def _joined(path: Path, parts: Sequence[Draft], firsts: list[int]) -> ColumnDraf
         deep = any(c.pages is not None and c.pages.level is not None for c in columns)
         pages = Pages.concat(
             [
-                _filled(column.pages or _no_pages(len(part.group_rows)), type if deep else None)
+                _with_level(column.pages or _no_pages(len(part.group_rows)), type if deep else None)
                 for column, part in zip(columns, parts, strict=True)
             ]
         )
     page_counts = [0 if column.pages is None else len(column.pages.first_rows) for column in columns]
     first_pages = np.cumsum([0, *page_counts[:-1]]).tolist()
-    blooms = _piled([column.blooms for column in columns], firsts)
-    page_blooms = _piled([column.page_blooms for column in columns], first_pages)
-    sums, sketches = _summed(type, columns, parts), _sketched(columns, parts)
+    blooms = _join_stacks([column.blooms for column in columns], firsts)
+    page_blooms = _join_stacks([column.page_blooms for column in columns], first_pages)
+    sums, sketches = _join_sums(type, columns, parts), _join_sketches(columns, parts)
     return ColumnDraft(type, groups, pages, blooms, page_blooms, origins, sums, sketches)
 
 
-def _summed(
+def _join_sums(
     type: pa.DataType | None, columns: Sequence[ColumnDraft], parts: Sequence[Draft]
 ) -> dict[str, Blocks]:
-    """The aggregates of all parts; unknown where a part has none."""
+    """Concatenate the aggregates of all parts; unknown for parts without any."""
     from skipstone.aggregate.states.blocks import Blocks
 
     return {
@@ -303,7 +303,7 @@ def _summed(
     }
 
 
-def _sketched(columns: Sequence[ColumnDraft], parts: Sequence[Draft]) -> dict[str, list[bytes]]:
+def _join_sketches(columns: Sequence[ColumnDraft], parts: Sequence[Draft]) -> dict[str, list[bytes]]:
     return {
         kind: [
             blob
@@ -314,34 +314,34 @@ def _sketched(columns: Sequence[ColumnDraft], parts: Sequence[Draft]) -> dict[st
     }
 
 
-def _piled(parts: Sequence[dict[int, Stack]], firsts: Sequence[int]) -> dict[int, Stack]:
-    stacks: dict[int, list[Stack]] = {}
+def _join_stacks(parts: Sequence[dict[int, FilterStack]], firsts: Sequence[int]) -> dict[int, FilterStack]:
+    stacks: dict[int, list[FilterStack]] = {}
     for part, first in zip(parts, firsts, strict=True):
         for size, stack in part.items():
-            stacks.setdefault(size, []).append(Stack(stack.units + first, stack.bits))
+            stacks.setdefault(size, []).append(FilterStack(stack.units + first, stack.bits))
     return {
-        size: Stack(np.concatenate([s.units for s in alike]), np.concatenate([s.bits for s in alike]))
+        size: FilterStack(np.concatenate([s.units for s in alike]), np.concatenate([s.bits for s in alike]))
         for size, alike in stacks.items()
     }
 
 
-def _picked(stacks: dict[int, Stack], units: Array) -> dict[int, Stack]:
-    """The filters of the chosen units, with their new numbers."""
+def _take_stacks(stacks: dict[int, FilterStack], units: Array) -> dict[int, FilterStack]:
+    """Select the filters of units, and renumber them."""
     order = np.argsort(units, kind="stable")
-    found: dict[int, Stack] = {}
+    selected: dict[int, FilterStack] = {}
     for size, stack in stacks.items():
         at = np.searchsorted(units[order], stack.units)
-        kept = at < len(units)
-        kept[kept] = units[order][at[kept]] == stack.units[kept]
-        if kept.any():
-            numbers = order[at[kept]]
-            again = np.argsort(numbers, kind="stable")
-            found[size] = Stack(numbers[again], stack.bits[kept][again])
-    return found
+        chosen = at < len(units)
+        chosen[chosen] = units[order][at[chosen]] == stack.units[chosen]
+        if chosen.any():
+            numbers = order[at[chosen]]
+            by_number = np.argsort(numbers, kind="stable")
+            selected[size] = FilterStack(numbers[by_number], stack.bits[chosen][by_number])
+    return selected
 
 
-def _nothing(part: Draft) -> ColumnDraft:
-    """A column that the files of a part don't have."""
+def _missing_column(part: Draft) -> ColumnDraft:
+    """Return a column that the files of a part lack."""
     return ColumnDraft(pages=_no_pages(len(part.group_rows)))
 
 
@@ -350,13 +350,13 @@ def _no_pages(groups: int) -> Pages:
     return Pages(np.zeros(groups, dtype=np.int64), none, none, none.astype(np.int32), None)
 
 
-def _filled(pages: Pages, type: pa.DataType | None) -> Pages:
+def _with_level(pages: Pages, type: pa.DataType | None) -> Pages:
     if type is None or pages.level is not None:
         return pages if type is not None else replace(pages, level=None)
     return replace(pages, level=LevelBounds.of(ColumnFacts.unknown(type, len(pages.first_rows))))
 
 
-def _taken(column: ColumnDraft, files: Array, groups: Array) -> ColumnDraft:
+def _take_files(column: ColumnDraft, files: Array, groups: Array) -> ColumnDraft:
     pages = None if column.pages is None else column.pages.take(groups)
     by_page = groups
     if column.pages is not None:
@@ -368,8 +368,8 @@ def _taken(column: ColumnDraft, files: Array, groups: Array) -> ColumnDraft:
         column.type,
         None if column.groups is None else column.groups.take(groups),
         pages,
-        _picked(column.blooms, groups),
-        _picked(column.page_blooms, by_page),
+        _take_stacks(column.blooms, groups),
+        _take_stacks(column.page_blooms, by_page),
         None if column.origins is None else column.origins[files],
         sums,
         sketches,

@@ -1,4 +1,4 @@
-"""``lake.index``: build, refresh, look, advise, drop."""
+"""``lake.index``: build, refresh, inspect and drop the index of a lake."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.core.domain.keys import is_ordered, storage_type
-from skipstone.engine.jobs import opened
+from skipstone.engine.jobs import engine_context
 from skipstone.errors import (
     CorruptFileError,
     ReadError,
@@ -20,7 +20,7 @@ from skipstone.lake.files import Files
 from skipstone.lake.records import FOLDER, index_root
 from skipstone.store.store import ListedFile, Store
 
-# What builds and opens an index is imported where that is done: most questions are put to lakes without one.
+# Building and opening are imported where they are used: most lakes have no index.
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from skipstone.typing import EngineLike, Progress, QueryLog
 
 DEFAULT_COLUMNS: Final = 32
-"""How many columns are indexed unless they are named: the first that can be compared."""
+"""Number of columns that are indexed by default: the first ones with an ordered type."""
 
 
 class LakeIndex:
-    """The index of one lake, as it was when the lake was listed."""
+    """The index of a lake, as of the lake's listing."""
 
     def __init__(
         self,
@@ -50,17 +50,16 @@ class LakeIndex:
         *,
         changed: bool = False,
     ) -> None:
-        """``relist`` lists the lake again and hands the new snapshot to ``pin``."""
+        """``relist`` lists the lake again and passes the new snapshot to ``pin``."""
         self._root, self._relist = root, relist
         self._lock = threading.Lock()
         self._served: Files | None = None
         self.pin(snapshot, changed=changed)
 
     def pin(self, snapshot: Snapshot, *, changed: bool = False) -> None:
-        """Serve another snapshot of the lake, whose listing saw the index as it is now unless ``changed``."""
+        """Serve another snapshot; ``changed`` if the index has changed since the lake was listed."""
         with self._lock:
             self._snapshot = snapshot
-            # Whether the index was changed here since the lake was listed, which then saw an older one.
             self.changed = changed
             self._loaded = False
             self._coverage: IndexCoverage | None = None
@@ -73,12 +72,12 @@ class LakeIndex:
 
     @property
     def uri(self) -> str:
-        """Where the index is."""
+        """Location of the index."""
         return self.store.uri
 
     @property
     def coverage(self) -> IndexCoverage | None:
-        """The index matched with the lake's listing; None if there is none."""
+        """The index matched with the lake's listing; None if there is no index."""
         if not self._loaded:
             with self._lock:
                 if not self._loaded:
@@ -98,17 +97,17 @@ class LakeIndex:
         return open_coverage(self._snapshot, self.access, listed, self.distrust)
 
     def distrust(self, bad: BadIndex) -> None:
-        """Do without a part of the index that turned out to be damaged."""
+        """Stop using a damaged part of the index."""
         with self._lock:
             if self._coverage is not None:
                 self._coverage = self._coverage.without(bad)
                 self._snapshot.access.forget_layouts()
                 self._snapshot.plans.clear()
 
-    # -- what a snapshot asks for ------------------------------------------------------------
+    # -- for snapshots -----------------------------------------------------------------------
 
     def recorded(self, entries: Sequence[ListedFile]) -> list[ParquetMetadata | None] | None:
-        """The metadata of files as the index has recorded it; None where there is no index."""
+        """Return the recorded metadata of files; None if there is no index."""
         while (coverage := self.coverage) is not None:
             numbers = map(self._snapshot.number_of, entries)
             try:
@@ -118,7 +117,7 @@ class LakeIndex:
         return None
 
     def kinds(self) -> tuple[list[ParquetMetadata], Array] | None:
-        """A file of every recorded kind, and the numbers of those that aren't; None if none is."""
+        """Return one file per recorded schema, and the numbers of unindexed files; None without an index."""
         while (coverage := self.coverage) is not None and coverage.covered:
             try:
                 return coverage.kinds(), coverage.unknown
@@ -127,13 +126,13 @@ class LakeIndex:
         return None
 
     def manifests(self, version: str) -> tuple[CachedEntries, CachedEntries] | None:
-        """What the index keeps of a table's manifests."""
+        """Return the cached entries of a table's manifests."""
         from skipstone.index.entries import read_entries
 
         return read_entries(self.access, version)
 
     def _files(self) -> list[ListedFile]:
-        """The index's own files: those that the lake's listing saw, if it lies in the lake."""
+        """List the files of the index; from the lake's own listing if the index is inside the lake."""
         if self._root is None and not self.changed and self._snapshot.listed_whole:
             prefix = f"{FOLDER}/"
             seen = [
@@ -141,7 +140,7 @@ class LakeIndex:
                 for entry in self._snapshot.others
                 if entry.key.startswith(prefix)
             ]
-            # A folder that may not be read looks like none: asking for it tells why.
+            # A directory without read permission looks absent in the lake's listing: list it to raise.
             if seen or not self.store.local:
                 return seen
         return self.store.list_prefix("")
@@ -199,7 +198,7 @@ class LakeIndex:
             4
         """
         spec = self._spec(columns, blooms, pages, values, sums, sketches, ids)
-        with opened(engine, master, remote, conf, threads) as chosen:
+        with engine_context(engine, master, remote, conf, threads) as chosen:
             return self._run(spec, chosen, progress, rebuild=rebuild)
 
     def refresh(
@@ -230,50 +229,50 @@ class LakeIndex:
             >>> lake.index.refresh(engine="local").indexed
             0
         """
-        told = self._told()
-        with opened(engine, master, remote, conf, threads) as chosen:
+        stored = self._stored_spec()
+        with engine_context(engine, master, remote, conf, threads) as chosen:
             self._relist(chosen)
-            return self._run(self._same(told), chosen, progress, rebuild=False)
+            return self._run(self._restore_spec(stored), chosen, progress, rebuild=False)
 
-    def _told(self) -> dict[str, Any]:
-        """What the last build asked for."""
+    def _stored_spec(self) -> dict[str, Any]:
+        """Return the options of the last build."""
         from skipstone.index.manifest import read_manifest
 
         try:
             manifest = read_manifest(self.store)
         except BadIndex as error:
-            raise CorruptFileError(error.reason, path=self.uri, hint="build the index anew") from error
+            raise CorruptFileError(error.reason, path=self.uri, hint="build the index again") from error
         if not manifest.spec:
-            raise UsageError("there is no index to refresh", path=self.uri, hint="build one first")
-        return self.named(manifest.spec)
+            raise UsageError("no index to refresh", path=self.uri, hint="build one first")
+        return self.with_lake_names(manifest.spec)
 
-    def named(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """What a manifest says was asked for, with columns as the lake calls them."""
+    def with_lake_names(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Translate the columns of a stored spec to the lake's names."""
         naming = self._snapshot.access.naming
-        if naming is None or not told:
-            return dict(told)
+        if naming is None or not stored:
+            return dict(stored)
         from skipstone.index.spec import LISTS
 
-        lists = {name: [list(naming.path(tuple(p))) for p in told[name]] for name in LISTS}
-        columns = [[list(naming.path(tuple(p))), type] for p, type in told["columns"]]
-        return {**told, **lists, "columns": columns}
+        lists = {name: [list(naming.path(tuple(p))) for p in stored[name]] for name in LISTS}
+        columns = [[list(naming.path(tuple(p))), type] for p, type in stored["columns"]]
+        return {**stored, **lists, "columns": columns}
 
-    def _same(self, told: Mapping[str, Any]) -> Spec:
-        """What was asked for, as far as the lake still has the columns."""
+    def _restore_spec(self, stored: Mapping[str, Any]) -> Spec:
+        """Return a stored spec with the columns that the lake still has."""
         from skipstone.index.spec import LISTS, Spec
 
         types = dict(self._leaves())
-        columns = tuple((path, types[path]) for p, _ in told["columns"] if (path := tuple(p)) in types)
-        listed = {name: tuple(path for p in told[name] if (path := tuple(p)) in types) for name in LISTS}
-        return Spec(columns, told["pages"], own_blooms=told["own_blooms"], **listed)
+        columns = tuple((path, types[path]) for p, _ in stored["columns"] if (path := tuple(p)) in types)
+        listed = {name: tuple(path for p in stored[name] if (path := tuple(p)) in types) for name in LISTS}
+        return Spec(columns, stored["pages"], own_blooms=stored["own_blooms"], **listed)
 
     def _run(self, spec: Spec, engine: Engine, progress: Progress | None, *, rebuild: bool) -> IndexReport:
         lake = self._snapshot
         if self._root is None and not lake.is_whole:
             raise UsageError(
-                "the index belongs to the directory, of which only some files are opened",
+                "an index can't be built for some files of a directory",
                 path=self.uri,
-                hint="open the directory, or give an index_root",
+                hint="open the directory, or pass an index_root",
             )
         from skipstone.index.build import Job
 
@@ -282,7 +281,7 @@ class LakeIndex:
             lake.access,
             self.store,
             lake.entries,
-            spec if naming is None else spec.under(naming.stored),
+            spec if naming is None else spec.renamed(naming.stored),
             engine,
             rebuild,
             progress,
@@ -291,10 +290,10 @@ class LakeIndex:
         )
         report = job.run()
         if lake.index_naming is not None:
-            from skipstone.index.entries import keep_manifests
+            from skipstone.index.entries import store_entries
 
-            keep_manifests(self.access, lake)
-        self._renewed()
+            store_entries(self.access, lake)
+        self._invalidate()
         return report
 
     def _spec(
@@ -320,10 +319,10 @@ class LakeIndex:
         made = () if blooms is None or isinstance(blooms, bool) else self._paths(blooms, types, "blooms")
         numeric = tuple(path for path in chosen if _is_number(types[path]))
         summed = self._extra(sums, types, numeric, "sums")
-        self._check(summed, types, _is_number, "sums are of numbers")
+        self._check(summed, types, _is_number, "sums need a numeric column")
         sketched = self._extra(sketches, types, chosen, "sketches")
-        counting = self._ids(ids, types)
-        every = tuple(dict.fromkeys((*chosen, *made, *summed, *sketched, *counting)))
+        id_columns = self._ids(ids, types)
+        every = tuple(dict.fromkeys((*chosen, *made, *summed, *sketched, *id_columns)))
         read = every if values or (values is None and named) else ()
         return Spec(
             columns=tuple((path, types[path]) for path in every),
@@ -333,15 +332,16 @@ class LakeIndex:
             values=read,
             sums=summed,
             sketches=sketched,
-            ids=counting,
+            ids=id_columns,
         )
 
     def _ids(self, names: Iterable[str], types: Mapping[Path, pa.DataType]) -> tuple[Path, ...]:
         import pyarrow as pa
 
-        found = self._paths(names, types, "ids")
-        self._check(found, types, lambda type: pa.types.is_integer(storage_type(type)), "ids are integers")
-        return found
+        paths = self._paths(names, types, "ids")
+        is_integer = lambda type: pa.types.is_integer(storage_type(type))  # noqa: E731
+        self._check(paths, types, is_integer, "ids need an integer column")
+        return paths
 
     def _check(
         self,
@@ -353,55 +353,54 @@ class LakeIndex:
         for path in paths:
             if not fits(types[path]):
                 raise TypeMismatchError(
-                    f"{rule}, and the column is of type {types[path]}",
+                    f"{rule}, got {types[path]}",
                     path=self._snapshot.uri,
                     column=".".join(path),
-                    hint="leave it out",
+                    hint="omit the column",
                 )
 
     def _extra(
         self,
-        asked: Iterable[str] | bool,
+        names: Iterable[str] | bool,
         types: Mapping[Path, pa.DataType],
         default: tuple[Path, ...],
         what: str,
     ) -> tuple[Path, ...]:
-        if isinstance(asked, bool):
-            return default if asked else ()
-        return self._paths(asked, types, what)
+        if isinstance(names, bool):
+            return default if names else ()
+        return self._paths(names, types, what)
 
     def _leaves(self) -> list[tuple[Path, pa.DataType]]:
-        """Columns that can be compared, fields of structs included, without those of partitions."""
+        """Return the columns and struct fields with an ordered type, except partition columns."""
         partitions = self._snapshot.partition_names
-        found: list[tuple[Path, pa.DataType]] = []
+        leaves: list[tuple[Path, pa.DataType]] = []
         for field in self._snapshot.query_schema:
             if field.name not in partitions:
-                _collect(field, (), found)
-        names = [path for path, _ in found]
-        return [(path, type) for path, type in found if names.count(path) == 1]
+                _collect(field, (), leaves)
+        names = [path for path, _ in leaves]
+        return [(path, type) for path, type in leaves if names.count(path) == 1]
 
     def _paths(self, names: Iterable[str], types: Mapping[Path, pa.DataType], what: str) -> tuple[Path, ...]:
         if isinstance(names, str) or not isinstance(names, Iterable):
-            raise UsageError(f"{what}={names!r}", hint="give a list of column names")
+            raise UsageError(f"{what} is {names!r}", hint="pass a list of column names")
         by_name = {".".join(path): path for path in types}
-        found: list[Path] = []
+        paths: list[Path] = []
         for name in names:
-            below = [path for path in types if path[0] == name]
+            nested = [path for path in types if path[0] == name]
             if name in by_name:
-                found.append(by_name[name])
-            elif below:
-                found += below
+                paths.append(by_name[name])
+            elif nested:
+                paths += nested
             else:
-                known = ", ".join(by_name) or "none"
                 raise UnknownColumnError(
-                    f"{what} names {name!r}, which is no column that can be indexed",
+                    f"column in {what}= can't be indexed",
                     path=self._snapshot.uri,
                     column=str(name),
-                    hint=f"columns that can be are {known}",
+                    hint=f"use one of {', '.join(by_name)}" if by_name else "no column can be indexed",
                 )
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(paths))
 
-    # -- looking -----------------------------------------------------------------------------
+    # -- inspecting --------------------------------------------------------------------------
 
     def status(self) -> IndexStatus:
         """What the index covers, how old and how large it is."""
@@ -428,16 +427,16 @@ class LakeIndex:
 
     def drop(self) -> None:
         """Delete the index; the lake's own files stay as they are."""
-        from skipstone.index.manifest import is_entries, is_manifest, is_segment, left_behind
+        from skipstone.index.manifest import is_entries, is_manifest, is_segment, leftovers
 
         listed = self.store.list_prefix("")
         names = [entry.key for entry in listed]
-        # Manifests first: without one nobody looks for segments.
+        # Manifests first: without one no reader looks for segments.
         manifests, segments = filter(is_manifest, names), filter(is_segment, names)
-        self.store.delete([*manifests, *segments, *filter(is_entries, names), *left_behind(listed)])
-        self._renewed()
+        self.store.delete([*manifests, *segments, *filter(is_entries, names), *leftovers(listed)])
+        self._invalidate()
 
-    def _renewed(self) -> None:
+    def _invalidate(self) -> None:
         with self._lock:
             self._loaded, self._coverage, self.changed = False, None, True
         self._snapshot.plans.clear()
@@ -446,8 +445,8 @@ class LakeIndex:
         coverage = self.coverage
         if coverage is None:
             return f"LakeIndex({self.uri!r}, none)"
-        known = f"{coverage.covered:,} of {len(self._snapshot.entries):,} files"
-        return f"LakeIndex({self.uri!r}, version {coverage.manifest.number}, {known})"
+        covered = f"{coverage.covered:,} of {len(self._snapshot.entries):,} files"
+        return f"LakeIndex({self.uri!r}, version {coverage.manifest.number}, {covered})"
 
 
 def _collect(field: pa.Field, above: Path, into: list[tuple[Path, pa.DataType]]) -> None:

@@ -1,8 +1,8 @@
-"""The manifest: which segments make up the index. One small file per version; the highest number stands.
+"""The manifest lists the segments of an index: one small file per version; the highest number is current.
 
-A commit writes the next number and fails if somebody else has written it, so of two commits at once one wins
-and the other starts again from what the winner left. Segments are never changed, and those that an earlier
-manifest names stay for a while: readers are never blocked and never see half.
+A commit writes the next number and fails if that file exists, so of two concurrent commits one wins and the
+other retries on top of it. Segments are immutable, and those of earlier manifests are retained for a while:
+readers are never blocked and never see a partial commit.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from skipstone.store.store import ListedFile, Store
 
 _NAME: Final = re.compile(r"manifest-(\d{12,18})\.json")
 _SEGMENT: Final = re.compile(r"segment-[0-9a-f]{32}\.skip")
-_LEFT: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
+_TEMPORARY: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
 ENTRIES: Final = re.compile(r"entries-(\d{12})\.skip")
-"""What the manifests of a table say, and its number."""
+"""Cached entries of a table's manifests, and their number."""
 _TRIES: Final = 100
-_KEPT: Final = 4
-# A segment that no manifest names may belong to a job that is still running.
+_RETAINED: Final = 4
+# A segment in no manifest may belong to a running job.
 _GRACE_SECONDS: Final = 24 * 3600
 _SOON_SECONDS: Final = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentNote:
-    """One segment as the manifest knows it."""
+    """The manifest's entry of a segment."""
 
     name: str
     size: int
     tail: int
     files: int
     live: int
-    """Files of it that the lake still had at the last build or refresh."""
+    """Its files that were in the lake at the last build or refresh."""
     groups: int
     spec: str
-    """What was asked for when it was made; segments that differ in it are not merged."""
+    """Digest of its spec; only segments of one spec are merged."""
     types: str
-    """The types of its columns, as a digest; segments that differ in it are not merged."""
+    """Digest of its columns' types; only segments of the same types are merged."""
     written: float
     """Seconds since 1970."""
 
@@ -59,16 +59,16 @@ class Manifest:
     number: int = 0
     segments: tuple[SegmentNote, ...] = ()
     spec: dict[str, Any] = field(default_factory=dict)
-    """What the last build asked for."""
+    """Options of the last build."""
     written: float = 0.0
 
     @property
     def files(self) -> int:
-        """Files of all segments, those that are gone from the lake included."""
+        """Number of files of all segments, including files deleted from the lake."""
         return sum(segment.files for segment in self.segments)
 
     def encode(self) -> bytes:
-        """As a file."""
+        """Serialize the manifest."""
         body = json.dumps(asdict(self), indent=1, sort_keys=True)
         return (
             f"skipstone index, format {FORMAT}, check {xxh3_64_hexdigest(body.encode())}\n{body}\n".encode()
@@ -76,40 +76,41 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
-        """Of a file; :class:`BadIndex` if it is damaged or of another format."""
+        """Parse a manifest; :class:`BadIndex` if it is damaged or has another format."""
         head, _, body = data.decode(errors="replace").partition("\n")
-        found = re.fullmatch(r"skipstone index, format (\d+), check ([0-9a-f]{16})", head)
-        if found is None:
-            raise BadIndex("its manifest is damaged")
-        if int(found[1]) != FORMAT:
-            raise BadIndex(f"its format is {found[1]}, this version of Skipstone reads {FORMAT}")
-        if xxh3_64_hexdigest(body.removesuffix("\n").encode()) != found[2]:
-            raise BadIndex("its manifest is damaged")
+        header = re.fullmatch(r"skipstone index, format (\d+), check ([0-9a-f]{16})", head)
+        if header is None:
+            raise BadIndex("manifest is damaged")
+        if int(header[1]) != FORMAT:
+            raise BadIndex(f"index has format {header[1]}; this version of Skipstone reads format {FORMAT}")
+        if xxh3_64_hexdigest(body.removesuffix("\n").encode()) != header[2]:
+            raise BadIndex("manifest is damaged")
         try:
-            told = json.loads(body)
-            manifest = cls(**{**told, "segments": tuple(SegmentNote(**note) for note in told["segments"])})
+            fields = json.loads(body)
+            notes = tuple(SegmentNote(**note) for note in fields["segments"])
+            manifest = cls(**{**fields, "segments": notes})
         except (ValueError, TypeError, KeyError) as error:
-            raise BadIndex("its manifest is damaged") from error
+            raise BadIndex("manifest is damaged") from error
         sizes = (n for s in manifest.segments for n in (s.size, s.tail, s.files, s.live, s.groups))
         numbers = [manifest.number, *sizes]
         if not all(type(number) is int and number >= 0 for number in numbers):
-            raise BadIndex("its manifest makes no sense")
+            raise BadIndex("manifest has invalid numbers")
         return manifest
 
 
 def manifest_name(number: int) -> str:
-    """The file of one version."""
+    """Return the file name of a version."""
     return f"manifest-{number:012d}.json"
 
 
 def latest(listed: Iterable[ListedFile]) -> tuple[int, ListedFile] | None:
-    """The newest manifest among the files of an index, and its number."""
-    found = [(int(name[1]), entry) for entry in listed if (name := _NAME.fullmatch(entry.key))]
-    return max(found, key=lambda pair: pair[0], default=None)
+    """Return the newest manifest among the files of an index, and its number."""
+    manifests = [(int(name[1]), entry) for entry in listed if (name := _NAME.fullmatch(entry.key))]
+    return max(manifests, key=lambda pair: pair[0], default=None)
 
 
 def read_manifest(store: Store, listed: Iterable[ListedFile] | None = None) -> Manifest:
-    """The newest manifest; an empty one if there is no index. :class:`BadIndex` if it can't be used."""
+    """Read the newest manifest; an empty one if there is no index. :class:`BadIndex` if it is unusable."""
     newest = latest(store.list_prefix("") if listed is None else listed)
     if newest is None:
         return Manifest()
@@ -117,14 +118,14 @@ def read_manifest(store: Store, listed: Iterable[ListedFile] | None = None) -> M
     source = store.open(entry.key, version=entry.version, size=entry.size)
     manifest = Manifest.decode(source.tail(entry.size)[0])
     if manifest.number != number:
-        raise BadIndex("its manifest is another version's")
+        raise BadIndex(f"manifest is of version {manifest.number}, not {number}")
     return manifest
 
 
 def commit(store: Store, change: Callable[[Manifest], Manifest | None]) -> Manifest:
-    """Apply ``change`` to the newest manifest until nobody has come in between; None changes nothing.
+    """Commit ``change`` of the newest manifest, again after concurrent commits; None commits nothing.
 
-    A manifest that can't be read is replaced: its segments can't be found without it.
+    A manifest that can't be read is replaced: its segments are unreachable without it.
     """
     for _ in range(_TRIES):
         began, listed = time.monotonic(), store.list_prefix("")
@@ -132,51 +133,54 @@ def commit(store: Store, change: Callable[[Manifest], Manifest | None]) -> Manif
         try:
             before = read_manifest(store, listed)
         except ReadError:
-            continue  # it was swept away since it was listed
+            continue  # deleted since it was listed
         except BadIndex:
             before = Manifest(number=newest[0] if newest is not None else 0)
         changed = change(before)
         if changed is None:
             return before
         if time.monotonic() - began > _SOON_SECONDS / 2:
-            # Others may have gone on, and swept away the number that would be taken now.
+            # Later commits may already have swept the number that this one would write.
             continue
         after = Manifest(before.number + 1, changed.segments, changed.spec, time.time())
         try:
             store.write(manifest_name(after.number), [after.encode()], exclusive=True)
         except ConflictError:
             continue
-        with suppress(FileError):  # what can't be swept now is swept next time
+        with suppress(FileError):  # the next commit sweeps again
             sweep(store, after)
         return after
     raise ConflictError(
-        f"{_TRIES} other commits came in between", path=store.uri, hint="try again when it is quiet"
+        f"commit failed after {_TRIES} concurrent commits",
+        path=store.uri,
+        hint="retry when no other build is running",
     )
 
 
 def sweep(store: Store, current: Manifest) -> None:
-    """Delete manifests nobody reads any more, and segments that no manifest names and no job may want."""
+    """Delete old manifests, and old segments that are in no manifest."""
     listed = store.list_prefix("")
     manifests = [(int(name[1]), entry) for entry in listed if (name := _NAME.fullmatch(entry.key))]
-    # Not too soon: who has just listed may still read it, or be about to take the number after it.
-    old = [e.key for number, e in manifests if number <= current.number - _KEPT and _age(e) > _SOON_SECONDS]
+    # After a delay: a process that has just listed may still read one, or be about to write the next number.
+    last = current.number - _RETAINED
+    old = [e.key for number, e in manifests if number <= last and _age(e) > _SOON_SECONDS]
     named = named_segments(store, old)
     orphans = [e.key for e in listed if is_segment(e.key) and e.key not in named and is_old(e)]
-    store.delete([*old, *orphans, *left_behind(listed)])
+    store.delete([*old, *orphans, *leftovers(listed)])
 
 
-def left_behind(listed: Iterable[ListedFile]) -> list[str]:
-    """What writers that were killed have left of files; no writer is at work on one of them any more."""
-    return [entry.key for entry in listed if _LEFT.fullmatch(entry.key) and is_old(entry)]
+def leftovers(listed: Iterable[ListedFile]) -> list[str]:
+    """Return old temporary files of writers that were killed."""
+    return [entry.key for entry in listed if _TEMPORARY.fullmatch(entry.key) and is_old(entry)]
 
 
 def is_old(entry: ListedFile) -> bool:
-    """Whether a file is so old that no job still wants it if no manifest names it."""
+    """Whether a file that is in no manifest is too old to belong to a running job."""
     return _age(entry) > _GRACE_SECONDS
 
 
 def named_segments(store: Store, without: Collection[str] = ()) -> set[str]:
-    """The segments that any manifest still names, but for some manifests."""
+    """Return the segments of all manifests, except those in ``without``."""
     named: set[str] = set()
     for entry in store.list_prefix(""):
         if is_manifest(entry.key) and entry.key not in without:
@@ -187,7 +191,7 @@ def named_segments(store: Store, without: Collection[str] = ()) -> set[str]:
 
 
 def _age(entry: ListedFile) -> float:
-    """Seconds since a file was written, as far as its store says; 0 where it doesn't."""
+    """Seconds since a file was written; 0 if the store has no time."""
     version = entry.version
     if isinstance(version, tuple):
         return time.time() - float(version[1]) / 1e9
@@ -196,15 +200,15 @@ def _age(entry: ListedFile) -> float:
 
 
 def is_manifest(key: str) -> bool:
-    """Whether a file of an index is a manifest."""
+    """Whether a file name is a manifest's."""
     return _NAME.fullmatch(key) is not None
 
 
 def is_entries(key: str) -> bool:
-    """Whether a file of an index holds what the manifests of a table say."""
+    """Whether a file name is one of cached manifest entries."""
     return ENTRIES.fullmatch(key) is not None
 
 
 def is_segment(key: str) -> bool:
-    """Whether a file of an index is a segment."""
+    """Whether a file name is a segment's."""
     return _SEGMENT.fullmatch(key) is not None

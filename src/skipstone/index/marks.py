@@ -1,4 +1,4 @@
-"""A mark for each version of each file, by which an index row and a listed file are known to be the same."""
+"""Marks: digests that identify one version of one file, in the index and in a listing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skipstone.store.store import ListedFile
 
 
 def marks_of(entries: Sequence[ListedFile], naming: Naming | None = None) -> Array:
-    """128 bits per file, of its key, size and version, and of the name mapping that its columns go by."""
+    """Return 128 bits per file, of its key, size and version, and of the name mapping of its columns."""
     fallback = b"" if naming is None else naming.fallback
     digests = b"".join(
         [
@@ -27,7 +27,7 @@ def marks_of(entries: Sequence[ListedFile], naming: Naming | None = None) -> Arr
 
 
 def match(marks: Array, wanted: Array) -> Array:
-    """For each wanted mark its place among ``marks``, or -1; of equal marks the last."""
+    """Return the position of each wanted mark in ``marks``, or -1; the last one of equal marks."""
     if not len(marks) or not len(wanted):
         return np.full(len(wanted), -1, dtype=np.int64)
     if len(marks) == len(wanted) and np.array_equal(marks, wanted):
@@ -35,7 +35,7 @@ def match(marks: Array, wanted: Array) -> Array:
     order = np.argsort(marks[:, 0], kind="stable")
     keys = marks[order, 0]
     at = np.searchsorted(keys, wanted[:, 0], side="right") - 1
-    found = order[np.maximum(at, 0)]
-    # Two marks that share their first half would need 2**32 files; the second half tells them apart.
-    same = (at >= 0) & (marks[found] == wanted).all(axis=1)
-    return np.where(same, found, -1)
+    positions = order[np.maximum(at, 0)]
+    # The search uses the first half: marks that share it take about 2**32 files, and the second half differs.
+    same = (at >= 0) & (marks[positions] == wanted).all(axis=1)
+    return np.where(same, positions, -1)

@@ -1,4 +1,4 @@
-"""Files into a draft: what their footers, their page indexes and, where asked, their values say."""
+"""Record files in a draft, from their footers, page indexes and, where requested, values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from skipstone.core.evidence import Array
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.core.rows import RowSet
 from skipstone.errors import EncryptedFileError
-from skipstone.index.draft import ColumnDraft, Draft, Pages, Stack
+from skipstone.index.draft import ColumnDraft, Draft, FilterStack, Pages
 from skipstone.index.levels import UNKNOWN, LevelBounds
 from skipstone.index.marks import marks_of
 from skipstone.index.spec import LISTS, Path, Spec
@@ -54,14 +54,14 @@ from skipstone.parquet.values import widen
 from skipstone.store.source import ByteRange, drive
 from skipstone.store.store import ListedFile
 
-# A row group has some pages, each of which may err.
+# Lower than usual: a row group has several pages, and each can be a false positive.
 _PAGE_FPP: Final = 0.003
-# Row groups of more rows are not measured: a few bytes can claim any number of NULLs, which all take memory.
+# Larger row groups are not measured: a few bytes can claim any number of NULLs, which all take memory.
 _MOST_ROWS: Final = 1 << 27
 
 
 class Origin(IntEnum):
-    """Where the facts about a column in a file came from."""
+    """Origin of the facts about a column in a file."""
 
     NOWHERE = 0
     FOOTER = 1
@@ -70,15 +70,15 @@ class Origin(IntEnum):
 
 
 def record_files(files: Files, entries: Sequence[ListedFile], spec: Spec) -> Draft:
-    """What an index keeps of files, in their order; an error if one of them can't be read.
+    """Record files, in their order; an error if one of them can't be read.
 
-    Files of one schema are recorded together, in arrays, as far as their metadata tells what is asked for.
-    Where values must be read each file is recorded alone, since its columns are held meanwhile.
+    Files of one schema are recorded together, in arrays, if metadata is enough for the spec. If values must
+    be read, each file is recorded alone, because its columns are held in memory.
     """
     footers = files.footers(entries)
     for footer in footers:
         if footer.has_secrets:
-            raise EncryptedFileError("some of it is encrypted", path=footer.path)
+            raise EncryptedFileError("file is partly encrypted", path=footer.path)
     alone = any(getattr(spec, name) for name in LISTS)
     groups: dict[object, list[int]] = {}
     for number, footer in enumerate(footers):
@@ -94,7 +94,7 @@ def record_files(files: Files, entries: Sequence[ListedFile], spec: Spec) -> Dra
 
 @dataclass(slots=True)
 class _Recorder:
-    """Records files of one schema, whose row groups are numbered through."""
+    """Records files of one schema; their row groups are numbered consecutively."""
 
     files: Files
     entries: Sequence[ListedFile]
@@ -103,12 +103,12 @@ class _Recorder:
     owners: list[tuple[ParquetMetadata, int]] = field(default_factory=list)
     """The file of each row group, and the row group's number in it."""
     bodies: dict[int, list[tuple[bytes | None, bytes] | None]] = field(default_factory=dict)
-    """By leaf, per row group: column index, if bounds are wanted, and offset index, if there is one."""
+    """By leaf, per row group: column index (if bounds are wanted) and offset index, if there is one."""
     indexes: dict[tuple[int, int], PageIndex | None] = field(default_factory=dict)
-    """By row group and leaf, as far as they were looked at one by one."""
+    """Individually parsed page indexes, by row group and leaf."""
 
     def draft(self) -> Draft:
-        """All that is recorded."""
+        """Record the files."""
         files = self.footers
         first = files[0]
         counts = [file.row_group_count for file in files]
@@ -122,8 +122,8 @@ class _Recorder:
             versions=[repr(entry.version) for entry in self.entries],
             marks=marks_of(self.entries, self.files.naming),
             sizes=sizes,
-            kins=[first.shell()],
-            kin=np.zeros(len(files), dtype=np.uint32),
+            schemas=[first.shell()],
+            schema_numbers=np.zeros(len(files), dtype=np.uint32),
             counts=np.array(counts, dtype=np.int64),
             group_rows=np.concatenate([file.row_group_rows for file in files]),
             group_sizes=self._group_sizes(chunks, counts),
@@ -133,7 +133,7 @@ class _Recorder:
         )
 
     def _group_sizes(self, chunks: Array, counts: list[int]) -> Array:
-        """Bytes of each row group: decoded, as far as the writer says, and as they are stored."""
+        """Bytes of each row group: uncompressed, if the writer recorded it, and stored."""
         leaves = len(self.footers[0].leaves)
         sizes = np.zeros((len(self.owners), 2), dtype=np.int64)
         sizes[:, 0] = [file.row_groups[group].total_byte_size or 0 for file, group in self.owners]
@@ -145,31 +145,30 @@ class _Recorder:
     # -- page indexes ------------------------------------------------------------------------
 
     def _fetch(self) -> None:
-        """Read every page index that is wanted, those of a file together."""
+        """Read the required page indexes, one request per file."""
         if not self.spec.pages:
             return
         leaves = self.footers[0].leaves
-        known = {path for path, _ in self.spec.columns}
+        indexed = {path for path, _ in self.spec.columns}
         self.bodies = {leaf.index: [] for leaf in leaves}
         for entry, file in zip(self.entries, self.footers, strict=True):
             wanted: list[tuple[int, ByteRange | None, ByteRange | None]] = []
             for leaf in leaves:
-                deep = leaf.path in known
                 for group in range(file.row_group_count):
-                    bounds, places = page_index_ranges(file, group, leaf.index)
-                    wanted.append((leaf.index, bounds if deep else None, places))
-            spans = [span for _, bounds, places in wanted if places for span in (bounds, places) if span]
-            found = dict(zip(spans, self.files.read(entry, spans), strict=True)) if spans else {}
-            for number, bounds, places in wanted:
-                bound = None if bounds is None else found.get(bounds)
-                self.bodies[number].append(None if places is None else (bound, found[places]))
+                    bounds, offsets = page_index_ranges(file, group, leaf.index)
+                    wanted.append((leaf.index, bounds if leaf.path in indexed else None, offsets))
+            spans = [span for _, bounds, offsets in wanted if offsets for span in (bounds, offsets) if span]
+            bodies = dict(zip(spans, self.files.read(entry, spans), strict=True)) if spans else {}
+            for number, bounds, offsets in wanted:
+                bound = None if bounds is None else bodies.get(bounds)
+                self.bodies[number].append(None if offsets is None else (bound, bodies[offsets]))
         if self.spec.values:
-            self._hop(known)
+            self._read_page_headers(indexed)
 
-    def _hop(self, known: set[Path]) -> None:
-        """Find the pages of columns without facts from their headers, where there is no page index.
+    def _read_page_headers(self, indexed: set[Path]) -> None:
+        """Locate the pages of unindexed columns by their headers, where there is no page index.
 
-        A query that reads few rows wants pages of every column, not just of those it asks about.
+        A query that selects few rows reads pages of all its columns, not only of those in its predicate.
         """
         first = 0
         for entry, file in zip(self.entries, self.footers, strict=True):
@@ -177,34 +176,34 @@ class _Recorder:
                 (group, leaf.index)
                 for group in range(file.row_group_count)
                 for leaf in file.leaves
-                if leaf.path not in known and self._index(first + group, leaf.index) is None
+                if leaf.path not in indexed and self._index(first + group, leaf.index) is None
             ]
-            found = hop_pages(file, missing, partial(self.files.read, entry))
-            self.indexes.update({(first + group, leaf): index for (group, leaf), index in found.items()})
+            indexes = hop_pages(file, missing, partial(self.files.read, entry))
+            self.indexes.update({(first + group, leaf): index for (group, leaf), index in indexes.items()})
             first += file.row_group_count
 
     def _index(self, unit: int, leaf: int) -> PageIndex | None:
-        """The pages of one chunk; those of columns without facts have places only."""
+        """Return the pages of one chunk; for unindexed columns only offsets."""
         key = (unit, leaf)
         if key not in self.indexes:
             body = self.bodies[leaf][unit] if self.bodies else None
-            self.indexes[key] = None if body is None else self._parsed(*body, unit, leaf)
+            self.indexes[key] = None if body is None else self._parse(*body, unit, leaf)
         return self.indexes[key]
 
-    def _parsed(self, bounds: bytes | None, places: bytes, unit: int, leaf: int) -> PageIndex | None:
+    def _parse(self, bounds: bytes | None, offsets: bytes, unit: int, leaf: int) -> PageIndex | None:
         file, group = self.owners[unit]
         try:
-            found = parse_page_index(bounds, places, file, group, leaf)
-            return found if found.is_contiguous else None
+            index = parse_page_index(bounds, offsets, file, group, leaf)
+            return index if index.is_contiguous else None
         except BadPageIndex:
-            # Bounds that can't be trusted leave the places.
-            return None if bounds is None else self._parsed(None, places, unit, leaf)
+            # The offsets may be valid without the bounds.
+            return None if bounds is None else self._parse(None, offsets, unit, leaf)
 
     def _all_indexes(self, leaf: int) -> list[PageIndex | None]:
         return [self._index(unit, leaf) for unit in range(len(self.owners))]
 
     def _run(self, leaf: LeafColumn) -> PageRun | None:
-        """The pages of all chunks of a column, if nothing is wrong with any of them."""
+        """Return the pages of all chunks of a column, if all of them are valid."""
         bodies = self.bodies[leaf.index]
         if None in bodies or any(index == leaf.index for _, index in self.indexes):
             return None
@@ -218,31 +217,31 @@ class _Recorder:
     # -- columns -----------------------------------------------------------------------------
 
     def _columns(self) -> dict[Path, ColumnDraft]:
-        """Every column that has facts, and every other whose pages are known."""
+        """Record all indexed columns, and page offsets of the others."""
         drafts: dict[Path, ColumnDraft] = {}
         for path, type in self.spec.columns:
             drafts[path] = self._column(ColumnRef(path, type))
         if self.spec.pages:
             for leaf in self.footers[0].leaves:
                 if leaf.path not in drafts:
-                    drafts[leaf.path] = ColumnDraft(pages=self._places(leaf))
+                    drafts[leaf.path] = ColumnDraft(pages=self._page_offsets(leaf))
         return drafts
 
-    def _places(self, leaf: LeafColumn) -> Pages:
+    def _page_offsets(self, leaf: LeafColumn) -> Pages:
         run = self._run(leaf)
         return _pages(self._all_indexes(leaf.index), None) if run is None else _run_pages(run, None)
 
     def _column(self, ref: ColumnRef) -> ColumnDraft:
         files = self.footers
         bound = find_leaf(files[0], ref)
-        told = lake_facts(files, ref)
-        nobody = np.full(len(told), UNKNOWN, dtype=np.int64)
-        level = LevelBounds(told, *row_group_counts(files, ref), nobody, nobody)
+        facts = lake_facts(files, ref)
+        unknown = np.full(len(facts), UNKNOWN, dtype=np.int64)
+        level = LevelBounds(facts, *row_group_counts(files, ref), unknown, unknown)
         if bound is None:
-            # Missing, nested or of a type that can't be compared: what the footer says is all there is.
+            # Missing, nested or of an unordered type: there are only the footer's facts.
             return ColumnDraft(ref.type, level, origins=self._origins(Origin.FOOTER))
-        wanted = self._wanted(bound)
-        read = [self._measured(bound, unit) if wanted else None for unit in range(len(told))]
+        needs_values = self._needs_values(bound)
+        read = [self._measure(bound, unit) if needs_values else None for unit in range(len(facts))]
         if any(read):
             return self._read_column(bound, level, read)
         pages, origins = self._indexed_pages(bound, ref)
@@ -251,8 +250,8 @@ class _Recorder:
     def _origins(self, origin: Origin) -> Array:
         return np.full(len(self.footers), origin, dtype=np.uint8)
 
-    def _wanted(self, bound: BoundLeaf) -> bool:
-        """Whether the values must be read for what the spec asks of the column."""
+    def _needs_values(self, bound: BoundLeaf) -> bool:
+        """Whether the spec requires reading the column's values."""
         spec, path, leaf = self.spec, bound.ref.path, bound.leaf
         if path in (*spec.sums, *spec.sketches, *spec.blooms, *spec.ids):
             return True
@@ -260,18 +259,18 @@ class _Recorder:
             return False
         if self._lacks_nan_counts(bound):
             return True
-        found = self._all_indexes(leaf.index)
-        return spec.pages and not all(index is not None and index.has_statistics for index in found)
+        indexes = self._all_indexes(leaf.index)
+        return spec.pages and not all(index is not None and index.has_statistics for index in indexes)
 
     def _lacks_nan_counts(self, bound: BoundLeaf) -> bool:
         floating = key_space(bound.ref.type).kind is Kind.FLOAT
         stats = [chunk.statistics for chunk in all_chunks(self.footers, bound.leaf.index)]
         return floating and not all(s is not None and s.nan_count is not None for s in stats)
 
-    # -- what the footer says ----------------------------------------------------------------
+    # -- page indexes of columns -------------------------------------------------------------
 
     def _indexed_pages(self, bound: BoundLeaf, ref: ColumnRef) -> tuple[Pages | None, Array]:
-        """The pages as page indexes have them, and per file where its facts came from."""
+        """Return the pages from page indexes, and the origin of facts per file."""
         if not self.spec.pages:
             return None, self._origins(Origin.FOOTER)
         first = self.footers[0]
@@ -280,23 +279,25 @@ class _Recorder:
             level = _page_level(first, bound, run, ref) if run.has_statistics else None
             origin = Origin.PAGE_INDEX if run.has_statistics else Origin.FOOTER
             return _run_pages(run, level), self._origins(origin)
-        found = self._all_indexes(bound.leaf.index)
+        indexes = self._all_indexes(bound.leaf.index)
         deep = {
             id(file)
-            for (file, _), index in zip(self.owners, found, strict=True)
+            for (file, _), index in zip(self.owners, indexes, strict=True)
             if index is not None and index.has_statistics
         }
-        origins = [Origin.PAGE_INDEX if id(file) in deep else Origin.FOOTER for file in self.footers]
-        told = np.array(origins, dtype=np.uint8)
+        origins = np.array(
+            [Origin.PAGE_INDEX if id(file) in deep else Origin.FOOTER for file in self.footers],
+            dtype=np.uint8,
+        )
         if not deep:
-            return _pages(found, None), told
-        levels = [_page_level(first, bound, index, ref) for index in found if index is not None]
-        return _pages(found, LevelBounds.concat(levels)), told
+            return _pages(indexes, None), origins
+        levels = [_page_level(first, bound, index, ref) for index in indexes if index is not None]
+        return _pages(indexes, LevelBounds.concat(levels)), origins
 
-    # -- what the values say -----------------------------------------------------------------
+    # -- values ------------------------------------------------------------------------------
 
-    def _measured(self, bound: BoundLeaf, unit: int) -> _Read | None:
-        """The values of one chunk, and the facts about its pages."""
+    def _measure(self, bound: BoundLeaf, unit: int) -> _ChunkValues | None:
+        """Read the values of one chunk, and measure its pages."""
         (metadata, group), leaf = self.owners[unit], bound.leaf
         entry = self._entry(unit)
         span = metadata.chunk_range(group, leaf.index)
@@ -326,8 +327,8 @@ class _Recorder:
         own = own_type(metadata, leaf.path)
         try:
             first = np.zeros(1, dtype=np.int64) if index is None else index.first_rows
-            found = measure(own, _labelled(column, own), first)
-            return _Read(column, own, found, index is not None)
+            measured = measure(own, _with_zone(column, own), first)
+            return _ChunkValues(column, own, measured, index is not None)
         except NotMeasurable:
             return None
 
@@ -335,23 +336,25 @@ class _Recorder:
         owner = self.owners[unit][0]
         return next(entry for entry, file in zip(self.entries, self.footers, strict=True) if file is owner)
 
-    def _read_column(self, bound: BoundLeaf, level: LevelBounds, read: Sequence[_Read | None]) -> ColumnDraft:
-        """The facts of the footer where a chunk could not be measured, else those of its values."""
+    def _read_column(
+        self, bound: BoundLeaf, level: LevelBounds, read: Sequence[_ChunkValues | None]
+    ) -> ColumnDraft:
+        """Use the facts of values, and of the footer for chunks that could not be measured."""
         ref = bound.ref
-        own = next(one.type for one in read if one is not None)
+        own = next(chunk.type for chunk in read if chunk is not None)
         steps = widen(storage_type(own), storage_type(ref.type))
         groups, pages, indexes = [], [], []
-        for unit, one in enumerate(read):
+        for unit, chunk in enumerate(read):
             index = self._index(unit, bound.leaf.index)
-            if one is None or steps is None:
+            if chunk is None or steps is None:
                 groups.append(level.take(np.array([unit])))
                 if index is not None:
                     pages.append(_page_level(self.footers[0], bound, index, ref))
             else:
-                mine = one.level(steps, ref.type)
-                groups.append(one.whole(mine))
-                if one.paged:
-                    pages.append(mine)
+                level_of_pages = chunk.level(steps, ref.type)
+                groups.append(chunk.whole(level_of_pages))
+                if chunk.paged:
+                    pages.append(level_of_pages)
             indexes.append(index)
         deep = _pages(indexes, LevelBounds.concat(pages) if pages else None) if self.spec.pages else None
         return ColumnDraft(
@@ -365,128 +368,128 @@ class _Recorder:
             self._sketches(ref.type, read) if ref.path in self.spec.sketches else {},
         )
 
-    def _sums(self, bound: BoundLeaf, read: Sequence[_Read | None]) -> dict[str, Blocks]:
-        """Block aggregates in keys of the index's type, by row group and by page."""
+    def _sums(self, bound: BoundLeaf, read: Sequence[_ChunkValues | None]) -> dict[str, Blocks]:
+        """Compute block aggregates of row groups and pages, as keys of the index's type."""
         if not facets_of(bound.ref.type) & Facet.SUM:
             return {}
         groups, pages = [Blocks.unknown(bound.ref.type, 0)], [Blocks.unknown(bound.ref.type, 0)]
         for unit, one in enumerate(read):
             index = self._index(unit, bound.leaf.index) if self.spec.pages else None
-            found = _summed(bound.ref.type, one, index)
+            blocks = _sum_chunk(bound.ref.type, one, index)
             if index is not None:
-                pages.append(found)
-            groups.append(found.merge(np.zeros(1, dtype=np.int64)))
+                pages.append(blocks)
+            groups.append(blocks.merge(np.zeros(1, dtype=np.int64)))
         levels = {"group": Blocks.concat(groups), "page": Blocks.concat(pages)}
         return {level: blocks for level, blocks in levels.items() if blocks.facets.any()}
 
     @staticmethod
-    def _sketches(type: pa.DataType, read: Sequence[_Read | None]) -> dict[str, list[bytes]]:
+    def _sketches(type: pa.DataType, read: Sequence[_ChunkValues | None]) -> dict[str, list[bytes]]:
         try:
-            found = [sketches(type, _labelled(one.values, one.type)) for one in read if one is not None]
+            by_chunk = [sketches(type, _with_zone(chunk.values, chunk.type)) for chunk in read if chunk]
         except NotMeasurable:
             return {}
-        if len(found) < len(read):
+        if len(by_chunk) < len(read):
             return {}
-        return {kind: [one[kind] for one in found] for kind in found[0]}
+        return {kind: [kinds[kind] for kinds in by_chunk] for kind in by_chunk[0]}
 
     # -- bloom filters -----------------------------------------------------------------------
 
-    def _blooms(self, bound: BoundLeaf, read: Sequence[_Read | None]) -> dict[int, Stack]:
-        """Filters of row groups: the file's own, and those asked for where there are no pages to filter."""
+    def _blooms(self, bound: BoundLeaf, read: Sequence[_ChunkValues | None]) -> dict[int, FilterStack]:
+        """Return the files' own filters, and requested filters of row groups without known pages."""
         own = self._own_blooms(bound) if self.spec.own_blooms else {}
-        found = []
+        filters = []
         for unit, one in enumerate(read):
             bloom = own.get(unit)
             if bloom is None and bound.ref.path in self.spec.blooms and one is not None and not one.paged:
                 bloom = build_bloom(bound.leaf, one.values)
             if bloom is not None:
-                found.append((unit, bloom))
-        return _stacked(found)
+                filters.append((unit, bloom))
+        return _stack(filters)
 
-    def _page_blooms(self, bound: BoundLeaf, read: Sequence[_Read | None]) -> dict[int, Stack]:
-        """Filters of pages, where they are asked for: they tell of row groups as well."""
-        found: list[tuple[int, BloomFilter]] = []
+    def _page_blooms(self, bound: BoundLeaf, read: Sequence[_ChunkValues | None]) -> dict[int, FilterStack]:
+        """Build the requested filters of pages, which also serve for row groups."""
+        filters: list[tuple[int, BloomFilter]] = []
         first = 0
         for unit, one in enumerate(read):
             index = self._index(unit, bound.leaf.index)
             if index is None:
                 continue
             if one is not None and one.paged and bound.ref.path in self.spec.blooms:
-                places = zip(index.first_rows.tolist(), index.row_counts.tolist(), strict=True)
-                for page, (row, count) in enumerate(places):
+                pages = zip(index.first_rows.tolist(), index.row_counts.tolist(), strict=True)
+                for page, (row, count) in enumerate(pages):
                     values = one.values.slice(row, count)
                     bloom = build_bloom(bound.leaf, values, fpp=_PAGE_FPP) if count else None
                     if bloom is not None:
-                        found.append((first + page, bloom))
+                        filters.append((first + page, bloom))
             first += len(index)
-        return _stacked(found)
+        return _stack(filters)
 
     def _own_blooms(self, bound: BoundLeaf) -> dict[int, BloomFilter]:
-        """The filters that the files have, by row group."""
+        """Read the filters in the files, by row group."""
         leaf = bound.leaf.index
-        found: dict[int, BloomFilter] = {}
+        filters: dict[int, BloomFilter] = {}
         first = 0
         for entry, file in zip(self.entries, self.footers, strict=True):
             if has_bloom(file, leaf):
-                mine = self._file_blooms(entry, file, leaf)
-                found.update({first + group: bloom for group, bloom in mine.items()})
+                own = self._file_blooms(entry, file, leaf)
+                filters.update({first + group: bloom for group, bloom in own.items()})
             first += file.row_group_count
-        return found
+        return filters
 
     def _file_blooms(self, entry: ListedFile, file: ParquetMetadata, leaf: int) -> dict[int, BloomFilter]:
-        places: dict[int, ByteRange] = {}
+        spans: dict[int, ByteRange] = {}
         for group in range(file.row_group_count):
             try:
                 span = bloom_range(file, group, leaf)
             except BadBloom:
                 continue
             if span is not None:
-                places[group] = span
-        bodies = self.files.read(entry, list(places.values())) if places else []
-        found: dict[int, BloomFilter] = {}
-        for (group, span), body in zip(places.items(), bodies, strict=True):
+                spans[group] = span
+        bodies = self.files.read(entry, list(spans.values())) if spans else []
+        filters: dict[int, BloomFilter] = {}
+        for (group, span), body in zip(spans.items(), bodies, strict=True):
             try:
-                found[group] = self._bloom(entry, span, body)
+                filters[group] = self._bloom(entry, span, body)
             except BadBloom:
                 continue
-        return found
+        return filters
 
     def _bloom(self, entry: ListedFile, span: ByteRange, body: bytes) -> BloomFilter:
         length = bloom_length(body)
         if length > len(body):
             if span.start + length > entry.size:
-                raise BadBloom("the filter ends outside the file")
+                raise BadBloom("filter ends outside the file")
             (body,) = self.files.read(entry, [ByteRange(span.start, span.start + length)])
         return parse_bloom(body)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Read:
-    """The values of one chunk and what they say."""
+class _ChunkValues:
+    """The values of one chunk, measured."""
 
     values: pa.ChunkedArray
     type: pa.DataType
     measured: Measured
     paged: bool
-    """Whether the facts are of pages, or of the whole chunk."""
+    """Whether the measures are per page, not of the whole chunk."""
 
     def level(self, steps: Sequence[Any], type: pa.DataType) -> LevelBounds:
-        """Per page, in the index's type."""
+        """Return the facts per page, in the index's type."""
         facts = self.measured.facts
         for step in steps:
             facts = facts.through(step)
-        nobody = np.full(len(facts), UNKNOWN, dtype=np.int64)
+        unknown = np.full(len(facts), UNKNOWN, dtype=np.int64)
         measured = self.measured
-        return LevelBounds(replace(facts, type=type), measured.nulls, measured.nans, nobody, measured.rises)
+        return LevelBounds(replace(facts, type=type), measured.nulls, measured.nans, unknown, measured.rises)
 
     def whole(self, pages: LevelBounds) -> LevelBounds:
-        """The chunk as one unit."""
-        one = pages.hull(np.zeros(1, dtype=np.int64))
-        return replace(one, distinct=np.array([self.measured.distinct], dtype=np.int64))
+        """Return the facts of the chunk as one unit."""
+        chunk = pages.hull(np.zeros(1, dtype=np.int64))
+        return replace(chunk, distinct=np.array([self.measured.distinct], dtype=np.int64))
 
 
-def _labelled(values: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
-    """INT96 and old timestamps are instants, though pyarrow reads them without a zone."""
+def _with_zone(values: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+    """Add the zone to INT96 and deprecated timestamps, which are instants but read by pyarrow without one."""
     if pa.types.is_timestamp(type) and pa.types.is_timestamp(values.type) and values.type.tz is None:
         return values.cast(type)
     return values
@@ -496,19 +499,19 @@ def _page_level(
     metadata: ParquetMetadata, bound: BoundLeaf, index: PageIndex | PageRun, ref: ColumnRef
 ) -> LevelBounds:
     facts = page_facts(metadata, bound, index)
-    nobody = np.full(len(index), UNKNOWN, dtype=np.int64)
+    unknown = np.full(len(index), UNKNOWN, dtype=np.int64)
     trusted = index.null_counts is not None and null_counts_trusted(bound.leaf, metadata.writer)
-    nulls = index.null_counts if trusted and index.null_counts is not None else nobody
-    nans = nobody
+    nulls = index.null_counts if trusted and index.null_counts is not None else unknown
+    nans = unknown
     if key_space(ref.type).kind is not Kind.FLOAT:
         nans = np.zeros(len(index), dtype=np.int64)
     elif index.nan_counts is not None:
         nans = index.nan_counts
-    return LevelBounds(facts, nulls, nans, nobody, nobody)
+    return LevelBounds(facts, nulls, nans, unknown, unknown)
 
 
-def _summed(type: pa.DataType, one: _Read | None, index: PageIndex | None) -> Blocks:
-    """The aggregates of a chunk's pages, or of all of it where they are not known."""
+def _sum_chunk(type: pa.DataType, one: _ChunkValues | None, index: PageIndex | None) -> Blocks:
+    """Compute the aggregates of a chunk's pages, or of the whole chunk if they are unknown."""
     starts = np.zeros(1, dtype=np.int64) if index is None else index.first_rows
     try:
         return (
@@ -520,13 +523,13 @@ def _summed(type: pa.DataType, one: _Read | None, index: PageIndex | None) -> Bl
         return Blocks.unknown(type, len(starts))
 
 
-def _stacked(filters: Sequence[tuple[int, BloomFilter]]) -> dict[int, Stack]:
-    """Filters by size, each with the unit it belongs to."""
+def _stack(filters: Sequence[tuple[int, BloomFilter]]) -> dict[int, FilterStack]:
+    """Group filters by size, each with its unit."""
     alike: dict[int, list[tuple[int, BloomFilter]]] = {}
     for unit, bloom in filters:
         alike.setdefault(len(bloom.blocks), []).append((unit, bloom))
     return {
-        size: Stack(
+        size: FilterStack(
             np.array([unit for unit, _ in same], dtype=np.int64),
             np.stack([bloom.blocks for _, bloom in same]),
         )
@@ -535,13 +538,13 @@ def _stacked(filters: Sequence[tuple[int, BloomFilter]]) -> dict[int, Stack]:
 
 
 def _pages(indexes: Sequence[PageIndex | None], level: LevelBounds | None) -> Pages:
-    known = [index for index in indexes if index is not None]
+    present = [index for index in indexes if index is not None]
     none = np.zeros(0, dtype=np.int64)
     return Pages(
         counts=np.array([0 if index is None else len(index) for index in indexes], dtype=np.int64),
-        first_rows=np.concatenate([none, *(index.first_rows for index in known)]),
-        offsets=np.concatenate([none, *(index.offsets for index in known)]),
-        sizes=np.concatenate([none, *(index.sizes for index in known)]).astype(np.int32),
+        first_rows=np.concatenate([none, *(index.first_rows for index in present)]),
+        offsets=np.concatenate([none, *(index.offsets for index in present)]),
+        sizes=np.concatenate([none, *(index.sizes for index in present)]).astype(np.int32),
         level=level,
     )
 

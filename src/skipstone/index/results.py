@@ -1,4 +1,4 @@
-"""What an index holds and what a build did, as data."""
+"""Index status and build reports."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from skipstone.report.units import percent
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes by what they are for."""
+    """Bytes of an index by content."""
 
     json_also: ClassVar[Mapping[str, str]] = {"total": "total"}
 
     blocks: int = 0
     """Statistics of blocks of files."""
     files: int = 0
-    """Statistics of files, and the order that they are searched in."""
+    """Statistics of files, and their search order."""
     row_groups: int = 0
     pages: int = 0
     """Statistics of pages."""
     blooms: int = 0
     sums: int = 0
     sketches: int = 0
-    places: int = 0
+    offsets: int = 0
     """Offsets of row groups, chunks and pages."""
     names: int = 0
-    """File names and versions, and the schemas that they share."""
-    directories: int = 0
+    """File names, versions and schemas."""
+    metadata: int = 0
     """Directories of segments, and checksums."""
     other: int = 0
-    """What this version of Skipstone has no name for."""
+    """Arrays that this version of Skipstone does not recognize."""
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Total bytes."""
         return sum(getattr(self, field.name) for field in fields(self))
 
     def __add__(self, other: Sizes) -> Sizes:
@@ -51,7 +51,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Where a column's statistics came from, in files."""
+    """Number of files by the origin of a column's statistics."""
 
     footer: int = 0
     page_index: int = 0
@@ -63,18 +63,18 @@ class Origins:
         return Origins(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
     def __str__(self) -> str:
-        words = {"page index": self.page_index, "footer": self.footer, "values": self.values}
-        known = {name: number for name, number in words.items() if number}
-        whole = sum(known.values()) + self.nowhere
-        if len(known) == 1 and not self.nowhere:
-            return next(iter(known))
-        known |= {"nowhere": self.nowhere} if self.nowhere else {}
-        return ", ".join(f"{name} {percent(number, whole)}" for name, number in known.items()) or "–"
+        counts = {"page index": self.page_index, "footer": self.footer, "values": self.values}
+        counts = {name: number for name, number in counts.items() if number}
+        total = sum(counts.values()) + self.nowhere
+        if len(counts) == 1 and not self.nowhere:
+            return next(iter(counts))
+        counts |= {"none": self.nowhere} if self.nowhere else {}
+        return ", ".join(f"{name} {percent(number, total)}" for name, number in counts.items()) or "–"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatus:
-    """A column with statistics: its type in the index, where they came from, and their bytes."""
+    """An indexed column: its type in the index, and the origin and bytes of its statistics."""
 
     json_names: ClassVar[Mapping[str, str]] = {"sizes": "bytes"}
 
@@ -86,7 +86,7 @@ class ColumnStatus:
 
 @dataclass(frozen=True, slots=True)
 class SegmentStatus:
-    """A segment: its files, those among them that are gone or have changed, and its bytes."""
+    """A segment: its files, how many of them are deleted or changed, and its bytes."""
 
     name: str
     files: int
@@ -97,14 +97,14 @@ class SegmentStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class BuildChoices:
-    """The options of the last build, by names of columns."""
+class BuildOptions:
+    """Options of the last build."""
 
     columns: tuple[str, ...] = ()
     pages: bool = True
     blooms: tuple[str, ...] = ()
     own_blooms: bool = True
-    """Whether bloom filters of the files are copied."""
+    """Whether bloom filters in the files are copied."""
     values: tuple[str, ...] = ()
     sums: tuple[str, ...] = ()
     sketches: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ class BuildChoices:
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus(Reported):
-    """An index beside the lake as it is listed."""
+    """Status of an index, compared with the lake's listing."""
 
     view: ClassVar[str] = "skipstone.index.views:status_tree"
 
@@ -125,20 +125,20 @@ class IndexStatus(Reported):
     }
 
     lake: str
-    place: str
+    location: str
     version: int
-    """0 where there is no index, or none that can be read."""
+    """0 if there is no readable index."""
     format: int
     written: float
-    """When its version was committed, in seconds since 1970."""
+    """Commit time of the version, in seconds since 1970."""
     taken: float
-    """When the status was taken."""
+    """Time of the status."""
     files: int
     """Files of the lake."""
     covered: int
     """Files of the lake that the index covers."""
     stale: int
-    """Entries of the index whose file is gone or has changed."""
+    """Entries of the index whose file is deleted or changed."""
     stale_such_as: tuple[str, ...]
     unknown_such_as: tuple[str, ...]
     segments: tuple[SegmentStatus, ...]
@@ -147,10 +147,10 @@ class IndexStatus(Reported):
     data_bytes: int
     """Bytes of the lake's files."""
     old_bytes: int
-    """Bytes of earlier versions, which are kept for a while for their readers."""
-    asked: BuildChoices
+    """Bytes of earlier versions, which are retained for current readers."""
+    options: BuildOptions
     problems: tuple[str, ...]
-    """Why parts of it are ignored."""
+    """Why parts of the index are ignored."""
 
     @property
     def exists(self) -> bool:
@@ -159,40 +159,40 @@ class IndexStatus(Reported):
 
     @property
     def unknown(self) -> int:
-        """Files of the lake that the index doesn't cover."""
+        """Files of the lake that the index does not cover."""
         return self.files - self.covered
 
     @property
     def next_step(self) -> str:
-        """What to do about it; empty where there is nothing to do."""
+        """Recommended action; "" if there is none."""
         if not self.exists:
-            return "build it: lake.index.build(), or skipstone index build"
+            return "build the index: lake.index.build(), or skipstone index build"
         if self.problems:
-            return "rebuild it: lake.index.build(rebuild=True), or skipstone index build --rebuild"
-        # Entries that are stale cost some bytes until a merge leaves them out, and no answer.
+            return "rebuild the index: lake.index.build(rebuild=True), or skipstone index build --rebuild"
+        # Stale entries only cost some bytes until the next merge.
         if self.unknown:
-            return "refresh it: lake.index.refresh(), or skipstone index refresh"
+            return "refresh the index: lake.index.refresh(), or skipstone index refresh"
         return ""
 
     def __getitem__(self, name: str) -> ColumnStatus:
-        found = next((column for column in self.columns if column.name == name), None)
-        if found is None:
-            known = ", ".join(column.name for column in self.columns) or "none"
-            raise KeyError(f"{name}: indexed columns are {known}")
-        return found
+        status = next((column for column in self.columns if column.name == name), None)
+        if status is None:
+            names = ", ".join(column.name for column in self.columns) or "none"
+            raise KeyError(f"{name}: indexed columns are {names}")
+        return status
 
     def to_json(self) -> dict[str, Any]:
-        """The same as dicts, lists, strings and numbers."""
-        found = record(self)
-        del found["taken"]
-        found["written"] = datetime.fromtimestamp(self.written, UTC).isoformat() if self.version else None
-        found["asked"] = found["asked"] if self.version else None
-        return found
+        """Return the status as JSON-compatible values."""
+        status = record(self)
+        del status["taken"]
+        status["written"] = datetime.fromtimestamp(self.written, UTC).isoformat() if self.version else None
+        status["options"] = status["options"] if self.version else None
+        return status
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
-    """A file that could not be indexed; a query that needs it will say so."""
+class SkippedFile:
+    """A file that could not be indexed; queries that need it raise the error."""
 
     path: str
     reason: str
@@ -200,24 +200,24 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class IndexReport(Reported):
-    """What a build or a refresh did."""
+    """Result of a build or refresh."""
 
     view: ClassVar[str] = "skipstone.index.views:build_tree"
 
     version: int
-    """The index's version after it."""
+    """Version of the index after the build."""
     indexed: int
-    """Files that were indexed."""
-    kept: int
-    """Files that were indexed already."""
+    """Files indexed."""
+    already_indexed: int
+    """Files that an earlier build had indexed."""
     dropped: int
-    """Indexed files that are gone or have changed."""
+    """Indexed files that are deleted or changed."""
     adopted: int
-    """Files of segments that an interrupted job or an older index left behind."""
+    """Files in segments that an interrupted job or an older index left behind."""
     segments: int
     requests: int
     bytes: int
     seconds: float
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
     merged: int = 0
     """Segments that were merged into others."""

@@ -19,7 +19,7 @@ from skipstone.core.ir.transforms import Same, Scale, Transform
 from skipstone.index.aggregates import SegmentAggregates
 from skipstone.index.container import COMMON, BadIndex, Container, Key, Rule, parsing
 from skipstone.index.draft import ColumnDraft, Draft, Pages, runs
-from skipstone.index.filters import Absent, Filters
+from skipstone.index.filters import FilterResult, Filters
 from skipstone.index.levels import UNKNOWN, LevelReader, join_bytes
 from skipstone.index.search import UnitRuns, search_leaf
 from skipstone.index.spec import Path
@@ -712,10 +712,12 @@ class Segment:
         column = self.columns.get(path)
         return column is not None and column.type is not None and self.own_blooms
 
-    def absent(self, path: Path, hashes: Array, groups: Array, pages: Array | None = None) -> Absent | None:
+    def absent(
+        self, path: Path, hashes: Array, groups: Array, pages: Array | None = None
+    ) -> FilterResult | None:
         """In which of some row groups, or of their ``pages``, none of the values is; None without filters."""
         column = self.columns.get(path)
-        return None if column is None else self._filters.absent(column.number, hashes, groups, pages)
+        return None if column is None else self._filters.rule_out(column.number, hashes, groups, pages)
 
     # -- back to a draft ---------------------------------------------------------------------
 
@@ -727,8 +729,8 @@ class Segment:
             versions=[text.decode(errors="surrogateescape") for text in self.texts("versions").to_pylist()],
             marks=self.marks,
             sizes=self.common("sizes"),
-            kins=self.texts("kins").to_pylist(),
-            kin=self.common("kin"),
+            schemas=self.texts("kins").to_pylist(),
+            schema_numbers=self.common("kin"),
             counts=np.diff(self.firsts),
             group_rows=self.common("group_rows"),
             group_sizes=self.common("group_sizes").reshape(-1, 2),

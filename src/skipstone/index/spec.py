@@ -1,4 +1,4 @@
-"""What an index is to hold."""
+"""The content of an index."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from xxhash import xxh3_64_hexdigest
 
 Path = tuple[str, ...]
 LISTS = ("blooms", "values", "sums", "sketches", "ids")
-"""What is recorded of some columns only."""
+"""Options that apply to some columns only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The columns with facts and their types, and what else to record of which."""
+    """The indexed columns with their types, and further data to record for some of them."""
 
     columns: tuple[tuple[Path, pa.DataType], ...]
     pages: bool = True
-    """Whether facts go down to pages; places of pages are recorded for every column then."""
+    """Whether to record facts per page, and page offsets of all columns."""
     blooms: tuple[Path, ...] = ()
-    """Columns that get bloom filters made of their values: of pages, or of row groups without known pages."""
+    """Columns to build bloom filters for: per page, or per row group if the pages are unknown."""
     own_blooms: bool = True
-    """Whether the filters in the files are taken over."""
+    """Whether to copy the bloom filters in the files."""
     values: tuple[Path, ...] = ()
-    """Columns whose values are read where the footer doesn't tell: pages, NaN counts, distinct counts."""
+    """Columns whose values are read for facts that footers lack: pages, NaN counts, distinct counts."""
     sums: tuple[Path, ...] = ()
     """Numeric columns with block aggregates."""
     sketches: tuple[Path, ...] = ()
     ids: tuple[Path, ...] = ()
-    """Columns of whole numbers of which it is recorded where they count up from row to row."""
+    """Integer columns for which runs of consecutive values are recorded."""
 
-    def told(self) -> dict[str, Any]:
-        """As plain data, the same before and after it was JSON."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the spec as JSON-compatible values."""
         return {
             "columns": [[list(path), str(type)] for path, type in self.columns],
             "pages": self.pages,
@@ -43,13 +43,9 @@ class Spec:
             **{name: [list(path) for path in getattr(self, name)] for name in LISTS},
         }
 
-    def under(self, rename: Callable[[Path], Path]) -> Spec:
-        """The same with columns called otherwise."""
-
-        def seen(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-            return tuple(map(rename, paths))
-
-        lists: dict[str, Any] = {name: seen(getattr(self, name)) for name in LISTS}
+    def renamed(self, rename: Callable[[Path], Path]) -> Spec:
+        """Return the spec with renamed columns."""
+        lists: dict[str, Any] = {name: tuple(map(rename, getattr(self, name))) for name in LISTS}
         return replace(
             self,
             columns=tuple((rename(path), type) for path, type in self.columns),
@@ -58,6 +54,6 @@ class Spec:
 
     @property
     def digest(self) -> str:
-        """Equal where the same is recorded of the same columns, whatever their types have become since."""
-        told = {**self.told(), "columns": [list(path) for path, _ in self.columns]}
-        return xxh3_64_hexdigest(json.dumps(told, sort_keys=True).encode())
+        """Equal for specs that record the same for the same columns, whatever their types."""
+        content = {**self.to_json(), "columns": [list(path) for path, _ in self.columns]}
+        return xxh3_64_hexdigest(json.dumps(content, sort_keys=True).encode())

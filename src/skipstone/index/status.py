@@ -1,4 +1,4 @@
-"""``lake.index.status()``: found out from directories of segments, marks and origins; no fact is read."""
+"""``lake.index.status()``: computed from segment directories, marks and origins, without reading facts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from skipstone.index.coverage import IndexCoverage
 from skipstone.index.manifest import Manifest, SegmentNote, is_manifest, is_segment, manifest_name
 from skipstone.index.marks import match
 from skipstone.index.record import Origin
-from skipstone.index.results import BuildChoices, ColumnStatus, IndexStatus, Origins, SegmentStatus, Sizes
+from skipstone.index.results import BuildOptions, ColumnStatus, IndexStatus, Origins, SegmentStatus, Sizes
 from skipstone.index.segment import Segment
 from skipstone.index.spec import LISTS, Path
 from skipstone.store.store import ListedFile
@@ -37,37 +37,36 @@ _LEVELS: Final = {
     "sum": "sums",
     "sketch": "sketches",
 }
-# Of pages these say where they are, the others what they hold.
-_PLACES: Final = frozenset({"page/firsts", "page/first_rows", "page/offsets", "page/sizes"})
-_COMMON_PLACES: Final = frozenset({"counts", "group_rows", "group_sizes", "chunk_counts", "chunks"})
+_OFFSETS: Final = frozenset({"page/firsts", "page/first_rows", "page/offsets", "page/sizes"})
+_COMMON_OFFSETS: Final = frozenset({"counts", "group_rows", "group_sizes", "chunk_counts", "chunks"})
 
 
 def index_status(lake: Snapshot, index: LakeIndex) -> IndexStatus:
-    """What the index covers of the lake as it is listed, how old and how large it is."""
+    """Return the status of an index against the lake's listing."""
     coverage = index.coverage
-    counted = _SegmentTotals(lake.entries)
+    totals = _SegmentTotals(lake.entries)
     manifest = Manifest() if coverage is None else coverage.manifest
     if coverage is not None:
-        counted.add(coverage)
+        totals.add(coverage)
     return IndexStatus(
         lake=lake.uri,
-        place=index.uri,
+        location=index.uri,
         version=manifest.number,
         format=FORMAT,
         written=manifest.written,
         taken=time.time(),
         files=len(lake.entries),
         covered=0 if coverage is None else coverage.covered,
-        stale=sum(segment.stale for segment in counted.segments),
-        stale_such_as=tuple(counted.stale[:_EXAMPLES]),
+        stale=sum(segment.stale for segment in totals.segments),
+        stale_such_as=tuple(totals.stale[:_EXAMPLES]),
         unknown_such_as=() if coverage is None else _unknown(coverage),
-        segments=tuple(counted.segments),
-        sizes=counted.sizes,
-        columns=tuple(counted.columns()),
+        segments=tuple(totals.segments),
+        sizes=totals.sizes,
+        columns=tuple(totals.columns()),
         data_bytes=sum(entry.size for entry in lake.entries),
-        old_bytes=_old(index, manifest) if manifest.number else 0,
-        asked=_asked(index.named(manifest.spec)),
-        problems=() if coverage is None else (*coverage.problems, *counted.problems),
+        old_bytes=_old_bytes(index, manifest) if manifest.number else 0,
+        options=_build_options(index.with_lake_names(manifest.spec)),
+        problems=() if coverage is None else (*coverage.problems, *totals.problems),
     )
 
 
@@ -76,8 +75,8 @@ def _unknown(coverage: IndexCoverage) -> tuple[str, ...]:
     return tuple(coverage.entries[number].key for number in numbers.tolist())
 
 
-def _old(index: LakeIndex, manifest: Manifest) -> int:
-    """Bytes of files that the index's version doesn't name."""
+def _old_bytes(index: LakeIndex, manifest: Manifest) -> int:
+    """Bytes of files that don't belong to the current version."""
     named = {manifest_name(manifest.number), *(note.name for note in manifest.segments)}
     return sum(
         entry.size
@@ -86,17 +85,17 @@ def _old(index: LakeIndex, manifest: Manifest) -> int:
     )
 
 
-def _asked(spec: dict[str, Any]) -> BuildChoices:
+def _build_options(spec: dict[str, Any]) -> BuildOptions:
     if not spec:
-        return BuildChoices()
+        return BuildOptions()
     names = {key: tuple(".".join(path) for path in spec[key]) for key in LISTS}
     columns = tuple(".".join(path) for path, _ in spec["columns"])
-    return BuildChoices(columns=columns, pages=spec["pages"], own_blooms=spec["own_blooms"], **names)
+    return BuildOptions(columns=columns, pages=spec["pages"], own_blooms=spec["own_blooms"], **names)
 
 
 @dataclass(slots=True)
 class _SegmentTotals:
-    """What the segments hold, added up."""
+    """Totals over the segments of an index."""
 
     entries: Sequence[ListedFile]
     sizes: Sizes = field(default_factory=Sizes)
@@ -108,7 +107,7 @@ class _SegmentTotals:
     _origins: dict[Path, Origins] = field(default_factory=dict)
 
     def add(self, coverage: IndexCoverage) -> None:
-        """Every segment that is used."""
+        """Add all usable segments."""
         listed = {entry.key for entry in self.entries}
         notes = {note.name: note for note in coverage.manifest.segments}
         for number, segment in enumerate(coverage.segments):
@@ -116,26 +115,26 @@ class _SegmentTotals:
                 live = coverage.row[coverage.owner == number]
                 self._add(segment, notes[segment.container.name], live, coverage.marks, listed)
             except BadIndex as error:
-                # Coverage has told already if it is of no use at all.
-                told = f"{segment.container.name}: {error.reason}"
-                self.problems += [told] if told not in coverage.problems else []
+                # Coverage has reported unusable segments already.
+                problem = f"{segment.container.name}: {error.reason}"
+                self.problems += [problem] if problem not in coverage.problems else []
 
     def _add(self, segment: Segment, note: SegmentNote, live: Array, marks: Array, listed: set[str]) -> None:
         gone = np.flatnonzero(match(marks, segment.marks) < 0)
         for path in _paths(segment, gone[: _EXAMPLES - len(self.stale)]):
-            self.stale.append(f"{path} ({'changed' if path in listed else 'gone'})")
+            self.stale.append(f"{path} ({'changed' if path in listed else 'deleted'})")
         self.segments.append(SegmentStatus(note.name, len(segment), len(gone), note.size, note.written))
         paths = {column.number: path for path, column in segment.columns.items()}
-        told = 0
+        array_bytes = 0
         for key in segment.container.arrays():
             number, name = key
             nbytes = segment.container.size(key)
-            told += nbytes
-            found = Sizes(**{_level(number, name): nbytes})
-            self.sizes += found
+            array_bytes += nbytes
+            sizes = Sizes(**{_content(number, name): nbytes})
+            self.sizes += sizes
             if number != COMMON:
-                self._sizes[paths[number]] = self._sizes.get(paths[number], Sizes()) + found
-        self.sizes += Sizes(directories=note.size - told)
+                self._sizes[paths[number]] = self._sizes.get(paths[number], Sizes()) + sizes
+        self.sizes += Sizes(metadata=note.size - array_bytes)
         self._types |= {path: column.type for path, column in segment.columns.items() if column.type}
         self._add_origins(segment, live)
 
@@ -148,27 +147,27 @@ class _SegmentTotals:
         segment.container.load(keys.values())
         for path, key in keys.items():
             counts = np.bincount(segment.container.whole(key)[live], minlength=len(Origin))
-            found = Origins(**{origin.name.lower(): int(counts[origin]) for origin in Origin})
-            self._origins[path] = self._origins.get(path, Origins()) + found
+            origins = Origins(**{origin.name.lower(): int(counts[origin]) for origin in Origin})
+            self._origins[path] = self._origins.get(path, Origins()) + origins
 
     def columns(self) -> Iterator[ColumnStatus]:
-        """Those that have facts; of the others only places of pages are known."""
+        """Return the columns with facts; of others only page offsets are recorded."""
         for path, type in self._types.items():
             origins = self._origins.get(path, Origins())
             yield ColumnStatus(".".join(path), type, origins, self._sizes.get(path, Sizes()))
 
 
-def _level(column: int, name: str) -> str:
-    """What an array of a segment is for."""
+def _content(column: int, name: str) -> str:
+    """Return the field of :class:`Sizes` that an array of a segment counts towards."""
     if column == COMMON:
-        return "places" if name in _COMMON_PLACES else "names"
-    if name in _PLACES:
-        return "places"
+        return "offsets" if name in _COMMON_OFFSETS else "names"
+    if name in _OFFSETS:
+        return "offsets"
     return _LEVELS.get(name.partition("/")[0], "other")
 
 
 def _paths(segment: Segment, rows: Array) -> Iterator[str]:
-    """The paths of a few files, of which only the sheets they lie in are read."""
+    """Return the paths of a few files; only the sheets that contain them are read."""
     for row in rows.tolist():
         ((start, stop),) = segment.container.slices([((COMMON, "keys/offsets"), row, row + 2)])
         (data,) = segment.container.slices([((COMMON, "keys/data"), int(start), int(stop))])

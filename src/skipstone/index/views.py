@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from skipstone.index.advise.advice import Advice
-from skipstone.index.results import BuildChoices, IndexReport, IndexStatus
+from skipstone.index.results import BuildOptions, IndexReport, IndexStatus
 from skipstone.report.node import (
     Bar,
     Code,
@@ -43,9 +43,9 @@ _CONTENT = {
     "blooms": "bloom filters",
     "sums": "sums",
     "sketches": "sketches",
-    "places": "chunk offsets",
+    "offsets": "chunk offsets",
     "names": "file names",
-    "directories": "index metadata",
+    "metadata": "index metadata",
     "other": "other",
 }
 
@@ -53,7 +53,7 @@ _CONTENT = {
 def status_tree(status: IndexStatus) -> ReportNode:
     """Coverage, age, size and content of an index."""
     return ReportNode(
-        status.place,
+        status.location,
         _about(status),
         figures=(
             ("files", count(status.covered), _indexed(status)) if status.version else None,
@@ -118,7 +118,7 @@ def _branches(status: IndexStatus) -> Iterator[ReportNode]:
     bar = Bar.of(total, max(status.data_bytes, total), "bytes")
     forms = (_takes(status), f"{size(total)} ({percent(total, status.data_bytes)})", size(total))
     yield ReportNode("size", forms, bar=bar, body=(content,))
-    yield ReportNode("options", _options(status.asked))
+    yield ReportNode("options", _options(status.options))
 
 
 def _such_as(number: int, noun: str, many: str, examples: Sequence[str]) -> str:
@@ -127,7 +127,7 @@ def _such_as(number: int, noun: str, many: str, examples: Sequence[str]) -> str:
     return f"{plural(number, noun, many)}{names}" if number else ""
 
 
-def _options(choices: BuildChoices) -> str:
+def _options(choices: BuildOptions) -> str:
     named = {
         "values read for": choices.values,
         "bloom filters built for": choices.blooms,
@@ -153,7 +153,7 @@ def _columns(status: IndexStatus) -> NodeTable:
         text("type", lambda column: str(column.type), rank=1),
         text("source", lambda column: str(column.origins), rank=2),
         nbytes("bounds", lambda c: c.sizes.blocks + c.sizes.files + c.sizes.row_groups, rank=3),
-        nbytes("pages", lambda column: column.sizes.pages + column.sizes.places, rank=3),
+        nbytes("pages", lambda column: column.sizes.pages + column.sizes.offsets, rank=3),
         nbytes("filters", lambda column: column.sizes.blooms, rank=3),
         nbytes("extras", lambda c: c.sizes.sums + c.sizes.sketches, rank=3, optional=True),
         nbytes("size", lambda column: column.sizes.total),
@@ -180,11 +180,12 @@ def build_tree(report: IndexReport) -> ReportNode:
 
 
 def _done(report: IndexReport) -> Iterator[str]:
-    already = f"{count(report.kept)} already indexed"
-    if report.kept and not (report.indexed or report.dropped or report.adopted or report.skipped):
-        yield f"nothing to do: {plural(report.kept, 'file')} already indexed"
+    old = report.already_indexed
+    already = f", {count(old)} already indexed" if old else ""
+    if old and not (report.indexed or report.dropped or report.adopted or report.skipped):
+        yield f"nothing to do: {plural(old, 'file')} already indexed"
     else:
-        yield f"indexed {plural(report.indexed, 'file')}{f', {already}' if report.kept else ''}"
+        yield f"indexed {plural(report.indexed, 'file')}{already}"
     if report.adopted:
         yield f"{plural(report.adopted, 'file')} reused from an earlier job"
     if report.dropped:

@@ -389,9 +389,9 @@ class Table(Lake):
 
     def keep_manifests(self) -> None:
         """Cache the snapshot's manifest entries in the index; only new manifests are read."""
-        from skipstone.index.entries import keep_manifests
+        from skipstone.index.entries import store_entries
 
-        keep_manifests(self.index.access, self.pinned)
+        store_entries(self.index.access, self.pinned)
 
 
 L = TypeVar("L", bound=Lake)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skipstone.engine.jobs import NO_OPTIONS, check_engine, opened
+from skipstone.engine.jobs import NO_OPTIONS, check_engine, engine_context
 from skipstone.errors import UsageError
 from skipstone.predicate import predicate as to_predicate
 from skipstone.report.trace import ScanTrace
@@ -122,10 +122,10 @@ class Scan:
         check_format(format)
         trace = self._explained(analyze)
         if session is not None:
-            from skipstone.spark.frames import route_of, schema_from_spark
+            from skipstone.spark.frames import route_of, stored_spark_schema
 
-            told = schema_from_spark(self.lake)
-            trace = replace(trace, spark=route_of(self.plan(), session, route, told=told).use)
+            stored = stored_spark_schema(self.lake)
+            trace = replace(trace, spark=route_of(self.plan(), session, route, stored=stored).use)
         return render(trace, format, f"Scan of {trace.lake}")
 
     def _explained(self, analyze: bool) -> ScanTrace:
@@ -217,7 +217,7 @@ class Scan:
             if options != NO_OPTIONS:
                 check_engine(None, *options)
             return count_rows(self.plan())
-        with opened(engine, *options) as chosen:
+        with engine_context(engine, *options) as chosen:
             return count_on(self.plan(), chosen)
 
     def to_spark(self, session: SparkSession | None = None, *, route: SparkRoute = "auto") -> DataFrame:

@@ -1,4 +1,4 @@
-"""``scan.to_spark``: a plan as a data frame, by whichever way serves it best."""
+"""``scan.to_spark``: run a plan as a Spark data frame."""
 
 from __future__ import annotations
 
@@ -27,71 +27,72 @@ from skipstone.scan.parts import shared
 from skipstone.scan.plan import ScanPlan
 from skipstone.scan.projection import Path, Projection
 from skipstone.spark.routes import RouteChoice, SessionTraits, choose, is_table
-from skipstone.spark.source import quoted, shaped
+from skipstone.spark.source import quote_path, select_columns
 from skipstone.store.options import dump_with_credentials
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_TOLD = 8
-# Stands for rows without columns, which Arrow can't hand to Spark.
+_FOOTERS = 8
+# Replaces rows without columns, which Spark can't receive as Arrow batches.
 _ROW = pa.schema([("row", pa.int8())])
 
 
 def to_spark(
     plan: ScanPlan, session: SparkSession, route: str = "auto", *, lake: Lake | None = None
 ) -> DataFrame:
-    """The plan's rows as a data frame of the session."""
-    told = schema_from_spark(lake)
-    way = route_of(plan, session, route, told=told)
-    wanted = schema_of(plan, told)
-    if way.use.route == "driver":
-        return _handed_over(plan, session, wanted)
+    """Return the plan's rows as a data frame of the session."""
+    stored = stored_spark_schema(lake)
+    choice = route_of(plan, session, route, stored=stored)
+    wanted = schema_of(plan, stored)
+    if choice.use.route == "driver":
+        return _local_frame(plan, session, wanted)
     wide = _with_paths(plan, [term.path for term in plan.order])
-    has = schema_of(wide, told)
+    schema = schema_of(wide, stored)
     if not plan.tasks:
-        frame = session.createDataFrame([], has)
-    elif way.use.route == "slices":
-        frame = _sliced(wide, session, way, has)
+        frame = session.createDataFrame([], schema)
+    elif choice.use.route == "slices":
+        frame = _slices_frame(wide, session, choice, schema)
     else:
         tested = () if plan.filter is None else plan.filter.columns
-        every = schema_of(_with_paths(wide, tested), told)
-        frame, has = _by_reader(wide, session, way, every), every
-    return shaped(_ordered(frame, plan), has, wanted)
+        schema = schema_of(_with_paths(wide, tested), stored)
+        frame = _reader_frame(wide, session, choice, schema)
+    return select_columns(_order_and_limit(frame, plan), schema, wanted)
 
 
 def route_of(
-    plan: ScanPlan, session: SparkSession, route: str = "auto", *, told: StructType | None = None
+    plan: ScanPlan, session: SparkSession, route: str = "auto", *, stored: StructType | None = None
 ) -> RouteChoice:
-    """The way that :func:`to_spark` takes, and why."""
-    schema_of(plan, told)  # types that Spark doesn't have are refused before anything is read
-    refused = _refused_order(plan, told)
-    if refused is not None and route in ("slices", "reader"):
-        raise UsageError(f"Spark can't put the rows in order: {refused}", hint='use route="driver"')
-    if refused is not None and route == "auto":
+    """Return the route that :func:`to_spark` takes, and why."""
+    schema_of(plan, stored)  # reject types that Spark does not support before anything is read
+    problem = _order_problem(plan, stored)
+    if problem is not None and route in ("slices", "reader"):
+        raise UsageError(f"Spark can't sort the rows: {problem}", hint='use route="driver"')
+    if problem is not None and route == "auto":
         route = "driver"
-    return choose(plan, route, parallelism=parallelism_of(session), manner=SessionTraits.of(session))
+    return choose(plan, route, parallelism=parallelism_of(session), traits=SessionTraits.of(session))
 
 
-def schema_from_spark(lake: Lake | None) -> StructType | None:
-    """The schema that Spark has left in the first files of a lake, whichever of them a plan keeps.
+def stored_spark_schema(lake: Lake | None) -> StructType | None:
+    """Return the schema that Spark has stored in the first files of a directory.
 
-    A table needs none: it has types of its own, and maybe other names than its files.
+    None for a table, which has its own types, and whose column names may differ from those of its files.
     """
     if lake is None or is_table(lake.access):
         return None
-    return schema_in_footers(lake.access.layout(entry).key_value_metadata for entry in lake.entries[:_TOLD])
+    footers = (lake.access.layout(entry) for entry in lake.entries[:_FOOTERS])
+    return schema_in_footers(footer.key_value_metadata for footer in footers)
 
 
-def schema_of(plan: ScanPlan, told: StructType | None = None) -> StructType:
-    """The schema of the data frame: what Spark's own reader would say."""
-    kind = is_table(plan.files)
-    return spark_schema(plan.schema, plan.schemas.query, told, plan.schemas.partition, table=kind)
+def schema_of(plan: ScanPlan, stored: StructType | None = None) -> StructType:
+    """Return the schema of the data frame, which is that of Spark's own reader."""
+    table = is_table(plan.files)
+    return spark_schema(plan.schema, plan.schemas.query, stored, plan.schemas.partition, table=table)
 
 
 def read_part(plan: ScanPlan, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of one part in the types that Spark takes."""
+    """Read the rows of one part as Spark's types."""
     for batch in execute(plan).to_batches():
         yield to_spark_batch(batch, target)
 
@@ -99,7 +100,7 @@ def read_part(plan: ScanPlan, target: pa.Schema) -> Iterator[pa.RecordBatch]:
 # -- on the driver -----------------------------------------------------------------------------
 
 
-def _handed_over(plan: ScanPlan, session: SparkSession, schema: StructType) -> DataFrame:
+def _local_frame(plan: ScanPlan, session: SparkSession, schema: StructType) -> DataFrame:
     table = execute(plan).to_arrow()
     if not len(schema):
         return session.range(table.num_rows).select()
@@ -111,9 +112,11 @@ def _handed_over(plan: ScanPlan, session: SparkSession, schema: StructType) -> D
 # -- page slices -------------------------------------------------------------------------------
 
 
-def _sliced(plan: ScanPlan, session: SparkSession, way: RouteChoice, schema: StructType) -> DataFrame:
+def _slices_frame(
+    plan: ScanPlan, session: SparkSession, choice: RouteChoice, schema: StructType
+) -> DataFrame:
     common = shared(plan if plan.limit is not None else replace(plan, order=()))
-    payloads = [pickle.dumps(part, protocol=pickle.HIGHEST_PROTOCOL) for part in way.parts]
+    payloads = [pickle.dumps(part, protocol=pickle.HIGHEST_PROTOCOL) for part in choice.parts]
     frame = payload_frame(session, payloads)
     from pyspark import cloudpickle
 
@@ -126,7 +129,7 @@ def _sliced(plan: ScanPlan, session: SparkSession, way: RouteChoice, schema: Str
 def _reader(
     plan_bytes: bytes, target: pa.Schema | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does with its payload; without a target it gives rows without columns."""
+    """Return the function that reads a task's payload; without a target it yields rows without columns."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         common: ScanPlan = pickle.loads(plan_bytes)  # noqa: S301
@@ -145,17 +148,19 @@ def _reader(
 # -- Spark's own reader ------------------------------------------------------------------------
 
 
-def _by_reader(plan: ScanPlan, session: SparkSession, way: RouteChoice, every: StructType) -> DataFrame:
-    """The kept files, as they are now the same as when they were listed, read and tested by Spark."""
+def _reader_frame(
+    plan: ScanPlan, session: SparkSession, choice: RouteChoice, schema: StructType
+) -> DataFrame:
+    """Have Spark read and filter the kept files, after a check that none has changed since it was listed."""
     gather(lambda task: plan.files.source(task.entry).tail(1), plan.tasks, threads=plan.files.threads)
-    reader = session.read.schema(every)
+    reader = session.read.schema(schema)
     if plan.schemas.partition:
         reader = reader.option("basePath", f"file://{plan.files.store.uri}")
     frame = reader.parquet(*[f"file://{_GLOB.sub(_ESCAPED, task.path)}" for task in plan.tasks])
-    return frame if way.condition is None else frame.where(way.condition)
+    return frame if choice.condition is None else frame.where(choice.condition)
 
 
-# Spark can be told that paths are no globs, but reads each file as often as there are such paths then.
+# Spark has an option against globbing, but then reads every file once per path that looks like a glob.
 _GLOB = re.compile(r"[\\\[\]{}*?]")
 _ESCAPED = r"\\\g<0>"
 
@@ -164,31 +169,31 @@ _ESCAPED = r"\\\g<0>"
 
 
 def _with_paths(plan: ScanPlan, paths: Iterable[Path]) -> ScanPlan:
-    """The plan with further columns."""
+    """Add columns to the plan's projection."""
     chosen = Projection.of(plan.schemas.read, [*plan.projection.paths, *paths])
     changed = replace(plan, projection=chosen)
     changed.__dict__["filter"] = plan.filter
     return changed
 
 
-def _refused_order(plan: ScanPlan, told: StructType | None) -> str | None:
-    """Why Spark can't be given what the rows are ordered by."""
+def _order_problem(plan: ScanPlan, stored: StructType | None) -> str | None:
+    """Why Spark can't sort the rows; None if it can."""
     try:
-        schema_of(_with_paths(plan, [term.path for term in plan.order]), told)
+        schema_of(_with_paths(plan, [term.path for term in plan.order]), stored)
     except SchemaError as error:
         return str(error)
     return None
 
 
-def _ordered(frame: DataFrame, plan: ScanPlan) -> DataFrame:
-    """Order and limit are Spark's part: tasks know only their own rows."""
+def _order_and_limit(frame: DataFrame, plan: ScanPlan) -> DataFrame:
+    """Apply order and limit in Spark: a task has only its own rows."""
     if plan.order:
         frame = frame.orderBy(*[_term(frame, term) for term in plan.order])
     return frame if plan.limit is None else frame.limit(min(plan.limit, 2**31 - 1))
 
 
 def _term(frame: DataFrame, term: Any) -> Any:
-    column = frame[quoted(term.path)]
+    column = frame[quote_path(term.path)]
     if term.descending:
         return column.desc_nulls_first() if term.nulls_first else column.desc_nulls_last()
     return column.asc_nulls_first() if term.nulls_first else column.asc_nulls_last()

@@ -1,10 +1,10 @@
-"""Three ways from a plan to a data frame, and which of them a plan is best served by.
+"""The three routes from a plan to a data frame, and the choice between them.
 
-*driver*: few bytes are read here and now, and handed over as a local relation, for which no job reads.
-*slices*: Spark's tasks read page slices, as many bytes each. *reader*: Spark's own reader takes the kept
-files and tests the rows itself; it decodes faster than Python can hand over, so it is for plans that keep
-most. It sees whether a file has changed when the frame is made, the others when they read. It is never given
-the files of a table, of which it knows neither names nor deletes.
+*driver*: a few bytes are read at once in this process and become a local relation, without a Spark job.
+*slices*: Spark's tasks read page slices, of about equal bytes each. *reader*: Spark's own reader reads the
+kept files and filters the rows; it decodes faster than Python can pass rows to the JVM, so it suits plans
+that keep most of the bytes. It checks for changed files when the frame is created, the others when they read.
+It never reads the files of a table, because it knows neither their column mapping nor their deletes.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Route = Literal["auto", "driver", "slices", "reader"]
 
 _DRIVER_BYTES: Final = 4 * 1024 * 1024
 _DRIVER_FILES: Final = 256
-# How many bytes Spark's reader goes through while page slices bring one to the JVM, about.
+# Bytes that Spark's reader decodes while page slices bring one byte to the JVM, roughly.
 _READER_FASTER: Final = 3.0
-_ASKED: Final = "asked for"
+_REQUESTED: Final = "requested"
 
 
 @dataclass(frozen=True, slots=True)
 class RouteChoice:
-    """The way that is taken: with ``parts`` for slices, with ``condition`` (SQL) for Spark's reader."""
+    """The chosen route; ``parts`` are for slices, ``condition`` (SQL) is for Spark's reader."""
 
     use: SparkUse
     parts: tuple[TaskGroup, ...] = ()
@@ -51,22 +51,22 @@ class RouteChoice:
 
 @dataclass(frozen=True, slots=True)
 class SessionTraits:
-    """Settings of a session that say what a condition means there."""
+    """Session settings that affect the meaning of a condition."""
 
     zone: str = "UTC"
     ansi: bool = True
-    """Whether texts are cast by the rules of Spark 4, and not by those of Hive."""
+    """Whether strings are cast by the ANSI rules of Spark 4, not by Hive's."""
     escapes: bool = True
-    """Whether a backslash in a text is an escape."""
+    """Whether a backslash in a string literal is an escape."""
     sensitive: bool = False
-    """Whether names that differ in case are different names."""
+    """Whether column names are case-sensitive."""
 
     @classmethod
     def of(cls, session: SparkSession) -> SessionTraits:
-        """Ask the session."""
+        """Read the settings of a session."""
 
-        def holds(name: str, usual: str) -> bool:
-            return (session.conf.get(name, usual) or usual).lower() == "true"
+        def holds(name: str, default: str) -> bool:
+            return (session.conf.get(name, default) or default).lower() == "true"
 
         return cls(
             zone=session.conf.get("spark.sql.session.timeZone") or "UTC",
@@ -76,24 +76,28 @@ class SessionTraits:
         )
 
 
-def choose(plan: ScanPlan, asked: str, *, parallelism: int, manner: SessionTraits) -> RouteChoice:
-    """The way for a plan, in a session of that many cores and that manner."""
-    if asked not in get_args(Route):
-        raise UsageError(f"route={asked!r}", hint=f"give one of {', '.join(get_args(Route))}")
-    kept, whole = weights(plan)
-    amount = int(kept.sum())
-    obstacle = unreadable(plan, manner)
-    if asked == "reader" and obstacle is not None:
-        raise UsageError(f"Spark's own reader can't answer this: {obstacle}", hint='use route="slices"')
-    if asked == "driver" or (asked == "auto" and _is_small(plan, amount)):
-        why = _ASKED if asked == "driver" else _small_words(plan, amount)
+def choose(plan: ScanPlan, route: str, *, parallelism: int, traits: SessionTraits) -> RouteChoice:
+    """Choose the route for a plan in a session of that many cores."""
+    if route not in get_args(Route):
+        raise UsageError(f"unknown route {route!r}", hint=f"use one of {', '.join(get_args(Route))}")
+    sizes, total = weights(plan)
+    amount = int(sizes.sum())
+    obstacle = reader_obstacle(plan, traits)
+    if route == "reader" and obstacle is not None:
+        raise UsageError(f"Spark's own reader can't run this scan: {obstacle}", hint='use route="slices"')
+    if route == "driver" or (route == "auto" and _is_small(plan, amount)):
+        why = _REQUESTED if route == "driver" else _small_reason(plan, amount)
         return RouteChoice(SparkUse("driver", why, 0, amount))
-    if asked == "reader" or (asked == "auto" and obstacle is None and amount * _READER_FASTER >= whole):
-        why = _ASKED if asked == "reader" else _most_words(amount, whole)
+    if route == "reader" or (route == "auto" and obstacle is None and amount * _READER_FASTER >= total):
+        why = (
+            _REQUESTED
+            if route == "reader"
+            else f"{_percent(amount, total)} of the kept files' bytes would be read anyway"
+        )
         return RouteChoice(SparkUse("reader", why, len(plan.tasks), amount), condition=_condition(plan))
     parts = tuple(split(plan, parallelism))
     return RouteChoice(
-        SparkUse("slices", _slices_words(asked, amount, whole, obstacle), len(parts), amount), parts
+        SparkUse("slices", _slices_reason(route, amount, total, obstacle), len(parts), amount), parts
     )
 
 
@@ -101,51 +105,47 @@ def _is_small(plan: ScanPlan, amount: int) -> bool:
     return amount <= _DRIVER_BYTES and len(plan.tasks) <= _DRIVER_FILES
 
 
-def _small_words(plan: ScanPlan, amount: int) -> str:
+def _small_reason(plan: ScanPlan, amount: int) -> str:
     if not plan.tasks:
         return "nothing is left to read"
-    return f"{size(amount)} of {plural(len(plan.tasks), 'file')} are read sooner than a job is started"
+    return f"reading {size(amount)} from {plural(len(plan.tasks), 'file')} is faster than starting a job"
 
 
-def _most_words(amount: int, whole: float) -> str:
-    return f"{_percent(amount, whole)} of the kept files' bytes would be read anyway"
+def _slices_reason(route: str, amount: int, total: float, obstacle: str | None) -> str:
+    if route == "slices":
+        return _REQUESTED
+    if obstacle is not None and amount * _READER_FASTER >= total:
+        return f"Spark's own reader can't run this scan: {obstacle}"
+    return f"{_percent(amount, total)} of the kept files' bytes are in pages that may match"
 
 
-def _slices_words(asked: str, amount: int, whole: float, obstacle: str | None) -> str:
-    if asked == "slices":
-        return _ASKED
-    if obstacle is not None and amount * _READER_FASTER >= whole:
-        return f"Spark's own reader can't answer this: {obstacle}"
-    return f"{_percent(amount, whole)} of the kept files' bytes are in pages that may match"
-
-
-def _percent(amount: int, whole: float) -> str:
-    return f"{100 * amount / whole:.0f} %" if whole else "none"
+def _percent(amount: int, total: float) -> str:
+    return f"{100 * amount / total:.0f} %" if total else "none"
 
 
 # -- Spark's own reader ------------------------------------------------------------------------
 
 
 def is_table(files: Files) -> bool:
-    """Whether the files are a table's: only these have names for their columns that are not in them."""
+    """Whether the files belong to a table: only tables map columns by field id."""
     return files.naming is not None
 
 
-def unreadable(plan: ScanPlan, manner: SessionTraits) -> str | None:
-    """Why Spark's own reader can't be given the plan; None if it can."""
+def reader_obstacle(plan: ScanPlan, traits: SessionTraits) -> str | None:
+    """Why Spark's own reader can't run the plan; None if it can."""
     if is_table(plan.files):
-        return "a table's columns go by field id, and its files may hold rows that are deleted"
+        return "a table's columns are mapped by field id, and its files may have deleted rows"
     if not plan.files.store.local:
-        return "the files are in an object store, for which Spark needs settings of its own"
-    twice = [] if manner.sensitive else _alike(plan.schemas.read)
+        return "the files are in an object store, for which Spark needs its own settings"
+    twice = [] if traits.sensitive else _ambiguous_names(plan.schemas.read)
     if twice:
-        return f"there is more than one column {twice[0]} to a session that doesn't tell case"
+        return f"column {twice[0]} is ambiguous in a case-insensitive session"
     if len({_partition_names(task.entry.key) for task in plan.tasks}) > 1:
-        # It reads those of one kind, and leaves the others out without a word.
-        return "its files lie in partitions of different columns"
+        # Spark reads the files of one set of columns and silently skips the others.
+        return "its files have different partition columns"
     if plan.predicate is None:
         return None
-    odd = _oddity(plan.predicate, plan.schemas.query, manner)
+    odd = _session_dependence(plan.predicate, plan.schemas.query, traits)
     if odd is not None:
         return odd
     try:
@@ -153,8 +153,8 @@ def unreadable(plan: ScanPlan, manner: SessionTraits) -> str | None:
         _check_tested(plan)
     except (NotExpressibleError, SchemaError) as error:
         return str(error)
-    if condition is not None and "\\" in condition and not manner.escapes:
-        return "the session takes a backslash in a text for itself"
+    if condition is not None and "\\" in condition and not traits.escapes:
+        return "the session does not treat a backslash in a string literal as an escape"
     return None
 
 
@@ -163,20 +163,20 @@ def _partition_names(key: str) -> tuple[str, ...]:
 
 
 def _check_tested(plan: ScanPlan) -> None:
-    """Refuse to have a column tested by Spark that it can't read."""
+    """Refuse a condition on a column that Spark can't read."""
     if plan.filter is not None:
         tested = Projection.of(plan.schemas.read, plan.filter.columns)
         spark_schema(tested.schema, plan.schemas.query, None, plan.schemas.partition)
 
 
-def _alike(schema: pa.Schema | pa.StructType) -> list[str]:
-    """Names that occur more than once if case doesn't count, here or in a struct."""
-    counted = Counter(field.name.lower() for field in schema)
-    found = [name for name, count in counted.items() if count > 1]
+def _ambiguous_names(schema: pa.Schema | pa.StructType) -> list[str]:
+    """Return names that occur more than once if case is ignored, nested ones included."""
+    counts = Counter(field.name.lower() for field in schema)
+    names = [name for name, count in counts.items() if count > 1]
     for field in schema:
         if isinstance(field.type, pa.StructType):
-            found += _alike(field.type)
-    return found
+            names += _ambiguous_names(field.type)
+    return names
 
 
 def _condition(plan: ScanPlan) -> str | None:
@@ -184,93 +184,97 @@ def _condition(plan: ScanPlan) -> str | None:
 
 
 @singledispatch
-def _oddity(node: tree.Expr, _schema: pa.Schema, _manner: SessionTraits) -> str | None:
-    """What in a predicate may mean something else in a session with its own zone and settings."""
-    return f"{node} is for Skipstone to evaluate"
+def _session_dependence(node: tree.Expr, _schema: pa.Schema, _traits: SessionTraits) -> str | None:
+    """Why a predicate may mean something else under the session's settings; None if it can't."""
+    return f"only Skipstone can evaluate {node}"
 
 
-@_oddity.register(tree.Constant)
-def _(_node: tree.Constant, _schema: pa.Schema, _manner: SessionTraits) -> str | None:
+@_session_dependence.register(tree.Constant)
+def _(_node: tree.Constant, _schema: pa.Schema, _traits: SessionTraits) -> str | None:
     return None
 
 
-@_oddity.register(tree.And)
-@_oddity.register(tree.Or)
-def _(node: tree.And | tree.Or, schema: pa.Schema, manner: SessionTraits) -> str | None:
-    return next((odd for arg in node.args if (odd := _oddity(arg, schema, manner)) is not None), None)
+@_session_dependence.register(tree.And)
+@_session_dependence.register(tree.Or)
+def _(node: tree.And | tree.Or, schema: pa.Schema, traits: SessionTraits) -> str | None:
+    return next(
+        (odd for arg in node.args if (odd := _session_dependence(arg, schema, traits)) is not None), None
+    )
 
 
-@_oddity.register(tree.Not)
-@_oddity.register(tree.Truth)
-@_oddity.register(tree.IsNull)
-@_oddity.register(tree.IsNan)
-@_oddity.register(tree.Match)
-@_oddity.register(tree.Like)
-@_oddity.register(tree.BooleanValue)
-def _(node: tree.Not, schema: pa.Schema, manner: SessionTraits) -> str | None:
-    return _oddity(node.arg, schema, manner)
+@_session_dependence.register(tree.Not)
+@_session_dependence.register(tree.Truth)
+@_session_dependence.register(tree.IsNull)
+@_session_dependence.register(tree.IsNan)
+@_session_dependence.register(tree.Match)
+@_session_dependence.register(tree.Like)
+@_session_dependence.register(tree.BooleanValue)
+def _(node: tree.Not, schema: pa.Schema, traits: SessionTraits) -> str | None:
+    return _session_dependence(node.arg, schema, traits)
 
 
-@_oddity.register(tree.Column)
-def _(node: tree.Column, schema: pa.Schema, _manner: SessionTraits) -> str | None:
-    return None if _type_of(node, schema) is not None else f"{node} is for Skipstone to evaluate"
+@_session_dependence.register(tree.Column)
+def _(node: tree.Column, schema: pa.Schema, _traits: SessionTraits) -> str | None:
+    return None if _type_of(node, schema) is not None else f"only Skipstone can evaluate {node}"
 
 
-@_oddity.register(tree.Compare)
-def _(node: tree.Compare, schema: pa.Schema, manner: SessionTraits) -> str | None:
+@_session_dependence.register(tree.Compare)
+def _(node: tree.Compare, schema: pa.Schema, traits: SessionTraits) -> str | None:
     sides = (node.left, node.right)
     literals = [side for side in sides if isinstance(side, tree.Literal)]
     columns = [side for side in sides if not isinstance(side, tree.Literal)]
     if len(literals) != 1:
-        return f"{node} is for Skipstone to evaluate"
-    return _oddity(columns[0], schema, manner) or _zoned(
-        columns[0], literals[0].scalar.type, literals[0].zone, schema, manner
+        return f"only Skipstone can evaluate {node}"
+    return _session_dependence(columns[0], schema, traits) or _zone_dependence(
+        columns[0], literals[0].scalar.type, literals[0].zone, schema, traits
     )
 
 
-@_oddity.register(tree.Between)
-def _(node: tree.Between, schema: pa.Schema, manner: SessionTraits) -> str | None:
-    low = _oddity(tree.Compare(">=", node.arg, node.low), schema, manner)
-    return low or _oddity(tree.Compare("<=", node.arg, node.high), schema, manner)
+@_session_dependence.register(tree.Between)
+def _(node: tree.Between, schema: pa.Schema, traits: SessionTraits) -> str | None:
+    low = _session_dependence(tree.Compare(">=", node.arg, node.low), schema, traits)
+    return low or _session_dependence(tree.Compare("<=", node.arg, node.high), schema, traits)
 
 
-@_oddity.register(tree.IsIn)
-def _(node: tree.IsIn, schema: pa.Schema, manner: SessionTraits) -> str | None:
-    return _oddity(node.arg, schema, manner) or _zoned(node.arg, node.values.type, node.zone, schema, manner)
+@_session_dependence.register(tree.IsIn)
+def _(node: tree.IsIn, schema: pa.Schema, traits: SessionTraits) -> str | None:
+    return _session_dependence(node.arg, schema, traits) or _zone_dependence(
+        node.arg, node.values.type, node.zone, schema, traits
+    )
 
 
-def _zoned(
-    arg: tree.Expr, literal: pa.DataType, own: str, schema: pa.Schema, manner: SessionTraits
+def _zone_dependence(
+    arg: tree.Expr, literal: pa.DataType, own: str, schema: pa.Schema, traits: SessionTraits
 ) -> str | None:
-    """Texts, days and local times that meet an instant are read in a zone."""
-    found = _type_of(arg, schema)
-    if found is None:
+    """Why a comparison of strings, dates or local times with instants depends on the session."""
+    column = _type_of(arg, schema)
+    if column is None:
         return None
-    kinds = {_kind(literal), _kind(found)}
-    if len(kinds) > 1 and "text" in kinds and not manner.ansi:
-        return "texts stand for values, which the session casts as Hive does"
-    timely = kinds & {"text", "day", "local", "instant"}
-    if own == manner.zone or len(timely) < 2 or timely == {"day", "local"}:
+    kinds = {_kind(literal), _kind(column)}
+    if len(kinds) > 1 and "string" in kinds and not traits.ansi:
+        return "the session casts strings by Hive's rules"
+    times = kinds & {"string", "date", "local", "instant"}
+    if own == traits.zone or len(times) < 2 or times == {"date", "local"}:
         return None
-    return f"its times are of the zone {own}, the session's is {manner.zone}"
+    return f"the predicate's time zone is {own}, the session's is {traits.zone}"
 
 
 def _kind(type: pa.DataType) -> str:
     if is_text(type):
-        return "text"
+        return "string"
     if pa.types.is_timestamp(type):
         return "local" if type.tz is None else "instant"
-    return "day" if pa.types.is_date(type) else "other"
+    return "date" if pa.types.is_date(type) else "other"
 
 
 def _type_of(arg: tree.Expr, schema: pa.Schema) -> pa.DataType | None:
-    """The type of a plain column; None for anything else."""
+    """Return the type of a column; None for any other expression."""
     if not isinstance(arg, tree.Column):
         return None
-    found: pa.Schema | pa.DataType = schema
+    type: pa.Schema | pa.DataType = schema
     for name in arg.path:
-        at = found.get_field_index(name) if isinstance(found, pa.Schema | pa.StructType) else -1
+        at = type.get_field_index(name) if isinstance(type, pa.Schema | pa.StructType) else -1
         if at < 0:
             return None
-        found = storage_type(found.field(at).type)
-    return found
+        type = storage_type(type.field(at).type)
+    return type

@@ -1,10 +1,10 @@
-"""``df.write.format("skipstone").mode("append")``: files laid out for skipping, published at the end.
+"""``df.write.format("skipstone").mode("append")``: write files laid out for skipping, published together.
 
-Spark hands a data source its partitions as they are, so rows are ordered within a file, not over all files:
-``sk.ingest`` does that too. Options: ``partition_by``, ``cluster_by``, ``blooms`` (names with commas
-between), ``cluster``, ``target_file_bytes`` and the other sizes of a layout, ``compression``, ``index``
-(false: it stays as it is), ``evolve`` (true: new columns may come), and ``storage.*`` for the object store.
-With ``catalog`` rows go into an Iceberg table: see :mod:`skipstone.spark.table_sink`.
+Spark passes a data source its partitions as they are, so rows are ordered within files, not across files as
+with ``sk.ingest``. Options: ``partition_by``, ``cluster_by``, ``blooms`` (comma-separated names),
+``cluster``, ``target_file_bytes`` and the other sizes of a layout, ``compression``, ``index`` (false: don't
+update it), ``evolve`` (true: allow new columns), and ``storage.*`` for the object store. With ``catalog``
+rows are written to an Iceberg table: see :mod:`skipstone.spark.table_sink`.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceWriter, Writ
 from skipstone.engine.jobs import LocalEngine
 from skipstone.errors import SkipstoneError, UsageError
 from skipstone.lake.append import Append, Lease
-from skipstone.parquet.write.files import Written, sort_batch, write_files
+from skipstone.parquet.write.files import WrittenFile, sort_batch, write_files
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import Profile, profile
-from skipstone.spark.source import CATALOG, STORAGE, names_of, taken
+from skipstone.spark.source import CATALOG, STORAGE, names_of, pop_prefixed
 from skipstone.store.options import with_credentials
 from skipstone.store.store import Store
-from skipstone.write.frame import as_rows, row_metadata, rows_schema, task_name
+from skipstone.write.frame import row_metadata, rows_schema, task_name, to_stored_batch
 from skipstone.write.job import make_layout
 from skipstone.write.lakes import (
     check_fits,
-    check_store,
-    fitted,
-    index_new,
+    check_target,
+    fit_layout,
+    index_new_files,
     lake_store,
-    opened,
+    open_existing,
     refuse_overwrite,
 )
 
@@ -50,13 +50,13 @@ _MEMORY: Final = 512 * 1024 * 1024
 
 @dataclass
 class WrittenFiles(WriterCommitMessage):
-    """What one task wrote."""
+    """The files that one task wrote."""
 
-    written: tuple[Written, ...]
+    files: tuple[WrittenFile, ...]
 
 
 def make_writer(options: dict[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
-    """What writes a batch: into a table if a catalog is named, else into a directory, which only grows."""
+    """Return the writer of a batch: to a table if there is a catalog option, else to a directory."""
     if CATALOG in options:
         from skipstone.spark.table_sink import TableWriter
 
@@ -67,15 +67,15 @@ def make_writer(options: dict[str, str], schema: StructType, overwrite: bool) ->
 
 
 class SinkWriter(DataSourceArrowWriter):
-    """One append: begun by the driver, written by tasks, published by the driver."""
+    """One append: the driver begins it, tasks write, the driver publishes."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         evolve = is_true(options, "evolve", "false")
         self._store, layout, self._index = write_options(options)
-        check_store(self._store)
+        check_target(self._store)
         self._schema = rows_schema(schema)
-        lake = opened(self._store)
-        self._layout = layout if lake is None else fitted(layout, lake, self._schema)
+        lake = open_existing(self._store)
+        self._layout = layout if lake is None else fit_layout(layout, lake, self._schema)
         if lake is not None:
             check_fits(lake, self._schema, evolve=evolve)
         self._layout.check(self._schema)
@@ -89,67 +89,71 @@ class SinkWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task to the stage."""
-        found: list[Written] = []
+        files: list[WrittenFile] = []
         stage = self._append().stage
-        runs = runs_of(map(as_rows, iterator), self._layout, parted=bool(self._layout.partition_by))
-        for number, (rows, seen) in enumerate(runs):
+        runs = runs_of(
+            map(to_stored_batch, iterator), self._layout, partitioned=bool(self._layout.partition_by)
+        )
+        for number, (rows, sample_profile) in enumerate(runs):
             task = f"{task_name()}-{number}"
-            found += write_files(rows, stage, self._job, task, self._layout, seen, metadata=self._metadata)
-        return WrittenFiles(tuple(found))
+            files += write_files(
+                rows, stage, self._job, task, self._layout, sample_profile, metadata=self._metadata
+            )
+        return WrittenFiles(tuple(files))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish the files of the tasks that have won, then index them."""
-        keys = [file.key for each in messages if isinstance(each, WrittenFiles) for file in each.written]
+        """Publish the files of successful tasks, then index them."""
+        keys = [file.key for each in messages if isinstance(each, WrittenFiles) for file in each.files]
         with self._append() as append:
             append.publish(keys)
         if keys and self._index:
-            # The rows are in: an index that fails costs time, and the next job makes up for it.
+            # The rows are published: a stale index costs time only, and the next job updates it.
             with suppress(SkipstoneError):
-                index_new(self._store, self._layout, LocalEngine())
+                index_new_files(self._store, self._layout, LocalEngine())
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        """Remove what was staged."""
+        """Delete the staged files."""
         self._append().abort()
 
     def _append(self) -> Append:
         return Append(self._store, self._job, self._lease)
 
 
-def write_options(given: dict[str, str]) -> tuple[Store, PageLayout, bool]:
-    """What ``option(...)`` and ``save`` have said; an option that nobody knows is an error."""
-    storage = taken(given, STORAGE)
-    path = given.pop("path", "")
+def write_options(options: dict[str, str]) -> tuple[Store, PageLayout, bool]:
+    """Read the options of ``option(...)`` and ``save``; an unknown option is an error."""
+    storage = pop_prefixed(options, STORAGE)
+    path = options.pop("path", "")
     if not path:
-        raise UsageError("there is no path", hint='give one to save(), as in .save("lake")')
-    index = is_true(given, "index")
-    chosen = layout_options(given)
-    known = {name: chosen.pop(name, ()) for name in ("partition_by", "cluster_by", "blooms")}
+        raise UsageError("path is missing", hint='pass one to save(), as in .save("lake")')
+    index = is_true(options, "index")
+    chosen = layout_options(options)
+    columns = {name: chosen.pop(name, ()) for name in ("partition_by", "cluster_by", "blooms")}
     size = chosen.pop("target_file_bytes", None)
     layout = make_layout(
-        **known, cluster=chosen.pop("cluster", "sort"), target_file_bytes=size, others=chosen
+        **columns, cluster=chosen.pop("cluster", "sort"), target_file_bytes=size, others=chosen
     )
     return lake_store(path, storage or None), layout, index
 
 
-def is_true(given: dict[str, str], name: str, usual: str = "true") -> bool:
-    """Take an option that is true or false."""
-    told = given.pop(name, usual).lower()
-    if told not in ("true", "false"):
-        raise UsageError(f"{name} is {told!r}", hint="give true or false")
-    return told == "true"
+def is_true(options: dict[str, str], name: str, default: str = "true") -> bool:
+    """Pop a boolean option."""
+    value = options.pop(name, default).lower()
+    if value not in ("true", "false"):
+        raise UsageError(f"{name} is {value!r}", hint="use true or false")
+    return value == "true"
 
 
-def layout_options(given: dict[str, str]) -> dict[str, Any]:
-    """Options of a layout in the types that it has."""
-    whole = {field.name for field in fields(PageLayout) if field.type in ("int", "int | None")}
+def layout_options(options: dict[str, str]) -> dict[str, Any]:
+    """Convert layout options from strings."""
+    integers = {field.name for field in fields(PageLayout) if field.type in ("int", "int | None")}
     chosen: dict[str, Any] = {}
-    for name, text in given.items():
+    for name, text in options.items():
         if name in _LISTS:
             chosen[name] = tuple(names_of(text) or ())
-        elif name in whole:
-            chosen[name] = _number(name, text, int, "a whole number")
+        elif name in integers:
+            chosen[name] = _number(name, text, int, "an integer")
         elif name == "bloom_fpp":
-            chosen[name] = _number(name, text, float, "a share such as 0.01")
+            chosen[name] = _number(name, text, float, "a fraction such as 0.01")
         else:
             chosen[name] = text
     return chosen
@@ -159,41 +163,41 @@ def _number(name: str, text: str, kind: Callable[[str], float], what: str) -> fl
     try:
         return kind(text)
     except ValueError:
-        raise UsageError(f"{name} is {text!r}", hint=f"give {what}") from None
+        raise UsageError(f"{name} is {text!r}", hint=f"use {what}") from None
 
 
 # -- one task ----------------------------------------------------------------------------------
 
 
 def runs_of(
-    batches: Iterable[pa.RecordBatch], layout: PageLayout, *, parted: bool
+    batches: Iterable[pa.RecordBatch], layout: PageLayout, *, partitioned: bool
 ) -> Iterator[tuple[Iterable[pa.RecordBatch], Profile]]:
-    """The rows in runs that are written apart: one file each where an order is asked for, else all."""
+    """Split the rows into runs to write: one file each if rows are clustered, else a single run."""
     rest = iter(batches)
     held: list[pa.RecordBatch] = []
-    seen: Profile | None = None
+    sample_profile: Profile | None = None
     size = rows = 0
     for batch in rest:
         held.append(batch)
         size += batch.nbytes
         rows += batch.num_rows
-        if seen is None and rows >= _SAMPLE:
-            seen = profile(pa.Table.from_batches(held).slice(0, _SAMPLE), layout)
+        if sample_profile is None and rows >= _SAMPLE:
+            sample_profile = profile(pa.Table.from_batches(held).slice(0, _SAMPLE), layout)
             if not layout.cluster_by:
-                yield _chained(held, rest), seen
+                yield _chained(held, rest), sample_profile
                 return
-        # Rows of many partitions make a file of each.
-        full = seen is not None and rows * seen.bytes_per_row >= layout.target_file_bytes
-        if size >= _MEMORY or (full and not parted):
-            yield _ordered(held, layout), seen or profile(pa.Table.from_batches(held), layout)
+        # Rows of many partitions become one file each, so only memory ends such a run.
+        full = sample_profile is not None and rows * sample_profile.bytes_per_row >= layout.target_file_bytes
+        if size >= _MEMORY or (full and not partitioned):
+            yield _sort(held, layout), sample_profile or profile(pa.Table.from_batches(held), layout)
             held, size, rows = [], 0, 0
     if rows:
-        yield _ordered(held, layout), seen or profile(pa.Table.from_batches(held), layout)
+        yield _sort(held, layout), sample_profile or profile(pa.Table.from_batches(held), layout)
 
 
-def _ordered(held: Sequence[pa.RecordBatch], layout: PageLayout) -> list[pa.RecordBatch]:
-    found: list[pa.RecordBatch] = sort_batch(pa.Table.from_batches(held), layout).to_batches()
-    return found
+def _sort(held: Sequence[pa.RecordBatch], layout: PageLayout) -> list[pa.RecordBatch]:
+    batches: list[pa.RecordBatch] = sort_batch(pa.Table.from_batches(held), layout).to_batches()
+    return batches
 
 
 def _chained(held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -203,7 +207,7 @@ def _chained(held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iter
 
 
 def _java() -> int | None:
-    """The JVM that this worker serves: the job lives as long as it does."""
+    """Return the process id of this worker's JVM, which owns the job."""
     number = os.getpid()
     while number > 1:
         try:

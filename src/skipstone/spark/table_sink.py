@@ -1,9 +1,9 @@
-"""``df.write`` and ``df.writeStream`` into Iceberg tables: tasks write data files, the driver commits them.
+"""``df.write`` and ``df.writeStream`` to Iceberg tables: tasks write data files, the driver commits them.
 
-``option("catalog", ...)`` names a catalog of pyiceberg's configuration or the path of a warehouse, and
+``option("catalog", ...)`` is a catalog in pyiceberg's configuration or the path of a warehouse, and
 ``catalog.*`` are its properties; ``save`` and ``start`` take the table's name. An overwrite replaces all rows
-(``overwrite-mode`` static), the partitions that new rows fall into (dynamic), or the rows that ``where``
-finds. A micro-batch of a stream is committed once, however often it is tried: its snapshot tells both.
+(``overwrite-mode`` static), the partitions that have new rows (dynamic), or the rows that match ``where``.
+A micro-batch of a stream is committed exactly once: its snapshot records the query and the batch.
 """
 
 from __future__ import annotations
@@ -30,24 +30,30 @@ from skipstone.iceberg.writing.commit import JOB, append, summaries
 from skipstone.iceberg.writing.target import NewFile, Target
 from skipstone.parquet.write.files import write_files
 from skipstone.parquet.write.layout import PageLayout
-from skipstone.parquet.write.profile import Profile, profile
+from skipstone.parquet.write.profile import profile
 from skipstone.scan.lake import Table as LakeTable
 from skipstone.spark.sink import is_true, layout_options, runs_of
-from skipstone.spark.source import CATALOG, STORAGE, taken
+from skipstone.spark.source import CATALOG, STORAGE, pop_prefixed
 from skipstone.store.options import with_credentials
-from skipstone.write.frame import as_rows, task_name
+from skipstone.write.frame import task_name, to_stored_batch
 from skipstone.write.lakes import refuse_stream
-from skipstone.write.overwrite import Everything, Overwrite, Rewriting, overwrite
-from skipstone.write.table_job import check_schema, clear, index_table, replacing, table_layout
+from skipstone.write.overwrite import FullOverwrite, Overwrite, Rewriter, overwrite
+from skipstone.write.table_job import (
+    check_schema,
+    delete_leftovers,
+    index_table,
+    parse_overwrite,
+    table_layout,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql.types import StructType
 
 STREAM: Final = "skipstone.stream"
-"""The property of a snapshot that tells the streaming query whose batch it is."""
+"""Snapshot property: the streaming query of a batch."""
 BATCH: Final = "skipstone.batch"
-"""The number of that batch."""
+"""Snapshot property: the number of a batch."""
 _QUERY: Final = "sql.streaming.queryId"
 _PROPERTIES: Final = f"{CATALOG}."
 _MODES: Final = {"static": "all", "dynamic": "partitions"}
@@ -55,7 +61,7 @@ _MODES: Final = {"static": "all", "dynamic": "partitions"}
 
 @dataclass
 class NewFiles(WriterCommitMessage):
-    """What one task wrote, and for which streaming query."""
+    """The files that one task wrote, and its streaming query."""
 
     files: tuple[NewFile, ...]
     stream: str | None = None
@@ -63,7 +69,7 @@ class NewFiles(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What ``option(...)`` and ``save`` have said of a table."""
+    """Options of a write to a table."""
 
     name: str
     catalog: str
@@ -76,32 +82,32 @@ class TableOptions:
     layout: dict[str, Any]
 
     @classmethod
-    def of(cls, given: dict[str, str]) -> TableOptions:
-        """Read the options; those that are left must be a layout's."""
-        mode = given.pop("overwrite-mode", None)
+    def of(cls, options: dict[str, str]) -> TableOptions:
+        """Read the options; all others must be layout options."""
+        mode = options.pop("overwrite-mode", None)
         if mode is not None and mode.lower() not in _MODES:
-            raise UsageError(f"overwrite-mode is {mode!r}", hint=f"give one of {', '.join(_MODES)}")
+            raise UsageError(f"overwrite-mode is {mode!r}", hint=f"use one of {', '.join(_MODES)}")
         return cls(
-            properties=taken(given, _PROPERTIES),
-            storage=taken(given, STORAGE),
-            catalog=given.pop(CATALOG),
-            name=given.pop("path", ""),
-            branch=given.pop("branch", "main"),
-            index=is_true(given, "index"),
+            properties=pop_prefixed(options, _PROPERTIES),
+            storage=pop_prefixed(options, STORAGE),
+            catalog=options.pop(CATALOG),
+            name=options.pop("path", ""),
+            branch=options.pop("branch", "main"),
+            index=is_true(options, "index"),
             overwrite=None if mode is None else _MODES[mode.lower()],
-            where=given.pop("where", None),
-            layout=layout_options(given),
+            where=options.pop("where", None),
+            layout=layout_options(options),
         )
 
     def load(self) -> Table:
-        """The table as it is now."""
+        """Load the current version of the table."""
         if not self.name:
-            raise UsageError("there is no table", hint='name one, as in .save("db.events")')
+            raise UsageError("table name is missing", hint='pass one to save(), as in .save("db.events")')
         return load_table(self.name, open_catalog(self.catalog, make=False, **self.properties))
 
 
-class Tasks:
-    """What tasks do for both kinds of writers; picklable, without the catalog."""
+class TableTasks:
+    """The part of both writers that tasks run; picklable, without the catalog."""
 
     def __init__(self, options: TableOptions, schema: StructType) -> None:
         self.options = options
@@ -117,47 +123,46 @@ class Tasks:
     def write(self, batches: Iterator[pa.RecordBatch], job: str) -> tuple[NewFile, ...]:
         """Write the rows of one task."""
         target, layout = self.target, self.layout
-        rows = (target.fitted(as_rows(batch)) for batch in batches)
-        found: list[NewFile] = []
-        for number, (run, seen) in enumerate(runs_of(rows, layout, parted=not is_unpartitioned(target.spec))):
+        rows = (target.fitted(to_stored_batch(batch)) for batch in batches)
+        files: list[NewFile] = []
+        runs = runs_of(rows, layout, partitioned=not is_unpartitioned(target.spec))
+        for number, (run, run_profile) in enumerate(runs):
             task = f"{task_name()}-{number}"
-            written = write_files(run, target.store, job, task, layout, seen, shape=target)
-            found += [target.new_file(one) for one in written]
-        return tuple(found)
+            written = write_files(run, target.store, job, task, layout, run_profile, shape=target)
+            files += [target.new_file(file) for file in written]
+        return tuple(files)
 
     def replace(
-        self, table: Table, how: Overwrite, files: Sequence[NewFile], job: str, told: Mapping[str, str]
+        self, table: Table, how: Overwrite, files: Sequence[NewFile], job: str, properties: Mapping[str, str]
     ) -> tuple[NewFile, ...]:
-        """Put files in the place of others; those that hold what stays of them."""
-        rewriting = Rewriting(self.target, self.layout, self._profile(), job)
+        """Commit an overwrite, and return the files with retained rows."""
+        empty = profile(pa.Table.from_batches([], self.target.schema), self.layout)
+        rewriter = Rewriter(self.target, self.layout, empty, job)
         branch = self.options.branch
-        done = overwrite(table, how, files, rewriting, LocalEngine(), branch=branch, properties=told)
-        return done.moved
-
-    def _profile(self) -> Profile:
-        return profile(pa.Table.from_batches([], self.target.schema), self.layout)
+        result = overwrite(table, how, files, rewriter, LocalEngine(), branch=branch, properties=properties)
+        return result.moved
 
     def index(self, table: Table) -> None:
-        """Index what is new; what fails costs time only, and the next job makes up for it."""
+        """Index new files; a failure costs time only, and the next job repeats it."""
         if self.options.index and self.options.branch == "main":
             with suppress(SkipstoneError):
                 index_table(LakeTable(table), self.layout, LocalEngine())
 
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[NewFile]:
-    return [file for one in messages if isinstance(one, NewFiles) for file in one.files]
+    return [file for message in messages if isinstance(message, NewFiles) for file in message.files]
 
 
 # -- batches -----------------------------------------------------------------------------------
 
 
 class TableWriter(DataSourceArrowWriter):
-    """One batch into a table."""
+    """Writes one batch to a table."""
 
-    def __init__(self, given: dict[str, str], schema: StructType, replaces: bool) -> None:
-        options = TableOptions.of(given)
-        self._how = replacing("overwrite" if replaces else "append", options.overwrite, options.where)
-        self._tasks = Tasks(options, schema)
+    def __init__(self, spark_options: dict[str, str], schema: StructType, replaces: bool) -> None:
+        options = TableOptions.of(spark_options)
+        self._how = parse_overwrite("overwrite" if replaces else "append", options.overwrite, options.where)
+        self._tasks = TableTasks(options, schema)
         if self._how is not None:
             self._how.check(self._tasks.target)
         self._job = secrets.token_hex(10)
@@ -167,54 +172,55 @@ class TableWriter(DataSourceArrowWriter):
         return NewFiles(self._tasks.write(iterator, self._job))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit the files of the tasks that have won, and delete those of others."""
-        tasks, told = self._tasks, {JOB: self._job}
+        """Commit the files of successful tasks, and delete all others."""
+        tasks, properties = self._tasks, {JOB: self._job}
         files = _files(messages)
         moved: tuple[NewFile, ...] = ()
         try:
             table = tasks.options.load()
         except BaseException:
-            clear(tasks.target, self._job)
+            delete_leftovers(tasks.target, self._job)
             raise
         if self._how is None:
-            append(table, tasks.target, files, properties=told, branch=tasks.options.branch)
+            append(table, tasks.target, files, properties=properties, branch=tasks.options.branch)
         else:
-            moved = tasks.replace(table, self._how, files, self._job, told)
-        clear(tasks.target, self._job, kept=[*files, *moved])
+            moved = tasks.replace(table, self._how, files, self._job, properties)
+        delete_leftovers(tasks.target, self._job, committed=[*files, *moved])
         tasks.index(table)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what was written, unless it was up to a commit to do so.
+        """Delete the written files, unless a commit was attempted.
 
-        A commit that failed has done it; one whose outcome is not known must not have its files deleted.
+        A failed commit has deleted them; after a commit with an unknown outcome they must stay.
         """
-        if not all(isinstance(one, NewFiles) for one in messages):
-            clear(self._tasks.target, self._job)
+        if not all(isinstance(message, NewFiles) for message in messages):
+            delete_leftovers(self._tasks.target, self._job)
 
 
 # -- streams -----------------------------------------------------------------------------------
 
 
-def make_stream_writer(given: dict[str, str], schema: StructType, replaces: bool) -> DataSourceStreamWriter:
-    """What writes a stream, which only a table can take."""
-    if CATALOG not in given:
-        raise refuse_stream(given.get("path", ""))
-    return TableStreamWriter(given, schema, replaces)
+def make_stream_writer(options: dict[str, str], schema: StructType, replaces: bool) -> DataSourceStreamWriter:
+    """Return the writer of a stream; only tables support streams."""
+    if CATALOG not in options:
+        raise refuse_stream(options.get("path", ""))
+    return TableStreamWriter(options, schema, replaces)
 
 
 class TableStreamWriter(DataSourceStreamArrowWriter):
-    """A stream into a table, a snapshot for each micro-batch.
+    """Writes a stream to a table, one snapshot per micro-batch.
 
-    Spark makes one anew for every commit, so all that a commit needs to know is in the tasks' messages.
+    Spark creates a new writer for every commit, so commits get all their input from the tasks' messages.
     """
 
-    def __init__(self, given: dict[str, str], schema: StructType, replaces: bool) -> None:
+    def __init__(self, spark_options: dict[str, str], schema: StructType, replaces: bool) -> None:
         for name in ("checkpointlocation", "queryname"):
-            given.pop(name, None)
-        options = TableOptions.of(given)
+            spark_options.pop(name, None)
+        options = TableOptions.of(spark_options)
         if options.where is not None or options.overwrite is not None:
-            raise UsageError("a stream appends", path=options.name, hint="leave where and overwrite-mode out")
-        self._tasks = Tasks(options, schema)
+            problem = "where and overwrite-mode don't apply to streams"
+            raise UsageError(problem, path=options.name, hint="remove these options")
+        self._tasks = TableTasks(options, schema)
         self._replaces = replaces
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -226,9 +232,9 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         return NewFiles(self._tasks.write(iterator, secrets.token_hex(10)), context.getLocalProperty(_QUERY))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Commit a micro-batch, unless that was done before a restart: then its files are deleted."""
+        """Commit a micro-batch; if it was committed before a restart, delete its files instead."""
         tasks, files = self._tasks, _files(messages)
-        streams = {one.stream for one in messages if isinstance(one, NewFiles)}
+        streams = {message.stream for message in messages if isinstance(message, NewFiles)}
         if not streams:
             return
         stream = streams.pop()
@@ -238,31 +244,31 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         except BaseException:
             tasks.target.delete(files)
             raise
-        told = {STREAM: stream, BATCH: str(batchId)}
+        properties = {STREAM: stream, BATCH: str(batchId)}
         branch = tasks.options.branch
         if not self._replaces:
             append(
                 table,
                 tasks.target,
                 files,
-                properties=told,
+                properties=properties,
                 branch=branch,
                 done=lambda now: is_done(now, stream, batchId, branch),
             )
         elif is_done(table, stream, batchId, branch):
             tasks.target.delete(files)
         else:
-            tasks.replace(table, Everything(), files, secrets.token_hex(10), told)
+            tasks.replace(table, FullOverwrite(), files, secrets.token_hex(10), properties)
         tasks.index(table)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Delete what tasks wrote, unless that was up to a commit; tasks that fail do it themselves."""
-        if not all(isinstance(one, NewFiles) for one in messages):
+        """Delete the written files, unless a commit was attempted; failed tasks delete their own."""
+        if not all(isinstance(message, NewFiles) for message in messages):
             with suppress(SkipstoneError):
                 self._tasks.target.delete(_files(messages))
 
 
 def is_done(table: Table, stream: str, batch: int, branch: str = "main") -> bool:
-    """Whether a table has this batch of a stream, or a later one."""
-    told = (one for _, one in summaries(table, branch=branch) if one.get(STREAM) == stream)
-    return any(int(one.get(BATCH, -1)) >= batch for one in told)
+    """Whether this batch of a stream, or a later one, is committed."""
+    commits = (summary for _, summary in summaries(table, branch=branch) if summary.get(STREAM) == stream)
+    return any(int(summary.get(BATCH, -1)) >= batch for summary in commits)

@@ -1,4 +1,4 @@
-"""What Spark does for an ingest: count and sample, bring rows into order, write them file by file."""
+"""The Spark side of an ingest: count and sample the rows, order them, write one file per task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from skipstone.engine.session import require_pyspark, spark_session
 from skipstone.errors import SchemaError, UsageError
 from skipstone.parquet.write.columns import find_path, find_type, stored_schema
-from skipstone.parquet.write.files import FileShape, Written, sort_batch, write_files
+from skipstone.parquet.write.files import FileShape, WrittenFile, sort_batch, write_files
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.order import Cluster
 from skipstone.parquet.write.profile import Profile, profile
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 ROW_METADATA: Final = "org.apache.spark.sql.parquet.row.metadata"
-"""Where Spark keeps the schema of a data frame in the files it writes."""
+"""The key-value metadata in which Spark stores a data frame's schema."""
 _KEY: Final = "_skipstone_key"
 _PARTITION: Final = "_skipstone_partition"
 _SAMPLE: Final = 20_000
-# Of one task.
+# Per task.
 _SAMPLE_BYTES: Final = 64 * 2**20
 _MOST_TASKS: Final = 10_000
 _SEED: Final = 7
@@ -41,7 +41,7 @@ _SEED: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class FrameSurvey:
-    """What is to be written: how many rows, what a sample of them is like, and so how many files."""
+    """Row count, sample and profile of a data frame, and the number of files to write."""
 
     rows: int
     sample: pa.Table
@@ -50,12 +50,12 @@ class FrameSurvey:
 
     @property
     def bytes(self) -> float:
-        """About how many bytes will be written."""
+        """Estimated size of the files."""
         return self.rows * self.profile.bytes_per_row
 
 
 def rows_schema(schema: StructType) -> pa.Schema:
-    """The Arrow types that rows of Spark's are written in; a column that has none is named."""
+    """Return the Arrow schema in which rows of a Spark schema are stored."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
@@ -66,48 +66,50 @@ def rows_schema(schema: StructType) -> pa.Schema:
         try:
             fields += to_arrow_schema(StructType([field]), timezone="UTC")
         except (PySparkException, ValueError, pa.ArrowException) as error:
-            hint = "cast it to another type, or drop it"
-            problem = f"Arrow can't hold {field.dataType.simpleString()}: {error}"
+            hint = "cast the column to another type, or drop it"
+            problem = f"Arrow has no equivalent of {field.dataType.simpleString()}: {error}"
             raise SchemaError(problem, column=field.name, hint=hint) from error
-    return stored_schema(_counted(pa.schema(fields)))
+    return stored_schema(_intervals_as_int64(pa.schema(fields)))
 
 
-def _counted(schema: pa.Schema) -> pa.Schema:
-    """The schema with intervals as Spark stores them: microseconds, which its own note tells from numbers."""
+def _intervals_as_int64(schema: pa.Schema) -> pa.Schema:
+    """Replace intervals by int64 microseconds, as Spark does; its row metadata records the original type."""
     fields = [field.with_type(pa.int64()) if pa.types.is_duration(field.type) else field for field in schema]
     return pa.schema(fields)
 
 
-def as_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of Spark's as it is written."""
+def to_stored_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Convert a batch from Spark to the types in which it is stored."""
     if not any(pa.types.is_duration(type) for type in batch.schema.types):
         return batch
     columns = [c.view(pa.int64()) if pa.types.is_duration(c.type) else c for c in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=_counted(batch.schema))
+    return pa.RecordBatch.from_arrays(columns, schema=_intervals_as_int64(batch.schema))
 
 
 def survey(
-    frame: DataFrame, layout: PageLayout, stored: Callable[[pa.Table], pa.Table] = lambda table: table
+    frame: DataFrame, layout: PageLayout, to_stored: Callable[[pa.Table], pa.Table] = lambda table: table
 ) -> FrameSurvey:
-    """Count the rows and look at some of them, from everywhere; ``stored`` makes of rows what is written."""
+    """Count the rows and sample all partitions; ``to_stored`` converts sampled rows to what is written."""
     from pyspark.sql import functions as f
 
     rows = frame.count()
     share = _SAMPLE / rows if rows else 1.0
-    # No limit: it would take the first partitions' rows and leave out the last ones'.
+    # A limit would sample the first partitions only.
     some = frame if share >= 1.0 else frame.where(f.rand(_SEED) < share)
-    # In an envelope: toArrow() fails on a struct that is NULL and has a field that may not be.
-    told = some.mapInArrow(_packed, "rows binary").toArrow()["rows"].to_pylist()
-    batches = [as_rows(batch) for body in told for batch in pa.ipc.open_stream(body)]
+    # Packed as bytes: toArrow() fails on a NULL struct with a non-nullable field.
+    bodies = some.mapInArrow(_pack, "rows binary").toArrow()["rows"].to_pylist()
+    batches = [to_stored_batch(batch) for body in bodies for batch in pa.ipc.open_stream(body)]
     table = pa.Table.from_batches(batches) if batches else rows_schema(frame.schema).empty_table()
-    sample = sort_batch(stored(table), layout)
-    found = profile(sample, layout)
-    files = max(math.ceil(rows * found.bytes_per_row / layout.target_file_bytes - _STRETCHED), 1)
-    return FrameSurvey(rows, sample, found, files)
+    sample = sort_batch(to_stored(table), layout)
+    sample_profile = profile(sample, layout)
+    files = max(
+        math.ceil(rows * sample_profile.bytes_per_row / layout.target_file_bytes - _LAST_FILE_SLACK), 1
+    )
+    return FrameSurvey(rows, sample, sample_profile, files)
 
 
-def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches as bytes, until there are too many for the driver."""
+def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Serialize the batches, up to a size that the driver can hold."""
     size = 0
     for batch in batches:
         body = pa.BufferOutputStream()
@@ -119,31 +121,33 @@ def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield pa.record_batch({"rows": pa.array([packed], pa.binary())})
 
 
-# A last file may grow by half.
-_STRETCHED: Final = 0.5
+# The last file can grow by half.
+_LAST_FILE_SLACK: Final = 0.5
 
 
-def in_order(
-    frame: DataFrame, layout: PageLayout, found: FrameSurvey, parted: Column | None = None
+def order_rows(
+    frame: DataFrame, layout: PageLayout, frame_survey: FrameSurvey, partition: Column | None = None
 ) -> DataFrame:
-    """The rows in as many Spark partitions as there shall be files, each a range of the order asked for.
+    """Repartition the rows by range and sort them: one Spark partition per file.
 
-    ``parted`` tells rows of different partitions apart, where the layout doesn't.
+    ``partition`` labels the partition of each row, for tables whose layout has no ``partition_by``.
     """
     from pyspark.sql import functions as f
 
-    tasks = min(found.files, _MOST_TASKS)
-    schema = found.sample.schema
+    tasks = min(frame_survey.files, _MOST_TASKS)
+    schema = frame_survey.sample.schema
     for name in (_KEY, _PARTITION):
         if name in frame.columns:
-            raise UsageError("the name is taken", column=name, hint="rename the column")
-    first = [f.col(quoted(schema, name)) for name in layout.partition_by]
-    if parted is not None:
-        frame = frame.withColumn(_PARTITION, parted)
+            raise UsageError("name is reserved", column=name, hint="rename the column")
+    first = [f.col(quote_column(schema, name)) for name in layout.partition_by]
+    if partition is not None:
+        frame = frame.withColumn(_PARTITION, partition)
         first.append(f.col(_PARTITION))
-    keys = [f.col(quoted(schema, name)) for name in layout.cluster_by]
+    keys = [f.col(quote_column(schema, name)) for name in layout.cluster_by]
     if layout.curve is not None:
-        along = _along(Cluster.of(found.sample, layout.cluster_by, layout.curve), layout.cluster_by, schema)
+        along = _curve_position(
+            Cluster.of(frame_survey.sample, layout.cluster_by, layout.curve), layout.cluster_by, schema
+        )
         frame = frame.withColumn(_KEY, along(*keys))
         keys = [f.col(_KEY)]
     if not first and not keys:
@@ -151,39 +155,39 @@ def in_order(
     return frame.repartitionByRange(tasks, *first, *keys).sortWithinPartitions(*first, *keys)
 
 
-def _along(cluster: Cluster, names: Sequence[str], schema: pa.Schema) -> Any:
-    """A function of Spark's: the place on a curve of a row with these values."""
+def _curve_position(cluster: Cluster, names: Sequence[str], schema: pa.Schema) -> Any:
+    """Return a Spark UDF that computes the position of rows on a curve."""
     from pyspark.sql.functions import arrow_udf
 
-    # A table's own types, which the rows are not yet in.
+    # Rows are cast to the table's types only when they are written.
     types = [find_type(schema, name) for name in names]
 
-    def place(*columns: pa.Array) -> pa.Array:
+    def position(*columns: pa.Array) -> pa.Array:
         values = [column.cast(type) for column, type in zip(columns, types, strict=True)]
         return cluster.keys(pa.table(values, list(names)))
 
-    return arrow_udf(place, "long")
+    return arrow_udf(position, "long")
 
 
 @dataclass(frozen=True, slots=True)
 class FrameOutput:
-    """Where tasks write, and how."""
+    """Where and how tasks write their files."""
 
     stage: Store
     job: str
     layout: PageLayout
     profile: Profile
     expected: float | None
-    """Bytes that one task is to write, if that is known."""
+    """Bytes per task; None if tasks differ in size."""
     metadata: tuple[tuple[str, str], ...]
     shape: FileShape | None = None
-    """What the lake demands, unless it is a directory."""
+    """Requirements of an Iceberg table; None for a directory."""
 
 
-def written(frame: DataFrame, output: FrameOutput) -> list[Written]:
-    """Write the rows, a task for each Spark partition; only files of tasks that have won are told of."""
-    told = frame.mapInArrow(_task(dump_with_credentials(output)), "files binary").toArrow()
-    return [file for body in told["files"].to_pylist() for file in pickle.loads(body)]  # noqa: S301
+def write_frame(frame: DataFrame, output: FrameOutput) -> list[WrittenFile]:
+    """Write the rows, one task per Spark partition, and return the files of successful attempts only."""
+    results = frame.mapInArrow(_task(dump_with_credentials(output)), "files binary").toArrow()
+    return [file for body in results["files"].to_pylist() for file in pickle.loads(body)]  # noqa: S301
 
 
 def _task(output_bytes: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -206,7 +210,7 @@ def _task(output_bytes: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[
 
 
 def task_name() -> str:
-    """A name that no other attempt has, so that of two at once neither touches the other's files."""
+    """Return a name unique to this attempt, so that concurrent attempts never touch each other's files."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -215,39 +219,42 @@ def task_name() -> str:
 
 
 def _without_key(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return as_rows(batch.drop_columns([name for name in (_KEY, _PARTITION) if name in batch.schema.names]))
+    return to_stored_batch(
+        batch.drop_columns([name for name in (_KEY, _PARTITION) if name in batch.schema.names])
+    )
 
 
 def row_metadata(schema: StructType, layout: PageLayout) -> tuple[tuple[str, str], ...]:
-    """What Spark would leave in the files, so that it reads back the very same types, and the clustering."""
-    kept = [field for field in schema.fields if field.name not in layout.partition_by]
-    return ((ROW_METADATA, type(schema)(kept).json()), *cluster_metadata(layout))
+    """Return Spark's own key-value metadata, which restores the original types, and the clustering."""
+    fields = [field for field in schema.fields if field.name not in layout.partition_by]
+    return ((ROW_METADATA, type(schema)(fields).json()), *cluster_metadata(layout))
 
 
-def quoted(schema: pa.Schema, name: str) -> str:
-    """The name of a column, or of a struct's field, as Spark parses it."""
+def quote_column(schema: pa.Schema, name: str) -> str:
+    """Quote the name of a column or nested field for Spark."""
     return ".".join(f"`{part.replace('`', '``')}`" for part in find_path(schema, name))
 
 
-def frame_of(data: DataLike, session: SparkSession | None = None) -> DataFrame:
-    """A data frame as it is; a table of pandas, Polars or Arrow becomes one."""
+def to_frame(data: DataLike, session: SparkSession | None = None) -> DataFrame:
+    """Return a Spark data frame; pandas, Polars and Arrow tables are converted."""
     if _is_of(data, "pyspark.sql."):
         frame = cast("DataFrame", data)
         if session is not None and frame.sparkSession is not session:
-            raise UsageError("the data frame is of another session", hint="leave session= out")
+            raise UsageError("data frame belongs to another Spark session", hint="omit session=")
         return frame
     require_pyspark()
     from skipstone.engine.spark_types import arrow_schema, spark_schema, to_spark_table
 
-    table = _micros(as_table(data))
+    table = _to_micros(as_table(data))
     check_names(table.schema.names)
     if not table.num_columns:
-        raise UsageError("the schema has no columns", hint="give a table that has some")
+        raise UsageError("data has no columns", hint="pass a table with at least one column")
     schema = spark_schema(table.schema, table.schema, _intervals(table.schema))
     try:
         rows = to_spark_table(table, arrow_schema(schema))
     except pa.ArrowException as error:
-        raise SchemaError(f"Spark can't hold the values: {error}", hint="cast them before") from error
+        problem = f"Spark can't represent the values: {error}"
+        raise SchemaError(problem, hint="cast the columns first") from error
     session = session or spark_session()
     return session.createDataFrame(rows, schema) if table.num_rows else session.createDataFrame([], schema)
 
@@ -257,21 +264,21 @@ def _is_of(data: Any, module: str) -> bool:
 
 
 def as_table(data: Any) -> pa.Table:
-    """What Arrow makes of a caller's data, with the index of a pandas frame."""
+    """Convert data to an Arrow table; a pandas index becomes columns."""
     try:
         if _is_of(data, "pandas."):
-            # As to_parquet does: an index is columns, unless it only numbers the rows. If that has a name, it
-            # is a column too: to_parquet keeps it in pandas' own metadata, which a lake's files don't have.
+            # As to_parquet does: an index becomes columns, unless it only numbers the rows. A named one is a
+            # column too: to_parquet stores it in pandas metadata, which a lake's files don't have.
             names = [name for name in data.index.names if name is not None]
             return pa.Table.from_pandas(data, preserve_index=True if names else None)
         return pa.table(data)
     except (TypeError, ValueError, AttributeError, pa.ArrowException) as error:
-        hint = "give a Spark data frame, or something that Arrow can read"
+        hint = "pass a Spark data frame, or anything that pyarrow.table() accepts"
         raise UsageError(f"can't ingest a {type(data).__name__}: {error}", hint=hint) from error
 
 
-def _micros(table: pa.Table) -> pa.Table:
-    """The table with nanoseconds as Spark's microseconds, if nothing is lost by it."""
+def _to_micros(table: pa.Table) -> pa.Table:
+    """Convert nanoseconds to Spark's microseconds; an error if that would lose digits."""
     for at, field in enumerate(table.schema):
         type = field.type
         if pa.types.is_timestamp(type) and type.unit == "ns":
@@ -283,8 +290,8 @@ def _micros(table: pa.Table) -> pa.Table:
         try:
             column = table.column(at).cast(target)
         except pa.ArrowException as error:
-            hint = "round it to microseconds before"
-            problem = f"Spark has no nanoseconds: {error}"
+            hint = "round the column to microseconds first"
+            problem = f"Spark does not support nanoseconds: {error}"
             raise SchemaError(problem, column=field.name, hint=hint) from error
         table = table.set_column(at, field.with_type(target), column)
     return table

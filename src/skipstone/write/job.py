@@ -1,4 +1,4 @@
-"""One ingest: a data frame becomes files of a lake, all of them or none, and a part of its index."""
+"""Ingest a data frame into a directory: all of its files are published together, then indexed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skipstone.engine.spark import SparkEngine
 from skipstone.errors import ConflictError, ReadError, SkipstoneError, UsageError
 from skipstone.lake.append import Append, JournalSource
 from skipstone.lake.journal import claim
-from skipstone.parquet.write.files import Written
+from skipstone.parquet.write.files import WrittenFile
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import profile
 from skipstone.scan.lake import Lake, Table
@@ -21,25 +21,25 @@ from skipstone.store.store import Store
 from skipstone.write.frame import (
     FrameOutput,
     FrameSurvey,
-    frame_of,
-    in_order,
+    order_rows,
     row_metadata,
     rows_schema,
     survey,
-    written,
+    to_frame,
+    write_frame,
 )
 from skipstone.write.lakes import (
     check_fits,
-    check_store,
-    fitted,
+    check_target,
+    fit_layout,
     index_bytes,
-    index_new,
+    index_new_files,
     lake_store,
-    opened,
+    open_existing,
     refuse_overwrite,
     refuse_stream,
 )
-from skipstone.write.lookups import advised, look_ups
+from skipstone.write.lookups import add_blooms, measure_look_ups
 from skipstone.write.report import IngestReport, LookUps, Seconds
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ INDEXING: Final = "indexing"
 
 @dataclass(slots=True)
 class Ingest:
-    """What is needed to take data frames into one lake."""
+    """Ingests data frames into one directory."""
 
     store: Store
     layout: PageLayout
@@ -74,13 +74,13 @@ class Ingest:
     progress: IngestProgress | None = None
     evolve: bool = False
     lake: Lake | None = field(init=False)
-    """The lake as it was before; None if there is none yet."""
+    """The lake before the ingest; None if it does not exist yet."""
 
     def __post_init__(self) -> None:
-        check_store(self.store)
-        self.lake = opened(self.store)
+        check_target(self.store)
+        self.lake = open_existing(self.store)
 
-    def take(
+    def run(
         self,
         frame: DataFrame,
         sources: Sequence[JournalSource] = (),
@@ -94,39 +94,44 @@ class Ingest:
         schema = rows_schema(frame.schema)
         layout = self.layout
         if self.lake is not None:
-            layout = fitted(layout, self.lake, schema)
+            layout = fit_layout(layout, self.lake, schema)
             check_fits(self.lake, schema, evolve=self.evolve)
         layout.check(schema)
         with Append.begin(self.store) as append, SparkEngine(self.session, owned=False) as engine:
             claim(self.store, append, sources)
-            found = engine.follow(lambda: survey(frame, layout))
+            frame_survey = engine.follow(lambda: survey(frame, layout))
             if self.queries is not None:
-                layout = advised(found, layout, self.queries)
-                found = replace(found, profile=profile(found.sample, layout))
+                layout = add_blooms(frame_survey, layout, self.queries)
+                frame_survey = replace(frame_survey, profile=profile(frame_survey.sample, layout))
             clock.lap("survey")
-            files: list[Written] = []
-            if found.rows:
+            files: list[WrittenFile] = []
+            if frame_survey.rows:
                 metadata = row_metadata(frame.schema, layout)
                 output = FrameOutput(
-                    append.stage, append.job, layout, found.profile, task_bytes(found, layout), metadata
+                    append.stage,
+                    append.job,
+                    layout,
+                    frame_survey.profile,
+                    task_bytes(frame_survey, layout),
+                    metadata,
                 )
-                told = MonotoneProgress(WRITING, self.progress)
-                ordered = in_order(frame, layout, found)
-                files = engine.follow(lambda: written(ordered, output), told)
-                told.end()
-            check_count(found.rows, files, self.store.uri)
+                progress = MonotoneProgress(WRITING, self.progress)
+                ordered = order_rows(frame, layout, frame_survey)
+                files = engine.follow(lambda: write_frame(ordered, output), progress)
+                progress.end()
+            check_count(frame_survey.rows, files, self.store.uri)
             clock.lap("write")
             before_publish()
             self._check_again(layout, schema)
             if files or sources:
                 append.publish([file.key for file in files], sources=sources)
             clock.lap("publish")
-            problem, skips = self._settled(layout, found, engine) if files else ("", ())
+            problem, skips = self._index_and_measure(layout, frame_survey, engine) if files else ("", ())
             clock.lap("index")
         indexed = self.index and self.lake is not None
         return IngestReport(
             lake=self.store.uri,
-            rows=found.rows,
+            rows=frame_survey.rows,
             sizes=tuple(file.bytes for file in files),
             row_groups=sum(file.row_groups for file in files),
             partitions=len({file.partition for file in files}),
@@ -139,35 +144,38 @@ class Ingest:
         )
 
     def _check_again(self, layout: PageLayout, schema: pa.Schema) -> None:
-        """Refuse what doesn't fit any more: another job may have begun the lake meanwhile, or changed it."""
-        lake = opened(self.store)
+        """Check the rows against the lake as it is now: another job may have created or changed it."""
+        lake = open_existing(self.store)
         if lake is None:
             return
         names = tuple(lake.partition_names)
         if names != layout.partition_by:
-            problem = f"another job has partitioned it by {', '.join(names) or 'nothing'} meanwhile"
-            raise ConflictError(problem, path=lake.uri, hint="run this one again")
+            columns = ", ".join(names) or "no column"
+            problem = f"lake was partitioned by {columns} by a concurrent job"
+            raise ConflictError(problem, path=lake.uri, hint="run the ingest again")
         check_fits(lake, schema, evolve=self.evolve)
 
-    def _settled(
-        self, layout: PageLayout, found: FrameSurvey, engine: SparkEngine
+    def _index_and_measure(
+        self, layout: PageLayout, frame_survey: FrameSurvey, engine: SparkEngine
     ) -> tuple[str, tuple[LookUps, ...]]:
-        """Index the new files, and see how well they skip; what fails is told, for the rows are in."""
+        """Index the new files and measure look-ups; errors are returned, because the rows are published."""
         try:
             if self.index:
-                told = MonotoneProgress(INDEXING, self.progress)
-                self.lake = index_new(self.store, layout, engine, told)
-                told.end()
+                progress = MonotoneProgress(INDEXING, self.progress)
+                self.lake = index_new_files(self.store, layout, engine, progress)
+                progress.end()
             else:
-                self.lake = opened(self.store)
-            return "", look_ups(self.lake, layout, found.sample) if self.lake is not None else ()
+                self.lake = open_existing(self.store)
+            return "", measure_look_ups(
+                self.lake, layout, frame_survey.sample
+            ) if self.lake is not None else ()
         except SkipstoneError as error:
             return str(error), ()
 
 
-def task_bytes(found: FrameSurvey, layout: PageLayout) -> float | None:
-    """Bytes that each task is to write; rows that stay in their partitions come in parts of any size."""
-    return found.bytes / found.files if layout.partition_by or layout.cluster_by else None
+def task_bytes(frame_survey: FrameSurvey, layout: PageLayout) -> float | None:
+    """Bytes per task; None without an order, where Spark's partitions have any size."""
+    return frame_survey.bytes / frame_survey.files if layout.partition_by or layout.cluster_by else None
 
 
 def ingest(
@@ -254,9 +262,9 @@ def ingest(
 
         if evolve:
             hint = "add columns to the table first: table.table.update_schema()"
-            raise UsageError("only a directory takes new columns with evolve=True", hint=hint)
+            raise UsageError("evolve=True applies to directories only", hint=hint)
         return ingest_table(
-            frame_of(data, session),
+            to_frame(data, session),
             path,
             catalog=catalog,
             mode=mode,
@@ -283,8 +291,8 @@ def ingest(
         )
     chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
     store = lake_store(path, storage_options)
-    frame = frame_of(data, session)
-    return Ingest(store, chosen, frame.sparkSession, index, queries, progress, evolve).take(frame)
+    frame = to_frame(data, session)
+    return Ingest(store, chosen, frame.sparkSession, index, queries, progress, evolve).run(frame)
 
 
 def is_table(x: object) -> bool:
@@ -323,36 +331,37 @@ def make_layout(
     blooms: Sequence[str] | None,
     others: Mapping[str, Any],
 ) -> PageLayout:
-    """The layout that the words of a caller mean."""
+    """Build the layout from the options of an ingest."""
     if others.get("mode", "append") != "append":
         raise refuse_overwrite("")
-    known = PageLayout.__dataclass_fields__
-    unknown = sorted(set(others) - set(known))
+    options = PageLayout.__dataclass_fields__
+    unknown = sorted(set(others) - set(options))
     if unknown:
-        hint = f"there are {', '.join(known)}"
-        raise UsageError(f"a layout has no {', '.join(unknown)}", hint=hint)
+        raise UsageError(
+            f"unknown layout option: {', '.join(unknown)}", hint=f"use one of {', '.join(options)}"
+        )
     named = {"partition_by": partition_by, "cluster_by": cluster_by, "blooms": blooms or ()}
     for name, value in named.items():
         if isinstance(value, str):
-            raise UsageError(f"{name}={value!r}", hint="give a list of column names")
+            raise UsageError(f"{name} is the string {value!r}", hint="pass a list of column names")
     size = {} if target_file_bytes is None else {"target_file_bytes": target_file_bytes}
     lists = {name: tuple(value) for name, value in named.items()}
     return PageLayout(**lists, cluster=cluster, **size, **others)  # type: ignore[arg-type]
 
 
-def check_count(rows: int, files: Sequence[Written], path: str) -> None:
-    """Refuse to publish other rows than were counted: the source has changed, or doesn't repeat itself."""
-    found = sum(file.rows for file in files)
-    if found != rows:
+def check_count(rows: int, files: Sequence[WrittenFile], path: str) -> None:
+    """Refuse to publish a number of rows other than the number counted before writing."""
+    total = sum(file.rows for file in files)
+    if total != rows:
         raise ReadError(
-            f"{rows:,} rows were counted and {found:,} written",
+            f"{rows:,} rows were counted, but {total:,} were written",
             path=path,
-            hint="the source changes while it is read, or gives other rows each time: persist() it first",
+            hint="the source changes while it is read, or is not deterministic: persist() it first",
         )
 
 
 class Clock:
-    """Seconds of each phase."""
+    """Measures the seconds of each phase."""
 
     def __init__(self) -> None:
         self._last = time.perf_counter()
@@ -368,20 +377,20 @@ class Clock:
 
 
 class MonotoneProgress:
-    """Progress of one phase, in numbers that only grow and end at the total."""
+    """Progress of one phase that never goes backwards and ends at the total."""
 
     def __init__(self, phase: str, progress: IngestProgress | None) -> None:
         self._phase, self._progress = phase, progress
         self._last = (0, 0)
 
     def __call__(self, done: int, total: int) -> None:
-        # Spark learns of further stages as it goes, and forgets those that it could skip.
+        # Spark adds stages while it runs, and drops skipped ones.
         step = max(done, self._last[0]), max(total, self._last[1])
         if self._progress is not None and step != self._last:
             self._last = step
             self._progress(self._phase, *step)
 
     def end(self) -> None:
-        """Tell that it is done."""
+        """Report the phase as done."""
         total = max(*self._last, 1)
         self(total, total)

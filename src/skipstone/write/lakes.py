@@ -1,4 +1,4 @@
-"""The lake that rows are taken into: what it demands of them, and its index afterwards."""
+"""The target directory of an ingest: checks of location and schema, inherited layout, index update."""
 
 from __future__ import annotations
 
@@ -39,165 +39,167 @@ from skipstone.parquet.write.layout import PageLayout
 from skipstone.scan.lake import Lake
 from skipstone.store.store import Store, open_root
 
-_ICEBERG: Final = "an Iceberg table can be overwritten and streamed into, by its name in a catalog"
+_ICEBERG: Final = "or write to an Iceberg table, which supports overwrites and streams"
 _SOME: Final = 10
 _BROKEN: Final = (NotParquetError, CorruptFileError, EncryptedFileError)
 _CLUSTER: Final = "skipstone.cluster"
-"""Where files keep how their rows are clustered, so that later ingests do the same."""
+"""Key-value metadata that records the clustering of a file, for later ingests to inherit."""
 
 
 def lake_store(path: Any, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """The directory that rows are to go into; a name that looks like a table's is refused."""
+    """Open the target directory; a name that looks like a table's is an error."""
     if isinstance(path, str) and is_table_name(path) and not os.path.lexists(path):
-        hint = f'give sk.ingest the catalog of the table, or "./{path}" for a new directory'
-        raise UsageError("the name looks like a table's, and no directory is called so", path=path, hint=hint)
+        hint = f'pass a catalog to sk.ingest for a table, or use "./{path}" for a new directory'
+        raise UsageError("path looks like a table name and does not exist", path=path, hint=hint)
     return open_lake_root(path, storage_options)
 
 
-def opened(store: Store) -> Lake | None:
-    """The lake at a place; None where there is no file yet."""
+def open_existing(store: Store) -> Lake | None:
+    """Open the lake in a store; None if it has no files yet."""
     try:
         return Lake(store)
     except ReadError:
-        # A store that can't be read is no empty lake.
+        # A lake that can't be read is not empty.
         if any(is_visible(entry) for entry in list_settled(store, lambda: store.list_prefix(""))):
             raise
         return None
 
 
-def check_store(store: Store) -> None:
-    """Refuse a place that is a file, or whose files another lake would take for its own."""
+def check_target(store: Store) -> None:
+    """Refuse a path that is a file, contains lakes or is inside another lake."""
     if store.local and os.path.lexists(store.uri) and not os.path.isdir(store.uri):  # noqa: PTH112
-        raise UsageError("it is a file", path=store.uri, hint="name a directory")
+        raise UsageError("not a directory", path=store.uri, hint="use the path of a directory")
     with suppress(ReadError):
         owned = open_root(store.uri).list_prefix(BESIDE) if store.local else []
         lakes = [entry.key.split("/")[1] for entry in owned if "/appends/" in entry.key]
         if lakes:
-            hint = f"name one of them, such as {store.path(lakes[0])}, or another directory"
+            hint = f"use one of them, such as {store.path(lakes[0])}, or another directory"
             raise UsageError("directory contains lakes", path=store.uri, hint=hint)
     above = store.parent()
     while above is not None:
-        # Who may not list what is above can't have a lake there.
+        # A parent that this user can't list can't be this user's lake.
         with suppress(ReadError):
             if with_own_files(above).list_prefix(FOLDER):
-                hint = f"take rows into {above.uri}, or put the new lake beside it"
-                raise UsageError("it lies in another lake", path=store.uri, hint=hint)
+                hint = f"ingest into {above.uri}, or use a directory outside it"
+                raise UsageError("directory is inside another lake", path=store.uri, hint=hint)
         above = above.parent()
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Refuse columns that Spark, unless told otherwise, and DuckDB take for one."""
+    """Refuse column names that differ only in case: Spark and DuckDB treat them as one by default."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.get(name.casefold())
         if other is not None:
-            problem = f"another one is called {other}" if other != name else "there are two of that name"
-            raise SchemaError(problem, column=name, hint="rename one, or drop it")
+            problem = f"name differs from {other} only in case" if other != name else "duplicate name"
+            raise SchemaError(problem, column=name, hint="rename or drop one of them")
         seen[name.casefold()] = name
 
 
-def fitted(layout: PageLayout, lake: Lake, schema: pa.Schema) -> PageLayout:
-    """The layout with the lake's partitions and, unless others are asked for, its filters and clustering."""
+def fit_layout(layout: PageLayout, lake: Lake, schema: pa.Schema) -> PageLayout:
+    """Apply the lake's partitioning and, where the layout has none, its bloom filters and clustering."""
     names = lake.partition_names
     if layout.partition_by and tuple(layout.partition_by) != tuple(names):
-        have = ", ".join(names) or "nothing"
+        own = ", ".join(names) or "no column"
         raise UsageError(
-            f"the lake is partitioned by {have}, not by {', '.join(layout.partition_by)}",
+            f"lake is partitioned by {own}, not by {', '.join(layout.partition_by)}",
             path=lake.uri,
-            hint="leave partition_by out: a directory keeps its partitions",
+            hint="omit partition_by: the partitioning of a directory can't change",
         )
-    usual = (".".join(path) for path in _spec(lake).get("blooms", ()))
-    blooms = layout.blooms or tuple(name for name in usual if _has(schema, name))
-    fitted = replace(layout, partition_by=tuple(names), blooms=blooms)
-    return fitted if layout.cluster_by else _clustered(fitted, lake, schema)
+    indexed = (".".join(path) for path in _spec(lake).get("blooms", ()))
+    blooms = layout.blooms or tuple(name for name in indexed if _has(schema, name))
+    inherited = replace(layout, partition_by=tuple(names), blooms=blooms)
+    return inherited if layout.cluster_by else _inherit_clustering(inherited, lake, schema)
 
 
 def cluster_metadata(layout: PageLayout) -> tuple[tuple[str, str], ...]:
-    """What files keep of how their rows are clustered."""
+    """Return the key-value metadata that records the clustering."""
     if not layout.cluster_by:
         return ()
     return ((_CLUSTER, json.dumps({"by": layout.cluster_by, "order": layout.cluster})),)
 
 
-def _clustered(layout: PageLayout, lake: Lake, schema: pa.Schema) -> PageLayout:
-    """The layout clustered as the lake's newest ingested file is, by columns that the new rows have."""
+def _inherit_clustering(layout: PageLayout, lake: Lake, schema: pa.Schema) -> PageLayout:
+    """Apply the clustering of the lake's newest ingested file, for columns that the new rows have."""
     files = [entry for entry in lake.entries if job_of(entry.key) is not None]
     if not files:
         return layout
     newest = max(files, key=lambda entry: (modified(entry) or 0.0, entry.key))
-    # A file that is broken, or that somebody else has written, only tells nothing.
+    # A broken file, or one that another writer has written, gives no clustering.
     with suppress(*_BROKEN, ValueError, KeyError, TypeError, UsageError):
-        told = json.loads(lake.access.footer(newest).key_value_metadata[_CLUSTER.encode()])
-        names = tuple(name for name in told["by"] if _has(schema, name))
-        return replace(layout, cluster_by=names, cluster=told["order"]) if names else layout
+        recorded = json.loads(lake.access.footer(newest).key_value_metadata[_CLUSTER.encode()])
+        names = tuple(name for name in recorded["by"] if _has(schema, name))
+        return replace(layout, cluster_by=names, cluster=recorded["order"]) if names else layout
     return layout
 
 
 def check_fits(lake: Lake, schema: pa.Schema, *, evolve: bool) -> None:
-    """Refuse rows that the lake's files can't be read together with and, without ``evolve``, new columns."""
+    """Refuse a schema that can't be merged with the lake's and, without ``evolve``, new columns."""
     names = set(lake.partition_names)
     missing = names - set(schema.names)
     if missing:
-        raise SchemaError("the lake is partitioned by it", path=lake.uri, column=min(missing), hint="add it")
-    known = {name.casefold(): name for name in lake.query_schema.names}
+        problem = "partition column is missing from the rows"
+        raise SchemaError(problem, path=lake.uri, column=min(missing), hint="add the column")
+    by_case = {name.casefold(): name for name in lake.query_schema.names}
     for name in schema.names:
-        other = known.get(name.casefold(), name)
+        other = by_case.get(name.casefold(), name)
         if other != name and name not in lake.query_schema.names:
-            raise SchemaError(f"the lake calls it {other}", path=lake.uri, column=name, hint="rename it")
+            problem = f"the lake's column is named {other}"
+            raise SchemaError(problem, path=lake.uri, column=name, hint="rename the column")
     data = pa.schema([field for field in schema if field.name not in names])
     own = pa.schema([field for field in lake.query_schema if field.name not in names])
     merge_schemas([(lake.uri, own), ("the new rows", data)])
     new = dict(_new_columns(pa.struct(list(data)), pa.struct(list(own))))
     if new and not evolve:
-        raise _unknown(new, lake.uri)
+        raise _new_column_error(new, lake.uri)
 
 
-def _new_columns(given: pa.DataType, known: pa.DataType, path: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Fields that only one type has, by dotted path, and those beside them that only the other has."""
-    if pa.types.is_struct(given) and pa.types.is_struct(known):
-        mine, theirs = ({field.name for field in type.fields} for type in (given, known))
-        missing = [field.name for field in known.fields if field.name not in mine]
-        yield from ((path + field.name, missing) for field in given.fields if field.name not in theirs)
-    for name, left, right in children(given, known) or ():
+def _new_columns(rows: pa.DataType, lake: pa.DataType, path: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield the dotted path of each field that only ``rows`` has, with the siblings only ``lake`` has."""
+    if pa.types.is_struct(rows) and pa.types.is_struct(lake):
+        mine, theirs = ({field.name for field in type.fields} for type in (rows, lake))
+        missing = [field.name for field in lake.fields if field.name not in mine]
+        yield from ((path + field.name, missing) for field in rows.fields if field.name not in theirs)
+    for name, left, right in children(rows, lake) or ():
         yield from _new_columns(left, right, f"{path}{name}.")
 
 
-def _unknown(new: Mapping[str, list[str]], uri: str) -> SchemaError:
+def _new_column_error(new: Mapping[str, list[str]], uri: str) -> SchemaError:
     (column, missing), *others = new.items()
-    problem = "the lake has no such column"
+    problem = "not in the lake"
     if others:
-        problem += f", nor {', '.join(name for name, _ in others[:_SOME])}"
+        problem += f", nor are {', '.join(name for name, _ in others[:_SOME])}"
     near = difflib.get_close_matches(column.rpartition(".")[2], missing)
-    hint = "add new columns with evolve=True, or --evolve"
+    hint = "add new columns with evolve=True or --evolve"
     if near:
-        hint = f"did you mean {', '.join(near)}? Else {hint}"
+        hint = f"did you mean {', '.join(near)}? Otherwise {hint}"
     elif column.startswith("__index_level_"):
         hint = f"drop the frame's index with reset_index(drop=True), or {hint}"
     return SchemaError(problem, path=uri, column=column, hint=hint)
 
 
-def index_new(
+def index_new_files(
     store: Store, layout: PageLayout, engine: Engine, progress: Callable[[int, int], None] | None = None
 ) -> Lake | None:
-    """The lake as it is now, its new files indexed as the others are, or else by default."""
-    lake = opened(store)
+    """Index the new files with the options of the existing index, or the defaults, and return the lake."""
+    lake = open_existing(store)
     if lake is None:
         return None
-    told = _spec(lake)
+    spec = _spec(lake)
     wanted = [".".join(find_path(lake.schema, name)) for name in layout.blooms]
-    known = [".".join(path) for path in told.get("blooms", ())]
-    if told and set(wanted) <= set(known):
+    indexed = [".".join(path) for path in spec.get("blooms", ())]
+    if spec and set(wanted) <= set(indexed):
         lake.index.refresh(engine=engine, progress=progress)
-    elif told:
-        # As it was, and the new filters.
+    elif spec:
+        # The same options, with more bloom filters.
         lake.index.build(
-            columns=_named(lake, (path for path, _ in told["columns"])),
-            blooms=[name for name in dict.fromkeys((*known, *wanted)) if _has(lake.schema, name)],
-            pages=told["pages"],
-            values=bool(told["values"]),
-            sums=_named(lake, told["sums"]) or False,
-            sketches=_named(lake, told["sketches"]) or False,
-            ids=_named(lake, told["ids"]),
+            columns=_named(lake, (path for path, _ in spec["columns"])),
+            blooms=[name for name in dict.fromkeys((*indexed, *wanted)) if _has(lake.schema, name)],
+            pages=spec["pages"],
+            values=bool(spec["values"]),
+            sums=_named(lake, spec["sums"]) or False,
+            sketches=_named(lake, spec["sketches"]) or False,
+            ids=_named(lake, spec["ids"]),
             engine=engine,
             progress=progress,
         )
@@ -207,22 +209,20 @@ def index_new(
 
 
 def index_bytes(lake: Lake) -> int:
-    """The size of a lake's index."""
+    """Size of a lake's index."""
     coverage = lake.index.coverage
     return 0 if coverage is None else sum(note.size for note in coverage.manifest.segments)
 
 
 def refuse_overwrite(path: str) -> UsageError:
-    """The error of a write that would delete."""
-    return UsageError(
-        "a directory can only be appended to", path=path, hint=f'use mode("append"); {_ICEBERG}'
-    )
+    """Return the error for an overwrite of a directory."""
+    return UsageError("directories can't be overwritten", path=path, hint=f'use mode("append"), {_ICEBERG}')
 
 
 def refuse_stream(path: str) -> UsageError:
-    """The error of a stream into a directory."""
-    hint = f'write batches with mode("append"), as in foreachBatch; {_ICEBERG}'
-    return UsageError("a directory can't be streamed into", path=path, hint=hint)
+    """Return the error for a streaming write to a directory."""
+    hint = f'write batches in foreachBatch with mode("append"), {_ICEBERG}'
+    return UsageError("directories don't support streaming writes", path=path, hint=hint)
 
 
 def _spec(lake: Lake) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What an overwrite replaces in a table: all rows, those that a predicate finds, those of some partitions."""
+"""Overwrite an Iceberg table: all rows, the rows matching a predicate, or the rows of some partitions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from skipstone.iceberg.metadata import tolerant
 from skipstone.iceberg.partitions.values import PartitionKey, is_unpartitioned, source_span
 from skipstone.iceberg.writing.commit import Changes, replace
 from skipstone.iceberg.writing.target import NewFile, Target
-from skipstone.parquet.write.files import Written, write_files
+from skipstone.parquet.write.files import WrittenFile, write_files
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import Profile
 from skipstone.predicate.tree import Predicate, col, conjunction, disjunction
@@ -40,192 +40,196 @@ if TYPE_CHECKING:
 
 
 _FILE_PATH: Final = 2_147_483_546
-"""The field id of the path in a file of position deletes."""
+"""Field id of the path column in position delete files."""
 _REPLACED: Final = "x"
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """Tells rows of some partitions from others."""
+class OtherPartitions:
+    """Selects the rows that are not in the replaced partitions."""
 
     target: Target
     keys: frozenset[PartitionKey]
 
     @property
     def columns(self) -> list[str]:
-        """The columns it looks at."""
         return list(self.target.partition_columns)
 
-    def stays(self, rows: pa.RecordBatch) -> Array:
-        """Per row, whether its partition is none of these."""
-        told = self.target.labels(rows, lambda key: _REPLACED if key in self.keys else "")
-        found: Array = np.asarray(pa.compute.equal(told, ""))
-        return found
+    def mask(self, rows: pa.RecordBatch) -> Array:
+        """Per row, whether its partition is not replaced."""
+        labels = self.target.labels(rows, lambda key: _REPLACED if key in self.keys else "")
+        retained: Array = np.asarray(pa.compute.equal(labels, ""))
+        return retained
 
 
 @dataclass(frozen=True, slots=True)
-class Rewrite:
-    """A file of which some rows may stay."""
+class FileRewrite:
+    """A file of which some rows may be retained."""
 
-    stays: Task
-    matches: Task | None
-    """The rows that may be replaced, where the plan tells them."""
+    retained: Task
+    replaced: Task | None
+    """The rows that may be replaced; None if only their partition decides it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What an overwrite does to the files of one snapshot."""
+class OverwritePlan:
+    """The files of one snapshot that an overwrite drops or rewrites."""
 
     base: int | None
     dropped: frozenset[str]
-    """Files of which no row stays."""
-    rewrites: tuple[Rewrite, ...] = ()
-    stays: ScanPlan | None = None
-    matches: ScanPlan | None = None
-    elsewhere: Elsewhere | None = None
-    """What tells the rows that stay, where no plan does."""
+    """Files without rows to retain."""
+    rewrites: tuple[FileRewrite, ...] = ()
+    retained: ScanPlan | None = None
+    replaced: ScanPlan | None = None
+    others: OtherPartitions | None = None
+    """Selects the retained rows where no predicate does."""
     keys: Mapping[str, PartitionKey] = field(default_factory=dict)
-    """The partitions of the files that may be rewritten."""
+    """Partitions of the files that may be rewritten."""
 
 
 class Overwrite(ABC):
-    """What is replaced by new files."""
+    """Decides which rows of a table the new files replace."""
 
     def check(self, target: Target) -> None:
-        """Refuse what the table can't take or answer."""
+        """Refuse an overwrite that the table does not support."""
         if target.version < 2:
-            hint = "upgrade the table to version 2; version 1 can be appended to"
-            problem = "a table of format version 1 can't be overwritten"
+            hint = "upgrade the table to format version 2, or append"
+            problem = "tables of format version 1 can't be overwritten"
             raise UsageError(problem, path=target.name, hint=hint)
 
     @abstractmethod
-    def plan(self, lake: LakeTable, target: Target, files: Sequence[NewFile]) -> Plan:
-        """What becomes of the files of a lake's snapshot."""
+    def plan(self, lake: LakeTable, target: Target, files: Sequence[NewFile]) -> OverwritePlan:
+        """Plan which files of the lake's snapshot to drop or rewrite."""
 
     @abstractmethod
-    def meets(
+    def conflicts(
         self, lake: LakeTable, target: Target, files: Sequence[NewFile], new: Sequence[DataFile]
     ) -> bool:
-        """Whether files that are new in a lake may hold rows that would be replaced."""
+        """Whether files added concurrently may have rows that would be replaced."""
 
 
 @dataclass(frozen=True, slots=True)
-class Everything(Overwrite):
-    """All rows."""
+class FullOverwrite(Overwrite):
+    """Replaces all rows."""
 
-    def plan(self, lake: LakeTable, target: Target, files: Sequence[NewFile]) -> Plan:  # noqa: ARG002
-        """Every file goes."""
-        return Plan(lake.snapshot, frozenset(entry.key for entry in lake.entries))
+    def plan(self, lake: LakeTable, target: Target, files: Sequence[NewFile]) -> OverwritePlan:  # noqa: ARG002
+        """Drop every file."""
+        return OverwritePlan(lake.snapshot, frozenset(entry.key for entry in lake.entries))
 
-    def meets(
+    def conflicts(
         self,
         lake: LakeTable,  # noqa: ARG002
         target: Target,  # noqa: ARG002
         files: Sequence[NewFile],  # noqa: ARG002
         new: Sequence[DataFile],
     ) -> bool:
-        """Any new file does."""
+        """Every new file conflicts."""
         return bool(new)
 
 
 @dataclass(frozen=True, slots=True)
-class Matching(Overwrite):
-    """The rows for which a predicate is TRUE; those for which it is NULL stay."""
+class PredicateOverwrite(Overwrite):
+    """Replaces the rows for which a predicate is TRUE; rows for which it is NULL are retained."""
 
     where: Predicate
 
     def check(self, target: Target) -> None:
-        """Refuse a predicate that doesn't fit the table's columns."""
+        """Also bind the predicate to the table's schema."""
         Overwrite.check(self, target)
         RowFilter(self.where, target.schema)
 
-    def plan(self, lake: LakeTable, target: Target, files: Sequence[NewFile]) -> Plan:  # noqa: ARG002
-        """Files whose every row is proven to match go; of those that may have some, the others stay."""
-        every, matches = _plan(lake), _plan(lake, self.where)
-        rest = every - matches
-        left = {task.entry.key: task for task in rest.tasks}
-        found = [task for task in matches.tasks if task.entry.key in left]
-        return Plan(
+    def plan(self, lake: LakeTable, target: Target, files: Sequence[NewFile]) -> OverwritePlan:  # noqa: ARG002
+        """Drop files proven to match in full; rewrite files that may also have other rows."""
+        replaced = _plan(lake, self.where)
+        retained = _plan(lake) - replaced
+        left = {task.entry.key: task for task in retained.tasks}
+        mixed = [task for task in replaced.tasks if task.entry.key in left]
+        return OverwritePlan(
             lake.snapshot,
-            frozenset(task.entry.key for task in matches.tasks if task.entry.key not in left),
-            tuple(Rewrite(left[task.entry.key], task) for task in found),
-            rest,
-            matches,
-            keys=_keys(lake) if found else {},
+            frozenset(task.entry.key for task in replaced.tasks if task.entry.key not in left),
+            tuple(FileRewrite(left[task.entry.key], task) for task in mixed),
+            retained,
+            replaced,
+            keys=_keys(lake) if mixed else {},
         )
 
-    def meets(
+    def conflicts(
         self,
         lake: LakeTable,
         target: Target,  # noqa: ARG002
         files: Sequence[NewFile],  # noqa: ARG002
         new: Sequence[DataFile],
     ) -> bool:
-        """Those that a plan on the newer snapshot would touch."""
+        """New files conflict if a plan on the current snapshot includes them."""
         touched = {task.entry.key for task in _plan(lake, self.where).tasks} if new else set()
         return any(file.file_path in touched for file in new)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionOverwrite(Overwrite):
-    """The rows of the partitions that new rows fall into, whatever spec their files were written under."""
+    """Replaces the rows of all partitions that have new rows, under any partition spec."""
 
-    def plan(self, lake: LakeTable, target: Target, files: Sequence[NewFile]) -> Plan:
-        """Files of these partitions go; of files under other specs the rows of other partitions stay."""
+    def plan(self, lake: LakeTable, target: Target, files: Sequence[NewFile]) -> OverwritePlan:
+        """Drop files of these partitions; rewrite files of other specs that may have rows of them."""
         wanted = frozenset(file.metrics.key for file in files)
         if wanted and is_unpartitioned(target.spec):
-            return Everything().plan(lake, target, files)
+            return FullOverwrite().plan(lake, target, files)
         keys = _keys(lake) if wanted else {}
         dropped = frozenset(path for path, key in keys.items() if key in wanted)
         others = {path for path, key in keys.items() if key.spec_id != target.spec.spec_id}
         if not others:
-            return Plan(lake.snapshot, dropped)
+            return OverwritePlan(lake.snapshot, dropped)
         every = _plan(lake)
-        touched = {task.entry.key for task in _plan(lake, covering(target, wanted)).tasks}
-        rewrites = tuple(Rewrite(task, None) for task in every.tasks if task.entry.key in others & touched)
-        return Plan(lake.snapshot, dropped, rewrites, every, None, Elsewhere(target, wanted), keys)
+        touched = {task.entry.key for task in _plan(lake, partition_condition(target, wanted)).tasks}
+        rewrites = tuple(
+            FileRewrite(task, None) for task in every.tasks if task.entry.key in others & touched
+        )
+        return OverwritePlan(
+            lake.snapshot, dropped, rewrites, every, None, OtherPartitions(target, wanted), keys
+        )
 
-    def meets(
+    def conflicts(
         self,
         lake: LakeTable,  # noqa: ARG002
         target: Target,
         files: Sequence[NewFile],
         new: Sequence[DataFile],
     ) -> bool:
-        """Those of the same partitions; those of other specs may."""
+        """New files conflict in the same partitions, and under other specs."""
         wanted = {file.metrics.key for file in files}
         specs = {target.spec.spec_id: target.spec}
         return any(key is None or key in wanted for key in (_key(file, specs) for file in new))
 
 
-def covering(target: Target, keys: Collection[PartitionKey]) -> Predicate | None:
-    """A condition that all rows of some partitions meet, whatever spec they lie under; None if unknown."""
-    found: list[Predicate] = []
-    for at, one in enumerate(target.spec.fields):
-        name = target.table_schema.find_column_name(one.source_id)
+def partition_condition(target: Target, keys: Collection[PartitionKey]) -> Predicate | None:
+    """Return a predicate that holds for all rows of some partitions, under any spec, if there is one."""
+    conditions: list[Predicate] = []
+    for at, partition_field in enumerate(target.spec.fields):
+        name = target.table_schema.find_column_name(partition_field.source_id)
         if name not in target.schema.names:
             continue
         values = {key.partition[at] for key in keys if key.partition is not None}
         real = values - {None}
-        span = source_span(one.transform, target.schema.field(name).type, real) if real else None
+        type = target.schema.field(name).type
+        span = source_span(partition_field.transform, type, real) if real else None
         if real and span is None:
             continue
-        told = [] if span is None else [col(name).between(*span)]
-        found.append(disjunction([*told, col(name).is_null()] if None in values else told))
-    return conjunction(found) if found else None
+        ranges = [] if span is None else [col(name).between(*span)]
+        conditions.append(disjunction([*ranges, col(name).is_null()] if None in values else ranges))
+    return conjunction(conditions) if conditions else None
 
 
-def deletes_meet(
-    new: Changes, plan: Plan, rewritten: Collection[str], specs: Mapping[int, PartitionSpec]
+def deletes_conflict(
+    new: Changes, plan: OverwritePlan, rewritten: Collection[str], specs: Mapping[int, PartitionSpec]
 ) -> bool:
-    """Whether new delete files may delete rows that a rewrite has copied, which would come back."""
+    """Whether concurrent delete files may apply to rows that a rewrite has copied."""
     partitions = {plan.keys[path] for path in rewritten}
     return any(_may_delete(file, plan, rewritten, partitions, specs) for file in new.deletes)
 
 
 def _may_delete(
     file: DataFile,
-    plan: Plan,
+    plan: OverwritePlan,
     rewritten: Collection[str],
     partitions: Collection[PartitionKey],
     specs: Mapping[int, PartitionSpec],
@@ -236,12 +240,12 @@ def _may_delete(
     if low is not None and low == high and low.decode(errors="replace") in plan.keys:
         return low.decode() in rewritten
     key = _key(file, specs)
-    # What is deleted without a partition is deleted everywhere.
+    # A delete file without a partition applies to the entire table.
     return key is None or key.partition is None or key in partitions
 
 
 def _key(file: DataFile, specs: Mapping[int, PartitionSpec]) -> PartitionKey | None:
-    """A file's partition; None if it can't be told."""
+    """Return a file's partition; None if it can't be determined."""
     spec = specs.get(file.spec_id)
     values = [value.bytes if isinstance(value, uuid.UUID) else value for value in _record(file.partition)]
     try:
@@ -255,10 +259,10 @@ def _record(record: Any) -> list[Any]:
 
 
 def _keys(lake: LakeTable) -> dict[str, PartitionKey]:
-    """The partitions of a lake's files by their paths."""
+    """Map the paths of a lake's files to their partitions."""
     entries, _ = lake.inventory.everything
-    own = [entries.keys[code] for code in entries.partitions.tolist()]
-    return dict(zip(entries.paths.to_pylist(), own, strict=True))
+    keys = [entries.keys[code] for code in entries.partitions.tolist()]
+    return dict(zip(entries.paths.to_pylist(), keys, strict=True))
 
 
 def _plan(lake: LakeTable, where: Predicate | None = None) -> ScanPlan:
@@ -269,85 +273,87 @@ _TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Rewriting:
-    """How rows that stay are written: to the table, under a job's name, in the order they have."""
+class Rewriter:
+    """Writes retained rows to the table in their current order."""
 
     target: Target
     layout: PageLayout
     profile: Profile
     job: str
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> list[Written]:
-        """Write rows."""
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> list[WrittenFile]:
+        """Write the rows to new files."""
         layout = dataclasses.replace(self.layout, cluster_by=(), cluster="sort")
-        task = f"kept-{secrets.token_hex(4)}"
+        task = f"retained-{secrets.token_hex(4)}"
         return write_files(
             batches, self.target.store, self.job, task, layout, self.profile, shape=self.target
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What an overwrite did."""
+class OverwriteResult:
+    """Result of an overwrite."""
 
     snapshot: int | None
     replaced: int
-    """Files that were dropped."""
+    """Number of files removed."""
     moved: tuple[NewFile, ...]
-    """Files with rows that stay of those."""
+    """Files with the rows retained from rewritten files."""
 
 
 def overwrite(
     table: Table,
     how: Overwrite,
     files: Sequence[NewFile],
-    rewriting: Rewriting,
+    rewriter: Rewriter,
     engine: Engine,
     *,
     branch: str,
     properties: Mapping[str, str],
-) -> Done:
-    """Put new files in the place of what is replaced; they are deleted if that fails for good."""
+) -> OverwriteResult:
+    """Commit new files and remove the rows they replace; delete the new files if all attempts fail."""
     attempt = 0
     while True:
         attempt += 1
         try:
-            return _once(table, how, files, rewriting, engine, branch, properties, last=attempt == _TRIES)
+            return _try_overwrite(
+                table, how, files, rewriter, engine, branch, properties, last=attempt == _TRIES
+            )
         except ConflictError:
             if attempt == _TRIES:
                 raise
             tolerant(table.refresh)
 
 
-def _once(
+def _try_overwrite(
     table: Table,
     how: Overwrite,
     files: Sequence[NewFile],
-    rewriting: Rewriting,
+    rewriter: Rewriter,
     engine: Engine,
     branch: str,
     properties: Mapping[str, str],
     *,
     last: bool,
-) -> Done:
-    target = rewriting.target
+) -> OverwriteResult:
+    target = rewriter.target
     moved: list[NewFile] = []
     try:
         plan = how.plan(_lake(table, branch), target, files)
         removed = set(plan.dropped)
-        for path, found in _rewritten(plan, rewriting, engine):
+        for path, written in _rewrite_files(plan, rewriter, engine):
             removed.add(path)
-            moved += [target.new_file(one) for one in found]
+            moved += [target.new_file(file) for file in written]
     except BaseException:
         _delete(target, [*files, *moved])
         raise
     rewritten = removed - plan.dropped
 
     def conflict(new: Changes) -> str | None:
-        if how.meets(_lake(table, branch), target, files, new.data):
-            return "rows that would be replaced have come meanwhile"
-        met = deletes_meet(new, plan, rewritten, table.metadata.specs())
-        return "rows of files that were copied have been deleted meanwhile" if met else None
+        if how.conflicts(_lake(table, branch), target, files, new.data):
+            return "rows that this overwrite replaces were added concurrently"
+        deleted = deletes_conflict(new, plan, rewritten, table.metadata.specs())
+        return "rows that this overwrite copied were deleted concurrently" if deleted else None
 
     try:
         number = replace(
@@ -365,51 +371,51 @@ def _once(
         if not last:
             _delete(target, moved)
         raise
-    return Done(number, len(removed), tuple(moved))
+    return OverwriteResult(number, len(removed), tuple(moved))
 
 
-def _rewritten(plan: Plan, rewriting: Rewriting, engine: Engine) -> Iterator[tuple[str, list[Written]]]:
-    """The files that have rows of both kinds, and those that their rows were copied to."""
+def _rewrite_files(
+    plan: OverwritePlan, rewriter: Rewriter, engine: Engine
+) -> Iterator[tuple[str, list[WrittenFile]]]:
+    """Yield each rewritten file with the new files that its retained rows were copied to."""
     if not plan.rewrites:
         return
-    assert plan.stays is not None
-    stays = shared(plan.stays)
-    matches = None if plan.matches is None else shared(plan.matches)
-    work = _Work(stays, matches, plan.elsewhere, rewriting)
-    for one, found in zip(plan.rewrites, engine.map(work, plan.rewrites), strict=True):
-        if found is not None:
-            yield one.stays.entry.key, found
+    assert plan.retained is not None
+    retained = shared(plan.retained)
+    replaced = None if plan.replaced is None else shared(plan.replaced)
+    work = _RewriteWork(retained, replaced, plan.others, rewriter)
+    for rewrite, written in zip(plan.rewrites, engine.map(work, plan.rewrites), strict=True):
+        if written is not None:
+            yield rewrite.retained.entry.key, written
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """Copies the rows of a file that stay; None if all of them do."""
+class _RewriteWork:
+    """Copies the retained rows of a file; None if all of its rows are retained."""
 
-    stays: ScanPlan
-    matches: ScanPlan | None
-    elsewhere: Elsewhere | None
-    rewriting: Rewriting
+    retained: ScanPlan
+    replaced: ScanPlan | None
+    others: OtherPartitions | None
+    rewriter: Rewriter
 
-    def __call__(self, one: Rewrite) -> list[Written] | None:
-        if not self._replaces(one):
-            return None
-        return self.rewriting(self._staying(one))
+    def __call__(self, rewrite: FileRewrite) -> list[WrittenFile] | None:
+        return self.rewriter(self._retained(rewrite)) if self._replaces_rows(rewrite) else None
 
-    def _replaces(self, one: Rewrite) -> bool:
-        """Whether a row is replaced at all: only the columns that tell are read."""
-        if self.matches is not None and one.matches is not None:
+    def _replaces_rows(self, rewrite: FileRewrite) -> bool:
+        """Whether any row is replaced, from the deciding columns alone."""
+        if self.replaced is not None and rewrite.replaced is not None:
             # A count would read as much.
-            return any(batch.num_rows for batch in _batches(self.matches, one.matches))
-        assert self.elsewhere is not None
-        some = self.stays.with_columns(self.elsewhere.columns)
-        return any(not self.elsewhere.stays(batch).all() for batch in _batches(some, one.stays))
+            return any(batch.num_rows for batch in _batches(self.replaced, rewrite.replaced))
+        assert self.others is not None
+        some = self.retained.with_columns(self.others.columns)
+        return any(not self.others.mask(batch).all() for batch in _batches(some, rewrite.retained))
 
-    def _staying(self, one: Rewrite) -> Iterator[pa.RecordBatch]:
-        for batch in _batches(self.stays, one.stays):
-            if self.elsewhere is None:
+    def _retained(self, rewrite: FileRewrite) -> Iterator[pa.RecordBatch]:
+        for batch in _batches(self.retained, rewrite.retained):
+            if self.others is None:
                 yield batch
             else:
-                yield batch.filter(pa.array(self.elsewhere.stays(batch)))
+                yield batch.filter(pa.array(self.others.mask(batch)))
 
 
 def _batches(plan: ScanPlan, task: Task) -> Iterator[pa.RecordBatch]:
@@ -421,6 +427,6 @@ def _lake(table: Table, branch: str) -> LakeTable:
 
 
 def _delete(target: Target, files: Sequence[NewFile]) -> None:
-    # What can't be deleted stays invisible.
+    # Files that can't be deleted stay invisible.
     with suppress(SkipstoneError):
         target.delete(files)

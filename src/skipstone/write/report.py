@@ -1,4 +1,4 @@
-"""What an ingest did, as data."""
+"""Reports of ingests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skipstone.report import Reported
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """How long each phase took."""
+    """Seconds of each phase."""
 
     survey: float = 0.0
     write: float = 0.0
@@ -20,13 +20,13 @@ class Seconds:
 
     @property
     def total(self) -> float:
-        """The sum of all."""
+        """Seconds of all phases."""
         return self.survey + self.write + self.publish + self.index
 
 
 @dataclass(frozen=True, slots=True)
 class LookUps:
-    """What ``column = value`` has to read, for values that the lake holds: shares of its rows and files."""
+    """Shares of the lake's rows and files that ``column = value`` reads, averaged over sampled values."""
 
     column: str
     rows: float
@@ -35,7 +35,7 @@ class LookUps:
 
 @dataclass(frozen=True, slots=True)
 class IngestReport(Reported):
-    """What one ingest did."""
+    """Result of one ingest."""
 
     view: ClassVar[str] = "skipstone.write.views:ingest_tree"
 
@@ -49,32 +49,32 @@ class IngestReport(Reported):
     partitions: int
     seconds: Seconds
     index_bytes: int
-    """Of the whole lake's index, afterwards."""
+    """Size of the lake's index after the ingest."""
     skips: tuple[LookUps, ...] = ()
     index_problem: str = ""
-    """Why the index is not up to date, though the rows were ingested; "" if nothing went wrong."""
+    """Why the index could not be updated after the rows were ingested; "" if it was."""
     snapshot: int | None = None
-    """The table's snapshot with the rows; None for a directory, or if nothing was done."""
+    """Snapshot committed to the table; None for a directory, or if nothing was committed."""
     replaced: int = 0
-    """Files that the table no longer has: their rows were replaced or rewritten."""
+    """Files removed from the table because their rows were replaced or rewritten."""
     cluster_by: tuple[str, ...] = ()
     clustered_as_before: bool = False
-    """Whether these columns were taken from the previous ingest."""
+    """Whether ``cluster_by`` was inherited from the previous ingest."""
 
     @property
     def files(self) -> int:
-        """How many files were written."""
+        """Number of files written."""
         return len(self.sizes)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the files that were written."""
+        """Bytes written."""
         return sum(self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineReport(Reported):
-    """What a run over a source did."""
+    """Result of ingesting the new files of a source."""
 
     view: ClassVar[str] = "skipstone.write.views:pipeline_tree"
 
@@ -83,10 +83,10 @@ class PipelineReport(Reported):
     lake: str
     new: int
     """Source files that were ingested."""
-    known: int
-    """Those that an earlier run ingested."""
+    already_ingested: int
+    """Source files that an earlier run ingested."""
     changed: tuple[str, ...]
-    """Those that have changed since, and were left alone."""
+    """Source files that changed after they were ingested; they are skipped."""
     batches: tuple[IngestReport, ...]
 
     @property
@@ -96,10 +96,10 @@ class PipelineReport(Reported):
 
     @property
     def files(self) -> int:
-        """Files that were written."""
+        """Number of files written."""
         return sum(batch.files for batch in self.batches)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the files that were written."""
+        """Bytes written."""
         return sum(batch.bytes for batch in self.batches)

@@ -1,4 +1,4 @@
-"""Where data comes from: files that Spark can read, and which of them a lake has taken in already."""
+"""Ingest the files of a source that a lake has not ingested yet."""
 
 from __future__ import annotations
 
@@ -42,79 +42,79 @@ FORMATS: Final = {
     "json": ("json", "jsonl", "ndjson"),
     "orc": ("orc",),
 }
-"""Formats that Spark reads, and how names of such files end."""
+"""Formats that Spark reads, with their file name extensions."""
 _PATTERN: Final = re.compile(r"[{}\[\]*?\\]")
-_PACKED: Final = ("gz", "bz2", "zst", "zstd", "snappy", "lz4", "deflate")
+_COMPRESSIONS: Final = ("gz", "bz2", "zst", "zstd", "snappy", "lz4", "deflate")
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The files of a source, by path: new ones, known ones, and those that have changed since."""
+    """The files of a source: new, already ingested, and changed since they were ingested."""
 
     store: Store
     format: str
     new: tuple[ListedFile, ...]
-    known: int
+    already_ingested: int
     changed: tuple[str, ...]
 
     def uri(self, entry: ListedFile) -> str:
-        """A file's name for Spark."""
+        """Return a file's URI for Spark."""
         path = self.store.path(entry.key)
         return f"file://{path}" if self.store.local else path
 
-    def noted(self, entries: Sequence[ListedFile]) -> list[JournalSource]:
-        """What the lake is to remember of files that were taken in."""
+    def journal_sources(self, entries: Sequence[ListedFile]) -> list[JournalSource]:
+        """Return what the lake records about ingested files."""
         return [_source(self.store, entry) for entry in entries]
 
     def batches(self, most: int) -> list[list[ListedFile]]:
-        """The new files in runs of so many bytes, or one file; those of one run are read alike."""
+        """Group the new files into batches of at most ``most`` bytes that Spark can read in one call."""
         if most < 1:
-            raise UsageError(f"batch_bytes is {most}", hint="give a number above zero")
-        found: list[list[ListedFile]] = []
+            raise UsageError(f"batch_bytes is {most}", hint="use a positive number")
+        batches: list[list[ListedFile]] = []
         size = 0
         for entry in sorted(self.new, key=lambda entry: (_kind(entry), entry.key)):
-            if not found or size + entry.size > most or not self._together(found[-1][-1], entry):
-                found.append([])
+            if not batches or size + entry.size > most or not self._together(batches[-1][-1], entry):
+                batches.append([])
                 size = 0
-            found[-1].append(entry)
+            batches[-1].append(entry)
             size += entry.size
-        return found
+        return batches
 
     def _together(self, a: ListedFile, b: ListedFile) -> bool:
-        # Spark reads other files twice beside one that could be a pattern, even where it is told not to glob.
+        # Beside a path that looks like a pattern Spark reads other files twice, even with globbing off.
         odd = any(_PATTERN.search(self.store.path(entry.key)) for entry in (a, b))
         return _kind(a) == _kind(b) and not odd
 
     def check_same(self, entries: Sequence[ListedFile]) -> None:
-        """Raise an error if one of the files is not what it was when it was listed."""
+        """Raise an error if a file has changed since it was listed."""
         now = {entry.key: entry for entry in self.store.list()}
         for entry in entries:
             if now.get(entry.key) != entry:
-                problem = "it changed while it was taken in" if entry.key in now else "it is gone"
+                problem = "file changed during the ingest" if entry.key in now else "file no longer exists"
                 path = self.store.path(entry.key)
-                raise ReadError(problem, path=path, hint="run again when it is complete")
+                raise ReadError(problem, path=path, hint="run the ingest again when the file is complete")
 
 
 def _kind(entry: ListedFile) -> tuple[bool, tuple[str, ...]]:
-    """What must be the same for files that Spark reads together.
+    """Return the properties that files of one batch must share.
 
-    Beside files in partitions it leaves those out, without a word, that are in none or in others.
+    Beside partitioned files Spark silently skips files without a partition, or with other partition columns.
     """
     folders = entry.key.split("/")[:-1]
     return has_tabs(entry), tuple(folder.partition("=")[0] for folder in folders if "=" in folder)
 
 
 def has_tabs(entry: ListedFile) -> bool:
-    """Whether a file's name says that tabs stand between its values."""
-    return _ends(entry.key)[-1:] == ["tsv"]
+    """Whether a file name says that values are separated by tabs."""
+    return _extensions(entry.key)[-1:] == ["tsv"]
 
 
 def find_sources(
     source: Any, lake: Store, format: str | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> Sources:
-    """List a source, and compare it with what the lake has taken in."""
+    """List a source and compare it with the files that the lake has ingested."""
     if format is not None and format not in FORMATS:
-        raise UsageError(f"there is no format {format!r}", hint=f"give one of {', '.join(FORMATS)}")
+        raise UsageError(f"unknown format {format!r}", hint=f"use one of {', '.join(FORMATS)}")
     store, pattern = open_store(source, storage_options=storage_options)
     _check_apart(store, pattern, lake)
     everything = store.list()
@@ -123,39 +123,38 @@ def find_sources(
         refuse_tables(store, everything)
     listed = [entry for entry in everything if is_visible(entry, pattern)]
     if any(_is_below(store.path(entry.key), lake) for entry in listed):
-        raise _inside(lake)
-    found = format or _format(store, listed)
-    # What is named for another format is of that; what is named for none is what the caller says.
-    listed = [entry for entry in listed if _ending(entry.key) in (found, None)]
+        raise _lake_in_source(lake)
+    format = format or _format(store, listed)
+    # Files without a recognized extension have the requested format.
+    listed = [entry for entry in listed if _format_of(entry.key) in (format, None)]
     done = ingested(lake)
-    before = {one.uri: one for one in done}
-    new, known, changed = [], 0, []
+    uris = {file.uri for file in done}
+    new, already_ingested, changed = [], 0, []
     for entry in listed:
-        one = _source(store, entry)
-        if one in done:
-            known += 1
-        elif one.uri in before:
-            changed.append(one.uri)
+        file = _source(store, entry)
+        if file in done:
+            already_ingested += 1
+        elif file.uri in uris:
+            changed.append(file.uri)
         else:
             new.append(entry)
-    return Sources(store, found, tuple(new), known, tuple(changed))
+    return Sources(store, format, tuple(new), already_ingested, tuple(changed))
 
 
 def _check_apart(store: Store, pattern: str, lake: Store) -> None:
-    """Refuse a source and a lake of which one lies in the other: rows would be taken in over and over."""
+    """Refuse a source inside the lake, or the reverse: rows would be ingested repeatedly."""
     if not pattern and _is_below(lake.uri, store):
-        raise _inside(lake)
+        raise _lake_in_source(lake)
     if _is_below(store.uri, lake):
-        hint = "put the source somewhere else"
-        raise UsageError("the source lies in the lake", path=store.uri, hint=hint)
+        raise UsageError("source is inside the lake", path=store.uri, hint="move the source out of the lake")
 
 
-def _inside(lake: Store) -> UsageError:
-    return UsageError("the lake lies in its own source", path=lake.uri, hint="put it somewhere else")
+def _lake_in_source(lake: Store) -> UsageError:
+    return UsageError("lake is inside its own source", path=lake.uri, hint="move the lake out of the source")
 
 
 def _is_below(path: str, store: Store) -> bool:
-    """Whether a path is a place, or lies in it, whatever links lead there."""
+    """Whether a path is the root of a store or inside it, with links resolved."""
     above = store.uri
     if store.local:
         path, above = os.path.realpath(path), os.path.realpath(above)
@@ -165,47 +164,46 @@ def _is_below(path: str, store: Store) -> bool:
 def _source(store: Store, entry: ListedFile) -> JournalSource:
     path = store.path(entry.key)
     if store.local:
-        # The same file by another way is the same file.
+        # A file is the same by whichever link it is reached.
         path = os.path.join(os.path.realpath(store.uri), entry.key)  # noqa: PTH118
     return JournalSource(path, entry.size, repr(entry.version))
 
 
 def _format(store: Store, listed: Sequence[ListedFile]) -> str:
-    """The one format that the names of the files tell."""
-    found = {_ending(entry.key) for entry in listed}
-    if len(found) == 1 and None not in found:
-        return str(found.pop())
-    if not found:
-        raise UsageError(
-            "source contains no files", path=store.uri, hint="hidden and empty files are ignored"
-        )
-    words = ", ".join(sorted(one or "unknown" for one in found))
-    problem = f"the files are of several formats: {words}" if len(found) > 1 else "the format is unknown"
-    raise UsageError(problem, path=store.uri, hint=f"name one with format=: {', '.join(FORMATS)}")
+    """Infer the format from the file names."""
+    formats = {_format_of(entry.key) for entry in listed}
+    if len(formats) == 1 and None not in formats:
+        return str(formats.pop())
+    if not formats:
+        hint = "check the path; hidden and empty files are ignored"
+        raise UsageError("source has no files", path=store.uri, hint=hint)
+    names = ", ".join(sorted(name or "unknown" for name in formats))
+    problem = f"files have several formats: {names}" if len(formats) > 1 else "file format is unknown"
+    raise UsageError(problem, path=store.uri, hint=f"pass format=: one of {', '.join(FORMATS)}")
 
 
-def _ending(key: str) -> str | None:
-    last = _ends(key)[-1:]
+def _format_of(key: str) -> str | None:
+    last = _extensions(key)[-1:]
     return next((name for name, ends in FORMATS.items() if last and last[0] in ends), None)
 
 
-def _ends(key: str) -> list[str]:
-    """What follows the dots of a file's name, without what says how it is packed."""
+def _extensions(key: str) -> list[str]:
+    """Return the extensions of a file name, without the one of its compression."""
     parts = key.rpartition("/")[2].lower().split(".")[1:]
-    if parts and parts[-1] in _PACKED:
+    if parts and parts[-1] in _COMPRESSIONS:
         parts.pop()
     return parts
 
 
 BATCH_BYTES: Final = 16 * 2**30
-_USUAL: Final[Mapping[str, dict[str, str]]] = {
-    # A line that can't be read is an error, and no row of NULLs; columns go by names, not by places.
+_READ_OPTIONS: Final[Mapping[str, dict[str, str]]] = {
+    # A line that can't be parsed is an error, not a row of NULLs; columns are matched by name, not position.
     "csv": {"header": "true", "mode": "FAILFAST", "enforceSchema": "false"},
     "json": {"mode": "FAILFAST"},
     "parquet": {"mergeSchema": "true"},
     "orc": {"mergeSchema": "true"},
 }
-# Whatever the session says: a file that is left out would be noted as taken in.
+# Override the session's settings: a file that Spark ignored would be recorded as ingested.
 _ALL_FILES: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false", "__globPaths__": "false"}
 
 
@@ -269,8 +267,8 @@ def ingest_new(
     )
     chosen = make_layout(partition_by, cluster_by, cluster, target_file_bytes, blooms, layout)
     store = lake_store(path, storage_options)
-    found = find_sources(source, store, format, storage_options)
-    batches = found.batches(batch_bytes)
+    sources = find_sources(source, store, format, storage_options)
+    batches = sources.batches(batch_bytes)
     reports: list[IngestReport] = []
     if batches:
         session = session or spark_session()
@@ -278,36 +276,38 @@ def ingest_new(
         for number, batch in enumerate(batches):
             if on_batch is not None:
                 on_batch(number, len(batches))
-            frame = _frame(session, found, batch, schema, dict(read_options or {}), work.lake)
-            unchanged = partial(found.check_same, batch)
-            reports.append(work.take(frame, found.noted(batch), before_publish=unchanged))
-    return PipelineReport(store.uri, len(found.new), found.known, found.changed, tuple(reports))
+            frame = _frame(session, sources, batch, schema, dict(read_options or {}), work.lake)
+            unchanged = partial(sources.check_same, batch)
+            reports.append(work.run(frame, sources.journal_sources(batch), before_publish=unchanged))
+    return PipelineReport(
+        store.uri, len(sources.new), sources.already_ingested, sources.changed, tuple(reports)
+    )
 
 
 def _frame(
     session: SparkSession,
-    found: Sources,
+    sources: Sources,
     batch: Sequence[ListedFile],
     schema: str | None,
     options: dict[str, str],
     lake: Lake | None,
 ) -> DataFrame:
-    """The files as Spark reads them; columns of texts that the lake knows have its types."""
-    root = found.store.uri
-    usual = {**_USUAL[found.format], "basePath": f"file://{root}" if found.store.local else root}
+    """Load the files; columns of text formats get the lake's types."""
+    root = sources.store.uri
+    usual = {**_READ_OPTIONS[sources.format], "basePath": f"file://{root}" if sources.store.local else root}
     if has_tabs(batch[0]):
         usual["sep"] = "\t"
-    reader = session.read.format(found.format).options(**{**usual, **options, **_ALL_FILES})
-    uris = [found.uri(entry) for entry in batch]
+    reader = session.read.format(sources.format).options(**{**usual, **options, **_ALL_FILES})
+    uris = [sources.uri(entry) for entry in batch]
     with SparkEngine(session, owned=False) as engine:
-        frame = engine.follow(lambda: _loaded(reader, found.format, schema, uris, lake))
+        frame = engine.follow(lambda: _load(reader, sources.format, schema, uris, lake))
     if len(frame.inputFiles()) != len(batch):
-        problem = f"Spark reads {len(frame.inputFiles())} of {len(batch)} files"
-        raise UsageError(problem, path=root, hint="leave out read_options that choose among files")
+        problem = f"Spark reads only {len(frame.inputFiles())} of {len(batch)} files"
+        raise UsageError(problem, path=root, hint="remove read_options that filter files")
     return frame
 
 
-def _loaded(
+def _load(
     reader: DataFrameReader, format: str, schema: str | None, uris: list[str], lake: Lake | None
 ) -> DataFrame:
     if schema is not None:
@@ -315,33 +315,35 @@ def _loaded(
     if format not in ("csv", "json"):
         return reader.load(uris)
     guessed = (reader.option("inferSchema", "true") if format == "csv" else reader).load(uris)
-    return reader.schema(_as_known(guessed.schema, lake)).load(uris)
+    return reader.schema(_with_lake_types(guessed.schema, lake)).load(uris)
 
 
-def _as_known(inferred: StructType, lake: Lake | None) -> StructType:
-    """A schema that was guessed, with the lake's own types where it has the columns."""
+def _with_lake_types(inferred: StructType, lake: Lake | None) -> StructType:
+    """Replace inferred types by the lake's types for columns that it has."""
     if lake is None:
         return inferred
-    known = {field.name: field for field in spark_schema(lake.schema, lake.query_schema).fields}
-    fields = [_typed(field, known.get(field.name)) for field in inferred.fields]
+    own = {field.name: field for field in spark_schema(lake.schema, lake.query_schema).fields}
+    fields = [_with_lake_type(field, own.get(field.name)) for field in inferred.fields]
     return type(inferred)(fields)
 
 
-def _typed(guessed: StructField, known: StructField | None) -> StructField:
-    """A field as the lake has it, and what is new in it."""
-    if known is None:
-        return guessed
-    return type(guessed)(guessed.name, _merged(guessed.dataType, known.dataType))
+def _with_lake_type(inferred: StructField, own: StructField | None) -> StructField:
+    """Replace the inferred type of a field by the lake's, and add new nested fields."""
+    if own is None:
+        return inferred
+    return type(inferred)(inferred.name, _merge_types(inferred.dataType, own.dataType))
 
 
-def _merged(guessed: DataType, known: DataType) -> DataType:
+def _merge_types(inferred: DataType, own: DataType) -> DataType:
     from pyspark.sql.types import ArrayType, StructType
 
-    if isinstance(guessed, StructType) and isinstance(known, StructType):
-        fields = {field.name: field for field in known.fields}
-        new = [field for field in guessed.fields if field.name not in fields]
-        old = [_typed(field, fields[field.name]) for field in guessed.fields if field.name in fields]
+    if isinstance(inferred, StructType) and isinstance(own, StructType):
+        fields = {field.name: field for field in own.fields}
+        new = [field for field in inferred.fields if field.name not in fields]
+        old = [
+            _with_lake_type(field, fields[field.name]) for field in inferred.fields if field.name in fields
+        ]
         return StructType([*old, *new])
-    if isinstance(guessed, ArrayType) and isinstance(known, ArrayType):
-        return ArrayType(_merged(guessed.elementType, known.elementType))
-    return known
+    if isinstance(inferred, ArrayType) and isinstance(own, ArrayType):
+        return ArrayType(_merge_types(inferred.elementType, own.elementType))
+    return own

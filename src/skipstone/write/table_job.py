@@ -1,4 +1,4 @@
-"""One ingest into an Iceberg table: a data frame becomes data files, and these one snapshot."""
+"""Ingest a data frame into an Iceberg table as one snapshot."""
 
 from __future__ import annotations
 
@@ -17,11 +17,19 @@ from skipstone.iceberg.catalogs import load_table
 from skipstone.iceberg.writing.commit import JOB, append
 from skipstone.iceberg.writing.target import NewFile, Target, check_columns
 from skipstone.parquet.write.columns import find_path
-from skipstone.parquet.write.files import Written
+from skipstone.parquet.write.files import WrittenFile
 from skipstone.parquet.write.layout import CODECS, PageLayout
 from skipstone.parquet.write.profile import profile
 from skipstone.scan.lake import Table as LakeTable
-from skipstone.write.frame import FrameOutput, FrameSurvey, in_order, quoted, rows_schema, survey, written
+from skipstone.write.frame import (
+    FrameOutput,
+    FrameSurvey,
+    order_rows,
+    quote_column,
+    rows_schema,
+    survey,
+    write_frame,
+)
 from skipstone.write.job import (
     INDEXING,
     WRITING,
@@ -32,8 +40,14 @@ from skipstone.write.job import (
     task_bytes,
 )
 from skipstone.write.lakes import index_bytes
-from skipstone.write.lookups import advised, look_ups
-from skipstone.write.overwrite import Everything, Matching, Overwrite, PartitionOverwrite, Rewriting
+from skipstone.write.lookups import add_blooms, measure_look_ups
+from skipstone.write.overwrite import (
+    FullOverwrite,
+    Overwrite,
+    PartitionOverwrite,
+    PredicateOverwrite,
+    Rewriter,
+)
 from skipstone.write.overwrite import overwrite as overwrite_files
 from skipstone.write.report import IngestReport, LookUps
 
@@ -66,18 +80,18 @@ def ingest_table(
     **layout: Any,
 ) -> IngestReport:
     """Append a data frame to a table, or replace rows with it, as one snapshot; see ``ingest``."""
-    found = open_target(table, catalog)
-    how = replacing(mode, overwrite, where)
-    chosen = table_layout(found, layout)
-    work = TableIngest(found, chosen, how, branch, properties or {}, index, queries, progress)
-    report = work.take(frame, storage_options)
+    target = open_target(table, catalog)
+    how = parse_overwrite(mode, overwrite, where)
+    chosen = table_layout(target, layout)
+    work = TableIngest(target, chosen, how, branch, properties or {}, index, queries, progress)
+    report = work.run(frame, storage_options)
     if isinstance(table, LakeTable):
         table.refresh()
     return report
 
 
 def open_target(table: StrPath | LakeTable | Table, catalog: CatalogLike | None = None) -> Table:
-    """The table that is meant, as it is now."""
+    """Open the current version of the target table."""
     from pyiceberg.table import StaticTable
     from pyiceberg.table import Table as PyicebergTable
 
@@ -86,34 +100,36 @@ def open_target(table: StrPath | LakeTable | Table, catalog: CatalogLike | None 
     if not isinstance(table, PyicebergTable):
         return load_table(table, getattr(catalog, "iceberg", catalog))
     if isinstance(table, StaticTable):
-        hint = "open it by its name in a catalog"
-        raise UsageError("a metadata file can't be written to", path=table.metadata.location, hint=hint)
+        hint = "open the table by its name in a catalog"
+        raise UsageError(
+            "table opened from a metadata file is read-only", path=table.metadata.location, hint=hint
+        )
     return table.refresh()
 
 
-def replacing(mode: str, overwrite: str | None, where: PredicateLike) -> Overwrite | None:
-    """What is to be replaced; None for an append."""
+def parse_overwrite(mode: str, overwrite: str | None, where: PredicateLike) -> Overwrite | None:
+    """Return the rows to overwrite; None for an append."""
     if mode not in MODES:
-        raise UsageError(f"there is no mode {mode!r}", hint=f"give one of {', '.join(MODES)}")
+        raise UsageError(f"unknown mode {mode!r}", hint=f"use one of {', '.join(MODES)}")
     if mode == "append":
         if overwrite is not None or where is not None:
-            raise UsageError("an append replaces nothing", hint='give mode="overwrite"')
+            raise UsageError("overwrite= and where= don't apply to appends", hint='use mode="overwrite"')
         return None
     if overwrite not in (None, *OVERWRITES):
-        problem = f"nobody knows how to overwrite {overwrite!r}"
-        raise UsageError(problem, hint=f"give one of {', '.join(OVERWRITES)}, or where=")
+        problem = f"unknown overwrite mode {overwrite!r}"
+        raise UsageError(problem, hint=f"use one of {', '.join(OVERWRITES)}, or where=")
     if where is not None:
         if overwrite is not None:
-            raise UsageError("both overwrite= and where= are given", hint="leave one of them out")
+            raise UsageError("overwrite= and where= can't be combined", hint="omit one of them")
         from skipstone.predicate import predicate
 
-        return Matching(predicate(where))
-    return PartitionOverwrite() if overwrite == "partitions" else Everything()
+        return PredicateOverwrite(predicate(where))
+    return PartitionOverwrite() if overwrite == "partitions" else FullOverwrite()
 
 
 @dataclass(slots=True)
 class TableIngest:
-    """What is needed to take a data frame into a table."""
+    """Ingests a data frame into a table."""
 
     table: Table
     layout: PageLayout
@@ -124,12 +140,12 @@ class TableIngest:
     queries: QueryLog | None = None
     progress: IngestProgress | None = None
 
-    def take(self, frame: DataFrame, storage_options: StorageOptions | None = None) -> IngestReport:
+    def run(self, frame: DataFrame, storage_options: StorageOptions | None = None) -> IngestReport:
         """Write the frame's rows, commit them, and index their files."""
         name = ".".join(self.table.name())
         if frame.isStreaming:
             hint = 'use frame.writeStream.format("skipstone")'
-            raise UsageError("a stream never ends", path=name, hint=hint)
+            raise UsageError("streaming data frames can't be ingested", path=name, hint=hint)
         clock = Clock()
         target = Target.of(self.table, self.layout.cluster_by, storage_options)
         layout = self.layout
@@ -139,26 +155,28 @@ class TableIngest:
             self.how.check(target)
         job = secrets.token_hex(10)
         with SparkEngine(frame.sparkSession, owned=False) as engine:
-            found = engine.follow(lambda: survey(frame, layout, stored(target)))
+            frame_survey = engine.follow(lambda: survey(frame, layout, to_table_rows(target)))
             if self.queries is not None:
-                layout = advised(found, layout, self.queries)
-                found = replace(found, profile=profile(found.sample, layout))
+                layout = add_blooms(frame_survey, layout, self.queries)
+                frame_survey = replace(frame_survey, profile=profile(frame_survey.sample, layout))
             clock.lap("survey")
             try:
-                files = self._written(frame, target, job, layout, found, engine)
+                files = self._write(frame, target, job, layout, frame_survey, engine)
             except BaseException:
-                clear(target, job)
+                delete_leftovers(target, job)
                 raise
             clock.lap("write")
             new = [target.new_file(file) for file in files]
-            number, replaced, moved = self._committed(target, new, job, layout, found, engine)
-            clear(target, job, kept=[*new, *moved])
+            number, replaced, moved = self._commit(target, new, job, layout, frame_survey, engine)
+            delete_leftovers(target, job, committed=[*new, *moved])
             clock.lap("publish")
-            problem, skips, size = self._settled(layout, found, engine) if number is not None else ("", (), 0)
+            problem, skips, size = (
+                self._index_and_measure(layout, frame_survey, engine) if number is not None else ("", (), 0)
+            )
             clock.lap("index")
         return IngestReport(
             lake=name,
-            rows=found.rows,
+            rows=frame_survey.rows,
             sizes=tuple(file.bytes for file in files),
             row_groups=sum(file.row_groups for file in files),
             partitions=len({file.note.key for file in files}),
@@ -171,87 +189,92 @@ class TableIngest:
             cluster_by=layout.cluster_by,
         )
 
-    def _written(
+    def _write(
         self,
         frame: DataFrame,
         target: Target,
         job: str,
         layout: PageLayout,
-        found: FrameSurvey,
+        frame_survey: FrameSurvey,
         engine: SparkEngine,
-    ) -> list[Written]:
-        if not found.rows:
+    ) -> list[WrittenFile]:
+        if not frame_survey.rows:
             return []
-        parted = partition_of(frame, target)
-        each = found.bytes / found.files if parted is not None else task_bytes(found, layout)
-        output = FrameOutput(target.store, job, layout, found.profile, each, (), target)
-        told = MonotoneProgress(WRITING, self.progress)
-        ordered = in_order(frame, layout, found, parted)
-        files = engine.follow(lambda: written(ordered, output), told)
-        told.end()
-        check_count(found.rows, files, target.name)
+        partition = partition_of(frame, target)
+        each = (
+            frame_survey.bytes / frame_survey.files
+            if partition is not None
+            else task_bytes(frame_survey, layout)
+        )
+        output = FrameOutput(target.store, job, layout, frame_survey.profile, each, (), target)
+        progress = MonotoneProgress(WRITING, self.progress)
+        ordered = order_rows(frame, layout, frame_survey, partition)
+        files = engine.follow(lambda: write_frame(ordered, output), progress)
+        progress.end()
+        check_count(frame_survey.rows, files, target.name)
         return files
 
-    def _committed(
+    def _commit(
         self,
         target: Target,
         files: Sequence[NewFile],
         job: str,
         layout: PageLayout,
-        found: FrameSurvey,
+        frame_survey: FrameSurvey,
         engine: SparkEngine,
     ) -> tuple[int | None, int, Sequence[NewFile]]:
-        """The snapshot, how many files it dropped, and those that hold what stays of them."""
-        told = {**self.properties, JOB: job}
+        """Commit, and return the snapshot, the number of files removed and the files rewritten."""
+        summary = {**self.properties, JOB: job}
         if self.how is None:
-            return append(self.table, target, files, properties=told, branch=self.branch), 0, ()
-        rewriting = Rewriting(target, layout, found.profile, job)
-        done = overwrite_files(
-            self.table, self.how, files, rewriting, engine, branch=self.branch, properties=told
+            return append(self.table, target, files, properties=summary, branch=self.branch), 0, ()
+        rewriter = Rewriter(target, layout, frame_survey.profile, job)
+        result = overwrite_files(
+            self.table, self.how, files, rewriter, engine, branch=self.branch, properties=summary
         )
-        return done.snapshot, done.replaced, done.moved
+        return result.snapshot, result.replaced, result.moved
 
-    def _settled(
-        self, layout: PageLayout, found: FrameSurvey, engine: SparkEngine
+    def _index_and_measure(
+        self, layout: PageLayout, frame_survey: FrameSurvey, engine: SparkEngine
     ) -> tuple[str, tuple[LookUps, ...], int]:
-        """Index the new files, and see how well they skip; what fails is told, for the rows are in."""
+        """Index the new files and measure look-ups; errors are returned, because the rows are committed."""
         if self.branch != "main":
             return "", (), 0
         try:
             lake = LakeTable(self.table)
             size = 0
             if self.index:
-                told = MonotoneProgress(INDEXING, self.progress)
-                size = index_table(lake, layout, engine, told)
-                told.end()
-            return "", look_ups(lake, layout, found.sample) if found.rows else (), size
+                progress = MonotoneProgress(INDEXING, self.progress)
+                size = index_table(lake, layout, engine, progress)
+                progress.end()
+            return "", measure_look_ups(lake, layout, frame_survey.sample) if frame_survey.rows else (), size
         except SkipstoneError as error:
             return str(error), (), 0
 
 
 def check_schema(schema: StructType, target: Target) -> None:
-    """Refuse rows that the table can't take, before anything is computed."""
+    """Refuse rows that don't fit the table's schema, before anything is computed."""
     from pyspark.sql.types import DayTimeIntervalType
 
-    for one in schema.fields:
-        if isinstance(one.dataType, DayTimeIntervalType):
-            hint = "cast it to a number"
-            raise SchemaError("Iceberg has no intervals", path=target.name, column=one.name, hint=hint)
+    for column in schema.fields:
+        if isinstance(column.dataType, DayTimeIntervalType):
+            hint = "cast the column to a number"
+            problem = "Iceberg does not support intervals"
+            raise SchemaError(problem, path=target.name, column=column.name, hint=hint)
     check_columns(rows_schema(schema), target.schema, target.name)
 
 
-def stored(target: Target) -> Callable[[pa.Table], pa.Table]:
-    """Rows as the table's files have them."""
+def to_table_rows(target: Target) -> Callable[[pa.Table], pa.Table]:
+    """Return a function that converts rows to the table's schema."""
 
-    def made(table: pa.Table) -> pa.Table:
+    def convert(table: pa.Table) -> pa.Table:
         batches = [target.fitted(batch) for batch in table.to_batches()]
         return pa.Table.from_batches(batches, target.schema)
 
-    return made
+    return convert
 
 
 def partition_of(frame: DataFrame, target: Target) -> Column | None:
-    """What tells a frame's rows of different partitions apart; None if there is but one."""
+    """Return a column that labels the partition of each row; None if the table is not partitioned."""
     from pyspark.sql import functions as f
     from pyspark.sql.functions import arrow_udf
 
@@ -262,17 +285,17 @@ def partition_of(frame: DataFrame, target: Target) -> Column | None:
     def label(*columns: pa.Array) -> pa.Array:
         return target.labels(pa.RecordBatch.from_arrays(list(columns), names))
 
-    return arrow_udf(label, "string")(*(f.col(quoted(target.schema, name)) for name in names))
+    return arrow_udf(label, "string")(*(f.col(quote_column(target.schema, name)) for name in names))
 
 
-def clear(target: Target, job: str, kept: Sequence[NewFile] = ()) -> None:
-    """Delete what a job's lost tries have left; what can't be deleted stays invisible."""
+def delete_leftovers(target: Target, job: str, committed: Sequence[NewFile] = ()) -> None:
+    """Delete the files of failed attempts; files that can't be deleted stay invisible."""
     with suppress(SkipstoneError):
-        target.store.delete(target.leftovers(job, kept))
+        target.store.delete(target.leftovers(job, committed))
 
 
 def index_table(lake: LakeTable, layout: PageLayout, engine: Engine, progress: Any = None) -> int:
-    """Index a table's new files as the others are, or else by default; the index's bytes."""
+    """Index a table's new files with the existing options, or the defaults; return the size of the index."""
     if lake.index.coverage is not None:
         lake.index.refresh(engine=engine, progress=progress)
     else:
@@ -292,23 +315,25 @@ _LEVEL: Final = "write.parquet.compression-level"
 _BLOOM: Final = "write.parquet.bloom-filter-enabled.column."
 
 
-def table_layout(table: Table, given: Mapping[str, Any]) -> PageLayout:
-    """The layout of a table's files; partitions are the spec's affair, and the sort order is the default."""
-    if given.get("partition_by"):
-        hint = "leave partition_by out; a table's spec is changed with pyiceberg's update_spec"
-        raise UsageError("a table has its own partition spec", path=".".join(table.name()), hint=hint)
-    chosen = {name: value for name, value in given.items() if value is not None and name != "partition_by"}
-    told = table.properties
+def table_layout(table: Table, options: Mapping[str, Any]) -> PageLayout:
+    """Return the file layout from options and table properties; the default clustering is the sort order."""
+    if options.get("partition_by"):
+        hint = "omit partition_by; change the spec with pyiceberg's update_spec"
+        raise UsageError("tables define their own partition spec", path=".".join(table.name()), hint=hint)
+    chosen = {name: value for name, value in options.items() if value is not None and name != "partition_by"}
+    properties = table.properties
     for name, key in _NUMBERS.items():
-        if key in told:
-            chosen.setdefault(name, int(told[key]))
-    codec = told.get(_CODEC, "").lower().replace("uncompressed", "none")
+        if key in properties:
+            chosen.setdefault(name, int(properties[key]))
+    codec = properties.get(_CODEC, "").lower().replace("uncompressed", "none")
     if "compression" not in chosen and codec in CODECS:
         chosen["compression"] = codec
-        if told.get(_LEVEL, "").lstrip("-").isdigit():
-            chosen.setdefault("compression_level", int(told[_LEVEL]))
+        if properties.get(_LEVEL, "").lstrip("-").isdigit():
+            chosen.setdefault("compression_level", int(properties[_LEVEL]))
     blooms = [
-        key.removeprefix(_BLOOM) for key, value in told.items() if key.startswith(_BLOOM) and value == "true"
+        key.removeprefix(_BLOOM)
+        for key, value in properties.items()
+        if key.startswith(_BLOOM) and value == "true"
     ]
     return make_layout(
         (),
@@ -321,12 +346,12 @@ def table_layout(table: Table, given: Mapping[str, Any]) -> PageLayout:
 
 
 def sort_columns(table: Table) -> Sequence[str]:
-    """The columns of a table's sort order; a bucket is no order, so what follows one is left out."""
+    """Return the columns of a table's sort order, up to the first bucket transform, which has no order."""
     names: dict[str, None] = {}
-    for one in table.sort_order().fields:
-        name = table.schema().find_column_name(one.source_id)
-        if name is None or str(one.transform).startswith("bucket"):
+    for sort_field in table.sort_order().fields:
+        name = table.schema().find_column_name(sort_field.source_id)
+        if name is None or str(sort_field.transform).startswith("bucket"):
             break
-        if str(one.transform) != "void":
+        if str(sort_field.transform) != "void":
             names[name] = None
     return list(names)

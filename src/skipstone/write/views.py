@@ -21,11 +21,12 @@ def ingest_tree(report: IngestReport) -> ReportNode:
 
 def pipeline_tree(report: PipelineReport) -> ReportNode:
     """The files of a source that were ingested, and each batch of them."""
-    known = f"; {count(report.known)} already ingested" if report.known else ""
+    old = report.already_ingested
+    already = f"; {count(old)} already ingested" if old else ""
     if report.new:
-        head = f"ingested {plural(report.new, 'file')}{known}"
-    elif report.known:
-        head = f"nothing to do: {plural(report.known, 'file')} already ingested"
+        head = f"ingested {plural(report.new, 'file')}{already}"
+    elif old:
+        head = f"nothing to do: {plural(old, 'file')} already ingested"
     else:
         head = "no new files"
     changed = Items("changed files skipped", report.changed)

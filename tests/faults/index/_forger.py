@@ -50,7 +50,7 @@ def forge(folder: Path, rng: random.Random) -> tuple[str, bool]:
         tail = note.tail if len(body) == len(data) else len(body) - (len(data) - note.tail)
         structural = True
     else:
-        opened = box.Container.open(note.name, box.Held(data), len(data), note.tail, Cache(1))
+        opened = box.Container.open(note.name, box.MemoryFile(data), len(data), note.tail, Cache(1))
         arrays = {key: opened.whole(key).copy() for key in opened.arrays()}
         head = json.loads(opened.head["segment"])
         what, structural = _lie(arrays, head, rng)

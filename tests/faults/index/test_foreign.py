@@ -50,10 +50,10 @@ def test_another_format(root: Path, tmp_path: Path, table: pa.Table, kind: str, 
     lake, _ = open_beside(root, folder, near=True)
     used = check_all(lake, table)
     assert used.covered == 0
-    assert all(f"format is {number}" in problem for problem in used.problems)
+    assert all(f"has format {number}" in problem for problem in used.problems)
     assert used.problems
     report = build(sk.open(root, index_root=folder))
-    assert (report.indexed, report.kept, report.adopted) == (FILES, 0, 0) or kind == "manifest"
+    assert (report.indexed, report.already_indexed, report.adopted) == (FILES, 0, 0) or kind == "manifest"
     assert check_all(sk.open(root, index_root=folder), table).problems == ()
 
 
@@ -100,7 +100,7 @@ def test_the_index_of_another_lake(root: Path, own: Path, table: pa.Table) -> No
     used = check_all(sk.open(own), table)
     assert used.covered == 0
     report = sk.open(own).index.refresh(engine="local")
-    assert (report.indexed, report.kept, report.dropped) == (FILES, 0, FILES)
+    assert (report.indexed, report.already_indexed, report.dropped) == (FILES, 0, FILES)
     assert check_all(sk.open(own), table).covered == FILES
     assert other.exists()
 

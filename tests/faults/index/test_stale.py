@@ -34,7 +34,7 @@ def test_missing_segments(root: Path, tmp_path: Path, table: pa.Table, near: boo
     lake, _ = open_beside(root, folder, near=near)
     used = check_all(lake, table)
     assert 0 <= used.covered < FILES
-    assert used.problems == (f"{gone.name}: it is missing",)
+    assert used.problems == (f"{gone.name}: segment is missing",)
     report = sk.open(root, index_root=folder).index.refresh(engine="local")
     assert report.indexed == FILES - used.covered
     assert check_all(sk.open(root, index_root=folder), table).covered == FILES
@@ -149,7 +149,7 @@ def test_files_replaced_added_deleted_since(own: Path, table: pa.Table) -> None:
     lake = sk.open(own)
     assert check_all(lake, table).covered == FILES - 3
     report = lake.index.refresh(engine="local")
-    assert (report.indexed, report.kept) == (3, FILES - 3)
+    assert (report.indexed, report.already_indexed) == (3, FILES - 3)
     assert check_all(lake, table).covered == FILES
     assert check_all(sk.open(own), table).covered == FILES
 

@@ -41,14 +41,14 @@ class TestBuild:
 
     def test_json(self, run: Run, lake: Path) -> None:
         told = json.loads(run("index", "build", lake, *LOCAL, "--format", "json").stdout)
-        assert (told["lake"], told["place"]) == (str(lake), str(own_files(lake)))
-        assert (told["version"], told["indexed"], told["kept"], told["skipped"]) == (1, 4, 0, [])
+        assert (told["lake"], told["location"]) == (str(lake), str(own_files(lake)))
+        assert (told["version"], told["indexed"], told["already_indexed"], told["skipped"]) == (1, 4, 0, [])
 
     def test_choices(self, run: Run, lake: Path) -> None:
         options = ("--columns", "id,price", "--columns", "name", "--blooms", "name", "--no-pages", "--sums")
         done = run("index", "build", lake, *LOCAL, *options, "--sketches", "--ids", "id", "--threads", 2)
         assert (done.exit_code, done.stderr) == (0, "")
-        asked = status(run, lake)["asked"]
+        asked = status(run, lake)["options"]
         assert asked == {
             "columns": ["id", "price", "name"],
             "pages": False,
@@ -60,7 +60,7 @@ class TestBuild:
             "ids": ["id"],
         }
         run("index", "build", lake, *LOCAL, "--columns", "id", "--no-values", "--no-blooms")
-        asked = status(run, lake)["asked"]
+        asked = status(run, lake)["options"]
         assert (asked["columns"], asked["values"], asked["own_blooms"]) == (["id"], [], False)
 
     def test_rebuild(self, run: Run, lake: Path) -> None:
@@ -93,7 +93,7 @@ class TestBuild:
     def test_an_unknown_column(self, run: Run, lake: Path) -> None:
         done = run("index", "build", lake, *LOCAL, "--columns", "nope")
         assert (done.exit_code, done.stdout) == (Exit.PREDICATE, "")
-        assert "hint: columns that can be are id, price, name" in done.stderr
+        assert "hint: use one of id, price, name" in done.stderr
 
     def test_a_file_that_is_no_parquet_is_told(self, run: Run, lake: Path) -> None:
         run("index", "build", lake, *LOCAL)
@@ -144,13 +144,13 @@ class TestRefresh:
             lake / "year=2025" / "kind=a" / "other.parquet"
         )
         done = run("index", "refresh", lake, *LOCAL)
-        assert done.stdout.startswith("indexed 1 file, 3 already indexed; 1 file gone or changed\n")
-        assert status(run, lake)["asked"]["columns"] == ["id"]
+        assert done.stdout.startswith("indexed 1 file, 3 already indexed; 1 file deleted or changed\n")
+        assert status(run, lake)["options"]["columns"] == ["id"]
 
     def test_without_an_index(self, run: Run, lake: Path) -> None:
         done = run("index", "refresh", lake, *LOCAL)
         assert (done.exit_code, done.stdout) == (Exit.OTHER, "")
-        assert "there is no index to refresh; hint: build one first" in done.stderr
+        assert "no index to refresh; hint: build one first" in done.stderr
 
     def test_a_damaged_manifest(self, run: Run, lake: Path) -> None:
         run("index", "build", lake, *LOCAL)
@@ -158,7 +158,7 @@ class TestRefresh:
             file.write_bytes(b"?")
         done = run("index", "refresh", lake, *LOCAL)
         assert (done.exit_code, done.stdout) == (Exit.FILE, "")
-        assert "its manifest is damaged; hint: build the index anew" in done.stderr
+        assert "manifest is damaged; hint: build the index again" in done.stderr
         done = run("index", "build", lake, *LOCAL)
         assert (done.exit_code, done.stderr) == (0, "")
 
@@ -167,7 +167,7 @@ class TestStatus:
     def test_none(self, run: Run, lake: Path) -> None:
         done = run("index", "status", lake)
         assert (done.exit_code, done.stderr) == (0, "")
-        assert done.stdout.endswith("next: build it: lake.index.build(), or skipstone index build\n")
+        assert done.stdout.endswith("next: build the index: lake.index.build(), or skipstone index build\n")
         assert status(run, lake)["exists"] is False
 
     def test_text(self, run: Run, lake: Path) -> None:

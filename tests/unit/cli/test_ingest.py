@@ -28,7 +28,7 @@ Words = Callable[[str], str]
 REPORT = PipelineReport(
     lake="/lake",
     new=2,
-    known=1,
+    already_ingested=1,
     changed=("/src/old.csv",),
     batches=(IngestReport("/lake", 10, (100, 120), 2, 1, Seconds(1.0, 2.0, 0.1, 0.5), 64),),
 )
@@ -75,7 +75,13 @@ class TestIngest:
         done = run("ingest", source, tmp_path / "lake", "--format", "json")
         told = json.loads(done.stdout)
         assert told == REPORT.to_json()
-        assert (told["new"], told["known"], told["rows"], told["files"], told["bytes"]) == (2, 1, 10, 2, 220)
+        assert (told["new"], told["already_ingested"], told["rows"], told["files"], told["bytes"]) == (
+            2,
+            1,
+            10,
+            2,
+            220,
+        )
         assert told["batches"][0]["seconds"]["write"] == 2.0
 
     def test_defaults_are_left_to_the_library(
@@ -153,7 +159,7 @@ class TestIngest:
         monkeypatch.chdir(source.parent)
         done = run("ingest", source, "db.events")
         assert (done.exit_code, done.stdout) == (Exit.OTHER, "")
-        assert 'or "./db.events" for a new directory' in done.stderr
+        assert 'or use "./db.events" for a new directory' in done.stderr
         assert not seen
 
     @pytest.mark.parametrize(
@@ -203,25 +209,23 @@ class TestIngest:
         assert run("ingest", tmp_path / "nothing", lake).exit_code == Exit.FILE
         done = run("ingest", source, source / "lake")
         assert done.exit_code == Exit.OTHER
-        assert "the lake lies in its own source; hint: put it somewhere else" in done.stderr
+        assert "lake is inside its own source; hint: move the lake out of the source" in done.stderr
         (source / "b.json").write_text("{}\n")
         done = run("ingest", source, lake)
         assert done.exit_code == Exit.OTHER
-        assert (
-            "the files are of several formats: csv, json; hint: name one with --input-format" in done.stderr
-        )
+        assert "files have several formats: csv, json; hint: pass --input-format" in done.stderr
 
     def test_a_hint_names_no_engine_that_is_not_there(
         self, run: Run, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        hint = 'Spark needs Java 17 or newer, from the system\'s packages; engine="local" needs neither'
+        hint = 'install Java 17 or newer; engine="local" needs neither'
 
         def broken(**_: Any) -> Any:
             raise UsageError("there is no Java", hint=hint)
 
         monkeypatch.setattr("skipstone.engine.spark.open_spark", broken)
         done = run("ingest", source, tmp_path / "lake")
-        told = "error: there is no Java; hint: Spark needs Java 17 or newer, from the system's packages\n"
+        told = "error: there is no Java; hint: install Java 17 or newer\n"
         assert (done.exit_code, done.stderr) == (Exit.OTHER, told)
 
 

@@ -61,13 +61,13 @@ def test_engines_by_name() -> None:
     ("engine", "options", "message"),
     [
         ("flink", {}, r"unknown engine 'flink' \(use \"spark\", \"local\" or a Spark session\)"),
-        (3, {}, "int is no engine"),
-        ("local", {"master": "local[2]"}, r'master= makes no sense with engine="local" \(use engine="spark"'),
-        ("local", {"remote": "sc://host"}, "remote= makes no sense"),
-        ("local", {"conf": {}}, "conf= makes no sense"),
-        ("spark", {"threads": 2}, r'threads= makes no sense with engine="spark" \(use engine="local"'),
-        ("spark", {"master": "local[2]", "remote": "sc://host"}, "both a master and a remote"),
-        (LocalEngine(), {"threads": 2}, "threads= makes no sense with an engine that is running"),
+        (3, {}, "int is not an engine"),
+        ("local", {"master": "local[2]"}, r'master= does not apply to engine="local" \(use engine="spark"'),
+        ("local", {"remote": "sc://host"}, "remote= does not apply"),
+        ("local", {"conf": {}}, "conf= does not apply"),
+        ("spark", {"threads": 2}, r'threads= does not apply to engine="spark" \(use engine="local"'),
+        ("spark", {"master": "local[2]", "remote": "sc://host"}, "master and remote can't be combined"),
+        (LocalEngine(), {"threads": 2}, "threads= does not apply to a running engine"),
         ("local", {"threads": 0}, "threads is 0"),
     ],
 )
@@ -78,7 +78,9 @@ def test_what_makes_no_sense(engine, options, message: str) -> None:
 
 def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(UsageError, match=r"not installed \(pip install 'skipstone\[spark\]', or .*\"local\""):
+    with pytest.raises(
+        UsageError, match=r"not installed \(run pip install 'skipstone\[spark\]', or .*\"local\""
+    ):
         open_engine("spark")
 
 
@@ -91,7 +93,9 @@ def test_without_java(monkeypatch: pytest.MonkeyPatch, home: str | None) -> None
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     if home is not None:
         monkeypatch.setenv("JAVA_HOME", home)
-    with pytest.raises(UsageError, match=rf"Java.*none .*{home or 'machine'}.*17.*engine=\"local\""):
+    with pytest.raises(
+        UsageError, match=rf"Java, which is not installed .*{home or 'machine'}.*17.*engine=\"local\""
+    ):
         open_engine("spark")
 
 
@@ -128,10 +132,10 @@ def test_what_is_told_of_a_failure() -> None:
     error = spark._failure(RuntimeError(text))
     assert isinstance(error, JobError)
     assert str(error) == (
-        'the work failed on Spark: \n  File "/x/worker.py", line 1, in main\n    process()\nValueError: no'
+        'Spark job failed: \n  File "/x/worker.py", line 1, in main\n    process()\nValueError: no'
     )
     lost = spark._failure(RuntimeError("Job aborted: ExecutorLostFailure\n\tat x"))
-    assert str(lost) == "the work failed on Spark: Job aborted: ExecutorLostFailure"
+    assert str(lost) == "Spark job failed: Job aborted: ExecutorLostFailure"
     missing = spark._failure(RuntimeError("Traceback\nModuleNotFoundError: No module named 'skipstone'"))
     assert "install skipstone on the executors" in str(missing)
 

@@ -90,7 +90,7 @@ def test_what_spark_has_told() -> None:
     assert again == told
     stored = pa.schema([("d", pa.int64()), ("l", pa.list_(pa.int64()))])
     assert spark_schema(stored, stored, again) == st.StructType(again.fields[:2])
-    with pytest.raises(SchemaError, match="column m: Arrow has no intervals of months"):
+    with pytest.raises(SchemaError, match="column m: Arrow does not support year-month intervals"):
         spark_schema(pa.schema([("m", pa.int32())]), pa.schema([("m", pa.int32())]), again)
 
 

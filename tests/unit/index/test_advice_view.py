@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from skipstone.index.advise.advice import Advice, ColumnAdvice, LayoutAdvice, Refused
+from skipstone.index.advise.advice import Advice, ColumnAdvice, LayoutAdvice, RefusedQuery
 from skipstone.index.views import advice_tree
 from skipstone.report.lines import width_of
 from skipstone.report.text import to_text
@@ -44,7 +44,7 @@ DEVICE = replace(
 )
 DAY = replace(
     TS, name="day", type=pa.date32(), used=0, skip_pages=None, index_bytes=0, bloom_bytes=0, index=False,
-    why="directories tell it already",
+    why="partition column, needs no index",
 )  # fmt: skip
 ADVICE = Advice(
     lake="s3://lake/events",
@@ -54,7 +54,7 @@ ADVICE = Advice(
     rows=438_000_000,
     sampled_rows=100_000,
     understood=13,
-    refused=(Refused(7, "nope = 3", "column nope: there is no such column"),),
+    refused=(RefusedQuery(7, "nope = 3", "column nope: there is no such column"),),
     synthetic=False,
     is_table=False,
     partition_by=("day",),
@@ -77,7 +77,7 @@ def test_drawn() -> None:
         column  type           queries  files  row groups  pages  bloom   index   filters  why
         ts      timestamp[us]       12   90 %        95 %   97 %      –  8.7 kB  655.4 kB  index: bounds skip 97 %
         device  int64              2.5    0 %         0 %  0.1 %   98 %  8.7 kB  655.4 kB  bloom: +98 %
-        day     date32[day]          –   90 %        95 %      –      –       –         –  directories tell it already
+        day     date32[day]          –   90 %        95 %      –      –       –         –  partition column, needs no index
 
         layout                 skips today  would skip  reads
         sort by device                38 %        97 %  21 × less
@@ -86,15 +86,15 @@ def test_drawn() -> None:
         skipstone index build s3://lake/events --columns ts --blooms device
         skipstone ingest s3://lake/events NEW_LAKE --partition-by day --cluster-by device
 
-        Skips are shares of rows: today's by the bounds of the sampled files, a layout's by the bounds of the sampled rows in
-        that order, in pages and row groups as large as today's.
+        Skips are shares of rows: today's from the bounds of the sampled files, a layout's from the bounds of the sampled rows
+        in that order, with pages and row groups of today's size.
         not understood: 7: nope = 3: column nope: there is no such column""")  # noqa: E501
 
 
 def test_nothing_to_advise() -> None:
     text = str(NOTHING)
     assert text.startswith("Neither an index nor another order of rows would help these queries.")
-    assert "no queries given" in text
+    assert "no queries, so values and ranges" in text
     assert NOTHING.commands == ()
     assert "skipstone" not in text
 
@@ -161,7 +161,7 @@ def test_json() -> None:
     assert found["by_column"][0]["skip_with_bloom"] is None
     assert found["layouts"][0]["factor"] == pytest.approx(0.62 / 0.03)
     assert found["refused"] == [
-        {"place": 7, "text": "nope = 3", "reason": "column nope: there is no such column"}
+        {"line": 7, "text": "nope = 3", "reason": "column nope: there is no such column"}
     ]
     assert found["recommendation"].startswith("Index ts")
     assert found["commands"] == list(ADVICE.commands)

@@ -64,21 +64,29 @@ def test_a_build_and_its_refreshes(root: Path) -> None:
     lake = sk.open(root)
     done: list[tuple[int, int]] = []
     report = lake.index.build(engine="local", progress=lambda n, total: done.append((n, total)))
-    assert (report.version, report.indexed, report.kept, report.dropped, report.adopted) == (1, 6, 0, 0, 0)
+    assert (report.version, report.indexed, report.already_indexed, report.dropped, report.adopted) == (
+        1,
+        6,
+        0,
+        0,
+        0,
+    )
     assert report.requests > 0
     assert report.bytes > 0
     assert done[-1] == (6, 6)
     assert covered(root) == 6
     again = lake.index.build(engine="local")
-    assert (again.version, again.indexed, again.kept, again.requests) == (1, 0, 6, 0), "nothing to do"
+    assert (again.version, again.indexed, again.already_indexed, again.requests) == (1, 0, 6, 0), (
+        "nothing to do"
+    )
     write(root, 6)
     write(root, 0, rows=49)
     (root / "f005.parquet").unlink()
     report = lake.index.refresh(engine="local")
-    assert (report.indexed, report.kept, report.dropped, report.version) == (2, 4, 2, 2)
+    assert (report.indexed, report.already_indexed, report.dropped, report.version) == (2, 4, 2, 2)
     assert covered(root) == 6
     rebuilt = lake.index.build(engine="local", rebuild=True)
-    assert (rebuilt.indexed, rebuilt.kept) == (6, 0)
+    assert (rebuilt.indexed, rebuilt.already_indexed) == (6, 0)
     assert covered(root) == 6
 
 
@@ -86,7 +94,7 @@ def test_another_choice_is_another_index(root: Path) -> None:
     lake = sk.open(root)
     lake.index.build(engine="local")
     report = lake.index.build(["id"], engine="local")
-    assert (report.indexed, report.kept) == (6, 0)
+    assert (report.indexed, report.already_indexed) == (6, 0)
     assert [column[0] for column in read_manifest(lake.index.store).spec["columns"]] == [["id"]]
     write(root, 7)
     assert lake.index.refresh(engine="local").indexed == 1, "with the choice that was made last"
@@ -327,15 +335,15 @@ def test_two_processes_refresh_while_a_third_reads(root: Path) -> None:
     turns = 5
     workers = [spawn(WORKER, str(root), str(n), str(turns)) for n in range(2)]
     reads = used = 0
-    kept = sk.open(root)
+    already_indexed = sk.open(root)
     while reads < 6 or any(worker.poll() is None for worker in workers):
-        for lake in (sk.open(root), kept):
+        for lake in (sk.open(root), already_indexed):
             scan = lake.scan("id = 3007 or id = 1", columns=["text"])
             assert scan.to_arrow()["text"].to_pylist() == ["w1", "w3007"]
             reads += 1
             used += bool(scan.trace().index and scan.trace().index.covered)
         if reads % 10 == 0:
-            kept.refresh()
+            already_indexed.refresh()
     for worker in workers:
         _, errors = worker.communicate()
         assert worker.returncode == 0, errors[-2000:]
@@ -343,7 +351,7 @@ def test_two_processes_refresh_while_a_third_reads(root: Path) -> None:
     assert used == reads
     total = 6 + 2 * turns
     report = sk.open(root).index.refresh(engine="local")
-    assert report.kept + report.adopted + report.indexed == total
+    assert report.already_indexed + report.adopted + report.indexed == total
     assert covered(root) == total
     assert not [p for p in own_files(root).iterdir() if p.name.startswith(".")]
 
@@ -384,7 +392,7 @@ def test_a_job_that_was_killed_is_resumed(root: Path, after: int) -> None:
     assert worker.returncode == -signal.SIGKILL
     assert covered(root) == 6
     report = sk.open(root).index.build(["id", "text"], blooms=["text"], engine="local")
-    assert report.kept == 6
+    assert report.already_indexed == 6
     assert report.adopted >= after
     assert report.adopted + report.indexed == 8
     assert covered(root) == 14

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from skipstone.errors import ReadError
 from skipstone.index import container as module
-from skipstone.index.container import COMMON, BadIndex, Container, ContainerWriter, Fetched, LocalFile
+from skipstone.index.container import COMMON, BadIndex, Container, ContainerWriter, LocalFile, RemoteFile
 from skipstone.store.cache import Cache
 from skipstone.store.source import ByteRange
 
@@ -45,7 +45,7 @@ def written(arrays: dict[tuple[int, str], Any], head: dict[str, Any] | None = No
 def opened(data: bytes, tail: int, path: Path | None, cache: int = 1 << 20) -> tuple[Container, Remote]:
     remote = Remote(data)
     if path is None:
-        source: Any = Fetched("name", remote.read)
+        source: Any = RemoteFile("name", remote.read)
     else:
         path.write_bytes(data)
         source = LocalFile(str(path))
@@ -157,7 +157,7 @@ def test_opened_alone(tmp_path: Path) -> None:
     given = arrays(SIZES)
     data, tail = written(given)
     (tmp_path / "c").write_bytes(data)
-    for source in (LocalFile(str(tmp_path / "c")), Fetched("c", Remote(data).read)):
+    for source in (LocalFile(str(tmp_path / "c")), RemoteFile("c", Remote(data).read)):
         box = Container.open_alone("c", source, len(data), Cache(1 << 20))
         assert box.tail == tail
         assert np.array_equal(box.whole((COMMON, "a/9")), given[COMMON, "a/9"])
@@ -196,7 +196,7 @@ def test_cut_short(tmp_path: Path, cut: int) -> None:
     data, tail = written(arrays(SIZES))
     short = data[:cut]
     (tmp_path / "c").write_bytes(short)
-    for source in (LocalFile(str(tmp_path / "c")), Fetched("c", Remote(short).read)):
+    for source in (LocalFile(str(tmp_path / "c")), RemoteFile("c", Remote(short).read)):
         with pytest.raises(BadIndex):
             Container.open("c", source, len(data), tail, Cache(1))
         with pytest.raises(BadIndex):
@@ -208,7 +208,7 @@ def test_cut_short(tmp_path: Path, cut: int) -> None:
 def test_another_format_or_no_segment(tmp_path: Path) -> None:
     data, tail = written(arrays([3]))
     other = data[:-48] + struct.pack("<I", 9) + data[-44:]
-    with pytest.raises(BadIndex, match="format is 9"):
+    with pytest.raises(BadIndex, match="has format 9"):
         opened(other, tail, tmp_path / "c")
     with pytest.raises(BadIndex):
         opened(bytes(len(data)), tail, tmp_path / "d")
@@ -219,12 +219,12 @@ def test_another_format_or_no_segment(tmp_path: Path) -> None:
 def test_a_failed_fetch_is_a_bad_index() -> None:
     data, tail = written({(0, "a"): np.arange(3)})
     remote = Remote(data)
-    box = Container.open("box", Fetched("box", remote.read), len(data), tail, Cache(1))
+    box = Container.open("box", RemoteFile("box", remote.read), len(data), tail, Cache(1))
 
     def fail(ranges: Sequence[ByteRange]) -> list[bytes]:
         raise ReadError("gone", path="x")
 
-    box.bytes = Fetched("box", fail)
+    box.bytes = RemoteFile("box", fail)
     with pytest.raises(BadIndex, match="gone") as caught:
         box.whole((0, "a"))
     assert caught.value.name == "box"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import skipstone as sk
 from skipstone.aggregate.states.answers import sums, variances
 from skipstone.aggregate.states.state import ALL_FACETS
-from skipstone.index.container import Container, Fetched, LocalFile
+from skipstone.index.container import Container, LocalFile, RemoteFile
 from skipstone.index.draft import ColumnDraft, Draft, ranges
 from skipstone.index.levels import LevelBounds
 from skipstone.index.record import record_files
@@ -107,7 +107,7 @@ def _file(draft: Draft) -> dict[str, Any]:
     return {
         "marks": draft.marks.tolist(),
         "versions": draft.versions,
-        "shell": draft.kins[int(draft.kin[0])],
+        "shell": draft.schemas[int(draft.schema_numbers[0])],
         "rows": draft.group_rows.tolist(),
         "sizes": (draft.sizes.tolist(), draft.group_sizes.tolist()),
         "counts": (draft.counts.tolist(), draft.chunk_counts.tolist()),
@@ -154,7 +154,7 @@ def reopened(draft: Draft, folder: Path) -> Iterator[Segment]:
     (folder / "segment").write_bytes(data)
     sources: list[Any] = [
         LocalFile(str(folder / "segment")),
-        Fetched("segment", lambda ranges: [data[r.start : r.stop] for r in ranges]),
+        RemoteFile("segment", lambda ranges: [data[r.start : r.stop] for r in ranges]),
     ]
     for source in sources:
         yield Segment(Container.open("segment", source, len(data), tail, Cache(1 << 22)))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from skipstone.core.domain.keys import Kind, key_space
 from skipstone.core.evidence import ColumnFacts
-from skipstone.index.container import Container, ContainerWriter, Fetched, LocalFile
+from skipstone.index.container import Container, ContainerWriter, LocalFile, RemoteFile
 from skipstone.index.levels import (
     COUNTS,
     UNKNOWN,
@@ -93,7 +93,7 @@ def readers(level: LevelBounds, folder: Path) -> list[LevelReader]:
     (folder / "level").write_bytes(data)
     sources: list[Any] = [
         LocalFile(str(folder / "level")),
-        Fetched("level", lambda ranges: [data[r.start : r.stop] for r in ranges]),
+        RemoteFile("level", lambda ranges: [data[r.start : r.stop] for r in ranges]),
     ]
     boxes = [Container.open("level", source, len(data), tail, Cache(1 << 20)) for source in sources]
     return [LevelReader(box, 7, name, level.facts.type) for box in boxes for name in ("deep", "flat")]

@@ -89,7 +89,7 @@ def test_the_highest_number_stands(store: Store) -> None:
     assert read_manifest(store).number == 10
     assert latest(store.list_prefix("")) == (10, next(e for e in store.list_prefix("") if "10" in e.key))
     store.write(manifest_name(11), [Manifest(10).encode()])
-    with pytest.raises(BadIndex, match="another version"):
+    with pytest.raises(BadIndex, match="is of version 10, not 11"):
         read_manifest(store)
 
 
@@ -135,7 +135,7 @@ def test_a_commit_gives_up_in_the_end(store: Store, monkeypatch: pytest.MonkeyPa
         store.write(manifest_name(before.number + 1), [Manifest(before.number + 1).encode()])
         return before
 
-    with pytest.raises(ConflictError, match="other commits"):
+    with pytest.raises(ConflictError, match="concurrent commits"):
         commit(store, change)
 
 

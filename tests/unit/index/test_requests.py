@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone as sk
-from skipstone.index.container import COMMON, Container, Fetched
+from skipstone.index.container import COMMON, Container, RemoteFile
 from skipstone.store.cache import Cache
 from skipstone.store.store import open_store
 from tests.faults._store import Request, WatchedStore
@@ -235,7 +235,7 @@ def test_a_wide_table_loads_what_it_uses(wide: tuple[Home, Path], s3: dict[str, 
             continue
         body = bytes(obstore.get(bucket, f".skipstone/wide/{request.key}").bytes())
         bodies[request.key] = len(body)
-        source = Fetched(request.key, lambda ranges, body=body: [body[r.start : r.stop] for r in ranges])
+        source = RemoteFile(request.key, lambda ranges, body=body: [body[r.start : r.stop] for r in ranges])
         box = Container.open_alone(request.key, source, len(body), Cache(1))
         paths = json.loads(box.head["segment"])["paths"]
         stores = {key: box.span(key) for key in box.arrays()}

@@ -15,7 +15,7 @@ from skipstone.core.evidence import ColumnFacts, Evidence, unbounded
 from skipstone.core.ir import compile_predicate
 from skipstone.core.ir.nodes import Leaf
 from skipstone.core.judge import judge
-from skipstone.index.container import Container, ContainerWriter, Fetched
+from skipstone.index.container import Container, ContainerWriter, RemoteFile
 from skipstone.index.levels import write_facts
 from skipstone.index.search import UnitRuns, head, heads, search, search_arrays, search_leaf
 from skipstone.predicate import col
@@ -104,7 +104,7 @@ def container(facts: dict[int, ColumnFacts]) -> Container:
             writer.add(column, f"file/{name}", array)
     parts, tail = writer.parts({})
     data = b"".join(parts)
-    read = Fetched("x", lambda ranges: [data[r.start : r.stop] for r in ranges])
+    read = RemoteFile("x", lambda ranges: [data[r.start : r.stop] for r in ranges])
     return Container.open("x", read, len(data), tail, Cache(1 << 20))
 
 

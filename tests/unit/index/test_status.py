@@ -53,7 +53,7 @@ def test_there_is_none(root: Path) -> None:
         FILES,
     )
     assert (found.segments, found.columns, found.sizes.total, found.problems) == ((), (), 0, ())
-    assert found.place == str(own_files(root))
+    assert found.location == str(own_files(root))
     assert not own_files(root).exists()
 
 
@@ -66,8 +66,8 @@ def test_a_whole_one(root: Path) -> None:
     assert [column.name for column in found.columns] == ["id", "price", "name", "place.x"]
     assert found["id"].type == pa.int64()
     assert (found["id"].origins.page_index, found["id"].origins.footer) == (3, 3)
-    assert found.asked.columns == ("id", "price", "name", "place.x")
-    assert (found.asked.pages, found.asked.own_blooms, found.asked.values) == (True, True, ())
+    assert found.options.columns == ("id", "price", "name", "place.x")
+    assert (found.options.pages, found.options.own_blooms, found.options.values) == (True, True, ())
     assert found.data_bytes == sum(file.stat().st_size for file in root.glob("*.parquet"))
     assert 0 <= found.taken - found.written < 600
 
@@ -80,14 +80,14 @@ def test_every_byte_is_accounted_for(root: Path) -> None:
     named = {segment.name for segment in found.segments}
     assert found.sizes.total == sum(file.stat().st_size for file in segments if file.name in named)
     assert found.sizes.other == 0
-    levels = ("blocks", "files", "row_groups", "pages", "blooms", "sums", "sketches", "places", "names")
+    levels = ("blocks", "files", "row_groups", "pages", "blooms", "sums", "sketches", "offsets", "names")
     assert all(getattr(found.sizes, level) > 0 for level in levels)
     for level in levels[:-2]:
         parts = sum(getattr(column.sizes, level) for column in found.columns)
         assert parts == getattr(found.sizes, level)
     assert found["name"].sizes.blooms > 0
     assert found["price"].sizes.blooms == 0
-    assert (found.asked.blooms, found.asked.sums) == (("name",), ("id", "price"))
+    assert (found.options.blooms, found.options.sums) == (("name",), ("id", "price"))
     # The price of files without a page index was read, and so was that of the others, for NaN.
     assert found["price"].origins.values == FILES
     old = sum(file.stat().st_size for file in segments if file.name not in named)
@@ -101,7 +101,7 @@ def test_files_that_are_gone_changed_and_new(root: Path) -> None:
     write(root / "new.parquet", 10)
     found = sk.open(root).index.status()
     assert (found.files, found.covered, found.unknown, found.stale) == (FILES, FILES - 2, 2, 2)
-    assert set(found.stale_such_as) == {"0.parquet (gone)", "1.parquet (changed)"}
+    assert set(found.stale_such_as) == {"0.parquet (deleted)", "1.parquet (changed)"}
     assert set(found.unknown_such_as) == {"1.parquet", "new.parquet"}
     assert sum(segment.stale for segment in found.segments) == 2
     assert found["id"].origins.page_index + found["id"].origins.footer == FILES - 2
@@ -134,7 +134,7 @@ def test_damaged_parts_are_told(root: Path) -> None:
     whole = manifest.read_bytes()
     manifest.write_bytes(whole[:-9])
     found = sk.open(root).index.status()
-    assert (found.exists, found.version, found.problems) == (True, 0, ("its manifest is damaged",))
+    assert (found.exists, found.version, found.problems) == (True, 0, ("manifest is damaged",))
     manifest.write_bytes(whole)
     for file in own_files(root).glob("segment-*"):
         file.write_bytes(file.read_bytes()[:-1])
@@ -155,7 +155,7 @@ def test_damage_to_what_only_the_status_reads(root: Path) -> None:
     body[container.span((0, "origin")).start] ^= 1
     path.write_bytes(body)
     found = lake.index.status()
-    assert found.problems == (f"{container.name}: a part of it is damaged: the checksum is another",)
+    assert found.problems == (f"{container.name}: segment is damaged: checksum mismatch",)
     assert found.covered == FILES
     assert coverage.problems == []
 
@@ -165,12 +165,12 @@ def test_another_place(root: Path, tmp_path: Path) -> None:
     lake.index.build(engine="local", pages=False, blooms=False)
     (tmp_path / "elsewhere" / "mine.txt").write_text("not of the index")
     found = lake.index.status()
-    assert (found.place, found.covered) == (str(tmp_path / "elsewhere"), FILES)
+    assert (found.location, found.covered) == (str(tmp_path / "elsewhere"), FILES)
     assert (found.sizes.pages, found.sizes.blooms) == (0, 0)
     named = {segment.name for segment in found.segments}
     parts = [path for path in (tmp_path / "elsewhere").glob("segment-*") if path.name not in named]
     assert found.old_bytes == sum(path.stat().st_size for path in parts) > 0
-    assert (found.asked.pages, found.asked.own_blooms) == (False, False)
+    assert (found.options.pages, found.options.own_blooms) == (False, False)
     assert sk.open(root).index.status().exists is False
 
 
@@ -188,4 +188,4 @@ def test_it_is_cheap(s3: dict[str, str], root: Path) -> None:
     assert (found.covered, found["id"].sizes.total > 0) == (FILES, True)
     # The directory, marks, and the origins of all columns together; or a small segment whole.
     assert len(found.segments) <= lake.io.requests <= 3 * len(found.segments)
-    assert found.sizes.directories < lake.io.bytes <= found.sizes.total
+    assert found.sizes.metadata < lake.io.bytes <= found.sizes.total

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from skipstone.index.results import (
-    BuildChoices,
+    BuildOptions,
     ColumnStatus,
     IndexReport,
     IndexStatus,
     Origins,
     SegmentStatus,
     Sizes,
-    Skipped,
+    SkippedFile,
 )
 from skipstone.index.views import build_tree, status_tree
 from skipstone.report.lines import width_of
@@ -27,7 +27,7 @@ from skipstone.report.units import ago
 from tests.unit.report.test_html import TAGS, Reader
 
 USER = ColumnStatus(
-    "user_id", pa.int64(), Origins(page_index=98), Sizes(34, 900, 1_200, 40_000, 2_600_000, places=9_000)
+    "user_id", pa.int64(), Origins(page_index=98), Sizes(34, 900, 1_200, 40_000, 2_600_000, offsets=9_000)
 )
 AMOUNT = ColumnStatus(
     "place.amount", pa.float64(), Origins(footer=20, values=78), Sizes(34, 700, 900, sums=4_000)
@@ -35,7 +35,7 @@ AMOUNT = ColumnStatus(
 SEGMENT = SegmentStatus("segment-" + "0f" * 16 + ".skip", 101, 3, 2_700_000, 1_000_000.0)
 STATUS = IndexStatus(
     lake="s3://lake/events",
-    place="s3://lake/events/_skipstone",
+    location="s3://lake/events/_skipstone",
     version=3,
     format=1,
     written=1_000_000.0,
@@ -50,12 +50,12 @@ STATUS = IndexStatus(
     columns=(USER, AMOUNT),
     data_bytes=44_600_000,
     old_bytes=30_000,
-    asked=BuildChoices(("user_id", "place.amount"), True, ("user_id",), True, (), ("place.amount",), ()),
+    options=BuildOptions(("user_id", "place.amount"), True, ("user_id",), True, (), ("place.amount",), ()),
     problems=(),
 )
 NONE = replace(
     STATUS, version=0, covered=0, stale=0, stale_such_as=(), unknown_such_as=(), segments=(), sizes=Sizes(),
-    columns=(), old_bytes=0, asked=BuildChoices(),
+    columns=(), old_bytes=0, options=BuildOptions(),
 )  # fmt: skip
 
 
@@ -90,23 +90,23 @@ def test_text() -> None:
         segment                                        files  stale    size
         segment-0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f.skip    101      3  2.7 MB
 
-        next: refresh it: lake.index.refresh(), or skipstone index refresh
+        next: refresh the index: lake.index.refresh(), or skipstone index refresh
         """)
 
 
 def test_no_index_says_what_to_do() -> None:
     assert str(NONE) == drawn("""
         s3://lake/events/_skipstone  no index
-        next: build it: lake.index.build(), or skipstone index build
+        next: build the index: lake.index.build(), or skipstone index build
         """)
     assert not NONE.exists
 
 
 def test_an_index_that_can_not_be_used() -> None:
-    assert str(replace(NONE, problems=("its manifest is damaged",))) == drawn("""
+    assert str(replace(NONE, problems=("manifest is damaged",))) == drawn("""
         s3://lake/events/_skipstone  the index can't be used
-        ignored: its manifest is damaged
-        next: rebuild it: lake.index.build(rebuild=True), or skipstone index build --rebuild
+        ignored: manifest is damaged
+        next: rebuild the index: lake.index.build(rebuild=True), or skipstone index build --rebuild
         """)
 
 
@@ -117,8 +117,8 @@ def test_nothing_to_do_is_not_said() -> None:
 
 
 def test_problems_come_before_what_is_missing() -> None:
-    broken = replace(STATUS, problems=("segment-1f.skip: it is missing",))
-    assert str(broken).splitlines()[-2] == "ignored: segment-1f.skip: it is missing"
+    broken = replace(STATUS, problems=("segment-1f.skip: segment is missing",))
+    assert str(broken).splitlines()[-2] == "ignored: segment-1f.skip: segment is missing"
     assert "--rebuild" in broken.next_step
 
 
@@ -129,7 +129,7 @@ def test_it_fits(width: int) -> None:
         place="s3://" + "x" * 300,
         columns=(replace(USER, name="n" * 90, type=pa.struct([("a" * 50, pa.int8())])), AMOUNT),
         problems=("y" * 400,),
-        asked=replace(STATUS.asked, columns=tuple(f"column_{i}" for i in range(300))),
+        options=replace(STATUS.options, columns=tuple(f"column_{i}" for i in range(300))),
     )
     lines = to_text(status_tree(long), width).splitlines()
     assert max(map(width_of, lines)) <= width
@@ -155,9 +155,9 @@ def test_json() -> None:
     assert told["bytes"]["total"] == STATUS.sizes.total == 2_700_000
     assert told["columns"][1]["origins"] == {"footer": 20, "page_index": 0, "values": 78, "nowhere": 0}
     assert told["columns"][1]["bytes"]["sums"] == 4_000
-    assert told["asked"]["blooms"] == ["user_id"]
+    assert told["options"]["blooms"] == ["user_id"]
     told = NONE.to_json()
-    assert (told["exists"], told["written"], told["asked"]) == (False, None, None)
+    assert (told["exists"], told["written"], told["options"]) == (False, None, None)
 
 
 def test_html() -> None:
@@ -224,11 +224,11 @@ class TestReport:
                 """,
             ),
             (
-                IndexReport(2, 0, 0, 0, 0, 0, 1, 8, 0.5, (Skipped("a.parquet", "it is no Parquet file"),)),
+                IndexReport(2, 0, 0, 0, 0, 0, 1, 8, 0.5, (SkippedFile("a.parquet", "file is not Parquet"),)),
                 """
                 indexed 0 files; 1 file could not be indexed
                 read 8 B in 1 request, 500 ms; version 2 has 0 segments
-                not indexed: a.parquet: it is no Parquet file
+                not indexed: a.parquet: file is not Parquet
                 """,
             ),
             (
@@ -244,11 +244,11 @@ class TestReport:
         assert str(report) == drawn(text)
 
     def test_it_fits(self) -> None:
-        report = replace(self.REPORT, skipped=(Skipped("x" * 200, "y" * 200),) * 30)
+        report = replace(self.REPORT, skipped=(SkippedFile("x" * 200, "y" * 200),) * 30)
         lines = to_text(build_tree(report), 80).splitlines()
         assert max(map(width_of, lines)) <= 80
         assert lines[-1].endswith("25 more")
 
     def test_json(self) -> None:
-        told = replace(self.REPORT, skipped=(Skipped("a", "b"),)).to_json()
+        told = replace(self.REPORT, skipped=(SkippedFile("a", "b"),)).to_json()
         assert (told["version"], told["indexed"], told["skipped"]) == (4, 2, [{"path": "a", "reason": "b"}])

@@ -18,7 +18,7 @@ from skipstone.aggregate.states.sketches import CPC, KLL, merge_cpc, merge_kll
 from skipstone.aggregate.states.state import ALL_FACETS
 from skipstone.core.ir.nodes import ColumnRef
 from skipstone.index import container
-from skipstone.index.container import Bytes, Container, Fetched, LocalFile
+from skipstone.index.container import Bytes, Container, LocalFile, RemoteFile
 from skipstone.index.draft import Draft
 from skipstone.index.levels import UNKNOWN
 from skipstone.index.record import record_files
@@ -77,7 +77,7 @@ def segment(root: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest
     data = b"".join(parts)
     place = tmp_path_factory.mktemp("segment") / "segment"
     place.write_bytes(data)
-    fetched = Fetched("segment", lambda ranges: [data[r.start : r.stop] for r in ranges])
+    fetched = RemoteFile("segment", lambda ranges: [data[r.start : r.stop] for r in ranges])
     source: Bytes = LocalFile(str(place)) if request.param == "mapped" else fetched
     return Segment(Container.open("segment", source, len(data), tail, Cache(1 << 22)))
 

@@ -15,7 +15,7 @@ from obstore.store import MemoryStore
 import skipstone as sk
 from skipstone.errors import ReadError, UsageError
 from skipstone.store.store import Store, open_root
-from skipstone.write.lakes import opened
+from skipstone.write.lakes import open_existing
 from skipstone.write.sources import find_sources
 from tests.faults._steps import SteppedStore
 
@@ -91,7 +91,7 @@ def test_a_table_and_all_around_it_is_refused(sandbox: Any, kind: str) -> None:
     # Nor are rows taken in from there, or put there.
     for key in inside:
         with pytest.raises(UsageError, match=f"belongs to {named} table"):
-            opened(root.child(key))
+            open_existing(root.child(key))
     if root.local:
         for key in ("db", *inside):
             with pytest.raises(UsageError, match=f"{named} table"):

@@ -126,10 +126,10 @@ def test_what_there_is_not_is_null() -> None:
 
 
 def test_the_index_that_was_asked() -> None:
-    use = IndexUse("s3://lake/events/_skipstone", 3, 4_378, ("segment-1f.skip: it is missing",))
+    use = IndexUse("s3://lake/events/_skipstone", 3, 4_378, ("segment-1f.skip: segment is missing",))
     assert scan_to_json(replace(samples.HIVE, index=use))["index"] == {
         "place": "s3://lake/events/_skipstone",
         "version": 3,
         "covered": 4_378,
-        "problems": ["segment-1f.skip: it is missing"],
+        "problems": ["segment-1f.skip: segment is missing"],
     }

@@ -189,7 +189,7 @@ class TestIndex:
         [
             (IndexUse("ix", 3, 4_378), "│  index version 3 covers 4,378 of 4,380 files"),
             (IndexUse("ix", 1_200, 0), "│  index version 1,200 covers none of 4,380 files"),
-            (IndexUse("ix", 0, 0, ("its manifest is damaged",)), "│  the index is not used"),
+            (IndexUse("ix", 0, 0, ("manifest is damaged",)), "│  the index is not used"),
         ],
     )
     def test_line(self, use: IndexUse, line: str) -> None:
@@ -198,10 +198,10 @@ class TestIndex:
         assert [*lines[:2], *lines[3 : 3 + 24]] == draw_scan(samples.HIVE).splitlines()[:26]
 
     def test_problems_are_notes(self) -> None:
-        problems = ("segment-1f.skip: a part of it is damaged", "its manifest is damaged")
+        problems = ("segment-1f.skip: segment is damaged", "manifest is damaged")
         drawn = draw_scan(replace(samples.HIVE, index=IndexUse("ix", 3, 7, problems)))
-        assert "notes: index: segment-1f.skip ignored: a part of it is damaged\n" in drawn
-        assert "       index ignored: its manifest is damaged\n       part-00017" in drawn
+        assert "notes: index: segment-1f.skip ignored: segment is damaged\n" in drawn
+        assert "       index ignored: manifest is damaged\n       part-00017" in drawn
 
     @pytest.mark.parametrize("width", [40, 80, 200])
     def test_it_fits(self, width: int) -> None:

@@ -14,7 +14,7 @@ from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.order import sort_batch
 from skipstone.parquet.write.profile import profile
 from skipstone.write.frame import FrameSurvey
-from skipstone.write.lookups import advised
+from skipstone.write.lookups import add_blooms
 
 SAMPLED = 20_000
 
@@ -38,7 +38,7 @@ def survey(rows: int, layout: PageLayout) -> FrameSurvey:
 
 def blooms(rows: int, queries: Any, **settings: Any) -> tuple[str, ...]:
     layout = PageLayout(**{"cluster_by": ("ts",), "row_group_rows": rows // 40, **settings})
-    return advised(survey(rows, layout), layout, queries).blooms
+    return add_blooms(survey(rows, layout), layout, queries).blooms
 
 
 QUERIES = ["id = 456789", "hash = '20ab'", "user = 45678", "few = 3", "ts = 1000", "place.city = 456789"]
@@ -76,6 +76,6 @@ def test_a_query_log(tmp_path: Path) -> None:
 def test_no_rows_and_no_questions() -> None:
     layout = PageLayout()
     empty = pa.table({"id": pa.array([], pa.int64())})
-    assert advised(FrameSurvey(0, empty, profile(empty, layout), 1), layout, ["id = 3"]) is layout
+    assert add_blooms(FrameSurvey(0, empty, profile(empty, layout), 1), layout, ["id = 3"]) is layout
     with pytest.raises(PredicateError, match="nope"):
         blooms(1_000_000, ["nope = 3"])

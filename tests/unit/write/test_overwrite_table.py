@@ -23,13 +23,13 @@ from skipstone.scan.lake import Table
 from skipstone.scan.options import ScanOptions
 from skipstone.scan.scan import Scan
 from skipstone.write.overwrite import (
-    Done,
-    Everything,
-    Matching,
+    FullOverwrite,
     Overwrite,
+    OverwritePlan,
+    OverwriteResult,
     PartitionOverwrite,
-    Plan,
-    Rewriting,
+    PredicateOverwrite,
+    Rewriter,
     overwrite,
 )
 from tests.iceberg._maker import Maker
@@ -87,13 +87,13 @@ class World:
         }
         return pa.table(columns)
 
-    def overwrite(self, table: Any, how: Overwrite, new: pa.Table) -> tuple[Done, list[NewFile]]:
+    def overwrite(self, table: Any, how: Overwrite, new: pa.Table) -> tuple[OverwriteResult, list[NewFile]]:
         target, layout = Target.of(table), PageLayout()
         seen = profile(new, layout)
         found = write_files(new.to_batches(), target.store, "ab", "new", layout, seen, shape=target)
         files = [target.new_file(one) for one in found]
-        rewriting = Rewriting(target, layout, seen, "ab")
-        done = overwrite(table, how, files, rewriting, LocalEngine(2), branch="main", properties={})
+        rewriter = Rewriter(target, layout, seen, "ab")
+        done = overwrite(table, how, files, rewriter, LocalEngine(2), branch="main", properties={})
         return done, files
 
 
@@ -168,7 +168,7 @@ def test_random_tables(tmp_path: Path, seed: int) -> None:
     before = world.oracle()
     new = new_rows(1, 2)
     text = where.replace("'NaN'::double", "double('NaN')")
-    done, files = world.overwrite(table, Matching(predicate(text)), new)
+    done, files = world.overwrite(table, PredicateOverwrite(predicate(text)), new)
     assert read(table) == listed(pa.concat_tables([staying(before, where), new]))
     paths = {file.path for file in (*files, *done.moved)}
     assert paths <= data_files(table)
@@ -213,7 +213,7 @@ def test_files_of_other_specs_are_looked_at_where_they_may_have_rows(tmp_path: P
             new.to_batches(), target.store, "aa", "n", PageLayout(), profile(new, PageLayout()), shape=target
         )
         plan = PartitionOverwrite().plan(Table(table), target, [target.new_file(one) for one in found])
-        touched = {one.stays.entry.key for one in plan.rewrites}
+        touched = {one.retained.entry.key for one in plan.rewrites}
         held = {one.file.path: maker.column(one.file, maker.field("g"))[0] for one in maker.live()}
         assert {held[path] for path in touched} == wanted
         assert touched == {path for path, group in held.items() if group in wanted}
@@ -224,8 +224,8 @@ def meanwhile(kind: type[Overwrite], monkeypatch: pytest.MonkeyPatch, act: Calla
     """Somebody acts after the first plan; how many plans there were."""
     real, plans = kind.plan, [0]
 
-    def plan(self: Any, *given: Any) -> Plan:
-        found: Plan = real(self, *given)
+    def plan(self: Any, *given: Any) -> OverwritePlan:
+        found: OverwritePlan = real(self, *given)
         plans[0] += 1
         if plans[0] == 1:
             act()
@@ -260,9 +260,9 @@ def test_deletes_that_come_while_rows_are_copied(
             maker.delete_positions([(maker.live()[1].file.path, 5)])
         world.publish()
 
-    plans = meanwhile(Matching, monkeypatch, act)
+    plans = meanwhile(PredicateOverwrite, monkeypatch, act)
     new = new_rows(5)
-    world.overwrite(table, Matching(predicate("id in (0, 1)")), new)
+    world.overwrite(table, PredicateOverwrite(predicate("id in (0, 1)")), new)
     assert plans == [2]
     assert read(table) == listed(pa.concat_tables([staying(world.oracle(), "id in (0, 1)"), new]))
 
@@ -278,14 +278,14 @@ def test_deletes_elsewhere_are_no_conflict(tmp_path: Path, monkeypatch: pytest.M
         maker.delete_equal([1], [(7,)], partitions=[(other.spec.id, other.partition)])
         world.publish()
 
-    plans = meanwhile(Matching, monkeypatch, act)
+    plans = meanwhile(PredicateOverwrite, monkeypatch, act)
     new = new_rows(5)
-    world.overwrite(table, Matching(predicate("id = 0")), new)
+    world.overwrite(table, PredicateOverwrite(predicate("id = 0")), new)
     assert plans == [1]
     assert read(table) == listed(pa.concat_tables([staying(world.oracle(), "id = 0"), new]))
 
 
-@pytest.mark.parametrize("kind", [Matching, PartitionOverwrite, Everything])
+@pytest.mark.parametrize("kind", [PredicateOverwrite, PartitionOverwrite, FullOverwrite])
 def test_rows_that_come_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Overwrite]
 ) -> None:
@@ -299,11 +299,11 @@ def test_rows_that_come_meanwhile(
         world.publish()
 
     plans = meanwhile(kind, monkeypatch, act)
-    how = Matching(predicate("g = 1")) if kind is Matching else kind()  # type: ignore[call-arg]
+    how = PredicateOverwrite(predicate("g = 1")) if kind is PredicateOverwrite else kind()  # type: ignore[call-arg]
     new = new_rows(1)
     world.overwrite(table, how, new)
     assert plans == [2]
-    where = "true" if kind is Everything else "g = 1"
+    where = "true" if kind is FullOverwrite else "g = 1"
     assert read(table) == listed(pa.concat_tables([staying(world.oracle(), where), new]))
 
 
@@ -316,7 +316,7 @@ def test_files_that_were_compacted_meanwhile(tmp_path: Path, monkeypatch: pytest
         world.maker.overwrite(rows, [one.file.path for one in world.maker.live()])
         world.publish()
 
-    plans = meanwhile(Matching, monkeypatch, act)
-    world.overwrite(table, Matching(predicate("g = 1")), new_rows(1))
+    plans = meanwhile(PredicateOverwrite, monkeypatch, act)
+    world.overwrite(table, PredicateOverwrite(predicate("g = 1")), new_rows(1))
     assert plans == [2]
     assert read(table) == listed(pa.concat_tables([staying(world.oracle(), "g = 1"), new_rows(1)]))

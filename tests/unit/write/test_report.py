@@ -68,7 +68,12 @@ def test_json() -> None:
     run = PipelineReport("lake", 4, 2, ("in/b.csv",), (REPORT, REPORT))
     told = json.loads(json.dumps(run.to_json()))
     assert (told["rows"], told["files"], told["bytes"]) == (40_000_000, 6, 748_400_000)
-    assert (told["new"], told["known"], told["changed"], len(told["batches"])) == (4, 2, ["in/b.csv"], 2)
+    assert (told["new"], told["already_ingested"], told["changed"], len(told["batches"])) == (
+        4,
+        2,
+        ["in/b.csv"],
+        2,
+    )
 
 
 def test_a_run() -> None:

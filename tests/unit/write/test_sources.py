@@ -26,7 +26,7 @@ def keys(found: Sources) -> list[str]:
 
 def take(lake: Store, found: Sources) -> None:
     with Append.begin(lake) as append:
-        append.publish([], sources=found.noted(found.new))
+        append.publish([], sources=found.journal_sources(found.new))
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def lake(tmp_path: Path) -> Store:
 )
 def test_names_tell_the_format(tmp_path: Path, lake: Store, name: str, format: str) -> None:
     found = find_sources(fill(tmp_path / "in", name), lake)
-    assert (found.format, keys(found), found.known, found.changed) == (format, [name], 0, ())
+    assert (found.format, keys(found), found.already_ingested, found.changed) == (format, [name], 0, ())
     assert found.uri(found.new[0]) == f"file://{tmp_path}/in/{name}"
 
 
@@ -61,20 +61,20 @@ def test_hidden_and_empty_files_don_t_count(tmp_path: Path, lake: Store) -> None
 def test_several_formats_are_refused_unless_one_is_named(tmp_path: Path, lake: Store) -> None:
     root = fill(tmp_path / "in", "a.csv", "b.parquet", "c.log")
     with pytest.raises(
-        UsageError, match=r"several formats: csv, parquet, unknown \(name one with format=: parq"
+        UsageError, match=r"several formats: csv, parquet, unknown \(pass format=: one of parq"
     ):
         find_sources(root, lake)
     # What is named for another format is left out; what is named for none is what the caller says.
     assert keys(find_sources(root, lake, "csv")) == ["a.csv", "c.log"]
-    with pytest.raises(UsageError, match="there is no format 'xml'"):
+    with pytest.raises(UsageError, match="unknown format 'xml'"):
         find_sources(root, lake, "xml")
 
 
 def test_what_can_t_be_a_source(tmp_path: Path, lake: Store) -> None:
-    with pytest.raises(UsageError, match="the format is unknown"):
+    with pytest.raises(UsageError, match="file format is unknown"):
         find_sources(fill(tmp_path / "odd", "a.txt"), lake)
     (tmp_path / "none").mkdir()
-    with pytest.raises(UsageError, match="source contains no files"):
+    with pytest.raises(UsageError, match="source has no files"):
         find_sources(tmp_path / "none", lake)
     with pytest.raises(ReadError, match="nowhere"):
         find_sources(tmp_path / "nowhere", lake)
@@ -83,14 +83,14 @@ def test_what_can_t_be_a_source(tmp_path: Path, lake: Store) -> None:
 def test_a_source_and_a_lake_lie_apart(tmp_path: Path) -> None:
     root = fill(tmp_path / "in", "a.parquet", "lake/b.parquet")
     for inside in (root, root / "lake", root / "lake" / "deeper"):
-        with pytest.raises(UsageError, match="the lake lies in its own source"):
+        with pytest.raises(UsageError, match="lake is inside its own source"):
             find_sources(root, open_root(inside))
-    with pytest.raises(UsageError, match="the lake lies in its own source"):
+    with pytest.raises(UsageError, match="lake is inside its own source"):
         find_sources(f"{root}/**/*.parquet", open_root(root / "lake"))
-    with pytest.raises(UsageError, match="the source lies in the lake"):
+    with pytest.raises(UsageError, match="source is inside the lake"):
         find_sources(root / "lake", open_root(root))
     (tmp_path / "link").symlink_to(root)
-    with pytest.raises(UsageError, match="the lake lies in its own source"):
+    with pytest.raises(UsageError, match="lake is inside its own source"):
         find_sources(tmp_path / "link", open_root(root / "lake"))
     # One file, or a pattern that leaves the lake out, is no danger; nor is a name that only begins alike.
     assert keys(find_sources(root / "a.parquet", open_root(root / "lake"))) == ["a.parquet"]
@@ -104,7 +104,7 @@ def test_known_and_changed_files(tmp_path: Path, lake: Store) -> None:
     fill(root, "c.csv")
     (root / "b.csv").write_text("other")
     found = find_sources(root, lake)
-    assert (keys(found), found.known, found.changed) == (["c.csv"], 1, (f"{root}/b.csv",))
+    assert (keys(found), found.already_ingested, found.changed) == (["c.csv"], 1, (f"{root}/b.csv",))
 
 
 def test_a_file_by_another_way_is_the_same(
@@ -115,7 +115,7 @@ def test_a_file_by_another_way_is_the_same(
     (tmp_path / "link").symlink_to(root)
     monkeypatch.chdir(tmp_path)
     for way in ("in", "./in/", tmp_path / "link", f"{root}/../in", f"{root}/*.csv", f"file://{root}"):
-        assert (keys(find_sources(way, lake)), find_sources(way, lake).known) == ([], 2), way
+        assert (keys(find_sources(way, lake)), find_sources(way, lake).already_ingested) == ([], 2), way
 
 
 def test_batches() -> None:
@@ -153,11 +153,11 @@ def test_files_that_change_while_they_are_read(tmp_path: Path, lake: Store) -> N
     found.check_same(found.new)
     with (root / "b.csv").open("a") as file:
         file.write("more")
-    with pytest.raises(ReadError, match=r"b\.csv: it changed while it was taken in \(run again"):
+    with pytest.raises(ReadError, match=r"b\.csv: file changed during the ingest \(run the ingest again"):
         found.check_same(found.new)
     (root / "a.csv").unlink()
-    with pytest.raises(ReadError, match=r"a\.csv: it is gone"):
+    with pytest.raises(ReadError, match=r"a\.csv: file no longer exists"):
         found.check_same(found.new)
     (root / "b.csv").replace(root / "a.csv")
-    with pytest.raises(ReadError, match=r"a\.csv: it changed"):
+    with pytest.raises(ReadError, match=r"a\.csv: file changed"):
         found.check_same(found.new)

@@ -1,4 +1,4 @@
-"""What callers say, of a layout and of a place; no Spark is started."""
+"""What callers say, of a layout and of a target; no Spark is started."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from skipstone.parquet.write.layout import PageLayout
 from skipstone.scan.lake import Lake
 from skipstone.spark.sink import SinkWriter, write_options
 from skipstone.store.store import open_root
-from skipstone.write.frame import as_table, frame_of
+from skipstone.write.frame import as_table, to_frame
 from skipstone.write.job import make_layout
 from skipstone.write.lakes import (
     check_fits,
     check_names,
-    check_store,
+    check_target,
     cluster_metadata,
-    fitted,
-    index_new,
+    fit_layout,
+    index_new_files,
     lake_store,
-    opened,
+    open_existing,
     refuse_overwrite,
     refuse_stream,
 )
@@ -62,14 +62,20 @@ def test_a_layout_in_words() -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ({"target_file_byte": 3}, r"a layout has no target_file_byte \(there are target_file_bytes, "),
-        ({"partition_by": "day"}, r"partition_by='day' \(give a list"),
-        ({"cluster_by": "day"}, "cluster_by='day'"),
-        ({"blooms": "day"}, "blooms='day'"),
+        (
+            {"target_file_byte": 3},
+            r"unknown layout option: target_file_byte \(use one of target_file_bytes, ",
+        ),
+        ({"partition_by": "day"}, r"partition_by is the string 'day' \(pass a list"),
+        ({"cluster_by": "day"}, "cluster_by is the string 'day'"),
+        ({"blooms": "day"}, "blooms is the string 'day'"),
         ({"target_file_bytes": 0}, "target_file_bytes is 0"),
         ({"cluster": "peano", "cluster_by": ["a"]}, "there is no order 'peano'"),
         ({"cluster": "zorder"}, "a zorder order of 0 columns"),
-        ({"mode": "overwrite"}, "can only be appended to .*an Iceberg table can be overwritten"),
+        (
+            {"mode": "overwrite"},
+            "directories can't be overwritten .*Iceberg table, which supports overwrites",
+        ),
     ],
 )
 def test_words_that_make_no_sense(words: dict[str, Any], problem: str) -> None:
@@ -112,11 +118,11 @@ def test_options_of_the_data_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({}, "there is no path"),
-        ({"path": "x", "cluster_bye": "a"}, "a layout has no cluster_bye"),
-        ({"path": "x", "page_rows": "many"}, r"page_rows is 'many' \(give a whole number"),
-        ({"path": "x", "bloom_fpp": "low"}, r"bloom_fpp is 'low' \(give a share"),
-        ({"path": "x", "index": "no"}, r"index is 'no' \(give true or false"),
+        ({}, "path is missing"),
+        ({"path": "x", "cluster_bye": "a"}, "unknown layout option: cluster_bye"),
+        ({"path": "x", "page_rows": "many"}, r"page_rows is 'many' \(use an integer"),
+        ({"path": "x", "bloom_fpp": "low"}, r"bloom_fpp is 'low' \(use a fraction"),
+        ({"path": "x", "index": "no"}, r"index is 'no' \(use true or false"),
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, str], problem: str) -> None:
@@ -125,9 +131,9 @@ def test_options_that_make_no_sense(options: dict[str, str], problem: str) -> No
 
 
 def test_what_a_directory_can_t_do() -> None:
-    assert "p: a directory can only be appended to" in str(refuse_overwrite("p"))
+    assert "p: directories can't be overwritten" in str(refuse_overwrite("p"))
     assert "Iceberg" in str(refuse_overwrite("p"))
-    assert "foreachBatch; an Iceberg table can be" in str(refuse_stream("p"))
+    assert 'foreachBatch with mode("append"), or write to an Iceberg table' in str(refuse_stream("p"))
 
 
 # -- places ------------------------------------------------------------------------------------
@@ -136,7 +142,7 @@ def test_what_a_directory_can_t_do() -> None:
 def test_names_of_tables_are_no_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table({"a": [1]}), tmp_path / "in.parquet")
-    problem = r'db\.events: the name looks like a table\'s.* \(give .* catalog .*, or "\./db\.events" for'
+    problem = r'db\.events: path looks like a table name.* \(pass a catalog .*, or use "\./db\.events" for'
     for ingest in (
         lambda: sk.ingest(pa.table({"a": [1]}), "db.events"),
         lambda: sk.ingest_new("in.parquet", "db.events"),
@@ -160,7 +166,7 @@ def test_names_of_tables_are_no_directories(tmp_path: Path, monkeypatch: pytest.
         assert lake_store(name).uri == str(tmp_path / name)
     (tmp_path / "db.events").mkdir()
     assert lake_store("db.events").uri == str(tmp_path / "db.events")
-    with pytest.raises(UsageError, match="only a directory takes new columns"):
+    with pytest.raises(UsageError, match="evolve=True applies to directories only"):
         sk.ingest(pa.table({"a": [1]}), "db.events", catalog=str(tmp_path), evolve=True)
 
 
@@ -168,29 +174,29 @@ def test_places_where_no_lake_can_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "dangling").symlink_to(tmp_path / "gone")
     for name in ("file", "dangling"):
-        with pytest.raises(UsageError, match=rf"{name}: it is a file \(name a directory"):
-            check_store(open_root(tmp_path / name))
+        with pytest.raises(UsageError, match=rf"{name}: not a directory \(use the path of a directory"):
+            check_target(open_root(tmp_path / name))
     with Append.begin(open_root(tmp_path / "lake")) as append:
         append.publish([])
     for name in ("lake/sub", "lake/day=1", "lake/a/b/c"):
-        with pytest.raises(UsageError, match=r"it lies in another lake \(take rows into .*/lake, or"):
-            check_store(open_root(tmp_path / name))
+        with pytest.raises(UsageError, match=r"directory is inside another lake \(ingest into .*/lake, or"):
+            check_target(open_root(tmp_path / name))
     with Append.begin(open_lake_root(tmp_path / "above" / "inner")) as append:
         append.publish([])
-    with pytest.raises(UsageError, match=r"directory contains lakes \(name one of them, such as .*/inner"):
-        check_store(open_root(tmp_path / "above"))
+    with pytest.raises(UsageError, match=r"directory contains lakes \(use one of them, such as .*/inner"):
+        check_target(open_root(tmp_path / "above"))
     with pytest.raises(UsageError, match="path is empty"):
         lake_store("")
     for name in ("lake", "lake2", "other/deep/down"):
-        check_store(open_root(tmp_path / name))
-        assert opened(open_root(tmp_path / name)) is None
+        check_target(open_root(tmp_path / name))
+        assert open_existing(open_root(tmp_path / name)) is None
 
 
 def test_names_that_readers_take_for_one() -> None:
     check_names(["a", "b", "a.b"])
-    with pytest.raises(SchemaError, match=r"column ID: another one is called id \(rename one"):
+    with pytest.raises(SchemaError, match=r"column ID: name differs from id only in case \(rename or drop"):
         check_names(["id", "x", "ID"])
-    with pytest.raises(SchemaError, match="column id: there are two of that name"):
+    with pytest.raises(SchemaError, match="column id: duplicate name"):
         check_names(["id", "i" + "d"])
 
 
@@ -213,18 +219,18 @@ NEW = pa.schema([("id", pa.int64()), ("name", pa.string()), ("day", pa.int64())]
 
 def test_a_layout_fitted_to_a_lake(lake: Lake) -> None:
     # A filter on a column that the new rows don't have is none of theirs.
-    assert fitted(PageLayout(), lake, NEW) == PageLayout(partition_by=("day",), blooms=("name",))
-    assert fitted(PageLayout(blooms=("id",)), lake, NEW).blooms == ("id",)
-    with pytest.raises(UsageError, match="the lake is partitioned by day, not by id"):
-        fitted(PageLayout(partition_by=("id",)), lake, NEW)
+    assert fit_layout(PageLayout(), lake, NEW) == PageLayout(partition_by=("day",), blooms=("name",))
+    assert fit_layout(PageLayout(blooms=("id",)), lake, NEW).blooms == ("id",)
+    with pytest.raises(UsageError, match="lake is partitioned by day, not by id"):
+        fit_layout(PageLayout(partition_by=("id",)), lake, NEW)
 
 
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ([("id", pa.int64())], r"column day: the lake is partitioned by it \(add it"),
-        ([("ID", pa.int64()), ("day", pa.int64())], r"column ID: the lake calls it id \(rename"),
-        ([("Day", pa.int64()), ("id", pa.int64())], "column day: the lake is partitioned by it"),
+        ([("id", pa.int64())], r"column day: partition column is missing from the rows \(add the column"),
+        ([("ID", pa.int64()), ("day", pa.int64())], r"column ID: the lake's column is named id \(rename"),
+        ([("Day", pa.int64()), ("id", pa.int64())], "column day: partition column is missing from the rows"),
         ([("id", pa.string()), ("day", pa.int64())], "column id"),
     ],
 )
@@ -241,13 +247,13 @@ NESTED = pa.struct([("x", pa.int64()), ("list", pa.list_(pa.struct([("deep", pa.
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"new": pa.bool_()}, r"column new: the lake has no such column \(add .* evolve=True, or --evolve\)"),
-        ({"new": pa.bool_(), "two": pa.bool_()}, "column new: the lake has no such column, nor two"),
-        ({"nmae": pa.string()}, r"column nmae: .*\(did you mean name\? Else add"),
+        ({"new": pa.bool_()}, r"column new: not in the lake \(add .* evolve=True or --evolve\)"),
+        ({"new": pa.bool_(), "two": pa.bool_()}, "column new: not in the lake, nor are two"),
+        ({"nmae": pa.string()}, r"column nmae: .*\(did you mean name\? Otherwise add"),
         # Only a column that the new rows lack may have been meant.
-        ({"nmae": pa.string(), "name": pa.string()}, r"column nmae: .* column \(add new"),
+        ({"nmae": pa.string(), "name": pa.string()}, r"column nmae: not in the lake \(add new"),
         ({"__index_level_0__": pa.int64()}, r"reset_index\(drop=True\)"),
-        ({"s": pa.struct([("x", pa.int64()), ("y", pa.int64())])}, r"column s\.y: the lake has no"),
+        ({"s": pa.struct([("x", pa.int64()), ("y", pa.int64())])}, r"column s\.y: not in the lake"),
         (
             {"s": pa.struct([("list", pa.list_(pa.struct([("deeper", pa.int64())])))])},
             r"column s\.list\.element\.deeper: .*did you mean deep\?",
@@ -269,9 +275,9 @@ def test_the_data_source_is_as_strict(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1]}), tmp_path / "f.parquet")
     schema = StructType().add("id", "long").add("new", "long")
     for evolve in ({}, {"evolve": "false"}):
-        with pytest.raises(SchemaError, match="column new: the lake has no such column"):
+        with pytest.raises(SchemaError, match="column new: not in the lake"):
             SinkWriter({"path": str(tmp_path), **evolve}, schema)
-    with pytest.raises(UsageError, match=r"evolve is 'yes' \(give true or false"):
+    with pytest.raises(UsageError, match=r"evolve is 'yes' \(use true or false"):
         SinkWriter({"path": str(tmp_path), "evolve": "yes"}, schema)
     SinkWriter({"path": str(tmp_path), "evolve": "true"}, schema).abort([])
 
@@ -299,18 +305,18 @@ def test_a_lake_stays_clustered_as_it_is(tmp_path: Path) -> None:
     first = PageLayout(cluster_by=("a", "s.x"), cluster="hilbert")
     assert cluster_metadata(PageLayout()) == ()
     lake = grown(tmp_path, "z", cluster_metadata(first), 1_000)
-    assert fitted(PageLayout(), lake, schema) == first
-    assert fitted(PageLayout(cluster_by=("b",)), lake, schema) == PageLayout(cluster_by=("b",))
+    assert fit_layout(PageLayout(), lake, schema) == first
+    assert fit_layout(PageLayout(cluster_by=("b",)), lake, schema) == PageLayout(cluster_by=("b",))
     # Columns that the new rows don't have can't order them.
-    assert fitted(PageLayout(), lake, pa.schema([("a", pa.int64())])).cluster_by == ("a",)
-    assert fitted(PageLayout(), lake, pa.schema([("b", pa.int64())])) == PageLayout()
+    assert fit_layout(PageLayout(), lake, pa.schema([("a", pa.int64())])).cluster_by == ("a",)
+    assert fit_layout(PageLayout(), lake, pa.schema([("b", pa.int64())])) == PageLayout()
     lake = grown(tmp_path, "a", cluster_metadata(PageLayout(cluster_by=("b",))), 2_000)
-    assert fitted(PageLayout(), lake, schema) == PageLayout(cluster_by=("b",))
+    assert fit_layout(PageLayout(), lake, schema) == PageLayout(cluster_by=("b",))
     # A file of somebody else says nothing, one of an ingest that was not clustered does.
     pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
     lake.refresh()
-    assert fitted(PageLayout(), lake, schema) == PageLayout(cluster_by=("b",))
-    assert fitted(PageLayout(), grown(tmp_path, "b", (), 3_000), schema) == PageLayout()
+    assert fit_layout(PageLayout(), lake, schema) == PageLayout(cluster_by=("b",))
+    assert fit_layout(PageLayout(), grown(tmp_path, "b", (), 3_000), schema) == PageLayout()
 
 
 @pytest.mark.parametrize(
@@ -330,16 +336,16 @@ def test_a_lake_stays_clustered_as_it_is(tmp_path: Path) -> None:
 )
 def test_clustering_that_makes_no_sense_is_none(tmp_path: Path, told: str) -> None:
     lake = grown(tmp_path, "a", (("skipstone.cluster", told),), 1_000)
-    assert fitted(PageLayout(), lake, pa.schema([("a", pa.int64())])) == PageLayout()
+    assert fit_layout(PageLayout(), lake, pa.schema([("a", pa.int64())])) == PageLayout()
 
 
 def test_new_filters_leave_the_index_as_it_was(lake: Lake) -> None:
     store = open_root(lake.uri)
-    found = index_new(store, PageLayout(blooms=("name",)), LocalEngine())
+    found = index_new_files(store, PageLayout(blooms=("name",)), LocalEngine())
     assert found is not None
     assert found.index.coverage is not None
     before = found.index.coverage.manifest.spec
-    found = index_new(store, PageLayout(blooms=("id",)), LocalEngine())
+    found = index_new_files(store, PageLayout(blooms=("id",)), LocalEngine())
     assert found is not None
     assert found.index.coverage is not None
     spec = found.index.coverage.manifest.spec
@@ -381,15 +387,17 @@ def test_the_index_of_a_frame_is_kept(frame: Any, columns: list[str] | None) -> 
 
 
 def test_tables_that_can_t_be_ingested() -> None:
-    with pytest.raises(UsageError, match=r"can't ingest a list: .*\(give a Spark data frame"):
-        frame_of([1, 2])
+    with pytest.raises(UsageError, match=r"can't ingest a list: .*\(pass a Spark data frame"):
+        to_frame([1, 2])
     with pytest.raises(UsageError, match="can't ingest a int"):
-        frame_of(3)
-    with pytest.raises(UsageError, match="the schema has no columns"):
-        frame_of(pa.table({}))
-    with pytest.raises(SchemaError, match=r"column t: Spark has no nanoseconds.*\(round it"):
-        frame_of(pa.table({"t": pa.array([1001], pa.timestamp("ns"))}))
-    with pytest.raises(SchemaError, match="column t: Spark has no times of day"):
-        frame_of(pa.table({"t": pa.array([1], pa.time64("us"))}))
-    with pytest.raises(SchemaError, match="column A: another one is called a"):
-        frame_of(pa.table({"a": [1], "A": [2]}))
+        to_frame(3)
+    with pytest.raises(UsageError, match="data has no columns"):
+        to_frame(pa.table({}))
+    with pytest.raises(
+        SchemaError, match=r"column t: Spark does not support nanoseconds.*\(round the column"
+    ):
+        to_frame(pa.table({"t": pa.array([1001], pa.timestamp("ns"))}))
+    with pytest.raises(SchemaError, match="column t: Spark does not support times of day"):
+        to_frame(pa.table({"t": pa.array([1], pa.time64("us"))}))
+    with pytest.raises(SchemaError, match="column A: name differs from a only in case"):
+        to_frame(pa.table({"a": [1], "A": [2]}))

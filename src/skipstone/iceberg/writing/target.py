@@ -32,7 +32,7 @@ from skipstone.iceberg.writing.metrics import (
 from skipstone.lake.conform import check_readable, conform
 from skipstone.lake.schema import is_list
 from skipstone.parquet.write.columns import find_column
-from skipstone.parquet.write.files import Written
+from skipstone.parquet.write.files import WrittenFile
 from skipstone.parquet.write.partition import Split, label_rows, split_rows
 from skipstone.store.absolute import local_name, store_at
 from skipstone.store.local import make_directories, sync_file
@@ -367,7 +367,7 @@ class Target:
         assert isinstance(partition, PartitionKey)
         return FileTally(partition, self.columns, self._ids)
 
-    def new_file(self, written: Written) -> NewFile:
+    def new_file(self, written: WrittenFile) -> NewFile:
         """A written file, ready to commit."""
         return NewFile(f"{self.root}/{self.stored_as(written.key)}", written.bytes, written.note)
 

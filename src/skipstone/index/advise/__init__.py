@@ -1,4 +1,4 @@
-"""Advice before an index is built: which columns, which bloom filters, which order of rows."""
+"""Advice on an index: which columns, which bloom filters, which order of rows."""
 
 from __future__ import annotations
 

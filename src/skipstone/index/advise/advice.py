@@ -1,4 +1,4 @@
-"""What is advised for a lake: columns to index, bloom filters, and another order of rows."""
+"""The result of advice: columns to index, bloom filters, and orders of rows."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from skipstone.report import Reported
 from skipstone.report.lines import clean, shorten
 from skipstone.report.units import count, size, times
 
-_NAMED = 4
+_MOST_NAMES = 4
 _LEAST = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A query that was not understood: its line in the log or its number, its text, and why."""
+class RefusedQuery:
+    """A query that was not understood: its line in the log or its position, its text, and why."""
 
-    place: int
+    line: int
     text: str
     reason: str
 
     def __str__(self) -> str:
-        return f"{count(self.place)}: {shorten(clean(self.text), 60)}: {self.reason}"
+        return f"{count(self.line)}: {shorten(clean(self.text), 60)}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnAdvice:
-    """One column: what its evidence skips of the rows, by the queries that use it, and what it would cost.
+    """One column: the shares of rows that the queries using it skip, and the cost of indexing it.
 
-    A share is None where there is nothing to say: no page index, no query for few values.
+    A share is None if it does not apply: no page index, or no query for few values.
     """
 
     name: str
     type: pa.DataType
     used: float
-    """Queries that use it, each counted with its weight."""
+    """Total weight of the queries that use the column."""
     skip_files: float
     skip_row_groups: float
     skip_pages: float | None
@@ -53,19 +53,19 @@ class ColumnAdvice:
 
 @dataclass(frozen=True, slots=True)
 class LayoutAdvice:
-    """What the same queries would skip if the rows were in another order."""
+    """The share of rows that the queries would skip under another order of rows."""
 
     json_also: ClassVar[Mapping[str, str]] = {"factor": "factor"}
 
     columns: tuple[str, ...]
     kind: Literal["sort", "zorder", "hilbert"]
     before: float
-    """The share of rows that is skipped today."""
+    """Share of rows skipped today."""
     after: float
 
     @property
     def factor(self) -> float:
-        """How many times fewer rows would be read."""
+        """Factor by which fewer rows would be read."""
         return max(1 - self.before, _LEAST) / max(1 - self.after, _LEAST)
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class LayoutAdvice:
 class Advice(Reported):
     """Which columns to index, which bloom filters pay, and which order of rows would help most.
 
-    ``columns`` and ``blooms`` are names, ready to build an index with.
+    ``columns`` and ``blooms`` can be passed to ``lake.index.build``.
     """
 
     view: ClassVar[str] = "skipstone.index.views:advice_tree"
@@ -93,21 +93,21 @@ class Advice(Reported):
     version: str
     files: int
     sampled: int
-    """Files whose footers were looked at."""
+    """Files whose footers were read."""
     rows: int
-    """Of the whole lake, estimated unless every file was sampled."""
+    """Rows of the lake, estimated unless every file was sampled."""
     sampled_rows: int
-    """Rows that were read."""
+    """Rows read."""
     understood: int
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusedQuery, ...]
     synthetic: bool
-    """Whether no query was given, so that values and ranges of every column were looked up instead."""
+    """Whether there were no queries, so that values and ranges of every column were looked up."""
     is_table: bool
     """Whether the lake is an Iceberg table."""
     partition_by: tuple[str, ...]
-    """The lake's partition columns, which another order of rows leaves as they are."""
+    """The lake's partition columns, which stay as they are."""
     skips: float
-    """The share of rows that the queries skip today."""
+    """Share of rows that the queries skip today."""
     by_column: tuple[ColumnAdvice, ...]
     layouts: tuple[LayoutAdvice, ...]
     """Those that would read less, the best first."""
@@ -116,12 +116,12 @@ class Advice(Reported):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns whose bounds are worth an index."""
+        """Columns whose bounds are worth indexing."""
         return tuple(column.name for column in self.by_column if column.index)
 
     @property
     def blooms(self) -> tuple[str, ...]:
-        """Columns whose bloom filters pay."""
+        """Columns whose bloom filters pay off."""
         return tuple(column.name for column in self.by_column if column.bloom)
 
     @property
@@ -130,21 +130,21 @@ class Advice(Reported):
         parts = []
         if self.columns:
             spent = sum(column.index_bytes for column in self.by_column if column.index)
-            parts.append(f"index {_named(self.columns)} ({size(spent)})")
+            parts.append(f"index {_list_names(self.columns)} ({size(spent)})")
         if self.blooms:
             spent = sum(column.bloom_bytes for column in self.by_column if column.bloom)
             what = "a bloom filter" if len(self.blooms) == 1 else "bloom filters"
-            parts.append(f"{what} on {_named(self.blooms)} ({size(spent)})")
+            parts.append(f"{what} on {_list_names(self.blooms)} ({size(spent)})")
         if self.layouts:
             best = self.layouts[0]
             verb = "sorting" if best.kind == "sort" else "Z-ordering"
-            parts.append(f"{verb} by {_named(best.columns)} would read {times(best.factor)} less")
+            parts.append(f"{verb} by {_list_names(best.columns)} would read {times(best.factor)} less")
         text = "; ".join(parts) or "neither an index nor another order of rows would help these queries"
         return text[0].upper() + text[1:] + "."
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """What to run to follow the advice; the command line can't rewrite tables."""
+        """Commands that follow the advice; the command line can't rewrite tables."""
         build = {"--columns": self.columns, "--blooms": self.blooms}
         lake = self.arguments or (self.lake,)
         found = [["skipstone", "index", "build", *lake, *_options(build)]] if any(build.values()) else []
@@ -156,19 +156,19 @@ class Advice(Reported):
         return tuple(map(shlex.join, found))
 
     def __getitem__(self, name: str) -> ColumnAdvice:
-        found = next((column for column in self.by_column if column.name == name), None)
-        if found is None:
-            known = ", ".join(column.name for column in self.by_column) or "none"
-            raise KeyError(f"{name}: advice is on {known}")
-        return found
+        advice = next((column for column in self.by_column if column.name == name), None)
+        if advice is None:
+            names = ", ".join(column.name for column in self.by_column) or "none"
+            raise KeyError(f"{name}: advised columns are {names}")
+        return advice
 
 
 def _options(named: Mapping[str, Sequence[str]]) -> list[str]:
     return [part for option, names in named.items() if names for part in (option, ",".join(names))]
 
 
-def _named(names: Sequence[str]) -> str:
-    shown = [clean(name) for name in (names if len(names) <= _NAMED + 1 else names[:_NAMED])]
+def _list_names(names: Sequence[str]) -> str:
+    shown = [clean(name) for name in (names if len(names) <= _MOST_NAMES + 1 else names[:_MOST_NAMES])]
     rest = len(names) - len(shown)
     if rest:
         return f"{', '.join(shown)} and {count(rest)} more"

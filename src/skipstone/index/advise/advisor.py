@@ -1,7 +1,7 @@
-"""``advise(lake, queries)``: what an index, bloom filters or another order of rows would do for questions.
+"""``advise(lake, queries)``: estimate how an index, bloom filters or another order of rows help queries.
 
-What is skipped today is judged on the footers and page indexes of a sample of files, as a scan judges them.
-What another order would skip is judged the same way on a sample of rows that is put in that order.
+What queries skip today is judged on the footers and page indexes of sampled files, as in a scan. What they
+would skip under another order is judged the same way on sampled rows, sorted in that order.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from skipstone.core.ir.bind import Binder
 from skipstone.core.ir.nodes import AndNode, ColumnRef
 from skipstone.errors import PredicateError, UsageError
 from skipstone.index.advise.advice import Advice, ColumnAdvice, LayoutAdvice
-from skipstone.index.advise.questions import SampleQuery, Workload, bind, pick, read_questions
+from skipstone.index.advise.questions import SampleQuery, Workload, bind, pick, read_workload
 from skipstone.index.advise.rows import Path, RowSample, SampledColumn
 from skipstone.index.advise.sample import LakeSample, Skips
 from skipstone.lake.snapshot import Snapshot
 from skipstone.predicate.tree import Between, Column, Compare, Literal, Predicate
 from skipstone.report.units import percent
 
-# How much more an index, a bloom filter or another layout has to skip to be advised.
+# Minimum gains of an index, a bloom filter or another layout.
 _INDEX_GAIN, _BLOOM_GAIN, _LAYOUT_GAIN = 0.05, 0.1, 1.1
-# Columns, most asked for first, that are tried as an order of rows, alone and in pairs; on so many questions.
+# Most used columns tried as orders, alone and in pairs, and queries to try them on.
 _SORTED_BY, _PAIRED, _TRIED = 8, 4, 128
-# What is asked without questions: so many columns, and of each so many values and ranges.
+# Synthetic queries: columns, and values and ranges of each.
 _COLUMNS, _POINTS, _RANGES, _RANGE_SHARE = 100, 4, 2, 0.05
-# What an index keeps of a row group or page, and of a file, besides the bytes of text bounds.
+# Bytes of an index per row group or page, and per file, without string bounds.
 _UNIT_BYTES, _FILE_BYTES = 17, 29
 _ROUNDING = 1e-9
 
@@ -45,16 +45,16 @@ def advise(
     *,
     sample: int = 64,
 ) -> Advice:
-    """Which columns to index, which bloom filters pay, and which order of rows would help most.
+    """Advise which columns to index, which bloom filters pay off, and which order of rows would help most.
 
-    ``queries`` are predicates, or pairs of a predicate and its weight, or the path of a query log: a
-    condition, a SELECT from one table or ``{"where": ..., "count": ...}`` on each line. Without them,
-    values and ranges of every column are looked up. ``sample`` is how many files are looked at, at most.
+    ``queries`` are predicates, pairs of a predicate and its weight, or the path of a query log: a condition,
+    a SELECT from one table or ``{"where": ..., "count": ...}`` on each line. Without queries, values and
+    ranges of every column are looked up. ``sample`` is the maximum number of files to sample.
     """
     if isinstance(sample, bool) or not isinstance(sample, int) or sample < 1:
-        raise UsageError(f"sample={sample!r}", hint="give a positive number of files")
+        raise UsageError(f"sample is {sample!r}", hint="use a positive number of files")
     schema = lake.query_schema
-    workload = None if queries is None else read_questions(queries, schema)
+    workload = None if queries is None else read_workload(queries, schema)
     files = LakeSample.of(lake, sample)
     if workload is None:
         refs = _leaves(schema)[:_COLUMNS]
@@ -64,9 +64,9 @@ def advise(
         paths += [(name,) for name in schema.names if name in lake.partition_names]
         refs = [binder.column(path) for path in dict.fromkeys(paths)]
     rows = files.read_rows(refs)
-    asked = workload or Workload(tuple(_look_ups(rows, refs, schema)))
-    today = [files.skips(question.node) for question in asked.questions]
-    columns = [_advise_column(files, rows, ref, asked.questions) for ref in refs]
+    queried = workload or Workload(tuple(_look_ups(rows, refs, schema)))
+    today = [files.skips(question.node) for question in queried.questions]
+    columns = [_advise_column(files, rows, ref, queried.questions) for ref in refs]
     if workload is None:
         columns = [replace(column, used=0.0) for column in columns]
     columns.sort(key=lambda column: -column.used)
@@ -77,20 +77,20 @@ def advise(
         sampled=len(files.files),
         rows=rows.rows,
         sampled_rows=len(rows),
-        understood=asked.understood,
-        refused=asked.refused,
+        understood=queried.understood,
+        refused=queried.refused,
         synthetic=workload is None,
         is_table=lake.index_naming is not None,
         partition_by=tuple(name for name in schema.names if name in lake.partition_names),
-        skips=mean(asked.questions, [skips.best for skips in today]),
+        skips=mean(queried.questions, [skips.best for skips in today]),
         by_column=tuple(columns),
-        layouts=tuple(_advise_layouts(files, rows, asked.questions)),
+        layouts=tuple(_advise_layouts(files, rows, queried.questions)),
     )
 
 
 def _leaves(schema: pa.Schema) -> list[ColumnRef]:
-    """Every column with an order, fields of structs included; names that occur twice are left out."""
-    found: list[ColumnRef] = []
+    """Return all columns and struct fields with an ordered type and a unique name."""
+    leaves: list[ColumnRef] = []
 
     def walk(fields: Sequence[pa.Field], above: Path) -> None:
         names = [field.name for field in fields]
@@ -101,21 +101,21 @@ def _leaves(schema: pa.Schema) -> list[ColumnRef]:
             if pa.types.is_struct(storage):
                 walk(list(storage.fields), (*above, field.name))
             elif is_ordered(field.type):
-                found.append(ColumnRef((*above, field.name), field.type))
+                leaves.append(ColumnRef((*above, field.name), field.type))
 
     walk(list(schema), ())
-    return found
+    return leaves
 
 
 def _look_ups(rows: RowSample, refs: Sequence[ColumnRef], schema: pa.Schema) -> Iterator[SampleQuery]:
-    """Values and ranges of every column, evenly spread over its sampled values; columns weigh the same."""
+    """Yield queries for values and ranges, evenly spread over each column's sampled values; equal weights."""
     for ref in refs:
         predicates = _of_column(ref, rows.columns[ref.path]) if ref.path in rows.columns else []
         for predicate in predicates:
             try:
                 yield bind(predicate, schema, 1 / len(predicates))
             except PredicateError:
-                continue  # a type that predicates can't compare
+                continue  # predicates don't support the type
 
 
 def _of_column(ref: ColumnRef, column: SampledColumn) -> list[Predicate]:
@@ -126,15 +126,15 @@ def _of_column(ref: ColumnRef, column: SampledColumn) -> list[Predicate]:
         return Literal(from_key(ref.type, column.keys[number : number + 1].tolist()[0]))
 
     starts = [(number + 0.5) / _RANGES for number in range(_RANGES)] if len(ends) else []
-    found: list[Predicate] = [Between(name, at(start), at(start + _RANGE_SHARE)) for start in starts]
-    # Nobody looks up a single floating-point number.
+    predicates: list[Predicate] = [Between(name, at(start), at(start + _RANGE_SHARE)) for start in starts]
+    # Queries rarely look up a single floating-point number.
     if len(ends) and key_space(ref.type).kind is not Kind.FLOAT:
-        found += [Compare("=", name, at((number + 0.5) / _POINTS)) for number in range(_POINTS)]
-    return found
+        predicates += [Compare("=", name, at((number + 0.5) / _POINTS)) for number in range(_POINTS)]
+    return predicates
 
 
 def mean(questions: Sequence[SampleQuery], figures: Iterable[float]) -> float:
-    """The mean of a figure of each question, by weight."""
+    """Weighted mean of a figure over queries."""
     weights = sum(question.weight for question in questions)
     pairs = zip(questions, figures, strict=True)
     return sum(question.weight * figure for question, figure in pairs) / weights if weights else 0.0
@@ -172,21 +172,21 @@ def _advise_column(
         why="",
     )
     if is_partition:
-        return replace(advice, index=False, why="directories tell it already")
+        return replace(advice, index=False, why="partition column, needs no index")
     if not mine:
-        return replace(advice, index=False, why="no question asks for it")
+        return replace(advice, index=False, why="not used by any query")
     if not any(parts):
-        return replace(advice, index=False, why="asked for in ways that metadata can't judge")
+        return replace(advice, index=False, why="metadata can't judge these predicates")
     if not is_ordered(ref.type):
-        return replace(advice, index=False, why="a type without an order")
+        return replace(advice, index=False, why="type has no order")
     pays = bloom_pays(gain, advice.bloom_bytes, sum(entry.size for entry in files.lake.entries))
     if pays and files.has_bloom(ref):
-        return replace(advice, why="the files have bloom filters already")
+        return replace(advice, why="files already have bloom filters")
     reasons = [f"index: bounds skip {percent(skipped, 1)}"] if advice.index else []
     if pays:
         reasons.append(f"bloom: +{percent(gain, 1)}")
     elif gain >= _BLOOM_GAIN:
-        reasons.append(f"no bloom: filters outweigh the {percent(gain, 1)} they skip")
+        reasons.append(f"no bloom: filters are larger than the {percent(gain, 1)} they skip")
     if not reasons:
         share = percent(skipped, 1)
         little = "bounds skip nothing" if share == "0 %" else f"bounds skip only {share}"
@@ -195,7 +195,7 @@ def _advise_column(
 
 
 def bloom_pays(gain: float, size: int, lake_bytes: float) -> bool:
-    """Whether bloom filters skip enough rows, and more bytes than they take."""
+    """Whether bloom filters skip enough rows, and more bytes than their own."""
     return gain >= _BLOOM_GAIN and size < gain * lake_bytes
 
 
@@ -216,7 +216,7 @@ def _index_bytes(files: LakeSample, rows: RowSample, ref: ColumnRef) -> int:
 def _advise_layouts(
     files: LakeSample, rows: RowSample, questions: tuple[SampleQuery, ...]
 ) -> list[LayoutAdvice]:
-    """Layouts that would read less, the best first; of the columns that are asked for most."""
+    """Return layouts by the most used columns that would read less, best first."""
     weights = {
         path: sum(question.weight for question in questions if question.conjuncts(path))
         for path in rows.columns
@@ -227,14 +227,14 @@ def _advise_layouts(
     today = [files.skips(question.node) for question in tried]
     matching = np.array([skips.matching for skips in today])
     before = mean(tried, [skips.best for skips in today])
-    found = []
+    layouts = []
     for by in (*((path,) for path in paths), *combinations(paths[:_PAIRED], 2)):
         after = 1 - mean(tried, np.maximum(rows.shares_read(tried, by), matching).tolist())
         names = tuple(".".join(path) for path in by)
         layout = LayoutAdvice(names, "sort" if len(by) == 1 else "zorder", before, after)
-        # A unit at each end of a range is chance, unless all rows were read.
+        # A unit at each end of a range is within sampling error, unless all rows were read.
         chance = 0.0 if rows.scale == 1 else 2 * rows.unit_rows(by) / files.rows
         if layout.factor >= _LAYOUT_GAIN and after - before > chance + _ROUNDING:
-            found.append(layout)
-    # Of two that are about as good, the simpler one.
-    return sorted(found, key=lambda layout: (-round(layout.after, 2), layout.kind, -layout.after))
+            layouts.append(layout)
+    # Of two layouts that are about equal, the simpler one comes first.
+    return sorted(layouts, key=lambda layout: (-round(layout.after, 2), layout.kind, -layout.after))

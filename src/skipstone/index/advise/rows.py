@@ -1,4 +1,4 @@
-"""Sampled rows, put in another order and cut into units: what questions would read then."""
+"""Sampled rows, sorted and cut into units: estimate what queries would read under another order."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from skipstone.parquet.measure import NotMeasurable, NumberKeys, byte_keys, read
 from skipstone.parquet.write.order import Cluster
 
 Path = tuple[str, ...]
-# A block of fewer sampled rows would tell too little about the unit that it stands for.
+# A block of fewer sampled rows says too little about the unit it represents.
 _BLOCK_ROWS = 128
 _MOST_POINTS = 1_000
 _FILTER_BYTES_PER_VALUE, _LEAST_FILTER_BYTES, _FALSE_POSITIVES = 1.5, 32, 0.01
 
 
 def keys_of(type: pa.DataType, values: pa.Array | pa.ChunkedArray) -> pa.Array | None:
-    """The judge's keys of values, NULL where they are; None if they have no order in this type."""
+    """Return values as keys for the judge, with NULLs; None if the type has no order."""
     try:
         column = read_column(type, values)
     except NotMeasurable:
@@ -41,20 +41,20 @@ def keys_of(type: pa.DataType, values: pa.Array | pa.ChunkedArray) -> pa.Array |
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledColumn:
-    """One column of the sampled rows: its different keys in order, and which of them each row has."""
+    """One column of the sampled rows: its distinct keys in order, and the key of each row."""
 
     type: pa.DataType
     keys: Bounds
     numbers: Array
-    """Per row the number of its key; -1 for NULL, one past the last for NaN."""
+    """Per row, the number of its key; -1 for NULL, one past the last for NaN."""
     counts: Array
-    """Rows that have each key."""
+    """Rows per key."""
     may_nan: bool
     """Whether metadata never rules out NaN."""
 
     @classmethod
     def of(cls, type: pa.DataType, values: pa.Array, *, may_nan: bool = False) -> SampledColumn:
-        """The column with these keys."""
+        """Build the column of these keys."""
         coded = values.dictionary_encode()
         order = np.asarray(pc.sort_indices(coded.dictionary))
         ranks = np.append(np.argsort(order), -1)
@@ -68,9 +68,9 @@ class SampledColumn:
         return cls(type, keys, numbers, np.bincount(numbers[is_key], minlength=len(keys)), may_nan)
 
     def facts(self, order: Array, starts: Array, unit_rows: float | None) -> ColumnFacts:
-        """What metadata would say of blocks of rows in an order; ``starts`` are the blocks' first rows.
+        """Return the facts of blocks of rows in an order; ``starts`` are the blocks' first rows.
 
-        With ``unit_rows`` each block is a sample of a unit that has so many rows.
+        With ``unit_rows`` each block is a sample of a unit with that many rows.
         """
         if not len(self.keys):
             return ColumnFacts.unknown(self.type, len(starts))
@@ -91,11 +91,11 @@ class SampledColumn:
         return ColumnFacts(self.type, lower, upper, inexact, inexact, may_value, nulls, nans)
 
     def _widen(self, low: Array, high: Array, rows: Array, unit_rows: float) -> tuple[Array, Array]:
-        """Bounds of units from those of samples of them, all as numbers of keys.
+        """Estimate the bounds of units from those of samples of them, as numbers of keys.
 
-        Of a few rows the outermost lie, on average, one gap between neighbours away from the ends of what
-        they were drawn from; gaps are counted in rows of the whole sample, in the order of this column. Yet a
-        unit reaches no further than as many sampled rows around it do.
+        The outermost of a few sampled rows are, on average, one gap between neighbours away from the ends of
+        their population; gaps are counted in rows of the entire sample, in the order of this column. A unit
+        reaches no further than the same number of sampled rows around it.
         """
         ends = np.cumsum(self.counts)
         lowest, highest = ends[low] - 1, (ends - self.counts)[high]
@@ -109,16 +109,16 @@ class SampledColumn:
         )
 
     def distinct(self, scale: float) -> float:
-        """About how many different values the lake has, of which every ``scale``-th row is sampled.
+        """Estimate the number of distinct values in the lake, if every ``scale``-th row is sampled.
 
         The first-order jackknife of Haas et al. (1995): the more values occur only once in the sample, the
-        more of the lake's values it lacks.
+        more values it misses.
         """
         once = (self.counts == 1).sum() / max(self.counts.sum(), 1)
         return float(len(self.counts) / (1 - (1 - 1 / scale) * once))
 
     def rows_with(self, keys: Any) -> int:
-        """Sampled rows that have one of some keys."""
+        """Number of sampled rows with one of some keys."""
         if isinstance(self.keys, pa.Array):
             is_one = np.asarray(pc.is_in(self.keys, value_set=pa.array(keys, self.keys.type)))
         else:
@@ -128,15 +128,15 @@ class SampledColumn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSample:
-    """Rows of a lake, from everywhere in it, and the sizes of the units that such rows lie in."""
+    """Rows sampled from all of a lake, and the sizes of its units."""
 
     columns: Mapping[Path, SampledColumn]
     partitions: Array
-    """The number of each row's partition."""
+    """Partition number of each row."""
     rows: int
-    """Rows of the whole lake."""
+    """Rows of the lake."""
     page_rows: Mapping[Path, float]
-    """Rows of a page on average, where columns have page indexes."""
+    """Average rows per page of columns with page indexes."""
     group_rows: float
 
     def __len__(self) -> int:
@@ -144,21 +144,20 @@ class RowSample:
 
     @property
     def scale(self) -> float:
-        """Rows of the lake for each row of the sample."""
+        """Rows of the lake per sampled row."""
         return self.rows / max(len(self), 1)
 
     def unit_rows(self, paths: Sequence[Path]) -> float:
-        """Rows of the finest units with bounds of these columns: pages, or else row groups."""
+        """Rows per unit at the finest level with bounds of these columns: pages, or else row groups."""
         return max((self.page_rows.get(path, self.group_rows) for path in paths), default=self.group_rows)
 
     def shares_read(self, questions: Sequence[SampleQuery], by: Sequence[Path] = ()) -> Array:
-        """Per question, the share of the lake it would read if each partition were ordered by these columns.
+        """Estimate, per query, the share of the lake it would read if partitions were ordered by columns.
 
-        The rows are sorted by one column, or along a Z-order curve through several; by none they stay as
-        they are. Then they are cut into blocks that stand for the lake's units, and these are judged. Where
-        that would leave too few rows to a block, larger ones are judged at two sizes: each end of a range
-        costs a block, so what is read grows in a straight line with their size, which is followed down to the
-        lake's units.
+        The rows are sorted by one column, or along a Z-order curve for several; with none they stay as they
+        are. Then they are cut into blocks that represent the lake's units, and judged. If blocks would have
+        too few rows, larger ones are judged at two sizes: each end of a range costs a block, so the share
+        read is linear in the block size, and is extrapolated to the lake's units.
         """
         order = self._order(by)
         unit = self.unit_rows(by) / self.scale
@@ -166,7 +165,7 @@ class RowSample:
         read = self._judge(questions, order, block)
         if block > unit:
             read -= (self._judge(questions, order, 2 * block) - read) * (1 - unit / block)
-        # What is asked for may lie between two sampled rows.
+        # Matching rows may be between two sampled rows.
         return np.clip(read, 0.0 if self.scale == 1 else unit / len(self), 1.0)
 
     def _order(self, by: Sequence[Path]) -> Array:
@@ -178,7 +177,7 @@ class RowSample:
         return np.lexsort((*numbers, self.partitions))
 
     def _judge(self, questions: Sequence[SampleQuery], order: Array, block: float) -> Array:
-        """Per question the share of rows in blocks that may hold a match."""
+        """Return, per query, the share of rows in blocks that may match."""
         starts = _starts(self.partitions[order], block)
         rows = np.diff(starts, append=len(self))
         facts = {
@@ -192,41 +191,41 @@ class RowSample:
     # -- bloom filters -----------------------------------------------------------------------
 
     def read_with_bloom(self, question: SampleQuery, path: Path, read: float) -> float | None:
-        """The share of the lake that is read if units have bloom filters of a column.
+        """Estimate the share of the lake that a query reads with bloom filters of a column.
 
-        ``read`` is the share by bounds alone. None if filters can't help: nobody asks for a few values.
+        ``read`` is the share by bounds alone. None if filters can't help: the query has no few values.
         """
-        asked = [_points(part) for part in question.conjuncts(path)]
-        if path not in self.columns or not any(len(points) for points in asked):
+        values = [_points(part) for part in question.conjuncts(path)]
+        if path not in self.columns or not any(len(points) for points in values):
             return None
-        # Rows with the values may be anywhere in what is read.
+        # Assume that rows with the values are spread over all that is read.
         unit = min(self.unit_rows([path]) / max(read * self.rows, 1.0), 1.0)
-        rows = min(self._rows_with(path, points) for points in asked if len(points))
+        rows = min(self._rows_with(path, points) for points in values if len(points))
         return float(read * (1 - (1 - unit) ** rows * (1 - _FALSE_POSITIVES)))
 
     def bloom_bytes(self, path: Path) -> int:
-        """About the size of bloom filters of a column, one for each unit."""
+        """Estimated size of bloom filters of a column, one per unit."""
         if path not in self.columns:
             return 0
         unit, shares = self.unit_rows([path]), self.columns[path].counts / len(self)
-        # How many values differ in as many rows, drawn from the sample.
+        # Distinct values in that many rows, drawn from the sample.
         values = float((1 - (1 - shares) ** unit).sum()) * max(unit / len(self), 1.0)
         size = max(_FILTER_BYTES_PER_VALUE * values, _LEAST_FILTER_BYTES)
         return round(self.rows / unit) << math.ceil(math.log2(size))
 
     def _rows_with(self, path: Path, points: Any) -> float:
-        """About how many rows of the lake have one of some values."""
+        """Estimated number of rows of the lake with one of some values."""
         column = self.columns[path]
         sampled = column.rows_with(points)
         if self.scale == 1:
             return sampled
-        # A value that the sample hardly has is as frequent as others of its column.
+        # A value that is rare in the sample is assumed to have the column's average frequency.
         usual = len(points) * self.rows / max(column.distinct(self.scale), 1.0)
         return max((sampled - len(points)) * self.scale, usual)
 
 
 def _points(node: Node) -> Any:
-    """The few keys that a condition asks for; empty if it may be TRUE for others, or for too many."""
+    """Return the keys for which a condition is TRUE; empty if there are others, or too many."""
     if not isinstance(node, Leaf) or node.ref.via:
         return ()
     true = node.true
@@ -237,7 +236,7 @@ def _points(node: Node) -> Any:
 
 
 def _starts(partitions: Array, block: float) -> Array:
-    """Where blocks of rows begin; none reaches from one partition into the next."""
+    """Return the first rows of blocks; no block spans two partitions."""
     _, firsts, counts = np.unique(partitions, return_index=True, return_counts=True)
     blocks = np.maximum(np.round(counts / block), 1).astype(np.int64)
     parts = zip(firsts.tolist(), counts.tolist(), blocks.tolist(), strict=True)
@@ -245,7 +244,7 @@ def _starts(partitions: Array, block: float) -> Array:
 
 
 def _around(outermost: Callable[..., Array], numbers: Array, around: int) -> Array:
-    """Per block the outermost number of the blocks up to so many places away."""
+    """Return, per block, the outermost number among the blocks up to ``around`` positions away."""
     reach = min(around, len(numbers) - 1)
     padded = np.pad(numbers, reach, mode="edge")
     return outermost(np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1), axis=1)

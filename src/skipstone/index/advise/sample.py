@@ -29,35 +29,35 @@ from skipstone.prune.survey import PageFacts, Survey, segments
 from skipstone.store.source import ByteRange, drive
 from skipstone.store.store import ListedFile
 
-# Rows to read, fewer of many columns: about so many values in all, in runs of neighbouring rows.
+# Rows to read, fewer for many columns: about this many values, in runs of neighbouring rows.
 _VALUES, _FEWEST_ROWS, _MOST_ROWS = 2_000_000, 20_000, 100_000
 _RUN = 400
 _SEED = 7
-# A column chunk without a page index is read whole; so many bytes of those, but some in any case.
+# A column chunk without a page index is read in full: limit of bytes, and minimum of row groups.
 _WHOLE_CHUNK_BYTES, _FEWEST_GROUPS = 64 * 2**20, 8
-# Page indexes that are parsed at most, and row groups whose pages are judged for one question.
+# Maximum of page indexes to parse, and of row groups whose pages are judged for one query.
 _MOST_PAGE_INDEXES, _JUDGED = 8_192, 16
 
 
 @dataclass(frozen=True, slots=True)
 class Skips:
-    """Shares of the rows that a question skips at each level; pages are None without a page index."""
+    """Shares of rows that a query skips at each level; pages are None without a page index."""
 
     files: float = 0.0
     row_groups: float = 0.0
     pages: float | None = None
     matching: float = 0.0
-    """The share of rows that are proven to match, which no layout can skip."""
+    """Share of rows proven to match, which no layout can skip."""
 
     @property
     def best(self) -> float:
-        """At the finest level there is."""
+        """Share at the finest level."""
         return self.row_groups if self.pages is None else self.pages
 
 
 @dataclass(slots=True, eq=False)
 class LakeSample:
-    """Some of a lake's files. Their row groups are numbered through, and called units."""
+    """Some of a lake's files; their row groups, numbered consecutively, are the units."""
 
     lake: Snapshot
     files: Array
@@ -68,14 +68,14 @@ class LakeSample:
 
     @classmethod
     def of(cls, lake: Snapshot, most: int) -> LakeSample:
-        """Up to ``most`` files, spread evenly over the listing."""
+        """Sample up to ``most`` files, evenly spread over the listing."""
         files = spread(np.arange(len(lake.entries)), most)
         footers = tuple(lake.access.footers([lake.entries[number] for number in files.tolist()]))
         return cls(lake, files, footers, Survey.of(footers, lake.overrides(files)))
 
     @property
     def is_whole(self) -> bool:
-        """Whether every file of the lake is in it."""
+        """Whether all files of the lake are sampled."""
         return len(self.files) == len(self.lake.entries)
 
     @property
@@ -85,7 +85,7 @@ class LakeSample:
 
     @property
     def scale(self) -> float:
-        """How many times larger the lake is, by the bytes of its files."""
+        """Bytes of the lake per sampled byte."""
         entries = self.lake.entries
         sampled = sum(entries[number].size for number in self.files.tolist())
         return 1.0 if self.is_whole or not sampled else sum(entry.size for entry in entries) / sampled
@@ -93,14 +93,14 @@ class LakeSample:
     # -- what is skipped today ---------------------------------------------------------------
 
     def skips(self, node: Node) -> Skips:
-        """Judge a condition by bounds, as a scan does."""
+        """Judge a condition by bounds, as in a scan."""
         survey = self.survey
         if not self.rows:
             return Skips()
         refs = list({ref.path: ColumnRef(ref.path, ref.type) for ref in node.refs()}.values())
         evidence = survey.evidence(refs)
         verdicts = judge(node, evidence).verdicts().copy()
-        # A table's manifests may know more than footers.
+        # A table's manifests may prune more than footers.
         files = self.lake.prune_files(node, Ledger(lambda: (0, 0))).files
         if files is not None:
             verdicts[~np.isin(self.files, files)[survey.owners]] = Verdict.NONE
@@ -110,7 +110,7 @@ class LakeSample:
         levels = self._skipped(in_files, survey.count), self._skipped(kept.sum(), groups)
         matching = survey.rows[verdicts == Verdict.ALL].sum()
         undecided = np.flatnonzero(verdicts == Verdict.SOME)
-        # Without any, the pages of others tell how small a part of the lake one page is.
+        # Without any, the pages of others show which share of the lake one page is.
         chosen = spread(undecided if len(undecided) else np.flatnonzero(survey.rows), _JUDGED)
         indexed = self.pages(chosen.tolist(), refs)
         if not indexed or (self.is_whole and not len(undecided)):
@@ -124,24 +124,24 @@ class LakeSample:
         return Skips(*levels, self._skipped(in_pages, count), float(matching / self.rows))
 
     def _skipped(self, kept: float, units: int) -> float:
-        """The share of rows that are not kept, in so many sampled units."""
-        # What is asked for may be in a file that was not sampled: count one unit.
+        """Share of rows that are not kept, for this number of sampled units."""
+        # Matching rows may be in a file that was not sampled: count one unit.
         least = 0.0 if self.is_whole else 1 / (units * self.scale)
         return 1 - min(max(float(kept) / self.rows, least), 1.0)
 
     def has_bounds(self, ref: ColumnRef) -> bool:
-        """Whether footers say anything about where a column's values lie."""
+        """Whether footers have bounds of a column."""
         return bool(bounded(self.survey.facts(ref)).any())
 
     def has_bloom(self, ref: ColumnRef) -> bool:
-        """Whether any of the files has bloom filters of a column."""
+        """Whether any file has bloom filters of a column."""
         leaves = [(file, find_leaf(file, ref)) for file in self.footers]
         return any(bound is not None and has_bloom(file, bound.leaf.index) for file, bound in leaves)
 
     # -- page indexes ------------------------------------------------------------------------
 
     def pages(self, units: Iterable[int], refs: Sequence[ColumnRef]) -> dict[tuple[int, Path], PageFacts]:
-        """The page indexes of the columns in these units, where there are any."""
+        """Return the page indexes of columns in these units, where there are any."""
         keys = {(unit, ref.path): ref for unit in units for ref in refs}
         missing = [(unit, ref) for (unit, path), ref in keys.items() if (unit, path) not in self._pages]
         self._load_pages(missing[: max(_MOST_PAGE_INDEXES - len(self._pages), 0)])
@@ -155,22 +155,22 @@ class LakeSample:
             bound = self.leaf(unit, ref)
             if bound is None:
                 continue
-            bounds, places = page_index_ranges(self.survey.file(unit), self._group(unit), bound.leaf.index)
-            if bounds is not None and places is not None:
+            bounds, offsets = page_index_ranges(self.survey.file(unit), self._group(unit), bound.leaf.index)
+            if bounds is not None and offsets is not None:
                 leaves.append((unit, bound))
-                ranges.setdefault(self._entry(unit), []).extend((bounds, places))
+                ranges.setdefault(self._entry(unit), []).extend((bounds, offsets))
         bodies = {entry: iter(read) for entry, read in self.lake.access.read_many(ranges).items()}
         for unit, bound in leaves:
             file, group, body = self.survey.file(unit), self._group(unit), bodies[self._entry(unit)]
             try:
                 index = parse_page_index(next(body), next(body), file, group, bound.leaf.index)
             except BadPageIndex:
-                continue  # scans do without it as well
+                continue  # as in a scan
             if index.has_statistics:
                 self._pages[unit, bound.ref.path] = PageFacts(index, page_facts(file, bound, index))
 
     def leaf(self, unit: int, ref: ColumnRef) -> BoundLeaf | None:
-        """Where a unit's file stores the column; None for a partition's column."""
+        """Return the leaf of a column in a unit's file; None for a partition column."""
         return None if self.survey.gives(ref.path) else find_leaf(self.survey.file(unit), ref)
 
     def _group(self, unit: int) -> int:
@@ -182,9 +182,9 @@ class LakeSample:
     # -- rows --------------------------------------------------------------------------------
 
     def read_rows(self, refs: Sequence[ColumnRef]) -> RowSample:
-        """Rows from everywhere in the sampled files, with the values of these columns."""
+        """Read rows from all over the sampled files, with the values of these columns."""
         chosen = self._choose_rows(refs)
-        # Together, and before threads ask for them.
+        # In one request, before the threads need them.
         self.pages([unit for unit, rows in chosen.items() if not rows.is_full], refs)
         threads = self.lake.access.threads
         parts = gather(lambda unit: self._read_unit(unit, chosen[unit], refs), list(chosen), threads=threads)
@@ -202,11 +202,11 @@ class LakeSample:
         )
 
     def _column(self, ref: ColumnRef, parts: Sequence[pa.Array | None]) -> SampledColumn | None:
-        known = [part for part in parts if part is not None]
-        if not parts or len(known) < len(parts):
+        present = [part for part in parts if part is not None]
+        if not parts or len(present) < len(parts):
             return None
         may_nan = key_space(ref.type).kind is Kind.FLOAT and bool(self.survey.facts(ref).may_nan.any())
-        return SampledColumn.of(ref.type, pa.concat_arrays(known), may_nan=may_nan)
+        return SampledColumn.of(ref.type, pa.concat_arrays(present), may_nan=may_nan)
 
     def _choose_rows(self, refs: Sequence[ColumnRef]) -> dict[int, RowSet]:
         rows = self.survey.rows
@@ -220,10 +220,10 @@ class LakeSample:
         if whole > _WHOLE_CHUNK_BYTES:
             units = spread(units, max(int(len(units) * _WHOLE_CHUNK_BYTES / whole), _FEWEST_GROUPS))
         ends = np.cumsum(rows[units])
-        # One run from a random place in each of as many equal stretches.
-        places = (np.arange(runs) + np.random.default_rng(_SEED).random(runs)) / runs * ends[-1]
-        owners = np.searchsorted(ends, places, side="right")
-        starts = (places - (ends - rows[units])[owners]).astype(np.int64)
+        # One run at a random position in each of as many equal stretches.
+        positions = (np.arange(runs) + np.random.default_rng(_SEED).random(runs)) / runs * ends[-1]
+        owners = np.searchsorted(ends, positions, side="right")
+        starts = (positions - (ends - rows[units])[owners]).astype(np.int64)
         stops = np.minimum(starts + _RUN, rows[units][owners])
         return {
             unit: RowSet.from_ranges(int(rows[unit]), starts[owners == number], stops[owners == number])
@@ -232,7 +232,7 @@ class LakeSample:
         }
 
     def _whole_chunk_bytes(self, unit: int, refs: Sequence[ColumnRef]) -> int:
-        """Bytes of the chunks that have to be read whole."""
+        """Bytes of the chunks that must be read in full."""
         file, group = self.survey.file(unit), self._group(unit)
         leaves = [bound.leaf.index for ref in refs if (bound := self.leaf(unit, ref)) is not None]
         return sum(
@@ -242,7 +242,7 @@ class LakeSample:
         )
 
     def _read_unit(self, unit: int, rows: RowSet, refs: Sequence[ColumnRef]) -> list[pa.Array | None]:
-        """Per column its keys in the chosen rows; None if values can't be compared."""
+        """Return, per column, its keys in the chosen rows; None if the type has no order."""
         file, entry, evolution = self.survey.file(unit), self._entry(unit), self.lake.access.evolution
         (constants,) = self.lake.constants([int(self.files[self.survey.owners[unit]])])
         bounds = [self.leaf(unit, ref) for ref in refs]
@@ -255,7 +255,7 @@ class LakeSample:
         leaves = [bound.leaf.index for bound in bounds if bound]
         steps = slice_steps(file, self._group(unit), tops, rows, indexes, leaves=leaves)
         table = drive(steps, partial(self.lake.access.read, entry))
-        found: list[pa.Array | None] = []
+        keys: list[pa.Array | None] = []
         for ref, bound in zip(refs, bounds, strict=True):
             if bound is not None:
                 column = table.column(tops.index(names.index(ref.path[0])))
@@ -266,18 +266,18 @@ class LakeSample:
             else:
                 default = None if evolution is None else evolution.defaults.get(ref.path)
                 column = pa.repeat(pa.scalar(None, ref.type) if default is None else default, len(rows))
-            found.append(keys_of(ref.type, column))
-        return found
+            keys.append(keys_of(ref.type, column))
+        return keys
 
     def _page_rows(self, units: Iterable[int], ref: ColumnRef) -> float | None:
-        """Rows of a page on average; None without a page index."""
+        """Average rows per page; None without a page index."""
         pages = self.pages(spread(np.array([*units], dtype=np.int64), _JUDGED).tolist(), [ref])
-        count = sum(len(found.index) for found in pages.values())
-        return sum(found.index.rows for found in pages.values()) / count if count else None
+        count = sum(len(facts.index) for facts in pages.values())
+        return sum(facts.index.rows for facts in pages.values()) / count if count else None
 
 
 def spread(items: Array, most: int) -> Array:
-    """At most ``most`` of the items, evenly spread, in their order."""
+    """Return at most ``most`` of the items, evenly spread, in their order."""
     if len(items) <= most:
         return items
     return items[np.unique(np.linspace(0, len(items) - 1, most).round().astype(np.int64))]

@@ -25,7 +25,7 @@ from skipstone.parquet.write.profile import Profile, writer_options
 from skipstone.store.local import make_directories, sync_file
 from skipstone.store.store import Store
 
-__all__ = ["Written", "sort_batch", "staged_as", "write_files"]
+__all__ = ["WrittenFile", "sort_batch", "staged_as", "write_files"]
 
 _MOST_OPEN = 64
 # A last file may grow so far beyond the target rather than leave a sliver.
@@ -39,7 +39,7 @@ _MANY_PAGES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFile:
     """A file that was written; ``partition`` is its folder, "" without partitions.
 
     ``note`` is what the lake's shape has noted of it.
@@ -64,7 +64,7 @@ def write_files(
     expected_bytes: float | None = None,
     metadata: Mapping[str, str] | None = None,
     shape: FileShape | None = None,
-) -> list[Written]:
+) -> list[WrittenFile]:
     """Write rows, which come in the order that files shall have them, to ``part-<task>-<n>-<job>.parquet``.
 
     The files are those of a directory unless another ``shape`` is given: in the stage a file has the key that
@@ -121,7 +121,7 @@ class _Work:
         metadata: Mapping[str, str] | None,
         shape: FileShape,
     ) -> None:
-        self.written: list[Written] = []
+        self.written: list[WrittenFile] = []
         self._stage, self._job, self._task = stage, job, task
         self._layout, self._profile = layout, profile
         self._expected, self._metadata = expected, metadata
@@ -260,7 +260,7 @@ class _Work:
         size = output.sink.close()
         note = None if output.tally is None else output.tally.end(output.sink.footer)
         folder = self._shape.folder(output.partition)
-        self.written.append(Written(output.key, output.file_rows, size, output.groups, folder, note))
+        self.written.append(WrittenFile(output.key, output.file_rows, size, output.groups, folder, note))
         output.sink, output.file_rows, output.groups = None, 0, 0
 
     def _close(self, output: _Output) -> None:

@@ -21,7 +21,7 @@ from skipstone.errors import ConflictError, CorruptFileError, UsageError, WriteE
 from skipstone.iceberg.writing import commit as commits
 from skipstone.iceberg.writing.commit import append, check_pyiceberg, summaries
 from skipstone.iceberg.writing.target import Target
-from skipstone.write.overwrite import Everything
+from skipstone.write.overwrite import FullOverwrite
 from tests.unit.iceberg.writing._tables import DAY, data_files, head_of, make, paths, rows, same, write
 
 
@@ -74,8 +74,8 @@ def test_version_1_and_3(catalog: SqlCatalog) -> None:
     target = Target.of(table)
     append(table, target, write(target, rows(0, 20)))
     same(catalog.load_table("db.t"), rows(0, 20))
-    with pytest.raises(UsageError, match=r"db\.t: a table of format version 1 can't be overwritten"):
-        Everything().check(target)
+    with pytest.raises(UsageError, match=r"db\.t: tables of format version 1 can't be overwritten"):
+        FullOverwrite().check(target)
     third = make(catalog, "db.three")
     said = {**third.metadata.model_dump(by_alias=True), "format-version": 3, "next-row-id": 0}
     third.metadata = TableMetadataV3.model_validate(said)

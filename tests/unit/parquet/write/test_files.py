@@ -20,7 +20,7 @@ from obstore.store import MemoryStore
 import skipstone as sk
 from skipstone.errors import ReadError, SchemaError, UsageError, WriteError
 from skipstone.parquet.write import files as files_module
-from skipstone.parquet.write.files import Sink, Written, staged_as, write_files
+from skipstone.parquet.write.files import Sink, WrittenFile, staged_as, write_files
 from skipstone.parquet.write.layout import PageLayout
 from skipstone.parquet.write.profile import Profile, profile
 from skipstone.report.trace import Cause
@@ -38,7 +38,7 @@ def sampled(table: pa.Table, layout: PageLayout) -> Profile:
 
 def write(
     table: pa.Table, stage: Store, layout: PageLayout, *, rows: int = 1_777, **options: Any
-) -> list[Written]:
+) -> list[WrittenFile]:
     return write_files(pieces(table, rows), stage, JOB, "7", layout, sampled(table, layout), **options)
 
 
